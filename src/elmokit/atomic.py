@@ -1,0 +1,72 @@
+"""Write beside and rename: a reader sees the old file or the new one, never half of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from elmokit.errors import OutputError
+
+
+@contextmanager
+def replacing(path: Path, *, directory: bool = False) -> Iterator[Path]:
+    """Give a temporary path beside `path` to write to; rename it to `path` if all went well.
+
+    After an error, or a kill that leaves the temporary file behind, `path` is as it was.
+
+    Args:
+        path: The file (or, with `directory`, the folder) to make or replace.
+        directory: Make a folder; what stood at `path` is put aside and removed after the rename.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if directory:
+            temporary.mkdir()
+        yield temporary
+        if directory:
+            _swap(temporary, path)
+        else:
+            _sync(temporary)
+            temporary.replace(path)
+    except OSError as error:
+        raise output_error(path, error) from error
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+
+
+def output_error(path: Path, error: OSError) -> OutputError:
+    """Say in our own words why `path` cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason, remedy = "no space is left", "make room or choose another place"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        reason, remedy = "permission is denied", "choose a folder you may write to"
+    elif error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY):
+        reason, remedy = str(error), "something else stands at that path; choose another"
+    else:
+        reason, remedy = str(error), "see the message of the system"
+    return OutputError(f"Cannot write {path}: {reason}. To go on: {remedy}.")
+
+
+def _swap(temporary: Path, path: Path) -> None:
+    if not path.exists():
+        temporary.replace(path)
+        return
+    old = temporary.with_suffix(".old")
+    path.replace(old)
+    temporary.replace(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

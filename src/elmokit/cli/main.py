@@ -1,0 +1,68 @@
+"""The `elmo` command: registers the subcommands and turns errors into exit codes.
+
+Exit codes: 0 done, 1 bad data or model (the message says which), 2 wrong usage, 130 interrupted.
+Data goes to stdout, everything else to stderr. Importing this file imports neither torch nor numpy,
+so that `elmo --help` answers at once; each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+import typer
+
+from elmokit.cli import convert, doctor, embed, info
+from elmokit.errors import ElmoError, ElmoWarning
+
+app = typer.Typer(
+    name="elmo",
+    help="ELMo: word vectors that depend on the whole sentence.",
+    epilog="Start with: echo 'I read the book .' | elmo embed - -o vectors.h5",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("embed")(embed.embed)
+app.command("info")(info.info)
+app.command("convert")(convert.convert)
+app.command("doctor")(doctor.doctor)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from elmokit import __version__
+
+        typer.echo(f"elmokit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and stop."
+    ),
+) -> None:
+    """ELMo: word vectors that depend on the whole sentence."""
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    typer.echo(f"warning: {message}", err=True)
+
+
+def run() -> None:
+    """Run the command line; the entry point of the package."""
+    warnings.simplefilter("always", ElmoWarning)
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except ElmoError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

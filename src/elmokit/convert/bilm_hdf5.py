@@ -1,0 +1,313 @@
+"""The weight files of bilm-tf and AllenNLP: `options.json` and one HDF5 file.
+
+Reading and writing are exact inverses: every tensor is stored as it is in the file and only
+transposed, so a float32 file survives the round trip bit by bit. The LM head is not part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elmokit.atomic import replacing
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
+from elmokit.model.bilm import BiLM
+from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
+
+Array = NDArray[np.float32]
+
+# Keys the original programs write or read; those of training do not change a vector.
+_TRAINING_KEYS = frozenset(
+    "bidirectional dropout all_clip_norm_val n_epochs n_train_tokens batch_size n_tokens_vocab "
+    "unroll_steps n_negative_samples_batch learning_rate sample_softmax share_embedding_softmax "
+    "reverse initial_accumulator_value seed n_gpus".split()
+)
+_LSTM_KEYS = frozenset(
+    ("dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections")
+)
+_CHAR_CNN_KEYS = frozenset(
+    "activation filters embedding max_characters_per_token n_highway n_characters "
+    "projection_after_highway".split()
+)
+
+
+def read(options: Path, weights: Path) -> BiLM:
+    """Read a biLM.
+
+    Args:
+        options: The `options.json`.
+        weights: The HDF5 file.
+    """
+    return read_weights(weights, read_options(options, weights))
+
+
+def write(bilm: BiLM, options: Path, weights: Path) -> None:
+    """Write a biLM so that AllenNLP, bilm-tf and simple_elmo can read it."""
+    import h5py
+
+    state = {name: tensor.detach().cpu().numpy() for name, tensor in bilm.state_dict().items()}
+    with replacing(weights) as temporary, h5py.File(temporary, "w") as file:
+        for entry in _entries(bilm.config):
+            value = entry.pack(*(state[name] for name in entry.names))
+            file.create_dataset(entry.dataset, data=np.ascontiguousarray(value, dtype=np.float32))
+    with replacing(options) as temporary:
+        temporary.write_text(json.dumps(to_options(bilm.config), indent=2) + "\n", "utf-8")
+
+
+# ---------------------------------------------------------------------------------------- options
+
+
+def read_options(path: Path, weights: Path | None = None) -> BiLMConfig:
+    """Read an `options.json`.
+
+    Args:
+        path: The file.
+        weights: The HDF5 file, asked for the vocabulary size of a word-input model.
+    """
+    try:
+        values = json.loads(path.read_text("utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"There is no options file {path}.") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"{path} is not a readable JSON file: {error}.") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} should hold a JSON object, found {type(values).__name__}.")
+    try:
+        return from_options(values, n_words=None if weights is None else _n_words(weights))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def from_options(options: Mapping[str, Any], *, n_words: int | None = None) -> BiLMConfig:
+    """Turn the contents of an `options.json` into a config.
+
+    Args:
+        options: The parsed JSON.
+        n_words: Vocabulary size, for a model without `char_cnn`; else `n_tokens_vocab` is used.
+    """
+    _warn_unknown(options, _TRAINING_KEYS | {"lstm", "char_cnn"}, "")
+    lstm = _section(options, "lstm", _LSTM_KEYS, required=("dim", "projection_dim"))
+    lstm_config = LstmConfig(
+        dim=lstm["dim"],
+        projection_dim=lstm["projection_dim"],
+        n_layers=lstm.get("n_layers", 1),
+        cell_clip=lstm.get("cell_clip"),
+        proj_clip=lstm.get("proj_clip"),
+        use_skip_connections=bool(lstm.get("use_skip_connections", False)),
+    )
+    if "char_cnn" not in options:
+        return BiLMConfig(lstm_config, None, n_words or options.get("n_tokens_vocab"))
+    required = ("filters", "embedding", "max_characters_per_token")
+    cnn = _section(options, "char_cnn", _CHAR_CNN_KEYS, required=required)
+    n_characters = cnn.get("n_characters", N_CHARACTERS)
+    # 261 is what bilm-tf trains with, 262 what it predicts with; the weights are the same.
+    if n_characters not in (N_STORED_CHARACTERS, N_CHARACTERS):
+        raise ConfigError(
+            f"char_cnn.n_characters is {n_characters}; the byte scheme of ELMo has 261 (training) "
+            "or 262 (prediction). A model with its own character set cannot be read here."
+        )
+    embedding = cnn["embedding"]
+    if not isinstance(embedding, Mapping) or "dim" not in embedding:
+        raise ConfigError(f"char_cnn.embedding should be {{'dim': ...}}, found {embedding!r}.")
+    fields = {
+        "embedding_dim": embedding["dim"],
+        "filters": cnn["filters"],
+        "n_highway": cnn.get("n_highway") or 0,
+        "activation": cnn.get("activation", "relu"),
+        "max_characters_per_token": cnn["max_characters_per_token"],
+    }
+    return BiLMConfig.from_dict({"lstm": lstm_config.__dict__, "char_cnn": fields})
+
+
+def to_options(config: BiLMConfig) -> dict[str, Any]:
+    """Turn a config into the contents of an `options.json` for prediction."""
+    # Clips are written even if there are none: AllenNLP asks for the keys.
+    options: dict[str, Any] = {"lstm": dict(config.lstm.__dict__)}
+    if config.char_cnn is None:
+        return options | {"n_tokens_vocab": config.n_words}
+    cnn: CharCnnConfig = config.char_cnn
+    options["char_cnn"] = {
+        "activation": cnn.activation,
+        "filters": [list(pair) for pair in cnn.filters],
+        "n_highway": cnn.n_highway,
+        "embedding": {"dim": cnn.embedding_dim},
+        "n_characters": N_CHARACTERS,
+        "max_characters_per_token": cnn.max_characters_per_token,
+    }
+    return options
+
+
+def _section(
+    options: Mapping[str, Any], name: str, known: frozenset[str], *, required: tuple[str, ...]
+) -> Mapping[str, Any]:
+    section = options.get(name)
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"The key '{name}' is missing or not an object.")
+    for key in required:
+        if key not in section:
+            raise ConfigError(
+                f"The key '{name}.{key}' is missing; found {', '.join(map(str, section))}."
+                + nearest(key, [str(k) for k in section])
+            )
+    _warn_unknown(section, known, f"{name}.")
+    return section
+
+
+def _warn_unknown(values: Mapping[str, Any], known: frozenset[str] | set[str], where: str) -> None:
+    for key in values:
+        if key not in known:
+            warnings.warn(
+                f"Unknown key '{where}{key}' in the options is not used."
+                + nearest(str(key), known),
+                ElmoWarning,
+                stacklevel=4,
+            )
+
+
+# ---------------------------------------------------------------------------------------- tensors
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One dataset of the file and the parameters of ours that it holds."""
+
+    dataset: str
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    pack: Callable[..., Array]
+    unpack: Callable[[Array], tuple[Array, ...]]
+
+
+def _same(dataset: str, shape: tuple[int, ...], name: str) -> _Entry:
+    return _Entry(dataset, shape, (name,), lambda a: a, lambda a: (a,))
+
+
+def _turned(dataset: str, shape: tuple[int, int], name: str) -> _Entry:
+    """A matrix that TensorFlow applies as x W and torch as x W^T."""
+    return _Entry(dataset, shape, (name,), lambda a: a.T, lambda a: (a.T,))
+
+
+def _entries(config: BiLMConfig) -> Iterator[_Entry]:
+    d, h = config.lstm.projection_dim, config.lstm.dim
+    if (cnn := config.char_cnn) is None:
+        assert config.n_words is not None
+        yield _same("embedding", (config.n_words, d), "encoder.embedding")
+    else:
+        yield from _encoder_entries(cnn, d)
+    for number, direction in enumerate(("forward_lm", "backward_lm")):
+        for layer in range(config.lstm.n_layers):
+            ours = f"{direction}.layers.{layer}."
+            theirs = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/"
+            yield _Entry(
+                theirs + "W_0",
+                (2 * d, 4 * h),
+                (ours + "weight_input", ours + "weight_recurrent"),
+                lambda w_x, w_r: np.concatenate([w_x, w_r], axis=1).T,
+                lambda w, d=d: (w[:d].T, w[d:].T),  # type: ignore[misc]
+            )
+            yield _same(theirs + "B", (4 * h,), ours + "bias")
+            if config.lstm.has_projection:
+                yield _turned(theirs + "W_P_0", (h, d), ours + "weight_projection")
+
+
+def _encoder_entries(cnn: CharCnnConfig, d: int) -> Iterator[_Entry]:
+    f = cnn.n_filters
+    yield _same("char_embed", (N_STORED_CHARACTERS, cnn.embedding_dim), "encoder.char_embed")
+    for i, (width, count) in enumerate(cnn.filters):
+        yield _Entry(
+            f"CNN/W_cnn_{i}",
+            (1, width, cnn.embedding_dim, count),
+            (f"encoder.convolutions.{i}.weight",),
+            lambda a: a.transpose(2, 1, 0)[None],
+            lambda a: (a[0].transpose(2, 1, 0),),
+        )
+        yield _same(f"CNN/b_cnn_{i}", (count,), f"encoder.convolutions.{i}.bias")
+    for i in range(cnn.n_highway):
+        for part in ("carry", "transform"):
+            ours = f"encoder.highways.{i}.{part}."
+            yield _turned(f"CNN_high_{i}/W_{part}", (f, f), ours + "weight")
+            yield _same(f"CNN_high_{i}/b_{part}", (f,), ours + "bias")
+    if f != d:
+        yield _turned("CNN_proj/W_proj", (f, d), "encoder.projection.weight")
+        yield _same("CNN_proj/b_proj", (d,), "encoder.projection.bias")
+
+
+def read_weights(path: Path, config: BiLMConfig) -> BiLM:
+    """Read the HDF5 file of a model whose config is known."""
+    state: dict[str, torch.Tensor] = {}
+    with _opened(path) as file:
+        for entry in _entries(config):
+            value = _dataset(file, entry, path)
+            for name, part in zip(entry.names, entry.unpack(value), strict=True):
+                state[name] = torch.from_numpy(np.ascontiguousarray(part))
+    with torch.device("meta"):  # no time is spent on initial values that are replaced at once
+        bilm = BiLM(config)
+    bilm.load_state_dict(state, assign=True)
+    return bilm.eval()
+
+
+def _opened(path: Path) -> Any:
+    import h5py
+
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError:
+        raise WeightsError(f"There is no weight file {path}.") from None
+    except OSError as error:
+        raise WeightsError(
+            f"{path} cannot be read as HDF5 ({error}). It may be truncated (fetch it again) or of "
+            "another kind; AllenNLP's and bilm-tf's weights end in .hdf5 and start with \\x89HDF."
+        ) from error
+
+
+def _dataset(file: Any, entry: _Entry, path: Path) -> Array:
+    import h5py
+
+    found = file.get(entry.dataset)
+    if found is None:  # models of one layer were dumped without the MultiRNNCell scope
+        found = file.get(entry.dataset.replace("/MultiRNNCell/Cell0", ""))
+    if not isinstance(found, h5py.Dataset):
+        raise WeightsError(
+            f"{path} has no tensor '{entry.dataset}' {list(entry.shape)}, which its options call "
+            f"for. It holds: {', '.join(_names(file)) or 'nothing'}."
+        )
+    if found.shape != entry.shape:
+        raise WeightsError(
+            f"Tensor '{entry.dataset}' in {path} has shape {list(found.shape)}; the options call "
+            f"for {list(entry.shape)}. The two files are not of the same model."
+        )
+    if found.dtype.kind != "f":
+        raise WeightsError(f"Tensor '{entry.dataset}' in {path} holds {found.dtype}, not floats.")
+    try:
+        value: Array = np.asarray(found[()], dtype=np.float32)
+    except OSError as error:
+        raise WeightsError(f"Tensor '{entry.dataset}' in {path} is damaged: {error}.") from error
+    if not np.isfinite(value).all():
+        raise WeightsError(
+            f"Tensor '{entry.dataset}' in {path} holds NaN or infinite values: the file is damaged "
+            "or the training that made it had diverged."
+        )
+    return value
+
+
+def _names(file: Any) -> list[str]:
+    import h5py
+
+    names: list[str] = []
+    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    return names[:12] + (["..."] if len(names) > 12 else [])
+
+
+def _n_words(path: Path) -> int | None:
+    with _opened(path) as file:
+        table = file.get("embedding")
+        return None if table is None else int(table.shape[0])

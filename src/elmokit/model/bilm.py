@@ -1,0 +1,115 @@
+"""The bidirectional language model: R_k, all 2L + 1 vectors of every token.
+
+A forward LM predicts t_k from t_1..t_{k-1}, a backward LM from t_{k+1}..t_N. They share the token
+encoder and the softmax; their LSTMs are separate and never see each other. What each has read when
+it stands on token k, in layer j, is its half of h_{k,j}.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import DataError
+from elmokit.model.charcnn import CharacterEncoder, WordEncoder
+from elmokit.model.lstm import LstmStack, LstmState
+from elmokit.model.packing import Packing
+
+
+class BiLMOutput(NamedTuple):
+    """What the biLM says of a batch.
+
+    Attributes:
+        layers: h_{k,j}, shape (L + 1, B, T, 2D); zero where there is no token.
+        mask: True where there is a token, shape (B, T).
+        state: Where each sentence ended; give it to the next call to go on with the same texts.
+    """
+
+    layers: Tensor
+    mask: Tensor
+    state: LstmState
+
+
+class BiLM(nn.Module):
+    """The biLM of one configuration.
+
+    It reads exactly the positions it is given: whoever wants the sentence boundaries `<S>`, `</S>`
+    read (as the vectors of sentences need) puts them there. Nothing is remembered between calls.
+    """
+
+    def __init__(self, config: BiLMConfig, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.config = config
+        d = config.lstm.projection_dim
+        self.encoder: CharacterEncoder | WordEncoder
+        if config.char_cnn is not None:
+            self.encoder = CharacterEncoder(config.char_cnn, d)
+        else:
+            assert config.n_words is not None  # BiLMConfig sees to it
+            self.encoder = WordEncoder(config.n_words, d)
+        self.forward_lm = LstmStack(config.lstm, dropout)
+        self.backward_lm = LstmStack(config.lstm, dropout)
+
+    def forward(self, ids: Tensor, state: LstmState | None = None) -> BiLMOutput:
+        """Read a batch of sentences.
+
+        Args:
+            ids: Character ids (B, T, C) or word ids (B, T), 0 = padding, only at the end of a row.
+            state: What the rows start from; None is the zero state.
+        """
+        mask = (ids > 0).any(dim=-1) if self.config.char_cnn is not None else ids > 0  # (B, T)
+        packing = _packing_of(mask)
+        x = self.encoder(packing.pack(ids))  # (N, D)
+        layers, state = self.contextualize(x, packing, state)
+        padded = packing.unpack(layers)  # (L + 1, B, longest, 2D)
+        if padded.shape[2] < mask.shape[1]:
+            padded = nn.functional.pad(padded, (0, 0, 0, mask.shape[1] - padded.shape[2]))
+        return BiLMOutput(padded, mask, state)
+
+    def contextualize(
+        self, x: Tensor, packing: Packing, state: LstmState | None = None
+    ) -> tuple[Tensor, LstmState]:
+        """Run both language models over token vectors that are already there.
+
+        Args:
+            x: x_k in packed order, shape (N, D).
+            packing: The packing of the batch.
+            state: What the rows start from, in the caller's order; None is the zero state.
+
+        Returns:
+            h_{k,j} in packed order, shape (L + 1, N, 2D), and the state after the last token.
+        """
+        if state is None:
+            state = LstmState.zeros(self.config.lstm, len(packing.lengths), like=x)
+        order = torch.from_numpy(packing.order).to(x.device)
+        reversal = torch.from_numpy(packing.reversal).to(x.device)
+        cell, hidden = state.select(order)
+        ahead, ahead_cell, ahead_hidden = self.forward_lm(x, packing.active, cell[0], hidden[0])
+        back, back_cell, back_hidden = self.backward_lm(
+            x[reversal], packing.active, cell[1], hidden[1]
+        )
+        layers = [torch.cat([x, x], dim=-1)]  # h_{k,0} = [x_k; x_k]
+        layers += [torch.cat([f, b[reversal]], -1) for f, b in zip(ahead, back, strict=True)]
+        last = LstmState(
+            torch.stack([ahead_cell, back_cell]), torch.stack([ahead_hidden, back_hidden])
+        )
+        return torch.stack(layers), last.select(torch.argsort(order))
+
+    def extra_repr(self) -> str:
+        n = sum(p.numel() for p in self.parameters())
+        return f"{self.config.n_layers} layers of {self.config.output_dim}, {n:,} parameters"
+
+
+def _packing_of(mask: Tensor) -> Packing:
+    lengths = mask.sum(dim=1)
+    expected = torch.arange(mask.shape[1], device=mask.device) < lengths.unsqueeze(1)
+    if not torch.equal(mask, expected):
+        row = int((mask != expected).any(dim=1).nonzero()[0, 0])
+        raise DataError(
+            f"Row {row} of the batch has padding (id 0) before its last token. Padding belongs at "
+            "the end of a row; make ids with elmokit.batch_ids(sentences)."
+        )
+    return Packing.of(lengths.cpu().numpy())

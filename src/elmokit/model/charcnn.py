@@ -1,0 +1,103 @@
+"""The context-free token encoder: t_k -> x_k, from characters (or, in old models, a word table).
+
+    characters -> embeddings -> convolutions of several widths -> max over the word -> activation
+               -> highway layers -> projection
+
+Both directions read the same x_k, and so does layer 0 of ELMo.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.config import CharCnnConfig
+from elmokit.model.chars import N_STORED_CHARACTERS
+
+
+class Highway(nn.Module):
+    """x <- g * relu(transform(x)) + (1 - g) * x, g = sigmoid(carry(x)).
+
+    As in bilm-tf, the gate named "carry" multiplies the *transformed* side; it starts at bias -2,
+    so that a new highway mostly passes its input on.
+    """
+
+    def __init__(self, n_filters: int) -> None:
+        super().__init__()
+        self.carry = nn.Linear(n_filters, n_filters)
+        self.transform = nn.Linear(n_filters, n_filters)
+        for linear in (self.carry, self.transform):
+            nn.init.normal_(linear.weight, std=n_filters**-0.5)
+        nn.init.constant_(self.carry.bias, -2.0)
+        nn.init.zeros_(self.transform.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.carry(x))
+        return gate * torch.relu(self.transform(x)) + (1 - gate) * x  # (n, F)
+
+
+class CharacterEncoder(nn.Module):
+    """Character ids of n tokens -> x_k.
+
+    Shape:
+        ids (n, C) as made by `elmokit.model.chars` -> (n, D)
+    """
+
+    def __init__(self, config: CharCnnConfig, projection_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        # Row 0 (no token here) is zero by definition and therefore not a parameter.
+        self.char_embed = nn.Parameter(torch.empty(N_STORED_CHARACTERS, config.embedding_dim))
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.embedding_dim, count, width) for width, count in config.filters
+        )
+        self.highways = nn.ModuleList(Highway(config.n_filters) for _ in range(config.n_highway))
+        self.projection: nn.Linear | None = None
+        if config.n_filters != projection_dim:
+            self.projection = nn.Linear(config.n_filters, projection_dim)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Start as bilm-tf does (spec of the original training code)."""
+        nn.init.uniform_(self.char_embed, -1.0, 1.0)
+        for convolution, (width, _) in zip(self.convolutions, self.config.filters, strict=True):
+            assert isinstance(convolution, nn.Conv1d) and convolution.bias is not None
+            if self.config.activation == "relu":
+                nn.init.uniform_(convolution.weight, -0.05, 0.05)
+            else:
+                std = (width * self.config.embedding_dim) ** -0.5
+                nn.init.normal_(convolution.weight, std=std)
+            nn.init.zeros_(convolution.bias)
+        if self.projection is not None:
+            nn.init.normal_(self.projection.weight, std=self.config.n_filters**-0.5)
+            nn.init.zeros_(self.projection.bias)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        table = torch.cat([self.char_embed.new_zeros(1, self.config.embedding_dim), self.char_embed])
+        characters = F.embedding(ids, table).transpose(1, 2)  # (n, e, C)
+        activation = torch.relu if self.config.activation == "relu" else torch.tanh
+        # The maximum runs over every window, those that hold padding characters included: their
+        # embedding is learned. Activation after the maximum; for a monotone one the order is free.
+        pooled = [activation(conv(characters).amax(dim=2)) for conv in self.convolutions]
+        x = torch.cat(pooled, dim=1)  # (n, F)
+        for highway in self.highways:
+            x = highway(x)
+        return x if self.projection is None else self.projection(x)  # (n, D)
+
+
+class WordEncoder(nn.Module):
+    """Word ids -> x_k, for models trained on a closed vocabulary. Id 0 is padding, as for chars.
+
+    Shape:
+        ids (n,), word v of the vocabulary as v + 1 -> (n, D)
+    """
+
+    def __init__(self, n_words: int, projection_dim: int) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(n_words, projection_dim))
+        nn.init.xavier_uniform_(self.embedding)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        known = F.embedding((ids - 1).clamp(min=0), self.embedding)
+        return known * (ids > 0).unsqueeze(-1)  # (n, D)

@@ -1,0 +1,98 @@
+"""A token as 50 character ids: the bytes of its UTF-8 form between a begin and an end mark.
+
+The ids are the original systems' for prediction: everything is shifted by one so that 0 is free
+for padding positions (a whole row of zeros, which the token encoder never has to learn).
+
+    0          padding position: no token here
+    1..256     UTF-8 byte b as b + 1
+    257, 258   the "characters" of the sentence boundaries <S> and </S>
+    259, 260   begin and end of a word
+    261        padding inside a word, after its end mark (its embedding is learned and matters)
+
+numpy only: a service that runs the biLM elsewhere needs these ids and not torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+BEGIN_SENTENCE = "<S>"
+END_SENTENCE = "</S>"
+
+PADDING_POSITION = 0
+_BYTE_SHIFT = 1
+_BEGIN_SENTENCE_CHAR = 257
+_END_SENTENCE_CHAR = 258
+_BEGIN_WORD = 259
+_END_WORD = 260
+_PAD_CHAR = 261
+
+#: Rows of the character embedding in use, and those stored in a file (row 0 is always zero).
+N_CHARACTERS = 262
+N_STORED_CHARACTERS = 261
+
+
+def token_bytes(token: str) -> bytes:
+    """Return the bytes that spell a token; what UTF-8 cannot hold (lone surrogates) is left out."""
+    return token.encode("utf-8", "ignore")
+
+
+def is_truncated(token: str, max_characters: int = 50) -> bool:
+    """Tell whether a token has more bytes than fit between the begin and end marks."""
+    # Four bytes at most per character: skip the encoding for the many short tokens.
+    limit = max_characters - 2
+    return 4 * len(token) > limit and len(token_bytes(token)) > limit
+
+
+def char_ids(token: str, max_characters: int = 50) -> list[int]:
+    """Spell one token: [begin, bytes..., end, pad...], cut to `max_characters` as bilm-tf does.
+
+    The literal tokens `<S>` and `</S>` are the sentence boundaries, as in AllenNLP. The cut counts
+    bytes and may fall inside a character.
+    """
+    if token == BEGIN_SENTENCE:
+        spelling = [_BEGIN_SENTENCE_CHAR]
+    elif token == END_SENTENCE:
+        spelling = [_END_SENTENCE_CHAR]
+    else:
+        spelling = [byte + _BYTE_SHIFT for byte in token_bytes(token)[: max_characters - 2]]
+    ids = [_BEGIN_WORD, *spelling, _END_WORD]
+    return ids + [_PAD_CHAR] * (max_characters - len(ids))
+
+
+def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[np.int64]:
+    """Spell many tokens.
+
+    Returns:
+        Character ids, shape (number of tokens, max_characters).
+    """
+    rows = [char_ids(token, max_characters) for token in tokens]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), max_characters)
+
+
+def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> NDArray[np.int64]:
+    """Spell a batch of tokenised sentences, padded with zero rows to the longest one.
+
+    The sentence boundaries are not included; `elmokit.Elmo` adds them.
+
+    Returns:
+        Character ids, shape (B, T, max_characters).
+    """
+    longest = max((len(sentence) for sentence in sentences), default=0)
+    ids = np.full((len(sentences), longest, max_characters), PADDING_POSITION, dtype=np.int64)
+    for row, sentence in enumerate(sentences):
+        ids[row, : len(sentence)] = char_ids_table(sentence, max_characters)
+    return ids
+
+
+def spelled_length(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count the ids before the padding of each word, marks included.
+
+    Args:
+        ids: Character ids, shape (n, C).
+    """
+    length: NDArray[np.int64] = (ids != _PAD_CHAR).sum(axis=1)
+    return length

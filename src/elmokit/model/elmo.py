@@ -1,0 +1,157 @@
+"""ELMo as a layer of a task model: a frozen biLM and one learned mix per place where it enters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import ConfigError
+from elmokit.model.bilm import BiLM
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, batch_ids, char_ids
+from elmokit.model.lstm import LstmState
+from elmokit.model.mix import LayerNorm, ScalarMix
+
+
+class ElmoOutput(NamedTuple):
+    """What a task model gets.
+
+    Attributes:
+        representations: ELMo_k of each mix, shape (B, T, 2D) each; zero where there is no token.
+        mask: True where there is a token, shape (B, T).
+        state: Where each sentence ended.
+    """
+
+    representations: list[Tensor]
+    mask: Tensor
+    state: LstmState
+
+
+class Elmo(nn.Module):
+    """Learned mixes over one run of a biLM.
+
+    The paper puts ELMo into a task model at its input, `[x_k; ELMo_k]`, and often again at the
+    output of its RNN, `[h_k; ELMo_k]`, each place with its own mix: `outputs=2`.
+
+    Args:
+        bilm: The biLM, for instance `elmokit.load().bilm`.
+        outputs: Number of mixes.
+        dropout: Dropout on each mixed vector.
+        layer_norm: See `ScalarMix`.
+        s: Fixed weights, summing to 1; see `ScalarMix`.
+        w: Fixed weights before the softmax; see `ScalarMix`.
+        gamma: Start value of gamma.
+        top_only: Use the top layer alone.
+        finetune: Let gradients reach the biLM. By default it is frozen and stays in eval mode.
+        word_boundaries: For a word-input model, the rows of `<S>` and `</S>` in its vocabulary.
+    """
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        outputs: int = 1,
+        *,
+        dropout: float = 0.5,
+        layer_norm: LayerNorm = False,
+        s: Sequence[float] | None = None,
+        w: Sequence[float] | None = None,
+        gamma: float = 1.0,
+        top_only: bool = False,
+        finetune: bool = False,
+        word_boundaries: tuple[int, int] = (0, 1),
+    ) -> None:
+        super().__init__()
+        if outputs < 1:
+            raise ConfigError(f"Elmo needs at least one output, found outputs={outputs}.")
+        self.bilm = bilm
+        self.finetune = finetune
+        self.word_boundaries = word_boundaries
+        self.bilm.requires_grad_(finetune)
+        self.mixes = nn.ModuleList(
+            ScalarMix(
+                bilm.config.n_layers,
+                layer_norm=layer_norm,
+                s=s,
+                w=w,
+                gamma=gamma,
+                top_only=top_only,
+            )
+            for _ in range(outputs)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.train(self.training)
+
+    @property
+    def output_dim(self) -> int:
+        """The size of each representation, 2D."""
+        return self.bilm.config.output_dim
+
+    def train(self, mode: bool = True) -> Elmo:
+        """Set training mode; a frozen biLM stays in eval mode (no dropout inside it)."""
+        super().train(mode)
+        if not self.finetune:
+            self.bilm.eval()
+        return self
+
+    def forward(
+        self, sentences: Tensor | Sequence[Sequence[str]], state: LstmState | None = None
+    ) -> ElmoOutput:
+        """Represent a batch of sentences.
+
+        Args:
+            sentences: Tokenised sentences, or their ids: `elmokit.batch_ids(sentences)`, shape
+                (B, T, C); for a word-input model ids of shape (B, T). Without boundaries.
+            state: What the sentences start from; None is the zero state.
+        """
+        if not isinstance(sentences, Tensor):
+            cnn = self.bilm.config.char_cnn
+            if cnn is None:
+                raise ConfigError("This biLM reads word ids: give a tensor of ids, not tokens.")
+            device = next(self.bilm.parameters()).device
+            ids = batch_ids(sentences, cnn.max_characters_per_token)
+            sentences = torch.from_numpy(ids).to(device)
+        with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
+            layers, mask, state = self.bilm(self._with_boundaries(sentences), state)
+        representations = self.mix(layers, mask)
+        # Position 0 is <S>; shifting by one, the mask of the inner tokens ends before </S>.
+        inner = mask[:, 2:]
+        kept = [
+            (r[:, 1:-1] * inner.unsqueeze(-1).to(r.dtype)).contiguous() for r in representations
+        ]
+        return ElmoOutput(kept, inner, state)
+
+    def mix(self, layers: Tensor, mask: Tensor | None = None) -> list[Tensor]:
+        """Mix layers that were computed before, as a task with cached layers does.
+
+        Shape:
+            layers (L + 1, B, T, 2D), mask (B, T) -> (B, T, 2D) for each mix
+        """
+        return [self.dropout(mix(layers, mask)) for mix in self.mixes]
+
+    def _with_boundaries(self, ids: Tensor) -> Tensor:
+        """Put <S> before and </S> after each sentence: (B, T, ...) -> (B, T + 2, ...)."""
+        if (cnn := self.bilm.config.char_cnn) is not None:
+            begin, end = (
+                ids.new_tensor(char_ids(token, cnn.max_characters_per_token))
+                for token in (BEGIN_SENTENCE, END_SENTENCE)
+            )
+            lengths = (ids > 0).any(dim=-1).sum(dim=1)
+        else:
+            begin, end = (ids.new_tensor(row + 1) for row in self.word_boundaries)
+            lengths = (ids > 0).sum(dim=1)
+        return add_boundaries(ids, lengths, begin, end)
+
+
+def add_boundaries(ids: Tensor, lengths: Tensor, begin: Tensor, end: Tensor) -> Tensor:
+    """Put boundary ids around each row.
+
+    Shape:
+        ids (B, T, ...), lengths (B,), begin and end (...) -> (B, T + 2, ...)
+    """
+    bounded = ids.new_zeros(ids.shape[0], ids.shape[1] + 2, *ids.shape[2:])
+    bounded[:, 1:-1] = ids
+    bounded[:, 0] = begin
+    bounded[torch.arange(len(ids), device=ids.device), lengths + 1] = end
+    return bounded

@@ -1,0 +1,172 @@
+"""The LSTM of the biLM: projected, clipped twice, one direction at a time.
+
+For token k of a layer, with its input x_k and the state (c, r) that token k-1 left behind:
+
+    i, j, f, o = W_x x_k + W_r r_{k-1} + b          input, candidate, forget, output
+    c_k = clip(sigmoid(f + 1) * c_{k-1} + sigmoid(i) * tanh(j), cell_clip)
+    r_k = clip(W_p (sigmoid(o) * tanh(c_k)), proj_clip)
+    h_k = r_k            in the first layer
+    h_k = r_k + x_k      above it, if the model has skip connections
+
+The state that is carried is (c, r), without the skip. The +1 on the forget gate is part of the
+computation and not of the stored bias, so weights go to and from old files bit by bit:
+(b + 1) - 1 is not b. A model whose projection would not make the output smaller has none, and then
+r_k = sigmoid(o) * tanh(c_k), unclipped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.config import LstmConfig
+
+FORGET_BIAS = 1.0
+
+# Tokens whose input product W_x x is held at once: bounds memory on sentences of any length.
+_TOKENS_AT_ONCE = 4096
+
+
+class LstmState(NamedTuple):
+    """Where a text stands: what the next token of each sentence starts from.
+
+    Attributes:
+        cell: c, shape (2 directions, L, B, H).
+        hidden: r, shape (2 directions, L, B, D).
+    """
+
+    cell: Tensor
+    hidden: Tensor
+
+    @classmethod
+    def zeros(cls, config: LstmConfig, rows: int, *, like: Tensor) -> LstmState:
+        """Return the state before anything was read."""
+        size = (2, config.n_layers, rows)
+        cell = torch.zeros(*size, config.dim, dtype=like.dtype, device=like.device)
+        hidden = torch.zeros(*size, config.projection_dim, dtype=like.dtype, device=like.device)
+        return cls(cell, hidden)
+
+    def select(self, rows: Tensor) -> LstmState:
+        """Take some sentences' states, in the given order."""
+        return LstmState(self.cell[:, :, rows], self.hidden[:, :, rows])
+
+    def expand(self, rows: int) -> LstmState:
+        """Repeat a state of one row, for a batch that starts from the same place everywhere."""
+        return LstmState(*(s.expand(-1, -1, rows, -1).contiguous() for s in self))
+
+    def detach(self) -> LstmState:
+        """Cut the gradient: what truncated back-propagation does between two pieces of a text."""
+        return LstmState(self.cell.detach(), self.hidden.detach())
+
+
+class LstmLayer(nn.Module):
+    """One layer of one direction, over a packed batch (see `packing.py`)."""
+
+    def __init__(self, config: LstmConfig) -> None:
+        super().__init__()
+        self.config = config
+        h, d = config.dim, config.projection_dim
+        self.weight_input = nn.Parameter(torch.empty(4 * h, d))
+        self.weight_recurrent = nn.Parameter(torch.empty(4 * h, d))
+        self.bias = nn.Parameter(torch.zeros(4 * h))
+        self.weight_projection: nn.Parameter | None = None
+        # TensorFlow drew both halves of [W_x; W_r] as one Glorot-uniform matrix.
+        bound = (6.0 / (2 * d + 4 * h)) ** 0.5
+        nn.init.uniform_(self.weight_input, -bound, bound)
+        nn.init.uniform_(self.weight_recurrent, -bound, bound)
+        if config.has_projection:
+            self.weight_projection = nn.Parameter(torch.empty(d, h))
+            nn.init.xavier_uniform_(self.weight_projection)
+
+    def step(self, gates_x: Tensor, cell: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Read one token of each sentence.
+
+        Shape:
+            gates_x (n, 4H) = W_x x_k + b, cell (n, H), hidden (n, D) -> c_k (n, H), r_k (n, D)
+        """
+        gates = torch.addmm(gates_x, hidden, self.weight_recurrent.t())  # (n, 4H)
+        i, j, f, o = gates.chunk(4, dim=-1)
+        cell = torch.sigmoid(f + FORGET_BIAS) * cell + torch.sigmoid(i) * torch.tanh(j)
+        cell = _clip(cell, self.config.cell_clip)
+        hidden = torch.sigmoid(o) * torch.tanh(cell)
+        if self.weight_projection is not None:
+            hidden = _clip(F.linear(hidden, self.weight_projection), self.config.proj_clip)
+        return cell, hidden
+
+    def forward(
+        self, x: Tensor, active: list[int], cell: Tensor, hidden: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Read a packed batch from left to right.
+
+        Shape:
+            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), last cell, last hidden
+        """
+        outputs: list[Tensor] = []
+        ended: list[tuple[Tensor, Tensor]] = []  # states of sentences that are over
+        start = 0
+        for steps in _pieces(active):
+            stop = start + sum(steps)
+            gates_x = F.linear(x[start:stop], self.weight_input, self.bias)  # (tokens, 4H)
+            for n, step_gates in zip(steps, gates_x.split(steps), strict=True):
+                if n < len(cell):
+                    ended.append((cell[n:], hidden[n:]))
+                    cell, hidden = cell[:n], hidden[:n]
+                cell, hidden = self.step(step_gates, cell, hidden)
+                outputs.append(hidden)
+            start = stop
+        for ended_cell, ended_hidden in reversed(ended):
+            cell = torch.cat([cell, ended_cell])
+            hidden = torch.cat([hidden, ended_hidden])
+        return torch.cat(outputs) if outputs else x[:0], cell, hidden
+
+
+class LstmStack(nn.Module):
+    """The L layers of one direction."""
+
+    def __init__(self, config: LstmConfig, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.config = config
+        self.dropout = dropout
+        self.layers = nn.ModuleList(LstmLayer(config) for _ in range(config.n_layers))
+
+    def forward(
+        self, x: Tensor, active: list[int], cell: Tensor, hidden: Tensor
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Read a packed batch with every layer.
+
+        Shape:
+            x (N, D), cell (L, B, H), hidden (L, B, D)
+            -> the L layers' outputs (N, D) each, last cell (L, B, H), last hidden (L, B, D)
+        """
+        outputs: list[Tensor] = []
+        cells: list[Tensor] = []
+        hiddens: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            # As in bilm-tf the skip connection adds the input *after* dropout.
+            x = F.dropout(x, self.dropout, self.training)
+            r, last_cell, last_hidden = layer(x, active, cell[index], hidden[index])
+            x = r + x if index > 0 and self.config.use_skip_connections else r
+            outputs.append(x)
+            cells.append(last_cell)
+            hiddens.append(last_hidden)
+        return outputs, torch.stack(cells), torch.stack(hiddens)
+
+
+def _clip(x: Tensor, limit: float | None) -> Tensor:
+    return x if limit is None else x.clamp(-limit, limit)
+
+
+def _pieces(active: list[int]) -> list[list[int]]:
+    """Cut the time steps into runs of a bounded number of tokens."""
+    pieces: list[list[int]] = []
+    size = _TOKENS_AT_ONCE
+    for n in active:
+        if size + n > _TOKENS_AT_ONCE:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(n)
+        size += n
+    return pieces

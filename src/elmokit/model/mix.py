@@ -1,0 +1,124 @@
+"""The mix: how a task reads the layers. ELMo_k = gamma * sum_j s_j h_{k,j}, s = softmax(w)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.errors import ConfigError, ElmoWarning
+
+LayerNorm = Literal["token", "batch"] | bool
+
+_TOKEN_EPS = 1e-5
+_BATCH_EPS = 1e-13  # AllenNLP's "tiny" for float32
+
+
+class ScalarMix(nn.Module):
+    """One learned mix of the layers.
+
+    Args:
+        n_layers: L + 1.
+        layer_norm: `"token"` (or True) brings each h_{k,j} to mean 0 and variance 1 before mixing
+            (Ba et al. 2016, without affine); `"batch"` is AllenNLP's `do_layer_norm`, one mean and
+            variance over all tokens of the batch, so that a vector depends on its batch mates.
+        s: Fixed weights as they multiply the layers (they sum to 1).
+        w: Fixed weights before the softmax, AllenNLP's `scalar_mix_parameters`.
+        gamma: Start value of gamma, fixed with the weights.
+        top_only: gamma times the top layer, as TagLM and CoVe did.
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        *,
+        layer_norm: LayerNorm = False,
+        s: Sequence[float] | None = None,
+        w: Sequence[float] | None = None,
+        gamma: float = 1.0,
+        top_only: bool = False,
+    ) -> None:
+        super().__init__()
+        if layer_norm not in (True, False, "token", "batch"):
+            raise ConfigError(f"layer_norm should be 'token' or 'batch', found {layer_norm!r}.")
+        if layer_norm == "batch":
+            warnings.warn(
+                "layer_norm='batch' makes a vector depend on the other sentences of its batch; "
+                "use it only to agree with AllenNLP's do_layer_norm=True.",
+                ElmoWarning,
+                stacklevel=2,
+            )
+        self.layer_norm = "token" if layer_norm is True else layer_norm
+        self.top_only = top_only
+        # One tensor, not a list of them: DataParallel and DDP lose the members of a list.
+        trainable = s is None and w is None
+        self.w = nn.Parameter(_start(n_layers, s, w), requires_grad=trainable and not top_only)
+        self.gamma = nn.Parameter(torch.tensor([float(gamma)]), requires_grad=trainable)
+
+    @property
+    def s(self) -> Tensor:
+        """The weights as they multiply the layers, shape (L + 1,)."""
+        return torch.softmax(self.w, dim=0)
+
+    def forward(self, layers: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Mix the layers.
+
+        Shape:
+            layers (L + 1, ..., 2D), mask (...) -> (..., 2D)
+        """
+        if len(layers) != len(self.w):
+            raise ConfigError(
+                f"This mix is for {len(self.w)} layers, found {len(layers)}. "
+                "Make it with n_layers=bilm.config.n_layers."
+            )
+        if self.layer_norm:
+            layers = torch.stack([self._normalise(layer, mask) for layer in layers])
+        if self.top_only:
+            return self.gamma * layers[-1]
+        return self.gamma * torch.tensordot(self.s, layers, dims=1)
+
+    def _normalise(self, layer: Tensor, mask: Tensor | None) -> Tensor:
+        if self.layer_norm == "token":
+            return F.layer_norm(layer, layer.shape[-1:], eps=_TOKEN_EPS)
+        if mask is None:
+            mask = layer.new_ones(layer.shape[:-1], dtype=torch.bool)
+        kept = mask.unsqueeze(-1).to(layer.dtype)
+        count = kept.sum() * layer.shape[-1]
+        mean = (layer * kept).sum() / count
+        variance = (((layer - mean) * kept) ** 2).sum() / count
+        return (layer - mean) / torch.sqrt(variance + _BATCH_EPS)
+
+    def penalty(self, strength: float, *, centred: bool = False) -> Tensor:
+        """Return lambda * ||w||^2, for a task to add to its loss.
+
+        A large lambda keeps the mix near the plain average of the layers.
+
+        Args:
+            strength: lambda; the paper used 0.001 to 1.
+            centred: lambda * ||w - 1 / (L + 1)||^2, the form of the paper's first draft.
+        """
+        centre = 1.0 / len(self.w) if centred else 0.0
+        return strength * ((self.w - centre) ** 2).sum()
+
+
+def _start(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> Tensor:
+    if s is not None and w is not None:
+        raise ConfigError("Give the mix either s (weights that sum to 1) or w (before softmax).")
+    given = s if s is not None else w
+    if given is None:
+        return torch.zeros(n_layers)
+    if len(given) != n_layers:
+        raise ConfigError(f"The mix needs {n_layers} weights, one per layer; found {len(given)}.")
+    values = torch.tensor([float(v) for v in given])
+    if s is None:
+        return values
+    if not (bool((values >= 0).all()) and abs(float(values.sum()) - 1.0) < 1e-3):
+        raise ConfigError(
+            f"The weights s should be non-negative and sum to 1, found {list(given)}. "
+            "If these are numbers before the softmax, give them as w."
+        )
+    return torch.log(values.clamp(min=1e-30))

@@ -1,0 +1,77 @@
+"""Ragged sentences without padding: the order in which an LSTM reads a batch.
+
+Sentences of different lengths are laid out by time step, longest sentence first, so that step k
+is one contiguous block that holds only the sentences which reach it:
+
+    sentences  a b c      packed  a d f b e c
+               d e        active  3   2   1
+               f
+
+No padding exists between the token encoder and the layers, so none can leak into a value, and no
+arithmetic is spent on it. N is the number of tokens in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the tokens of a batch lie in packed order.
+
+    Attributes:
+        lengths: Length of each sentence, in the caller's order.
+        active: Sentences that reach each time step, never rising; its sum is N.
+        order: Packed row -> the caller's sentence, shape (B,).
+        rows: Caller's sentence of each packed token, shape (N,).
+        steps: Time step (position in its sentence) of each packed token, shape (N,).
+        reversal: For each packed token, the packed place of its mirror image in its sentence,
+            shape (N,). Indexing with it turns a batch round; doing it twice gives it back.
+    """
+
+    lengths: NDArray[np.int64]
+    active: list[int]
+    order: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    reversal: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lengths: Sequence[int] | NDArray[np.int64]) -> Packing:
+        """Plan the packing of sentences with these lengths (0 is allowed)."""
+        length = np.asarray(lengths, dtype=np.int64)
+        order = np.argsort(-length, kind="stable")
+        falling = length[order]
+        longest = int(falling[0]) if len(falling) else 0
+        # Sentences longer than k; falling is sorted, so searching its negation counts them.
+        active = np.searchsorted(-falling, -np.arange(longest), side="left")
+        starts = np.concatenate([[0], np.cumsum(active)]).astype(np.int64)
+        steps = np.repeat(np.arange(longest), active)
+        packed_rows = np.arange(starts[-1]) - starts[steps]
+        reversal = starts[falling[packed_rows] - 1 - steps] + packed_rows
+        return cls(length, active.tolist(), order, order[packed_rows], steps, reversal)
+
+    @property
+    def n_tokens(self) -> int:
+        """N, the number of tokens in the batch."""
+        return len(self.rows)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """(B, T, ...) -> (N, ...)."""
+        rows, steps = (torch.from_numpy(a).to(padded.device) for a in (self.rows, self.steps))
+        return padded[rows, steps]
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """(..., N, D) -> (..., B, T, D), zero where there is no token."""
+        rows, steps = (torch.from_numpy(a).to(packed.device) for a in (self.rows, self.steps))
+        size = (*packed.shape[:-2], len(self.lengths), len(self.active), packed.shape[-1])
+        padded = packed.new_zeros(size)
+        padded[..., rows, steps, :] = packed
+        return padded
