@@ -9,9 +9,7 @@ PRESETS: dict[str, BiLMConfig] = {
     # A model of the same build that trains on two CPU cores within minutes.
     "toy": BiLMConfig(
         lstm=LstmConfig(dim=256, projection_dim=64),
-        char_cnn=CharCnnConfig(
-            filters=((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), n_highway=1
-        ),
+        char_cnn=CharCnnConfig(filters=((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), n_highway=1),
     ),
     # The three released shapes; the comment counts the numbers in their weight files.
     "small": BiLMConfig(  # 13,593,296

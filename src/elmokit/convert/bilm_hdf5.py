@@ -303,7 +303,9 @@ def _names(file: Any) -> list[str]:
     import h5py
 
     names: list[str] = []
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    file.visititems(
+        lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+    )
     return names[:12] + (["..."] if len(names) > 12 else [])
 
 

@@ -74,7 +74,9 @@ class CharacterEncoder(nn.Module):
             nn.init.zeros_(self.projection.bias)
 
     def forward(self, ids: Tensor) -> Tensor:
-        table = torch.cat([self.char_embed.new_zeros(1, self.config.embedding_dim), self.char_embed])
+        table = torch.cat(
+            [self.char_embed.new_zeros(1, self.config.embedding_dim), self.char_embed]
+        )
         characters = F.embedding(ids, table).transpose(1, 2)  # (n, e, C)
         activation = torch.relu if self.config.activation == "relu" else torch.tanh
         # The maximum runs over every window, those that hold padding characters included: their

@@ -27,7 +27,7 @@ from elmokit.config import LstmConfig
 FORGET_BIAS = 1.0
 
 # Tokens whose input product W_x x is held at once: bounds memory on sentences of any length.
-_TOKENS_AT_ONCE = 4096
+_TOKENS_AT_ONCE = 2048
 
 
 class LstmState(NamedTuple):

@@ -18,7 +18,7 @@ EXTEND = "\x04"  # belongs to the character before it: combining marks, variatio
 JOINER = "\x05"  # glues its neighbours: the zero-width joiner in emoji and Indic scripts
 
 _EXACT = {
-    "\u2018": "'", "\u2019": "'", "\u201b": "'", "\u2032": "'", "\uff07": "'",
+    "\u2018": "'", "\u2019": "'", "\u201b": "'", "\u2032": "'", "\u00b4": "'",
     "\u00b7": "'", "\u2027": "'",  # the dot inside Catalan words cuts no more than an apostrophe
     "\u05f3": "'", "\u05f4": "'",  # nor do geresh and gershayim inside Hebrew acronyms
     "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u201f": '"', "\u2033": '"',
@@ -26,6 +26,7 @@ _EXACT = {
     "\u2010": "-", "\u2011": "-", "\u05be": "-",
     "\u2026": ELLIPSIS,
     "\u200d": JOINER,
+    "\uff9e": EXTEND, "\uff9f": EXTEND,  # voicing marks of halfwidth kana
     # A zero-width space separates, and a byte order mark inside text is debris: neither may hide
     # in a word. The other invisible characters (soft hyphen, ZWNJ, direction marks) stay in it.
     "\u200b": SYMBOL, "\ufeff": SYMBOL,

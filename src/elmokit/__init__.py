@@ -1,0 +1,59 @@
+"""elmokit: ELMo alive.
+
+    import elmokit
+
+    elmo = elmokit.load()
+    out = elmo.embed(["I read the book yesterday.", "Can you read the letter now?"])
+    out[0].word("read")       # (L + 1, 2D): the vectors of "read" in that sentence
+
+Nothing heavy is imported before it is used: `import elmokit` touches neither torch nor h5py.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from elmokit.config import BiLMConfig as BiLMConfig
+    from elmokit.embed.model import ElmoModel as ElmoModel
+    from elmokit.embed.model import load as load
+    from elmokit.embed.vectors import SentenceVectors as SentenceVectors
+    from elmokit.errors import ElmoError as ElmoError
+    from elmokit.model.bilm import BiLM as BiLM
+    from elmokit.model.chars import batch_ids as batch_ids
+    from elmokit.model.elmo import Elmo as Elmo
+    from elmokit.model.mix import ScalarMix as ScalarMix
+    from elmokit.presets import preset as preset
+    from elmokit.text.sentences import split_sentences as split_sentences
+    from elmokit.text.tokenize import tokenize as tokenize
+
+_HOMES = {
+    "BiLM": "elmokit.model.bilm",
+    "BiLMConfig": "elmokit.config",
+    "Elmo": "elmokit.model.elmo",
+    "ElmoError": "elmokit.errors",
+    "ElmoModel": "elmokit.embed.model",
+    "ScalarMix": "elmokit.model.mix",
+    "SentenceVectors": "elmokit.embed.vectors",
+    "batch_ids": "elmokit.model.chars",
+    "load": "elmokit.embed.model",
+    "preset": "elmokit.presets",
+    "split_sentences": "elmokit.text.sentences",
+    "tokenize": "elmokit.text.tokenize",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'elmokit' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

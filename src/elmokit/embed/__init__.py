@@ -1,0 +1,1 @@
+"""From sentences to vectors: the object users hold, its batching and cache, and vector files."""

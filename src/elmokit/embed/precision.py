@@ -1,0 +1,60 @@
+"""What "exact" means on each device: float32 in every product, whatever the process has set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+from elmokit.errors import ConfigError, nearest
+
+Precision = Literal["exact"]
+PRECISIONS: tuple[str, ...] = ("exact",)
+
+
+def check_precision(name: str) -> None:
+    """Raise if there is no such precision."""
+    if name not in PRECISIONS:
+        raise ConfigError(
+            f"No precision '{name}'.{nearest(name, PRECISIONS)} There is: {', '.join(PRECISIONS)}."
+        )
+
+
+@contextmanager
+def exact(device: torch.device) -> Iterator[None]:
+    """Compute in plain float32 inside: no TF32, no bfloat16, no autocast.
+
+    On a GPU both matrix products and cuDNN's convolutions would otherwise round their inputs to 10
+    bits; on a CPU `set_float32_matmul_precision("medium")` asks for bfloat16, which even kills the
+    process on virtual machines that advertise AMX without having it.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with (
+            torch.autocast(device.type, enabled=False),
+            torch.backends.cudnn.flags(
+                enabled=torch.backends.cudnn.enabled, benchmark=False, allow_tf32=False
+            ),
+        ):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def choose_device(name: str | torch.device) -> torch.device:
+    """Turn "auto", "cpu", "cuda", "cuda:1", ... into a device that is there."""
+    if isinstance(name, str) and name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"'{name}' is not a device: use auto, cpu, cuda or cuda:N.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"Device '{name}' was asked for, but this torch sees no CUDA GPU. "
+            "Use --device cpu (or auto); `elmo doctor` shows what there is."
+        )
+    return device

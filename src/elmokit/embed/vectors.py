@@ -1,0 +1,110 @@
+"""The vectors of one sentence, as numpy arrays with names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.errors import ConfigError, DataError, nearest
+
+FloatArray = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceVectors:
+    """R_k for every token of a sentence.
+
+    Attributes:
+        tokens: The tokens, one per vector.
+        offsets: (start, end) of each token in the string that was given, in Python string indices;
+            None if a list of tokens was given.
+        layers: h_{k,j}, shape (L + 1, T, 2D). Layer 0 knows the word alone, the others its context.
+    """
+
+    tokens: list[str]
+    offsets: list[tuple[int, int]] | None
+    layers: FloatArray
+
+    @property
+    def top(self) -> FloatArray:
+        """The last layer, shape (T, 2D)."""
+        top: FloatArray = self.layers[-1]
+        return top
+
+    @property
+    def average(self) -> FloatArray:
+        """The plain mean of all layers, shape (T, 2D)."""
+        average: FloatArray = self.layers.mean(axis=0)
+        return average
+
+    def mix(
+        self,
+        s: Sequence[float] | None = None,
+        gamma: float = 1.0,
+        *,
+        w: Sequence[float] | None = None,
+    ) -> FloatArray:
+        """Mix the layers with given weights: gamma * sum_j s_j h_{k,j}.
+
+        Args:
+            s: One weight per layer, used as it is.
+            gamma: Scale of the whole.
+            w: Weights before the softmax instead, as a task model stores them.
+
+        Returns:
+            ELMo_k, shape (T, 2D). Without weights all layers count the same.
+        """
+        weights = mix_weights(len(self.layers), s, w)
+        mixed: FloatArray = np.tensordot(np.float32(gamma) * weights, self.layers, axes=1)
+        return mixed
+
+    def word(self, word: str, occurrence: int = 0) -> FloatArray:
+        """Return the vectors of one word of the sentence, shape (L + 1, 2D).
+
+        Args:
+            word: A token of the sentence, exactly as it stands in `tokens`.
+            occurrence: Which one, if it stands there more than once.
+        """
+        places = [k for k, token in enumerate(self.tokens) if token == word]
+        if not places:
+            raise DataError(
+                f"The word '{word}' is not a token of this sentence.{nearest(word, self.tokens)} "
+                f"Its tokens: {' '.join(self.tokens)}"
+            )
+        try:
+            vectors: FloatArray = self.layers[:, places[occurrence]]
+        except IndexError:
+            raise DataError(
+                f"The word '{word}' stands {len(places)} times in this sentence; "
+                f"occurrence {occurrence} is not there (the first is 0)."
+            ) from None
+        return vectors
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        shown = " ".join(self.tokens[:12]) + (" ..." if len(self.tokens) > 12 else "")
+        return f"<SentenceVectors {list(self.layers.shape)}: {shown}>"
+
+
+def mix_weights(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> FloatArray:
+    """Return the weights s of a mix from either form, checked against the number of layers."""
+    if s is not None and w is not None:
+        raise ConfigError("Give either s (weights as used) or w (before the softmax), not both.")
+    given = s if s is not None else w
+    if given is None:
+        return np.full(n_layers, 1.0 / n_layers, dtype=np.float32)
+    weights = np.asarray(given, dtype=np.float32)
+    if weights.shape != (n_layers,) or not np.isfinite(weights).all():
+        raise ConfigError(
+            f"A mix of this model needs {n_layers} finite weights, one per layer; "
+            f"found {list(given)}."
+        )
+    if w is not None:
+        weights = np.exp(weights - weights.max())
+        weights /= weights.sum()
+    return weights

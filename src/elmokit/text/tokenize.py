@@ -1,0 +1,232 @@
+r"""Cut a sentence into tokens by the conventions of the Penn Treebank and UD English EWT.
+
+No character is changed, none but whitespace is dropped, and every token knows where it stood:
+`sentence[token.start : token.end] == token.text`. The rules, in the order they are tried:
+
+1. Whitespace always cuts. Each chunk between whitespace is cut by itself; only the last chunk of
+   the sentence is treated in a way of its own, for its final period.
+2. Addresses (URL, e-mail, host, file name, @user, #tag) and emoticons stay whole.
+3. Numbers keep inner marks: 1,000.50, 7:30, 11/28/2000, 713-853-3989; ranges and fractions are cut
+   (5 - 10, 1 / 2), and so are units, currency and percent (7:30 PM, $ 5, 100 %).
+4. Abbreviations keep their period (Mr., U.S., e.g., J.), unless it ends the sentence: one written
+   period cannot be two tokens, and EWT gives it to the sentence ("at 5 p.m .").
+5. English clitics are cut: do n't, it 's, I 'll; so are can not, gon na. Other apostrophes inside a
+   word stay (O'Neill, l'homme, 60's), and those at its edges are quotes.
+6. Hyphens are cut (well - known), but prefixes from a closed list stay (non-human, e-mail).
+7. Inside a word . & _ stay (p.m, Node.js, AT&T).
+8. What is left is punctuation: runs of a kind are one token (... !!! -- ***), others stand alone.
+
+Other scripts are cut at whitespace and punctuation. Han, kana and bopomofo characters are tokens of
+their own, since no space tells their words apart; Thai, Lao and Khmer stay in runs. Control
+characters, a zero-width space and a stray byte order mark are tokens of their own; other invisible
+characters stay in the word they are in. A chunk too long to be a word, a number or an address is
+cut at punctuation only, so that no input takes more than linear time.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import NamedTuple
+
+from elmokit.text.abbreviations import ENDINGS, TITLES
+from elmokit.text.shadow import ELLIPSIS, EXTEND, JOINER, SYMBOL, shadow
+
+
+class Token(NamedTuple):
+    """A token and its place: `text == sentence[start:end]`, offsets in Python string indices."""
+
+    text: str
+    start: int
+    end: int
+
+
+def words(sentence: str) -> list[str]:
+    """Return the tokens of `sentence` without their offsets; faster than `tokenize`."""
+    chunks = sentence.split()
+    if not chunks:
+        return []
+    last = chunks.pop()
+    # dict.__getitem__ calls __missing__ for a chunk not met before, so this loop runs in C.
+    pieces = list(chain.from_iterable(map(_INNER.__getitem__, chunks)))
+    pieces += _FINAL[last]
+    return pieces
+
+
+def tokenize(sentence: str) -> list[Token]:
+    """Cut `sentence` into tokens that know their offsets.
+
+    Args:
+        sentence: One sentence. A longer text is cut too, but only its last period is known to end
+            a sentence.
+
+    Returns:
+        The tokens in order. They do not overlap, hold no whitespace, and together hold every other
+        character of the sentence.
+    """
+    tokens = []
+    position = 0
+    for word in words(sentence):
+        # Only whitespace lies between tokens, and no token holds any, so the first find is it.
+        start = sentence.index(word, position)
+        position = start + len(word)
+        tokens.append(Token(word, start, position))
+    return tokens
+
+
+# --- closed lists --------------------------------------------------------------------------------
+
+# Two words written as one: the first of them. Forms that are words of their own somewhere ("wont",
+# "cant", "its", French "dont", German "im") are left alone.
+_CONTRACTED = re.compile(
+    "can(?=not$)|(?:gon|wan)(?=na$)|(?:got|out)(?=ta$)|(?:lem|gim)(?=me$)|"
+    "(?:did|does|could|would|should|is|are|was|were|has|have|had|ai)(?=nt$)|"
+    "(?:that|what|there)(?=s$)|(?:you|they)(?=re$)|(?:you|we|they)(?=ve$)",
+    re.IGNORECASE,
+)
+
+# The prefixes and suffixes that the LDC treebank guidelines keep with their word.
+_PREFIXES = (
+    "anti|arch|bi|bio|co|counter|cross|cyber|de|e|eco|ex|extra|hyper|inter|intra|macro|mega|micro|"
+    "mid|mini|mis|multi|neo|non|over|pan|para|post|pre|pro|proto|pseudo|psycho|quasi|re|semi|socio|"
+    "sub|super|supra|trans|tri|ultra|un|uni"
+)
+_SUFFIXES = "able|ahol|esque|ette|fest|fold|gate|ish|itis|less|most|rama|wise"
+
+_UNITS = (
+    r"[ap]m|[AP]M|[ap]\.m|[AP]\.M|hrs?|mins?|secs?|yrs?|mph|[kK]|m|bn|mm|cm|km|ft|kg|mg|ml|lbs?|oz|"
+    r"hh|[kmg]b|[KMG]B|[kMG]?[hH]z"
+)
+_DOMAINS = "com|org|net|edu|gov|mil|info|biz|uk|de|ca|au"
+_EXTENSIONS = "html?|php|asp|jsp|pdf|docx?|xlsx?|pptx?|txt|csv|zip|exe|jpe?g|gif|png|url"
+
+# --- the rules -----------------------------------------------------------------------------------
+
+_A = f"[A-Za-z0-9{EXTEND}{JOINER}]"  # a character of a word
+_START = f"(?<!{_A})"
+_END = f"(?!{_A})"
+_CLITIC = f"(?:['`](?:s|m|d|re|ve|ll)|(?<={_A})['`](?:S|M|D|RE|VE|LL)){_END}"
+_NOT = f"(?:n['`]t|N['`]T){_END}"
+_UNIT = f"(?:{_UNITS}){_END}"
+_PATH_END = r"""(?:[^\s<>"'.,;:!?()\[\]{}]|\([^\s<>()]*\))"""  # a URL ends before punctuation
+_NAME = f"(?i:{_DOMAINS}|{_EXTENSIONS}){_END}"
+
+_ADDRESSES = [
+    rf"""(?i:(?:https?|ftp)://|mailto:|www\.)[^\s<>"]*{_PATH_END}""",
+    rf"{_A}[\w.+%-]*@{_A}[\w.-]*{_A}",
+    rf"""(?:[\w#~%-]+\.)+{_NAME}(?:/[^\s<>"]*{_PATH_END})?|{_START}\.{_NAME}""",
+    rf"[A-Za-z]{{2}}[\w-]*(?:\.[A-Za-z]{{2}}[\w-]*){{2,}}",  # news.groups.and-modules
+    rf"[@#][A-Za-z]\w*{_END}",
+]
+_EMOTICONS = [
+    rf"[<>]?[:;=]['-]?(?:[()\[\]|*\\]+|/(?!/)){_END}",
+    rf"{_START}[:;=]-?[DPpOo3]{_END}",
+    rf"\([:;=]{_END}|<3{_END}",
+]
+_NUMBERS = [
+    rf"[xX]?(?:\+?\d-)?(?:\d{{3}}[-/.])?\d{{3}}-\d{{4}}{_END}",  # telephone
+    rf"[xX]?\d-\d{{4}}{_END}|\d{{5}}-\d{{4}}{_END}",  # extension; postal code
+    rf"\+?\d++(?:-\d++){{2,}}{_END}|\d++(?:/\d++){{2,}}{_END}|\d++(?:\.\d++){{2,}}{_END}",
+    rf"(?:0?[1-9]|1[0-2])/\d\d{_END}|1[0-2]/\d{_END}",  # 9/11 is a date, 3/4 is not
+    rf"(?<=\$)[\d.,]*\d(?=[MBTbt]{_END}|{_UNIT})",  # $3M; but 3M is a name
+    rf"{_START}(?:\d[\d.,:]*)?\d(?={_UNIT})",
+    rf"{_START}(?:\+|(?<!\.)\.)\d+{_END}",
+    rf"{_START}(?:US?|HK|NZ|[ACRS])\$",
+]
+_PERIODS = [
+    rf"{_START}(?:[A-Za-z]\.){{2,}}(?!{_A}|\.\.)|Ph\.D\.?{_END}",
+    rf"{_START}[A-Z]\.(?!{_A}|\.)",
+    # "No.5" and "St.George" lack a space; "Co.right" is something else.
+    rf"{_START}(?:{TITLES}|{ENDINGS})\.(?![a-z]|\.\.)",
+]
+_CLITICS = [
+    f"{_A}+?(?={_NOT})",
+    _NOT,
+    _CLITIC,
+    rf"{_START}['`](?:\d\ds?|(?i:em|n|til|cause|bout|round|cuz)){_END}",
+    f"{_START}['`][tT](?=(?i:is|was|were|will){_END})",
+]
+_WORDS = [
+    rf"(?<![A-Za-z0-9-])(?i:{_PREFIXES})-{_A}+",
+    rf"{_A}+-(?i:{_SUFFIXES}){_END}",
+    rf"{_START}[A-Za-z]/(?:[A-Za-z]|out){_END}|{_START}[wW]/(?=[a-z])",
+    rf"\d+(?:[.,:]\d+)+{_A}*",
+    rf"{_A}*\d['`]s{_END}",
+    # A period between words joins them, but not where a space was forgotten ("over.Then").
+    rf"{_A}+(?:(?:(?!(?<=[a-z][a-z])\.[A-Z][a-z])\.|&|_+|(?!{_CLITIC}|(?<=\d)'\d)['`]){_A}+)*",
+]
+_PUNCTUATION = [
+    rf"[.?!{ELLIPSIS}]{{2,}}|[-=]+>|<[-=]+|<<+|>>+|-{{2,}}|''|``|,,+|\*+|_+|=+|~+|\++|#+|\$+",
+    # Emoji glued by joiners are one character to the eye.
+    f"{SYMBOL}[{EXTEND}{JOINER}]*(?:(?<={JOINER}){SYMBOL}[{EXTEND}{JOINER}]*)*",
+    f"(?s:.)[{EXTEND}{JOINER}]*",  # an ideograph, or a mark of punctuation
+]
+_TOKEN = re.compile(
+    "|".join(
+        [
+            *_ADDRESSES,
+            *_EMOTICONS,
+            *_NUMBERS,
+            *_PERIODS,
+            *_CLITICS,
+            *_WORDS,
+            *_PUNCTUATION,
+        ]
+    )
+)
+_PLAIN_TOKEN = re.compile("|".join([f"{_A}+", *_PUNCTUATION]))
+_DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # rules and ornaments: ----->  *~*~*  ^_^
+
+_LONGEST_CHUNK = 1000  # beyond it the rules that look ahead would cost quadratic time
+_LONGEST_REMEMBERED = 40
+_MOST_REMEMBERED = 1 << 17
+
+
+def _cut(chunk: str, final: bool) -> tuple[str, ...]:
+    """Cut one chunk without whitespace; `final` says that the sentence ends with it."""
+    if chunk.isascii() and chunk.isalpha():
+        first = _CONTRACTED.match(chunk)
+        return (chunk[: first.end()], chunk[first.end() :]) if first else (chunk,)
+    seen = shadow(chunk)
+    if _DRAWING.fullmatch(seen):
+        return (chunk,)
+    rules = _TOKEN if len(chunk) <= _LONGEST_CHUNK else _PLAIN_TOKEN
+    spans = [match.span() for match in rules.finditer(seen)]
+    if final:
+        spans = _free_final_period(seen, spans)
+    return tuple([chunk[start:end] for start, end in spans])
+
+
+def _free_final_period(seen: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Cut the period that ends the sentence off the abbreviation it is written with."""
+    last = len(spans) - 1
+    while last > 0 and seen[slice(*spans[last])] in ("'", '"', "''"):
+        last -= 1
+    start, end = spans[last]
+    if end - start < 2 or seen[end - 1] != "." or not seen[end - 2].isalnum():
+        return spans
+    return [*spans[:last], (start, end - 1), (end - 1, end), *spans[last + 1 :]]
+
+
+class _Memo(dict[str, tuple[str, ...]]):
+    """What chunks were cut into, kept because most chunks of a text repeat.
+
+    It changes speed only, never a result. A full memo is emptied, which costs less than keeping
+    the order of use.
+    """
+
+    def __init__(self, final: bool) -> None:
+        super().__init__()
+        self._final = final
+
+    def __missing__(self, chunk: str) -> tuple[str, ...]:
+        pieces = _cut(chunk, self._final)
+        if len(chunk) <= _LONGEST_REMEMBERED:
+            if len(self) >= _MOST_REMEMBERED:
+                self.clear()
+            self[chunk] = pieces
+        return pieces
+
+
+_INNER = _Memo(final=False)
+_FINAL = _Memo(final=True)
