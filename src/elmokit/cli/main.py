@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from typing import Any
 
 import typer
 
@@ -47,7 +48,7 @@ def _options(
     """ELMo: word vectors that depend on the whole sentence."""
 
 
-def _show_warning(message: Warning | str, *_: object) -> None:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     typer.echo(f"warning: {message}", err=True)
 
 

@@ -204,7 +204,8 @@ class ElmoModel:
             results += layers
             # A last, smaller group leaves the other rows as they were.
             carried = LstmState(
-                *(torch.cat([new, old[:, :, len(group) :]], 2) for new, old in zip(after, carried))
+                torch.cat([after.cell, carried.cell[:, :, len(group) :]], dim=2),
+                torch.cat([after.hidden, carried.hidden[:, :, len(group) :]], dim=2),
             )
         return results, carried
 

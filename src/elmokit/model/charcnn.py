@@ -62,7 +62,8 @@ class CharacterEncoder(nn.Module):
         """Start as bilm-tf does (spec of the original training code)."""
         nn.init.uniform_(self.char_embed, -1.0, 1.0)
         for convolution, (width, _) in zip(self.convolutions, self.config.filters, strict=True):
-            assert isinstance(convolution, nn.Conv1d) and convolution.bias is not None
+            assert isinstance(convolution, nn.Conv1d)
+            assert convolution.bias is not None
             if self.config.activation == "relu":
                 nn.init.uniform_(convolution.weight, -0.05, 0.05)
             else:

@@ -110,7 +110,7 @@ class LstmLayer(nn.Module):
         for steps in _pieces(active):
             stop = start + sum(steps)
             gates_x = F.linear(x[start:stop], self.weight_input, self.bias)  # (tokens, 4H)
-            for n, step_gates in zip(steps, gates_x.split(steps), strict=True):
+            for n, step_gates in zip(steps, torch.split(gates_x, steps), strict=True):
                 if n < len(cell):
                     ended.append((cell[n:], hidden[n:]))
                     cell, hidden = cell[:n], hidden[:n]

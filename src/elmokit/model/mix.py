@@ -79,7 +79,8 @@ class ScalarMix(nn.Module):
             layers = torch.stack([self._normalise(layer, mask) for layer in layers])
         if self.top_only:
             return self.gamma * layers[-1]
-        return self.gamma * torch.tensordot(self.s, layers, dims=1)
+        mixed: Tensor = self.gamma * torch.tensordot(self.s, layers, dims=1)
+        return mixed
 
     def _normalise(self, layer: Tensor, mask: Tensor | None) -> Tensor:
         if self.layer_norm == "token":

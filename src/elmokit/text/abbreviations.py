@@ -7,20 +7,22 @@ are words when spelled otherwise ("Sun." is a day, "sun." ends a sentence). Dott
 
 from __future__ import annotations
 
-# A name, a number or the rest of the phrase follows these: their period never ends a sentence.
+# A name or the rest of the phrase follows these: their period never ends a sentence.
 TITLES = (
     "Mr|Mrs|Ms|Mx|Messrs|Drs?|Prof|Rev|Fr|Hon|Mme|Mlle|Sr|Sra|Sts?|Ste|Mt|Ft|"
     "Gen|Col|Lt|Lieut|Sgt|Capt|Cpt|Maj|Cmdr|Comdr|Adm|Brig|Pvt|Cpl|Insp|Det|Supt|Asst|Atty|"
-    "Sens?|Reps?|Gov|Pres|Nos?|[Ff]igs?|[Vv]ols?|Sec|Eqs?|Ch|[Pp]p|[Cc]f|[Vv]s|viz|ca|[Aa]pprox|"
-    "eg|ie"
+    "Sens?|Reps?|Gov|Pres|[Cc]f|[Vv]s|viz|ca|[Aa]pprox|eg|ie"
 )
 
-# These may also stand at the end of a sentence.
+# These are abbreviations only where a number follows.
+NUMBERED = "Nos?|[Ff]igs?|[Vv]ols?|Sec|Eqs?|Ch|[Pp]p"
+
+# These may stand at the end of a sentence.
 ENDINGS = (
     "Jr|Esq|Inc|INC|Corp|CORP|Cos?|Ltd|LTD|Bros|Ass(?:n|oc)|[Dd]ept|Univ|Inst|Ave|Blvd|Rd|Hwy|Pkwy|"
     "Jan|Feb|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|Mon|Tues?|Weds?|Thu|Thurs?|Fri|Sat|Sun|"
     "Ala|Ariz|Ark|Calif|Colo|Conn|Fla|Ga|Ind|Kan|Ky|La|Md|Mich|Minn|Mont|Neb|Nev|Okla|Ont|Pa|Que|"
     "Tenn|Tex|Va|Vt|Wis|Wyo|"
     "[Ee]tc|al|[Ee]sp|[Ee]xt|[Aa]ttn|[Tt]el|[Ee]st|[Ee]ds?|trans|misc|incl|"
-    "yrs?|hrs?|mins|secs|lbs?|oz|kg|km|cm"
+    "yrs?|hrs?|mins|secs|lbs?|oz"
 )

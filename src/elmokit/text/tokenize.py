@@ -29,7 +29,7 @@ import re
 from itertools import chain
 from typing import NamedTuple
 
-from elmokit.text.abbreviations import ENDINGS, TITLES
+from elmokit.text.abbreviations import ENDINGS, NUMBERED, TITLES
 from elmokit.text.shadow import ELLIPSIS, EXTEND, JOINER, SYMBOL, shadow
 
 
@@ -137,7 +137,7 @@ _PERIODS = [
     rf"{_START}(?:[A-Za-z]\.){{2,}}(?!{_A}|\.\.)|Ph\.D\.?{_END}",
     rf"{_START}[A-Z]\.(?!{_A}|\.)",
     # "No.5" and "St.George" lack a space; "Co.right" is something else.
-    rf"{_START}(?:{TITLES}|{ENDINGS})\.(?![a-z]|\.\.)",
+    rf"{_START}(?:{TITLES}|{NUMBERED}|{ENDINGS})\.(?![a-z]|\.\.)",
 ]
 _CLITICS = [
     f"{_A}+?(?={_NOT})",

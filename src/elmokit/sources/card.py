@@ -1,0 +1,96 @@
+"""What can be said of a model from its parts alone: for `elmo info` and for the model card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elmokit.config import BiLMConfig
+
+
+def describe(config: BiLMConfig) -> dict[str, Any]:
+    """State the shape of a biLM, in plain JSON values."""
+    cnn, lstm = config.char_cnn, config.lstm
+    facts: dict[str, Any] = {
+        "input": "characters" if cnn is not None else "words",
+        "layers": config.n_layers,
+        "lstm_layers": lstm.n_layers,
+        "vector_dim": config.output_dim,
+        "projection_dim": lstm.projection_dim,
+        "cell_dim": lstm.dim,
+        "cell_clip": lstm.cell_clip,
+        "proj_clip": lstm.proj_clip,
+        "skip_connections": lstm.use_skip_connections,
+    }
+    if cnn is None:
+        return facts | {"words": config.n_words}
+    return facts | {
+        "max_characters": cnn.max_characters_per_token,
+        "character_dim": cnn.embedding_dim,
+        "filters": [list(pair) for pair in cnn.filters],
+        "highways": cnn.n_highway,
+        "activation": cnn.activation,
+    }
+
+
+def lines(config: BiLMConfig) -> list[tuple[str, str]]:
+    """State the same for people: a label and a sentence each."""
+    cnn, lstm = config.char_cnn, config.lstm
+    layers = "layer" if lstm.n_layers == 1 else "layers"
+    told = [
+        (
+            "layers",
+            f"{config.n_layers} vectors of {config.output_dim} per token: "
+            f"the token encoder and {lstm.n_layers} LSTM {layers}",
+        ),
+        ("LSTM", f"cell {lstm.dim}, projection {lstm.projection_dim} per direction"),
+        (
+            "clips",
+            f"cell {_or_none(lstm.cell_clip)}, projection {_or_none(lstm.proj_clip)}; "
+            f"skip connections {'yes' if lstm.use_skip_connections else 'no'}",
+        ),
+    ]
+    if cnn is None:
+        return [("input", f"word ids, a closed vocabulary of {config.n_words:,}"), *told]
+    return [
+        ("input", f"characters, at most {cnn.max_characters_per_token} per token (marks included)"),
+        (
+            "encoder",
+            f"{cnn.n_filters} filters of width {min(w for w, _ in cnn.filters)} to "
+            f"{cnn.max_width}, {cnn.activation}, "
+            f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}",
+        ),
+        *told,
+    ]
+
+
+def write_card(name: str, config: BiLMConfig, parameters: int, *, head: bool, warm: bool) -> str:
+    """Write a short card that says only what is known from the files."""
+    rows = [
+        *lines(config),
+        ("parameters", f"{parameters:,}"),
+        ("language-model head", "yes (`head.safetensors`)" if head else "no"),
+        ("warm state", "yes (`warm.safetensors`)" if warm else "no"),
+    ]
+    table = "\n".join(f"| {label} | {text} |" for label, text in rows)
+    return f"""# {name}
+
+A bidirectional language model (ELMo) in the format of elmokit.
+
+| | |
+|---|---|
+{table}
+
+```python
+import elmokit
+
+elmo = elmokit.load("path/to/this/folder")
+elmo.embed("I read the book yesterday.").layers
+```
+
+This card was made from the files. It does not know the text the model was trained on, its language
+or its licence; whoever knows should write it here.
+"""
+
+
+def _or_none(clip: float | None) -> str:
+    return "none" if clip is None else f"{clip:g}"

@@ -1,0 +1,237 @@
+"""A model directory, our own format: complete, without pickle, checked when it is opened.
+
+    config.json           the shape of the biLM, and what else is known of the model
+    model.safetensors     its weights, float32, under the names of its `state_dict`
+    vocab.txt             optional: the words of the head, or of a word-input model
+    head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
+    warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
+    README.md             the card
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import ConfigError, WeightsError, nearest
+from elmokit.model.bilm import BiLM
+from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead
+from elmokit.sources import card
+from elmokit.sources.folder import new_folder
+from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
+from elmokit.text.vocab import Vocabulary
+
+FORMAT = "elmokit"
+FORMAT_VERSION = 1
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+VOCABULARY = "vocab.txt"
+HEAD = "head.safetensors"
+WARM = "warm.safetensors"
+CARD = "README.md"
+FILES = (CONFIG, WEIGHTS, VOCABULARY, HEAD, WARM, CARD)
+
+_OWN_KEYS = ("format", "format_version", "bilm")
+
+
+@dataclass
+class ModelParts:
+    """All that a model may bring along.
+
+    Attributes:
+        bilm: The network.
+        vocabulary: The words of the head, or of a word-input model (row i is line i).
+        head: The language-model head.
+        warm: The state of `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
+        card: The text of the card.
+        metadata: What else `config.json` tells, such as `name` and `training`.
+        source: Where the model was loaded from, for messages.
+        files: The files it was loaded from.
+    """
+
+    bilm: BiLM
+    vocabulary: Vocabulary | None = None
+    head: LMHead | None = None
+    warm: LstmState | None = None
+    card: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+    files: tuple[Path, ...] = ()
+
+    @property
+    def n_parameters(self) -> int:
+        """The numbers in the biLM (the head is not counted)."""
+        return sum(parameter.numel() for parameter in self.bilm.parameters())
+
+    def check(self) -> None:
+        """Raise an error if the parts do not belong together."""
+        config, where = self.bilm.config, self.source or "The model"
+        words = None if self.vocabulary is None else len(self.vocabulary)
+        if config.n_words is not None and words is None:
+            raise WeightsError(
+                f"{where} reads words, not characters, and the list of its {config.n_words:,} "
+                f"words is missing. Put it beside the weights as {VOCABULARY}, one word per line."
+            )
+        for rows, what in ((config.n_words, "word embeddings"), (self._head_rows(), "head")):
+            if rows is not None and words is not None and rows != words:
+                raise WeightsError(
+                    f"{where}: the vocabulary has {words:,} words and the {what} {rows:,} rows. "
+                    f"The {VOCABULARY} is not of this model, or lines were lost."
+                )
+
+    def _head_rows(self) -> int | None:
+        return None if self.head is None else len(self.head.bias)
+
+
+def is_model_dir(path: Path) -> bool:
+    """Tell whether a folder holds a model of ours (it may still be damaged)."""
+    return (path / WEIGHTS).is_file() and (path / CONFIG).is_file()
+
+
+def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
+    """Write a model directory, whole or not at all.
+
+    Args:
+        parts: The model.
+        path: The folder; if it holds anything but a model, it is not touched.
+        overwrite: Replace a model that is there.
+    """
+    parts.check()
+    path = Path(path).resolve()
+    values = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    known = {key: value for key, value in parts.metadata.items() if key not in _OWN_KEYS}
+    config = {**values, **known, "bilm": parts.bilm.config.to_dict()}
+    with new_folder(path, overwrite=overwrite, ours=FILES, is_model=is_model_dir) as folder:
+        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+        write_tensors(parts.bilm.state_dict(), folder / WEIGHTS)
+        if parts.vocabulary is not None:
+            parts.vocabulary.save(folder / VOCABULARY)
+        if parts.head is not None:
+            write_tensors(parts.head.state_dict(), folder / HEAD)
+        if parts.warm is not None:
+            write_tensors(parts.warm._asdict(), folder / WARM)
+        text = parts.card if parts.card is not None else _new_card(parts, path.name)
+        (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
+
+
+def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
+    """Open a model directory.
+
+    Args:
+        path: The folder.
+        vocab: A vocabulary to take instead of the one in the folder.
+    """
+    path = Path(path)
+    config, metadata = _read_config(path / CONFIG)
+    vocab = vocab or _if_there(path / VOCABULARY)
+    parts = ModelParts(
+        bilm=_read_bilm(path / WEIGHTS, config),
+        vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
+        head=_read_head(path / HEAD, config) if (path / HEAD).exists() else None,
+        warm=_read_warm(path / WARM, config) if (path / WARM).exists() else None,
+        card=_read_card(path / CARD),
+        metadata=metadata,
+        source=str(path),
+        files=tuple(path / name for name in FILES if (path / name).is_file()),
+    )
+    parts.check()
+    return parts
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        values = json.loads(path.read_text("utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"There is no file {path}.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not a readable JSON file: {error}.") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} should hold a JSON object, found {type(values).__name__}.")
+    return values
+
+
+def _read_config(path: Path) -> tuple[BiLMConfig, dict[str, Any]]:
+    values = read_json(path)
+    if values.get("format") != FORMAT:
+        raise ConfigError(
+            f"{path} is not of a model of elmokit: 'format' should be '{FORMAT}', found "
+            f"{values.get('format')!r}. A model of another library has to be converted first."
+        )
+    version = values.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ConfigError(f"{path}: 'format_version' should be a number, found {version!r}.")
+    if version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{path} is of format {version}, written by a newer elmokit; this one reads up to "
+            f"format {FORMAT_VERSION}. Upgrade with: pip install --upgrade elmokit"
+        )
+    if "bilm" not in values:
+        raise ConfigError(f"{path} has no 'bilm', the shape of the model.{nearest('bilm', values)}")
+    try:
+        config = BiLMConfig.from_dict(values["bilm"])
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{path}: 'bilm' is not the shape of a biLM: {error}.") from error
+    return config, {key: value for key, value in values.items() if key not in _OWN_KEYS}
+
+
+def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
+    # A config may claim a billion layers; those that the file has are counted before they are built.
+    highways = 0 if config.char_cnn is None else config.char_cnn.n_highway
+    present = len(read_shapes(path))
+    if config.lstm.n_layers + highways > present:
+        raise WeightsError(
+            f"{path} holds {present} tensors, too few for the {config.lstm.n_layers} LSTM layers "
+            f"and {highways} highways of its config.json."
+        )
+    try:
+        with torch.device("meta"):  # no memory and no time for values that are replaced at once
+            bilm = BiLM(config)
+        expected = _shapes(bilm)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise ConfigError(f"No model of the shape in {path.parent / CONFIG}: {error}.") from error
+    bilm.load_state_dict(read_tensors(path, expected), assign=True)
+    return bilm.eval()
+
+
+def _read_head(path: Path, config: BiLMConfig) -> LMHead:
+    n_words = read_shapes(path).get("bias", (0,))[0]
+    with torch.device("meta"):
+        head = LMHead(n_words, config.lstm.projection_dim)
+    head.load_state_dict(read_tensors(path, _shapes(head)), assign=True)
+    return head.eval()
+
+
+def _read_warm(path: Path, config: BiLMConfig) -> LstmState:
+    lstm = config.lstm
+    cell = (2, lstm.n_layers, 1, lstm.dim)
+    hidden = (2, lstm.n_layers, 1, lstm.projection_dim)
+    return LstmState(**read_tensors(path, {"cell": cell, "hidden": hidden}))
+
+
+def _shapes(module: torch.nn.Module) -> dict[str, Shape]:
+    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def _read_card(path: Path) -> str | None:
+    # Bytes, so that line ends stay; the card is for people, so bad characters do not stop a model.
+    return path.read_bytes().decode("utf-8", "replace") if path.is_file() else None
+
+
+def _new_card(parts: ModelParts, folder_name: str) -> str:
+    name = str(parts.metadata.get("name") or folder_name)
+    head, warm = parts.head is not None, parts.warm is not None
+    return card.write_card(name, parts.bilm.config, parts.n_parameters, head=head, warm=warm)
+
+
+def _if_there(path: Path) -> Path | None:
+    return path if path.is_file() else None

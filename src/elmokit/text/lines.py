@@ -1,0 +1,160 @@
+"""Lines of text from files, as every command reads them.
+
+A line ends at "\\n" only; "\\r" before it is dropped, and nothing else separates lines (U+2028 or a
+form feed inside a sentence is a character like others). Text is UTF-8, and a byte that is not is an
+error that names its place: a guessed encoding would train a model on garbage without a word.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import importlib
+import io
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from elmokit.errors import DataError
+
+STDIN = "-"
+
+
+class Line(NamedTuple):
+    """A line and where it came from; `path` is as the caller gave it, `number` counts from 1."""
+
+    path: str
+    number: int
+    text: str
+
+
+def read_lines(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    skip_bad: bool = False,
+    on_bad: Callable[[str], None] | None = None,
+) -> Iterator[Line]:
+    """Read the lines of `paths`, one file after the other, a line at a time.
+
+    Args:
+        paths: Files; "-" is standard input. Names that end in .gz, .xz, .bz2 or .zst are unpacked.
+        skip_bad: Leave out lines that are not UTF-8 instead of raising. A file that cannot be read
+            to its end raises in any case.
+        on_bad: Called with the message of each line left out, so that it can be counted and shown.
+
+    Yields:
+        The lines without their line ends. Numbers count the lines left out too.
+
+    Raises:
+        DataError: A file is missing, damaged or not UTF-8; the message names file and line.
+    """
+    for path in map(os.fspath, paths):
+        name = "standard input" if path == STDIN else path
+        number = 0
+        with _reported(name, lambda: number), _open(path, name) as stream:
+            for raw in stream:
+                number += 1
+                if number == 1:
+                    raw = _checked_start(raw, name)
+                raw = raw.rstrip(b"\r\n")
+                try:
+                    text = raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    message = f"{name}, line {number}: {_describe(raw, error)}"
+                    if not skip_bad:
+                        raise DataError(f"{message} {_remedy(name)}") from None
+                    if on_bad is not None:
+                        on_bad(message)
+                    continue
+                yield Line(path, number, text)
+
+
+def _describe(raw: bytes, error: UnicodeDecodeError) -> str:
+    """Say which byte of the line is not UTF-8."""
+    return f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not valid UTF-8."
+
+
+def _remedy(name: str) -> str:
+    """Say how a file becomes UTF-8."""
+    file = "FILE" if name == "standard input" else name
+    return (
+        f"If the text is Latin-1, convert it with: iconv -f latin1 -t utf-8 '{file}' > utf8.txt; "
+        "else leave such lines out with --skip-bad (skip_bad=True)."
+    )
+
+
+_MARKS = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
+
+
+def _checked_start(raw: bytes, name: str) -> bytes:
+    """Return the first line without its byte order mark; refuse what is not text in UTF-8."""
+    for mark, encoding in _MARKS.items():
+        if raw.startswith(mark):
+            raise DataError(
+                f"{name} is {encoding.upper()} text (it starts with that byte order mark), expected "
+                f"UTF-8. Convert it with: iconv -f {encoding} -t utf-8"
+            )
+    for magic, suffix in _PACKED.items():
+        if raw.startswith(magic) and not raw.isascii():
+            raise DataError(
+                f"{name} is compressed, but its name does not say so. "
+                f"Rename it to end in {suffix}, or unpack it first."
+            )
+    return raw.removeprefix(codecs.BOM_UTF8)
+
+
+def _open(path: str, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+    """Open a file for reading bytes, unpacked if its name says so."""
+    if path == STDIN:
+        return contextlib.nullcontext(sys.stdin.buffer)  # not ours to close
+    suffix = Path(path).suffix.lower()
+    if suffix == ".zst":
+        return _open_zstd(path)
+    modules = {".gz": "gzip", ".xz": "lzma", ".bz2": "bz2"}
+    opener = importlib.import_module(modules[suffix]).open if suffix in modules else open
+    return cast(IO[bytes], opener(path, "rb"))
+
+
+def _open_zstd(path: str) -> IO[bytes]:
+    """Open a .zst file with the standard library (Python 3.14) or the package zstandard."""
+    for module in ("compression.zstd", "zstandard"):
+        try:
+            zstd: Any = importlib.import_module(module)
+        except ImportError:
+            continue
+        stream = zstd.open(path, "rb")
+        # zstandard's reader cannot iterate over lines; a buffer on top of it can.
+        return cast(IO[bytes], stream if hasattr(stream, "peek") else io.BufferedReader(stream))
+    raise DataError(
+        f"{path} is packed with Zstandard, which this Python cannot unpack. "
+        f"Install it with: pip install zstandard; or unpack the file: zstd -d '{path}'"
+    )
+
+
+@contextlib.contextmanager
+def _reported(name: str, lines_read: Callable[[], int]) -> Iterator[None]:
+    """Turn what files and unpackers raise into a DataError that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{name} does not exist.") from None
+    except IsADirectoryError:
+        raise DataError(
+            f"{name} is a directory, expected a text file. Name its files: {name}/*.txt"
+        ) from None
+    except EOFError:
+        raise DataError(
+            f"{name} is cut off: its compressed data ends after line {lines_read()}. "
+            "Copy or download it again."
+        ) from None
+    except (OSError, zlib.error) as error:
+        raise DataError(f"{name} cannot be read after line {lines_read()}: {error}") from error

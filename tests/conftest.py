@@ -1,0 +1,48 @@
+"""What several test files share: tiny models, and the golden files of the original systems."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.model.bilm import BiLM
+
+# Two cores are shared by everything that runs here; more threads than that only wait.
+torch.set_num_threads(min(2, os.cpu_count() or 1))
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+TINY = BiLMConfig(
+    lstm=LstmConfig(dim=24, projection_dim=10, n_layers=2),
+    char_cnn=CharCnnConfig(embedding_dim=4, filters=((1, 4), (2, 5), (3, 6)), n_highway=1),
+)
+
+
+def random_bilm(config: BiLMConfig, seed: int = 0, scale: float = 3.0) -> BiLM:
+    """A biLM with weights large enough for every gate and clip to matter."""
+    torch.manual_seed(seed)
+    bilm = BiLM(config)
+    with torch.no_grad():
+        for name, parameter in bilm.named_parameters():
+            if "lm.layers" in name:
+                parameter.mul_(scale)
+            if name.endswith("bias"):
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    return bilm.eval()
+
+
+@pytest.fixture
+def tiny_bilm() -> BiLM:
+    return random_bilm(TINY)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with the golden files, beside the checkout."""
+    if not (SHARED / "fixtures").is_dir():
+        pytest.skip("the golden files of AllenNLP and bilm-tf are not beside this checkout")
+    return SHARED

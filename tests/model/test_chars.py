@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmokit.model.chars import (
+    batch_ids,
+    char_ids,
+    char_ids_table,
+    is_truncated,
+    spelled_length,
+)
+
+PAD = 261
+
+
+def test_sentence_boundaries_have_the_rows_of_the_original_systems() -> None:
+    assert char_ids("<S>") == [259, 257, 260] + [PAD] * 47
+    assert char_ids("</S>") == [259, 258, 260] + [PAD] * 47
+
+
+def test_words_are_spelled_as_bilm_tf_spells_them() -> None:
+    # The literal rows of bilm-tf's test_data.py (max 5), shifted by one for prediction.
+    assert char_ids("th", 5) == [i + 1 for i in (258, 116, 104, 259, 260)]
+    assert char_ids("thhhhh", 5) == [i + 1 for i in (258, 116, 104, 104, 259)]
+    assert char_ids("\u0100t", 5) == [i + 1 for i in (258, 196, 128, 116, 259)]
+
+
+def test_unknown_word_marker_is_spelled_out() -> None:
+    assert char_ids("<UNK>")[1:6] == [b + 1 for b in b"<UNK>"]
+
+
+def test_the_cut_may_fall_inside_a_character() -> None:
+    word = "a" * 47 + "\u20ac"  # the euro sign has three bytes, one of which fits
+    ids = char_ids(word)
+    assert len(ids) == 50
+    assert ids[48] == 0xE2 + 1
+    assert ids[49] == 260
+
+
+def test_lone_surrogates_are_left_out() -> None:
+    assert char_ids("a\ud800b") == char_ids("ab")
+    assert char_ids("\ud800") == char_ids("")
+
+
+@given(st.text())
+def test_every_token_has_begin_bytes_end_and_padding(token: str) -> None:
+    ids = char_ids(token)
+    assert len(ids) == 50
+    assert ids[0] == 259
+    assert ids.count(260) == 1
+    end = ids.index(260)
+    assert all(i == PAD for i in ids[end + 1 :])
+    if token not in ("<S>", "</S>"):
+        assert bytes(i - 1 for i in ids[1:end]) == token.encode("utf-8", "ignore")[:48]
+        assert is_truncated(token) == (len(token.encode("utf-8", "ignore")) > 48)
+    assert spelled_length(np.array([ids]))[0] == end + 1
+
+
+def test_a_batch_is_padded_with_rows_of_zeros() -> None:
+    ids = batch_ids([["a", "b"], ["c"], []])
+    assert ids.shape == (3, 2, 50)
+    assert np.array_equal(ids[0], char_ids_table(["a", "b"]))
+    assert not ids[1, 1].any()
+    assert not ids[2].any()
+
+
+def test_empty_batches_have_the_right_shape() -> None:
+    assert batch_ids([]).shape == (0, 0, 50)
+    assert char_ids_table([]).shape == (0, 50)
