@@ -25,7 +25,7 @@ def spell(word: str, size: int) -> list[int]:
         inner = [257]
     else:
         inner = list(word.encode("utf-8", "ignore"))[: size - 2]
-    ids = [258] + inner + [259]
+    ids = [258, *inner, 259]
     while len(ids) < size:
         ids.append(260)
     return ids
@@ -59,7 +59,7 @@ def token_vector(word: str, options: dict[str, Any], weights: Weights) -> np.nda
 def read_direction(
     inputs: list[np.ndarray], number: int, options: dict[str, Any], weights: Weights, state: list
 ) -> list[list[np.ndarray]]:
-    """One direction's outputs per layer; `state` is a list of [c, r] per layer, changed in place."""
+    """One direction's outputs per layer; `state`, a list of [c, r] per layer, is changed."""
     lstm = options["lstm"]
     projected = lstm["projection_dim"] < lstm["dim"]
     layers = []

@@ -59,7 +59,7 @@ sentences_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=5), min_
 
 @settings(deadline=None, max_examples=60)
 @given(configs(), sentences_of_words, st.integers(0, 100))
-def test_any_shape_of_biLM_equals_the_reference(  # noqa: N802
+def test_any_shape_of_biLM_equals_the_reference(
     config: BiLMConfig, sentences: list[list[str]], seed: int
 ) -> None:
     # In float64 a mistake cannot hide behind rounding, nor rounding pass for a mistake.

@@ -69,3 +69,17 @@ def test_a_batch_is_padded_with_rows_of_zeros() -> None:
 def test_empty_batches_have_the_right_shape() -> None:
     assert batch_ids([]).shape == (0, 0, 50)
     assert char_ids_table([]).shape == (0, 50)
+
+
+def test_the_batch_of_bilm_tfs_batcher_test() -> None:
+    sentences = [["The", "first", "sentence"], ["Second", "."]]
+    ids = batch_ids([["<S>", *s, "</S>"] for s in sentences])
+    assert ids.shape == (2, 5, 50)
+    assert ids[0, 1].tolist() == [259, 85, 105, 102, 260] + [PAD] * 45
+    assert ids[0, 2].tolist() == [259, 103, 106, 115, 116, 117, 260] + [PAD] * 43
+    first = [259, 116, 102, 111, 117, 102, 111, 100, 102, 260]
+    assert ids[0, 3].tolist() == first + [PAD] * 40
+    assert ids[0, 4].tolist() == ids[1, 3].tolist() == [259, 258, 260] + [PAD] * 47
+    assert ids[1, 1].tolist() == [259, 84, 102, 100, 112, 111, 101, 260] + [PAD] * 42
+    assert ids[1, 2].tolist() == [259, 47, 260] + [PAD] * 47
+    assert not ids[1, 4].any()

@@ -35,7 +35,7 @@ def test_ids_and_tokens_give_the_same(tiny_bilm: BiLM) -> None:
     assert torch.equal(elmo(ids).representations[0], elmo(SENTENCES).representations[0])
 
 
-def test_the_biLM_is_frozen_unless_asked(tiny_bilm: BiLM) -> None:  # noqa: N802
+def test_the_biLM_is_frozen_unless_asked(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm, outputs=2).train()
     assert not tiny_bilm.training
     sum(r.sum() for r in elmo(SENTENCES).representations).backward()
@@ -52,7 +52,7 @@ def test_dropout_is_on_the_mixed_vector(tiny_bilm: BiLM) -> None:
     assert (out == 0).float().mean() > 0.2
 
 
-def test_cached_layers_can_be_mixed_without_the_biLM(tiny_bilm: BiLM) -> None:  # noqa: N802
+def test_cached_layers_can_be_mixed_without_the_biLM(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm, dropout=0.0)
     layers = torch.randn(3, 2, 5, 20)
     assert torch.allclose(elmo.mix(layers)[0], layers.mean(dim=0), atol=1e-6)

@@ -72,6 +72,7 @@ class ElmoModel:
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
         head: The LM head, if the model has one.
         warm: The state that `state="warm"` starts from, if the model has one.
+        metadata: What else the model directory tells: its name, how it was trained.
         source: Where the model was loaded from.
         batch_tokens: Tokens that run together; lower it where memory is short.
         cache: x_k of the tokens seen so far, within a bound.
@@ -84,6 +85,7 @@ class ElmoModel:
         self.vocabulary = parts.vocabulary
         self.head = None if parts.head is None else parts.head.to(self.device).eval()
         self.warm = parts.warm
+        self.metadata = parts.metadata
         self.source = parts.source
         self.batch_tokens = _BATCH_TOKENS
         self.cache = TokenCache(self.bilm, self._spell)

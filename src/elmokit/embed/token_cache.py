@@ -2,8 +2,9 @@
 
 A token's x_k must not depend on what was computed before or beside it, or the same sentence would
 give other bits on another day. Matrix products of other sizes sum in another order, so tokens are
-always encoded in blocks of one fixed shape per word length: block rows are independent of each
-other, and a token's length, hence its shape, never changes.
+always encoded in blocks of one fixed shape per word length, which never changes for a token. In
+models whose sizes are multiples of 16, as all released ones are, the rows of such a block come out
+the same to the bit wherever they stand (a test checks it); in odd sizes to the last bit or two.
 """
 
 from __future__ import annotations

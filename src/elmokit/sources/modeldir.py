@@ -1,11 +1,11 @@
 """A model directory, our own format: complete, without pickle, checked when it is opened.
 
-    config.json           the shape of the biLM, and what else is known of the model
-    model.safetensors     its weights, float32, under the names of its `state_dict`
-    vocab.txt             optional: the words of the head, or of a word-input model
-    head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
-    warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
-    README.md             the card
+config.json           the shape of the biLM, and what else is known of the model
+model.safetensors     its weights, float32, under the names of its `state_dict`
+vocab.txt             optional: the words of the head, or of a word-input model
+head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
+warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
+README.md             the card
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card
+from elmokit.sources.blank import blank
 from elmokit.sources.folder import new_folder
 from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
 from elmokit.text.vocab import Vocabulary
@@ -185,7 +186,7 @@ def _read_config(path: Path) -> tuple[BiLMConfig, dict[str, Any]]:
 
 
 def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
-    # A config may claim a billion layers; those that the file has are counted before they are built.
+    # A config may claim a billion layers: count what the file has before they are built.
     highways = 0 if config.char_cnn is None else config.char_cnn.n_highway
     present = len(read_shapes(path))
     if config.lstm.n_layers + highways > present:
@@ -194,7 +195,7 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
             f"and {highways} highways of its config.json."
         )
     try:
-        with torch.device("meta"):  # no memory and no time for values that are replaced at once
+        with blank():  # no memory and no time for values that are replaced at once
             bilm = BiLM(config)
         expected = _shapes(bilm)
     except (RuntimeError, TypeError, OverflowError) as error:
@@ -204,9 +205,9 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
 
 
 def _read_head(path: Path, config: BiLMConfig) -> LMHead:
-    n_words = read_shapes(path).get("bias", (0,))[0]
-    with torch.device("meta"):
-        head = LMHead(n_words, config.lstm.projection_dim)
+    bias = read_shapes(path).get("bias", ())
+    with blank():  # without a bias of one axis, any size gives the right message
+        head = LMHead(bias[0] if len(bias) == 1 else 1, config.lstm.projection_dim)
     head.load_state_dict(read_tensors(path, _shapes(head)), assign=True)
     return head.eval()
 

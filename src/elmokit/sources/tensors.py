@@ -71,7 +71,10 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         name: tensor.detach().to("cpu", torch.float32).contiguous()
         for name, tensor in tensors.items()
     }
+    path.touch()
+    mode = path.stat().st_mode
     save_file(ready, path)
+    path.chmod(mode)  # safetensors makes files that only their owner can read
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""Lines of text from files, as every command reads them.
+r"""Lines of text from files, as every command reads them.
 
-A line ends at "\\n" only; "\\r" before it is dropped, and nothing else separates lines (U+2028 or a
+A line ends at "\n" only; "\r" before it is dropped, and nothing else separates lines (U+2028 or a
 form feed inside a sentence is a character like others). Text is UTF-8, and a byte that is not is an
 error that names its place: a guessed encoding would train a model on garbage without a word.
 """
@@ -13,12 +13,11 @@ import importlib
 import io
 import os
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from elmokit.errors import DataError
+from elmokit.errors import DataError, ElmoError
 
 STDIN = "-"
 
@@ -51,30 +50,51 @@ def read_lines(
     Raises:
         DataError: A file is missing, damaged or not UTF-8; the message names file and line.
     """
-    for path in map(os.fspath, paths):
+    for given in paths:
+        path = os.fspath(given)
         name = "standard input" if path == STDIN else path
-        number = 0
-        with _reported(name, lambda: number), _open(path, name) as stream:
+        for number, raw in enumerate(_raw_lines(path, name), start=1):
+            line = (_checked_start(raw, name) if number == 1 else raw).rstrip(b"\r\n")
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                message = f"{name}, line {number}: {_describe(line, error)}"
+                if not skip_bad:
+                    raise DataError(f"{message} {_remedy(name)}") from None
+                if on_bad is not None:
+                    on_bad(message)
+                continue
+            yield Line(path, number, text)
+
+
+def _raw_lines(path: str, name: str) -> Iterator[bytes]:
+    """Read lines as bytes; what files and unpackers raise becomes an error that names the file."""
+    done = 0
+    try:
+        with _open(path) as stream:
             for raw in stream:
-                number += 1
-                if number == 1:
-                    raw = _checked_start(raw, name)
-                raw = raw.rstrip(b"\r\n")
-                try:
-                    text = raw.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    message = f"{name}, line {number}: {_describe(raw, error)}"
-                    if not skip_bad:
-                        raise DataError(f"{message} {_remedy(name)}") from None
-                    if on_bad is not None:
-                        on_bad(message)
-                    continue
-                yield Line(path, number, text)
+                yield raw
+                done += 1
+    except ElmoError:
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{name} does not exist.") from None
+    except IsADirectoryError:
+        raise DataError(
+            f"{name} is a directory, expected a text file. Name its files: {name}/*.txt"
+        ) from None
+    except EOFError:
+        raise DataError(
+            f"{name} is cut off: its compressed data ends after line {done}. "
+            "Copy or download it again."
+        ) from None
+    except Exception as error:  # every unpacker has errors of its own
+        raise DataError(f"{name} cannot be read after line {done}: {error}") from error
 
 
-def _describe(raw: bytes, error: UnicodeDecodeError) -> str:
+def _describe(line: bytes, error: UnicodeDecodeError) -> str:
     """Say which byte of the line is not UTF-8."""
-    return f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not valid UTF-8."
+    return f"byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not valid UTF-8."
 
 
 def _remedy(name: str) -> str:
@@ -100,8 +120,8 @@ def _checked_start(raw: bytes, name: str) -> bytes:
     for mark, encoding in _MARKS.items():
         if raw.startswith(mark):
             raise DataError(
-                f"{name} is {encoding.upper()} text (it starts with that byte order mark), expected "
-                f"UTF-8. Convert it with: iconv -f {encoding} -t utf-8"
+                f"{name} is {encoding.upper()} text by its byte order mark, expected UTF-8. "
+                f"Convert it with: iconv -f {encoding} -t utf-8"
             )
     for magic, suffix in _PACKED.items():
         if raw.startswith(magic) and not raw.isascii():
@@ -112,7 +132,7 @@ def _checked_start(raw: bytes, name: str) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
-def _open(path: str, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+def _open(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Open a file for reading bytes, unpacked if its name says so."""
     if path == STDIN:
         return contextlib.nullcontext(sys.stdin.buffer)  # not ours to close
@@ -131,30 +151,46 @@ def _open_zstd(path: str) -> IO[bytes]:
             zstd: Any = importlib.import_module(module)
         except ImportError:
             continue
-        stream = zstd.open(path, "rb")
-        # zstandard's reader cannot iterate over lines; a buffer on top of it can.
-        return cast(IO[bytes], stream if hasattr(stream, "peek") else io.BufferedReader(stream))
+        if module == "zstandard":
+            return io.BufferedReader(_ZstdReader(path, zstd))
+        return cast(IO[bytes], zstd.open(path, "rb"))
     raise DataError(
         f"{path} is packed with Zstandard, which this Python cannot unpack. "
         f"Install it with: pip install zstandard; or unpack the file: zstd -d '{path}'"
     )
 
 
-@contextlib.contextmanager
-def _reported(name: str, lines_read: Callable[[], int]) -> Iterator[None]:
-    """Turn what files and unpackers raise into a DataError that names the file."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f"{name} does not exist.") from None
-    except IsADirectoryError:
-        raise DataError(
-            f"{name} is a directory, expected a text file. Name its files: {name}/*.txt"
-        ) from None
-    except EOFError:
-        raise DataError(
-            f"{name} is cut off: its compressed data ends after line {lines_read()}. "
-            "Copy or download it again."
-        ) from None
-    except (OSError, zlib.error) as error:
-        raise DataError(f"{name} cannot be read after line {lines_read()}: {error}") from error
+class _ZstdReader(io.RawIOBase):
+    """A .zst file through the package zstandard, whose own reader is content with a cut file."""
+
+    def __init__(self, path: str, zstd: Any) -> None:
+        self._file = Path(path).open("rb")
+        self._new_frame = lambda: zstd.ZstdDecompressor().decompressobj()
+        self._frame: Any = None
+        self._packed = b""
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            self._packed = self._packed or self._file.read(1 << 14)
+            if not self._packed:
+                if self._frame is not None:
+                    raise EOFError("the last frame is not complete")
+                return 0
+            self._frame = self._frame or self._new_frame()
+            self._ready = self._frame.decompress(self._packed)
+            self._packed = b""
+            if self._frame.eof:
+                self._packed = self._frame.unused_data
+                self._frame = None
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

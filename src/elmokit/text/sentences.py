@@ -1,11 +1,11 @@
-r"""Find the sentences of a text by rules.
+"""Find the sentences of a text by rules.
 
 A sentence ends at . ! ? or ... with the quotes and brackets that close after it, where whitespace
 follows and the next word does not start in lower case. A period does not end one after a title
-("Mr."), before the number in "No. 5", or in a list mark ("1. First"). After an abbreviation that may
-end a sentence ("U.S.", "Inc.", "J.") it does when the next word is one that opens sentences ("The").
-Full stops of scripts without spaces end a sentence by themselves. A line break is whitespace like
-any other; an empty line ends a sentence always.
+("Mr."), before the number in "No. 5", or in a list mark ("1. First"). After an abbreviation that
+may end a sentence ("U.S.", "Inc.", "J.") it does if the next word is one that opens sentences
+("The"). Full stops of scripts without spaces end a sentence by themselves. A line break is
+whitespace like any other; an empty line ends a sentence always.
 """
 
 from __future__ import annotations
@@ -81,14 +81,17 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return False
     if marks[0] != "." or marks[1:2] == ".":
         return True
-    return _period_ends_sentence(text[start : match.start()], word)
-
-
-def _period_ends_sentence(before: str, word: str) -> bool:
-    """Tell whether a single period between the text `before` and the next `word` is a full stop."""
-    if _LIST_MARK.fullmatch(before):
+    # No further back than a word can reach: a slice from `start` would cost quadratic time.
+    nearest = max(start, match.start() - _LONGEST_WORD)
+    before = text[nearest : match.start()]
+    if nearest == start and _LIST_MARK.fullmatch(before):
         return False
-    found = _BEFORE.search(before[-_LONGEST_WORD:])
+    return _period_is_full_stop(before, word)
+
+
+def _period_is_full_stop(before: str, word: str) -> bool:
+    """Tell whether one period between the text `before` and the next `word` ends a sentence."""
+    found = _BEFORE.search(before)
     if found is None:
         return True
     last = found[0]

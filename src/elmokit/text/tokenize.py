@@ -78,12 +78,11 @@ def tokenize(sentence: str) -> list[Token]:
 
 # Two words written as one: the first of them. Forms that are words of their own somewhere ("wont",
 # "cant", "its", French "dont", German "im") are left alone.
-_CONTRACTED = re.compile(
-    "can(?=not$)|(?:gon|wan)(?=na$)|(?:got|out)(?=ta$)|(?:lem|gim)(?=me$)|"
-    "(?:did|does|could|would|should|is|are|was|were|has|have|had|ai)(?=nt$)|"
-    "(?:that|what|there)(?=s$)|(?:you|they)(?=re$)|(?:you|we|they)(?=ve$)",
-    re.IGNORECASE,
-)
+_CONTRACTED = (
+    "(?i:can(?=not~)|(?:gon|wan)(?=na~)|(?:got|out)(?=ta~)|(?:lem|gim)(?=me~)|"
+    "(?:did|does|could|would|should|is|are|was|were|has|have|had|ai)(?=nt~)|"
+    "(?:that|what|there)(?=s~)|(?:you|they)(?=re~)|(?:you|we|they)(?=ve~))"
+).replace("~", r"(?![A-Za-z0-9'`])")
 
 # The prefixes and suffixes that the LDC treebank guidelines keep with their word.
 _PREFIXES = (
@@ -111,11 +110,11 @@ _UNIT = f"(?:{_UNITS}){_END}"
 _PATH_END = r"""(?:[^\s<>"'.,;:!?()\[\]{}]|\([^\s<>()]*\))"""  # a URL ends before punctuation
 _NAME = f"(?i:{_DOMAINS}|{_EXTENSIONS}){_END}"
 
-_ADDRESSES = [
+_ADDRESSES = [  # tried only where a run of their characters begins, which keeps time linear
     rf"""(?i:(?:https?|ftp)://|mailto:|www\.)[^\s<>"]*{_PATH_END}""",
-    rf"{_A}[\w.+%-]*@{_A}[\w.-]*{_A}",
-    rf"""(?:[\w#~%-]+\.)+{_NAME}(?:/[^\s<>"]*{_PATH_END})?|{_START}\.{_NAME}""",
-    rf"[A-Za-z]{{2}}[\w-]*(?:\.[A-Za-z]{{2}}[\w-]*){{2,}}",  # news.groups.and-modules
+    rf"(?<![\w.+%-]){_A}[\w.+%-]*@{_A}[\w.-]*{_A}",
+    rf"""(?<![\w#~%.-])(?:[\w#~%-]++\.)+{_NAME}(?:/[^\s<>"]*{_PATH_END})?|{_START}\.{_NAME}""",
+    r"(?<![\w.-])[A-Za-z]{2}[\w-]*+(?:\.[A-Za-z]{2}[\w-]*+){2,}",  # news.groups.and-modules
     rf"[@#][A-Za-z]\w*{_END}",
 ]
 _EMOTICONS = [
@@ -140,6 +139,7 @@ _PERIODS = [
     rf"{_START}(?:{TITLES}|{NUMBERED}|{ENDINGS})\.(?![a-z]|\.\.)",
 ]
 _CLITICS = [
+    f"{_START}{_CONTRACTED}",
     f"{_A}+?(?={_NOT})",
     _NOT,
     _CLITIC,
@@ -175,6 +175,7 @@ _TOKEN = re.compile(
     )
 )
 _PLAIN_TOKEN = re.compile("|".join([f"{_A}+", *_PUNCTUATION]))
+_CONTRACTED_WORD = re.compile(_CONTRACTED)
 _DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # rules and ornaments: ----->  *~*~*  ^_^
 
 _LONGEST_CHUNK = 1000  # beyond it the rules that look ahead would cost quadratic time
@@ -185,7 +186,7 @@ _MOST_REMEMBERED = 1 << 17
 def _cut(chunk: str, final: bool) -> tuple[str, ...]:
     """Cut one chunk without whitespace; `final` says that the sentence ends with it."""
     if chunk.isascii() and chunk.isalpha():
-        first = _CONTRACTED.match(chunk)
+        first = _CONTRACTED_WORD.match(chunk)
         return (chunk[: first.end()], chunk[first.end() :]) if first else (chunk,)
     seen = shadow(chunk)
     if _DRAWING.fullmatch(seen):

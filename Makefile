@@ -1,0 +1,52 @@
+# Everything a newcomer needs: `make demo` and `make test` do their own set-up.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Linux without a GPU: fetch PyTorch's CPU wheels instead of gigabytes of CUDA with
+#   make demo PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PIP_ARGS ?=
+
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.ready
+DEV_SETUP := $(VENV)/.ready-dev
+
+.PHONY: help demo test test-all test-gpu check format clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "elmokit needs Python 3.11 or later: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(SETUP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e .
+	touch $@
+
+$(DEV_SETUP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	touch $(SETUP) $@
+
+demo: $(SETUP)  ## Embed examples/sentences.txt and show what context does to a word
+	$(BIN)/python examples/demo.py
+
+test: $(DEV_SETUP)  ## The default test suite (under 10 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+test-all: $(DEV_SETUP)  ## The default suite and the slow tests: many real kills, large models
+	$(BIN)/python -m pytest -m 'not gpu'
+
+test-gpu: $(DEV_SETUP)  ## The tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+check: $(DEV_SETUP)  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DEV_SETUP)  ## Let ruff format and fix what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

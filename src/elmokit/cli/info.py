@@ -1,0 +1,90 @@
+"""`elmo info`: what a model is, without running it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from elmokit.sources.modeldir import ModelParts
+
+_CARD_LINES = 6
+
+
+def info(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, or a name such as "
+            "allennlp:original. Nothing: the model that comes with the package.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="The HDF5 file, if MODEL is an options.json and they do not lie side by side.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of text.")
+    ] = False,
+) -> None:
+    """Say what a model is: layers, sizes, parameters, what it brings along.
+
+    All weights are read and checked, so this also tells whether the files are sound.
+    """
+    from elmokit.sources.resolve import load_parts
+
+    parts = load_parts(model, weights)
+    if as_json:
+        typer.echo(json.dumps(_facts(parts), ensure_ascii=False, indent=2))
+        return
+    for label, text in _lines(parts):
+        typer.echo(f"{label:<12}{text}")
+    for line in _card_start(parts):
+        typer.echo(f"  {line}")
+
+
+def _facts(parts: ModelParts) -> dict[str, Any]:
+    from elmokit.sources.card import describe
+    from elmokit.sources.folder import size_of
+
+    return {
+        "source": parts.source,
+        **describe(parts.bilm.config),
+        "parameters": parts.n_parameters,
+        "vocabulary": None if parts.vocabulary is None else len(parts.vocabulary),
+        "head": parts.head is not None,
+        "warm": parts.warm is not None,
+        "metadata": parts.metadata,
+        "files": [str(file) for file in parts.files],
+        "bytes": size_of(parts.files),
+        "card": parts.card,
+    }
+
+
+def _lines(parts: ModelParts) -> list[tuple[str, str]]:
+    from elmokit.sources.card import lines
+    from elmokit.sources.folder import size_of
+
+    words = "none" if parts.vocabulary is None else f"{len(parts.vocabulary):,} words"
+    names = ", ".join(file.name for file in parts.files)
+    return [
+        ("model", parts.source),
+        *lines(parts.bilm.config),
+        ("parameters", f"{parts.n_parameters:,}"),
+        ("vocabulary", words),
+        ("LM head", "yes" if parts.head is not None else "none"),
+        ("warm state", "yes" if parts.warm is not None else "none"),
+        ("on disk", f"{size_of(parts.files) / 1e6:,.1f} MB: {names}"),
+        ("card", "none" if parts.card is None else ""),
+    ]
+
+
+def _card_start(parts: ModelParts) -> list[str]:
+    written = [line for line in (parts.card or "").splitlines() if line.strip()]
+    return written[:_CARD_LINES] + (["..."] if len(written) > _CARD_LINES else [])

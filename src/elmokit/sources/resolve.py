@@ -1,0 +1,143 @@
+"""What the user wrote -> a model: nothing, a folder, a file, a zip, an address, a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from elmokit.errors import WeightsError, nearest
+from elmokit.sources import archive, hdf5dir, modeldir, published
+from elmokit.sources.download import fetch, is_url
+from elmokit.sources.modeldir import ModelParts
+
+#: The model that comes with the package, a folder in `elmokit/models/`.
+DEFAULT_MODEL = "tiny"
+
+_MODELS = Path(__file__).resolve().parent.parent / "models"
+_KINDS = (
+    "a folder of elmokit, a folder or zip with an options.json and an HDF5 file, or such an "
+    "options.json"
+)
+
+
+def load_parts(
+    path: str | Path | None = None,
+    weights: str | Path | None = None,
+    *,
+    vocab: str | Path | None = None,
+) -> ModelParts:
+    """Find and load a model, and check that its parts belong together.
+
+    Args:
+        path: A model directory; a folder, a zip, an `options.json` or a weight file of AllenNLP or
+            bilm-tf; the address of one of these files; a name such as `allennlp:original`.
+            Nothing means the model that comes with the package.
+        weights: The HDF5 file, if it does not lie beside the `options.json`.
+        vocab: The words, one per line, if they do not lie beside the model as `vocab.txt`.
+    """
+    if path is None and weights is not None:
+        path, weights = weights, None
+    words = None if vocab is None else Path(vocab).expanduser()
+    if path is None:
+        return _bundled(words)
+    if published.is_name(str(path)):
+        if weights is not None or words is not None:
+            raise WeightsError(f"{path} is complete; it takes no other weights and no vocabulary.")
+        return published.load(str(path))
+    if weights is None and is_url(str(path)) and hdf5dir.is_options(str(path)):
+        # The addresses in people's old code: the weights lie beside the options there too.
+        weights = str(path)[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
+    try:
+        parts = _load(_local(path), None if weights is None else _local(weights), words)
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read: {error.strerror or error}.") from error
+    parts.source = str(path)
+    return parts
+
+
+def _bundled(vocab: Path | None) -> ModelParts:
+    folder = _MODELS / DEFAULT_MODEL
+    if not modeldir.is_model_dir(folder):
+        raise WeightsError(
+            f"This installation has no default model (looked in {folder}). Give {_KINDS}, or a "
+            f"name: {', '.join(published.PUBLISHED)}."
+        )
+    parts = modeldir.load(folder, vocab=vocab)
+    parts.source = f"the default model '{DEFAULT_MODEL}' ({folder})"
+    return parts
+
+
+def _local(path: str | Path) -> Path:
+    """Turn a path or an address into a file that is here."""
+    if is_url(str(path)):
+        return fetch(str(path), published.place_of(str(path)))
+    local = Path(path).expanduser()
+    if not local.exists():
+        raise WeightsError(_not_found(str(path), local))
+    return local
+
+
+def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
+    if weights is not None and weights.is_dir():
+        raise WeightsError(f"{weights} is a folder; the weights should be one HDF5 file.")
+    if weights is None:
+        if path.is_file() and path.name in (modeldir.CONFIG, modeldir.WEIGHTS):
+            path = path.parent
+        if _is_zip(path):
+            return _load_zip(path, vocab)
+        if path.is_dir() and modeldir.is_model_dir(path):
+            return modeldir.load(path, vocab=vocab)
+    elif path.is_dir() and modeldir.is_model_dir(path):
+        raise WeightsError(f"{path} is complete; it takes no weights from elsewhere ({weights}).")
+    if not _may_be_hdf5(path):
+        raise WeightsError(_not_a_model(path))
+    return hdf5dir.load(hdf5dir.find(path, weights), vocab=vocab)
+
+
+def _load_zip(path: Path, vocab: Path | None) -> ModelParts:
+    with archive.extracted(path) as folder:
+        parts = _load(folder, None, vocab)
+    parts.files = (path,)
+    return parts
+
+
+def _is_zip(path: Path) -> bool:
+    return path.is_file() and (
+        path.suffix.lower() == ".zip" or _starts_with(path, b"PK\x03\x04", b"PK\x05\x06")
+    )
+
+
+def _may_be_hdf5(path: Path) -> bool:
+    if path.is_dir():
+        return hdf5dir.is_hdf5_dir(path)
+    named = hdf5dir.is_weights(path.name) or path.suffix.lower() == ".json"
+    return named or _starts_with(path, b"\x89HDF")
+
+
+def _starts_with(path: Path, *starts: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(8).startswith(starts)
+
+
+def _not_a_model(path: Path) -> str:
+    if path.is_file():
+        return f"{path} is not a model: expected {_KINDS}."
+    found = sorted(entry.name for entry in path.iterdir())
+    listed = ", ".join(found[:12]) + (", ..." if len(found) > 12 else "")
+    return (
+        f"There is no model in {path}. Looked for {modeldir.CONFIG} with {modeldir.WEIGHTS}, and "
+        f"for options.json with an .hdf5 file; found {listed or 'nothing'}."
+    )
+
+
+def _not_found(text: str, path: Path) -> str:
+    beside: Iterable[str] = ()
+    if path.parent.is_dir():
+        beside = [entry.name for entry in path.parent.iterdir()]
+    hint = nearest(path.name, beside) or nearest(text, published.PUBLISHED)
+    if f"allennlp:{text}" in published.PUBLISHED:
+        hint = f" Did you mean 'allennlp:{text}'?"
+    return (
+        f"There is no '{text}'.{hint} A model is {_KINDS}, or one of the names "
+        f"{', '.join(published.PUBLISHED)}."
+    )

@@ -1,0 +1,162 @@
+"""The words of a language model head, one per line in order of their index."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from elmokit.errors import DataError, OutputError
+
+BEGIN = "<S>"
+END = "</S>"
+UNKNOWN = "<UNK>"
+SPECIALS = (BEGIN, END, UNKNOWN)
+
+# A line of Google's vocabulary files that is not a word; bilm-tf skips it, so indices depend on it.
+_NOT_A_WORD = "!!!MAXTERMID"
+_MARK = "\ufeff"  # byte order mark
+
+
+class Vocabulary:
+    """Words in order; the index of a word is its place, counted from 0.
+
+    Args:
+        words: The words. A word may hold any character but a newline.
+
+    Raises:
+        DataError: A word is empty, holds a newline, or comes twice.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(words)
+        self._index = {word: index for index, word in enumerate(self.words)}
+        fault = _fault(self.words, "word")
+        if _NOT_A_WORD in self._index:
+            fault = f"it holds '{_NOT_A_WORD}', which readers of vocabulary files skip."
+        if fault:
+            raise DataError(f"The vocabulary is not valid: {fault}")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Vocabulary:
+        """Read a vocabulary, ours or one of bilm-tf: UTF-8, one word per line.
+
+        Raises:
+            DataError: The file cannot be read, is not UTF-8, or has an empty or repeated line; the
+                message names the line.
+        """
+        try:
+            raw = Path(path).read_bytes()
+        except OSError as error:
+            raise DataError(
+                f"The vocabulary {os.fspath(path)} cannot be read: {error.strerror}."
+            ) from error
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            number = raw.count(b"\n", 0, error.start) + 1
+            raise DataError(
+                f"The vocabulary {os.fspath(path)}, line {number}, is not valid UTF-8 "
+                f"(byte 0x{raw[error.start]:02x}). Convert it with: iconv -f latin1 -t utf-8"
+            ) from None
+        *lines, last = text.removeprefix(_MARK).split("\n")
+        # A file from Windows has "\r" on every line; on some lines only, it is part of the word.
+        if lines and all(line.endswith("\r") for line in lines):
+            lines = [line[:-1] for line in lines]
+        if last:  # a last line that no newline ends
+            lines.append(last)
+        fault = _fault(lines, "line") if lines else "it is empty."
+        if fault:
+            raise DataError(f"The vocabulary {os.fspath(path)} is not valid: {fault}")
+        return cls(line for line in lines if line != _NOT_A_WORD)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the words, one per line. A file already there stays whole until the new one is.
+
+        Raises:
+            DataError: The words would not be read back as they are.
+            OutputError: The file cannot be written.
+        """
+        target = Path(path)
+        # Reading drops one byte order mark at the start, which must not be a character of a word.
+        mark = _MARK if self.words and self.words[0].startswith(_MARK) else ""
+        try:
+            raw = (mark + "".join(f"{word}\n" for word in self.words)).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"A word of the vocabulary holds the lone surrogate {error.object[error.start]!a}, "
+                "which UTF-8 cannot write. Leave that word out."
+            ) from None
+        if self.words and all(word.endswith("\r") for word in self.words):
+            raise DataError("Every word of the vocabulary ends in a carriage return. Strip them.")
+        beside = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+        try:
+            with beside.open("wb") as stream:
+                stream.write(raw)
+                stream.flush()
+                os.fsync(stream.fileno())
+            beside.replace(target)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise OutputError(
+                f"The vocabulary cannot be written to {target}: {error.strerror}."
+            ) from error
+
+    def index(self, word: str) -> int:
+        """Return the place of `word`, or that of <UNK> for a word that is not here.
+
+        Raises:
+            DataError: Neither `word` nor <UNK> is in the vocabulary.
+        """
+        place = self._index.get(word)
+        if place is None:
+            place = self._index.get(UNKNOWN)
+        if place is None:
+            raise DataError(
+                f"The word '{word}' is not in the vocabulary, which has no {UNKNOWN} either."
+            )
+        return place
+
+    def require_specials(self) -> None:
+        """Check that <S>, </S> and <UNK> are here, as training and scoring need.
+
+        Raises:
+            DataError: One of them is missing.
+        """
+        missing = [word for word in SPECIALS if word not in self._index]
+        if missing:
+            raise DataError(
+                f"The vocabulary of {len(self):,} words lacks {', '.join(missing)}. "
+                f"Add a line for each; bilm-tf puts {' '.join(SPECIALS)} first."
+            )
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, index: int) -> str:
+        return self.words[index]
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self):,} words)"
+
+
+def _fault(words: Iterable[str], unit: str) -> str | None:
+    """Describe the first word that may not be there, by its place counted from 1."""
+    places: dict[str, int] = {}
+    for number, word in enumerate(words, start=1):
+        if word == "":
+            return f"{unit} {number} is empty. Take it out."
+        if "\n" in word:
+            return f"{unit} {number} holds a newline: {word!a}."
+        first = places.setdefault(word, number)
+        if first != number and word != _NOT_A_WORD:
+            return f"{unit} {number} repeats '{word}' of {unit} {first}. Take one of them out."
+    return None

@@ -1,0 +1,360 @@
+"""A model directory: saved and loaded bit by bit, and checked when it is opened."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from elmokit.errors import ConfigError, DataError, ElmoError, OutputError, WeightsError
+from elmokit.model.softmax import LMHead
+from elmokit.sources.modeldir import ModelParts, load, save
+from elmokit.text.vocab import Vocabulary
+from tests.sources.models import CONFIGS, WORDS, make_parts, same_bits
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(make_parts(), tmp_path / "model")
+    return tmp_path / "model"
+
+
+def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    values = json.loads((folder / "config.json").read_text())
+    change(values)
+    (folder / "config.json").write_text(json.dumps(values))
+
+
+def change_tensors(
+    folder: Path,
+    change: Callable[[dict[str, torch.Tensor]], object],
+    file: str = "model.safetensors",
+) -> None:
+    tensors = {name: t.clone() for name, t in load_file(folder / file).items()}
+    change(tensors)
+    save_file(tensors, folder / file)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_every_shape_comes_back_bit_by_bit(kind: str, tmp_path: Path) -> None:
+    parts = make_parts(kind)
+    save(parts, tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.bilm.config == parts.bilm.config
+    assert same_bits(loaded.bilm, parts.bilm)
+    assert not loaded.bilm.training
+
+
+def test_everything_a_model_brings_along_comes_back(tmp_path: Path) -> None:
+    parts = make_parts(full=True)
+    assert parts.head is not None
+    assert parts.warm is not None
+    save(parts, tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.vocabulary is not None
+    assert tuple(loaded.vocabulary) == WORDS
+    assert loaded.head is not None
+    assert same_bits(loaded.head, parts.head)
+    assert loaded.warm is not None
+    assert torch.equal(loaded.warm.cell, parts.warm.cell)
+    assert torch.equal(loaded.warm.hidden, parts.warm.hidden)
+    assert (loaded.card, loaded.metadata) == (parts.card, parts.metadata)
+    assert loaded.source == str(tmp_path / "model")
+    assert {file.name for file in loaded.files} == {
+        p.name for p in loaded.files[0].parent.iterdir()
+    }
+
+
+def test_a_second_round_trip_writes_the_same_files(tmp_path: Path) -> None:
+    save(make_parts(full=True), tmp_path / "one")
+    save(load(tmp_path / "one"), tmp_path / "two")
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+def test_a_loaded_model_can_be_saved_over_itself(saved: Path) -> None:
+    loaded = load(saved)
+    save(loaded, saved, overwrite=True)
+    assert same_bits(load(saved).bilm, make_parts().bilm)
+    assert same_bits(loaded.bilm, make_parts().bilm)
+
+
+def test_training_a_loaded_model_leaves_its_file_alone(saved: Path) -> None:
+    loaded = load(saved)
+    with torch.no_grad():
+        for parameter in loaded.bilm.parameters():
+            parameter.add_(1.0)
+    assert same_bits(load(saved).bilm, make_parts().bilm)
+
+
+def test_a_model_in_half_precision_is_saved_in_float32(tmp_path: Path) -> None:
+    parts = make_parts()
+    parts.bilm.half()
+    save(parts, tmp_path / "model")
+    assert all(
+        t.dtype == torch.float32 for t in load_file(tmp_path / "model/model.safetensors").values()
+    )
+
+
+def test_a_generated_card_tells_the_shape(saved: Path) -> None:
+    card = load(saved).card
+    assert card is not None
+    assert card.startswith("# model\n")
+    assert "3 vectors of 8 per token" in card
+    assert f"{load(saved).n_parameters:,}" in card
+
+
+def test_all_files_have_the_same_permissions(saved: Path) -> None:
+    assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) -> None:
+    expected = {name: t.to(dtype).float() for name, t in load(saved).bilm.state_dict().items()}
+    change_tensors(saved, lambda t: t.update({name: v.to(dtype) for name, v in t.items()}))
+    found = load(saved).bilm.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert all(t.dtype == torch.float32 for t in found.values())
+
+
+# ------------------------------------------------------------------------------- damaged weights
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.pop("encoder.char_embed"), r"'encoder\.char_embed' \[261, 3\] is missing"),
+        (
+            lambda t: t.update({"encoder.chars_embed": torch.zeros(2)}),
+            r"'encoder\.chars_embed' is not part .* Did you mean 'encoder\.char_embed'",
+        ),
+        (
+            lambda t: t.update({"forward_lm.layers.0.bias": torch.zeros(25)}),
+            r"'forward_lm\.layers\.0\.bias' has shape \[25\], expected \[24\]",
+        ),
+        (
+            lambda t: t.update({"forward_lm.layers.0.bias": torch.zeros(24, dtype=torch.int32)}),
+            r"'forward_lm\.layers\.0\.bias' holds I32, expected F32",
+        ),
+        (
+            lambda t: t["forward_lm.layers.1.bias"].fill_(float("nan")),
+            r"'forward_lm\.layers\.1\.bias' .* NaN",
+        ),
+        (
+            lambda t: t["encoder.projection.bias"][1].fill_(-float("inf")),
+            r"'encoder\.projection\.bias' .* infinite",
+        ),
+        (
+            lambda t: t.update(
+                {"encoder.projection.bias": torch.full((4,), 1e300, dtype=torch.double)}
+            ),
+            "infinite",
+        ),
+        (lambda t: t.clear(), "holds 0 tensors"),
+    ],
+    ids=["missing", "unexpected", "shape", "integers", "nan", "inf", "overflow", "empty"],
+)
+def test_a_wrong_tensor_is_named(saved: Path, change: Any, said: str) -> None:
+    change_tensors(saved, change)
+    with pytest.raises(WeightsError, match=said):
+        load(saved)
+
+
+def test_huge_but_finite_values_are_taken(saved: Path) -> None:
+    change_tensors(saved, lambda t: t["forward_lm.layers.0.bias"].fill_(3e38))
+    assert float(load(saved).bilm.state_dict()["forward_lm.layers.0.bias"].max()) > 2.9e38
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "truncated"),
+        (b"\xff" * 100, "safetensors"),
+        (struct.pack("<Q", 12) + b"{broken json", "safetensors"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(100), "options.json"),
+        (b"PK\x03\x04" + bytes(100), "pickle"),
+    ],
+    ids=["empty", "noise", "header", "lfs", "hdf5", "pickle"],
+)
+def test_a_file_of_another_kind_is_recognised(saved: Path, content: bytes, said: str) -> None:
+    (saved / "model.safetensors").write_bytes(content)
+    with pytest.raises(WeightsError, match=said):
+        load(saved)
+
+
+@pytest.mark.parametrize("kept", [0.001, 0.3, 0.5, 0.99])
+def test_a_truncated_file_is_an_error(saved: Path, kept: float) -> None:
+    content = (saved / "model.safetensors").read_bytes()
+    (saved / "model.safetensors").write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(WeightsError, match="truncated"):
+        load(saved)
+
+
+def test_a_missing_weight_file_is_named(saved: Path) -> None:
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"model\.safetensors"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("head.safetensors", lambda t: t.pop("bias"), "'bias' .* missing"),
+        ("head.safetensors", lambda t: t.pop("weight"), "'weight' .* missing"),
+        ("head.safetensors", lambda t: t.update(bias=torch.tensor(1.0)), "'bias' has shape"),
+        ("head.safetensors", lambda t: t.update(weight=torch.zeros(5, 7)), r"\[5, 7\].*\[5, 4\]"),
+        ("warm.safetensors", lambda t: t.update(cell=torch.zeros(2, 2, 3, 6)), r"\[2, 2, 1, 6\]"),
+        ("warm.safetensors", lambda t: t["hidden"].fill_(float("inf")), "infinite"),
+    ],
+)
+def test_a_wrong_head_or_warm_state_is_named(
+    tmp_path: Path, file: str, change: Any, said: str
+) -> None:
+    save(make_parts(full=True), tmp_path / "model")
+    change_tensors(tmp_path / "model", change, file)
+    with pytest.raises(WeightsError, match=said):
+        load(tmp_path / "model")
+
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c["bilm"]["lstm"].update(dims=3), "'dims'.*Did you mean 'dim'"),
+        (lambda c: c.update(format_version=2), "newer elmokit.*pip install --upgrade"),
+        (lambda c: c.update(format_version="1"), "'format_version' should be a number"),
+        (lambda c: c.pop("format"), "'format' should be 'elmokit', found None"),
+        (lambda c: c.update(blim=c.pop("bilm")), "no 'bilm'.*Did you mean 'blim'"),
+        (lambda c: c.update(bilm=[1]), "should be a JSON object"),
+        (lambda c: c["bilm"]["char_cnn"].update(filters=[["a", 1]]), "config.json"),
+        (lambda c: c["bilm"]["char_cnn"].update(filters=[5]), "config.json"),
+        (lambda c: c["bilm"]["lstm"].update(dim="big"), "positive integer"),
+        (lambda c: c["bilm"]["lstm"].update(dim=10**30), "config.json|shape"),
+        (lambda c: c["bilm"]["lstm"].update(dim=10**12), "has shape"),
+        (lambda c: c["bilm"]["lstm"].update(n_layers=10**9), "too few"),
+        (lambda c: c["bilm"]["char_cnn"].update(n_highway=10**9), "too few"),
+    ],
+)
+def test_a_wrong_config_is_explained_at_once(saved: Path, change: Any, said: str) -> None:
+    change_config(saved, change)
+    started = time.perf_counter()
+    with pytest.raises((ConfigError, WeightsError), match=said):
+        load(saved)
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
+def test_a_config_that_is_no_json_object_is_an_error(saved: Path, content: bytes) -> None:
+    (saved / "config.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        load(saved)
+
+
+def test_unknown_metadata_is_kept(saved: Path) -> None:
+    change_config(saved, lambda c: c.update(name="mine", note=[1, {"a": None}]))
+    assert load(saved).metadata == {"name": "mine", "note": [1, {"a": None}]}
+
+
+# ------------------------------------------------------------------------------------ vocabulary
+
+
+def test_a_head_of_another_vocabulary_is_an_error(tmp_path: Path) -> None:
+    save(make_parts(full=True), tmp_path / "model")
+    (tmp_path / "model/vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
+    with pytest.raises(WeightsError, match="3 words and the head 5 rows"):
+        load(tmp_path / "model")
+
+
+def test_a_word_model_of_another_vocabulary_is_an_error(tmp_path: Path) -> None:
+    save(make_parts("words"), tmp_path / "model")
+    (tmp_path / "model/vocab.txt").write_text("a\nb\n")
+    with pytest.raises(WeightsError, match="2 words and the word embeddings 5 rows"):
+        load(tmp_path / "model")
+
+
+def test_a_word_model_without_words_says_where_to_put_them(tmp_path: Path) -> None:
+    save(make_parts("words"), tmp_path / "model")
+    (tmp_path / "model/vocab.txt").rename(tmp_path / "words.txt")
+    with pytest.raises(WeightsError, match=r"list of its 5 words is missing.*vocab\.txt"):
+        load(tmp_path / "model")
+    assert load(tmp_path / "model", vocab=tmp_path / "words.txt").vocabulary is not None
+
+
+def test_parts_that_do_not_fit_are_not_saved(tmp_path: Path) -> None:
+    parts = make_parts(full=True)
+    parts.head = LMHead(7, 4)
+    with pytest.raises(WeightsError, match="head 7 rows"):
+        save(parts, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------- replacing
+
+
+def test_a_model_is_replaced_only_when_asked(saved: Path) -> None:
+    with pytest.raises(OutputError, match="--overwrite"):
+        save(make_parts(seed=1), saved)
+    save(make_parts(seed=1), saved, overwrite=True)
+    assert same_bits(load(saved).bilm, make_parts(seed=1).bilm)
+    assert [entry.name for entry in saved.parent.iterdir()] == ["model"]
+
+
+def test_parts_of_the_old_model_do_not_stay(tmp_path: Path) -> None:
+    save(make_parts(full=True), tmp_path / "model")
+    save(make_parts(), tmp_path / "model", overwrite=True)
+    assert load(tmp_path / "model").head is None
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_other_things_is_never_replaced(saved: Path, overwrite: bool) -> None:
+    (saved / "thesis.tex").write_text("years of work")
+    with pytest.raises(OutputError, match=r"thesis\.tex"):
+        save(make_parts(), saved, overwrite=overwrite)
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(OutputError):
+        save(make_parts(), saved, overwrite=overwrite)
+    assert (saved / "thesis.tex").read_text() == "years of work"
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    save(make_parts(), tmp_path / "empty")
+    assert load(tmp_path / "empty")
+
+
+def test_a_file_in_the_way_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(OutputError, match="a file is there"):
+        save(make_parts(), tmp_path / "file", overwrite=True)
+
+
+def test_a_link_still_leads_to_the_model_after_it_is_replaced(saved: Path) -> None:
+    link = saved.with_name("link")
+    link.symlink_to(saved)
+    save(make_parts(seed=1), link, overwrite=True)
+    assert link.is_symlink()
+    assert same_bits(load(saved).bilm, make_parts(seed=1).bilm)
+
+
+def test_a_save_that_fails_leaves_the_old_model_and_nothing_else(saved: Path) -> None:
+    broken = ModelParts(make_parts(seed=1).bilm, vocabulary=Vocabulary(["\ud800"]))
+    with pytest.raises(DataError, match="surrogate"):
+        save(broken, saved, overwrite=True)
+    assert same_bits(load(saved).bilm, make_parts().bilm)
+    assert [entry.name for entry in saved.parent.iterdir()] == ["model"]
+
+
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ElmoError, match="file"):
+        save(make_parts(), tmp_path / "file" / "model")

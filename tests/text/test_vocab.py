@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from elmokit.errors import DataError, OutputError
+from elmokit.text.vocab import BEGIN, END, SPECIALS, UNKNOWN, Vocabulary
+
+WORD = st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size=1)
+
+
+def write(folder: Path, content: bytes) -> Path:
+    path = folder / "vocab.txt"
+    path.write_bytes(content)
+    return path
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        Vocabulary.from_file(path)
+    return str(caught.value)
+
+
+def test_words_keep_their_order() -> None:
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "the"])
+    assert len(vocabulary) == 4
+    assert vocabulary[3] == "the"
+    assert vocabulary.index("the") == 3
+    assert list(vocabulary) == [*SPECIALS, "the"] == [BEGIN, END, UNKNOWN, "the"]
+
+
+def test_unknown_word_has_the_index_of_unk() -> None:
+    vocabulary = Vocabulary(["a", "<UNK>"])
+    assert vocabulary.index("zebra") == 1
+    assert "zebra" not in vocabulary
+    assert "a" in vocabulary
+
+
+def test_unknown_word_without_unk_is_an_error() -> None:
+    with pytest.raises(DataError, match="zebra"):
+        Vocabulary(["a"]).index("zebra")
+
+
+def test_case_and_spaces_belong_to_the_word() -> None:
+    vocabulary = Vocabulary(["a", "A", " a", "a b"])
+    assert [vocabulary.index(word) for word in ("a", "A", " a", "a b")] == [0, 1, 2, 3]
+
+
+@given(st.lists(WORD, min_size=1, unique=True))
+@example(["a\r", "b"])
+@example(["\ufeffa", "\ufeff"])
+@example(["\x85", "\u2028", "\x0b", "\x00"])
+def test_saved_vocabulary_is_read_back(words: list[str]) -> None:
+    assume(not all(word.endswith("\r") for word in words))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vocab.txt"
+        Vocabulary(words).save(path)
+        assert list(Vocabulary.from_file(path)) == words
+
+
+def test_words_that_a_file_cannot_hold_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="surrogate"):
+        Vocabulary(["a\ud800"]).save(tmp_path / "vocab.txt")
+    with pytest.raises(DataError, match="carriage return"):
+        Vocabulary(["a\r"]).save(tmp_path / "vocab.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_maxtermid_lines_are_skipped(tmp_path: Path) -> None:
+    path = write(tmp_path, b"<S>\n!!!MAXTERMID\n</S>\n!!!MAXTERMID\n<UNK>\n")
+    assert list(Vocabulary.from_file(path)) == list(SPECIALS)
+
+
+@pytest.mark.parametrize("raw", [b"a\r\nb\r\n", b"a\r\nb", b"\xef\xbb\xbfa\nb", b"a\nb"])
+def test_files_of_other_systems_are_read(tmp_path: Path, raw: bytes) -> None:
+    assert list(Vocabulary.from_file(write(tmp_path, raw))) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"a\nb\na\n", "line 3 repeats 'a' of line 1"),
+        (b"a\n!!!MAXTERMID\na\n", "line 3 repeats 'a' of line 1"),
+        (b"a\n\nb\n", "line 2 is empty"),
+        (b"a\n\n", "line 2 is empty"),
+        (b"a\nb\xe9\n", "line 2, is not valid UTF-8 (byte 0xe9)"),
+        (b"", "it is empty"),
+    ],
+)
+def test_faults_name_file_and_line(tmp_path: Path, raw: bytes, told: str) -> None:
+    message = error_of(write(tmp_path, raw))
+    assert "vocab.txt" in message
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["a", "a"], "word 2 repeats"),
+        (["a", ""], "word 2 is empty"),
+        (["a\nb"], "word 1 holds a newline"),
+        (["!!!MAXTERMID"], "MAXTERMID"),
+    ],
+)
+def test_words_that_make_no_vocabulary_are_refused(words: list[str], told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        Vocabulary(words)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    assert "none.txt" in error_of(tmp_path / "none.txt")
+    assert str(tmp_path) in error_of(tmp_path)
+
+
+def test_missing_specials_are_named_on_request() -> None:
+    vocabulary = Vocabulary(["<S>", "a"])
+    with pytest.raises(DataError, match=r"lacks </S>, <UNK>"):
+        vocabulary.require_specials()
+    Vocabulary(SPECIALS).require_specials()
+
+
+def test_failed_save_leaves_the_old_file_and_no_debris(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, b"old\n")
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OutputError, match="No space left"):
+        Vocabulary(["new"]).save(path)
+    assert path.read_bytes() == b"old\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_save_into_a_missing_folder_is_an_output_error(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="none"):
+        Vocabulary(["a"]).save(tmp_path / "none" / "vocab.txt")
