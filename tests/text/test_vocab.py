@@ -55,7 +55,7 @@ def test_case_and_spaces_belong_to_the_word() -> None:
 @example(["\ufeffa", "\ufeff"])
 @example(["\x85", "\u2028", "\x0b", "\x00"])
 def test_saved_vocabulary_is_read_back(words: list[str]) -> None:
-    assume(not all(word.endswith("\r") for word in words))
+    assume(not all(word.endswith("\r") for word in words) and "!!!MAXTERMID" not in words)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "vocab.txt"
         Vocabulary(words).save(path)

@@ -112,7 +112,8 @@ _MARKS = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
+# No UTF-8 text starts like this.
+_PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 def _checked_start(raw: bytes, name: str) -> bytes:
@@ -124,7 +125,7 @@ def _checked_start(raw: bytes, name: str) -> bytes:
                 f"Convert it with: iconv -f {encoding} -t utf-8"
             )
     for magic, suffix in _PACKED.items():
-        if raw.startswith(magic) and not raw.isascii():
+        if raw.startswith(magic):
             raise DataError(
                 f"{name} is compressed, but its name does not say so. "
                 f"Rename it to end in {suffix}, or unpack it first."
@@ -164,8 +165,8 @@ class _ZstdReader(io.RawIOBase):
     """A .zst file through the package zstandard, whose own reader is content with a cut file."""
 
     def __init__(self, path: str, zstd: Any) -> None:
-        self._file = Path(path).open("rb")
-        self._new_frame = lambda: zstd.ZstdDecompressor().decompressobj()
+        self._file = io.FileIO(path)
+        self._zstd = zstd
         self._frame: Any = None
         self._packed = b""
         self._ready = b""
@@ -180,7 +181,7 @@ class _ZstdReader(io.RawIOBase):
                 if self._frame is not None:
                     raise EOFError("the last frame is not complete")
                 return 0
-            self._frame = self._frame or self._new_frame()
+            self._frame = self._frame or self._zstd.ZstdDecompressor().decompressobj()
             self._ready = self._frame.decompress(self._packed)
             self._packed = b""
             if self._frame.eof:

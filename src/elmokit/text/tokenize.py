@@ -161,19 +161,8 @@ _PUNCTUATION = [
     f"{SYMBOL}[{EXTEND}{JOINER}]*(?:(?<={JOINER}){SYMBOL}[{EXTEND}{JOINER}]*)*",
     f"(?s:.)[{EXTEND}{JOINER}]*",  # an ideograph, or a mark of punctuation
 ]
-_TOKEN = re.compile(
-    "|".join(
-        [
-            *_ADDRESSES,
-            *_EMOTICONS,
-            *_NUMBERS,
-            *_PERIODS,
-            *_CLITICS,
-            *_WORDS,
-            *_PUNCTUATION,
-        ]
-    )
-)
+_RULES = _ADDRESSES + _EMOTICONS + _NUMBERS + _PERIODS + _CLITICS + _WORDS + _PUNCTUATION
+_TOKEN = re.compile("|".join(_RULES))
 _PLAIN_TOKEN = re.compile("|".join([f"{_A}+", *_PUNCTUATION]))
 _CONTRACTED_WORD = re.compile(_CONTRACTED)
 _DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # rules and ornaments: ----->  *~*~*  ^_^

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from elmokit.atomic import output_error, replacing
+from elmokit.atomic import replacing
 from elmokit.embed.files.layout import Layout
 from elmokit.embed.files.part import Part, SourceSentence, make_part
 from elmokit.embed.files.reading import StoredVectors
 from elmokit.embed.vectors import SentenceVectors
-from elmokit.errors import ConfigError, DataError, nearest
+from elmokit.errors import ConfigError, DataError, DependencyError, ElmoError, OutputError, nearest
 
 #: Suffix -> module of this package.
 SUFFIXES = {
@@ -68,7 +67,9 @@ def open_vectors(path: str | Path) -> StoredVectors:
         raise DataError(f"There is no vector file {path}.")
     try:
         return reader.read(path)
-    except DataError as error:
+    except DependencyError:
+        raise
+    except ElmoError as error:
         raise DataError(f"{path} cannot be read as a vector file: {error}.") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
@@ -114,6 +115,7 @@ def check_space(path: Path, parts: Sequence[Part], layout: Layout) -> None:
     needed = numbers * (2 if layout.dtype == "float16" else 4)
     free = shutil.disk_usage(path.parent).free
     if free < needed:
-        raise output_error(
-            path, OSError(errno.ENOSPC, f"{needed:,} bytes are needed and {free:,} are free")
+        raise OutputError(
+            f"Cannot write {path}: it needs {needed / 1e9:,.2f} GB and {free / 1e9:,.2f} GB are "
+            "left on the disk. To go on: make room."
         )

@@ -130,7 +130,7 @@ class Hdf5Vectors(StoredVectors):
         if length and getattr(first, "ndim", 0) not in (2, 3):
             raise DataError("there is no dataset '0' of two or three axes in it")
         shape = first.shape if length else (0, 0, 0)
-        dtype = str(first.dtype) if length else "float32"
+        dtype = "float16" if length and first.dtype == np.float16 else "float32"
         # Of two axes one cannot tell what they are; "top" is what most people stored.
         layers, n_layers = ("all", shape[0]) if len(shape) == 3 else ("top", 1)
         return Layout(layers, dtype, n_layers, shape[-1]), {}
@@ -139,7 +139,7 @@ class Hdf5Vectors(StoredVectors):
         dataset = self._file.get(str(index))
         if dataset is None:
             raise DataError(f"There is no dataset '{index}' in {self.path}.")
-        vectors = dataset[...]
+        vectors = dataset[...].astype(self.layout.dtype, copy=False)
         tokens = dataset.attrs.get(TOKENS)
         if tokens is not None:
             return StoredSentence(json.loads(tokens), vectors)

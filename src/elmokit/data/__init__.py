@@ -1,0 +1,1 @@
+"""Text as numbers for training: what a language model reads and what it should say next."""

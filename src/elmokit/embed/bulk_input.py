@@ -1,0 +1,166 @@
+"""The sentences of some files, in order, each with the place it stands at.
+
+By default a line is a sentence: an empty line is a sentence without tokens, so that the numbers of
+lines and of sentences agree. With `split` each line is a paragraph whose sentences are found, and
+empty lines are only what lies between paragraphs.
+
+While lines are read a digest of all of them is kept. Every finished part notes it, so that a run
+that is resumed can tell whether the text before it is still the text that was embedded; what comes
+after it may have changed (a bad line may have been mended) without harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from elmokit.errors import DataError
+from elmokit.text.lines import STDIN, Line, read_lines
+from elmokit.text.sentences import split_sentences
+from elmokit.text.tokenize import tokenize
+
+
+class Place(NamedTuple):
+    """Where a sentence stands: file (from 0), line (from 1), sentence in the line (from 0)."""
+
+    file: int
+    line: int
+    sentence: int
+
+
+class Sentence(NamedTuple):
+    """A sentence of a corpus; `spans` are places in its line, None if it came tokenised."""
+
+    tokens: list[str]
+    spans: list[tuple[int, int]] | None
+    text: str
+    place: Place
+
+
+class Mark(NamedTuple):
+    """How far a corpus was read: the last sentence, and the digest of all lines up to it."""
+
+    place: Place
+    digest: str
+
+
+class Corpus:
+    """Text files that are read from the beginning, once.
+
+    Args:
+        inputs: Files; "-" is standard input.
+        tokenized: Tokens are what whitespace separates; else lines are tokenised.
+        split: Lines are paragraphs.
+        skip_bad: Leave out and count lines that are not UTF-8.
+
+    Attributes:
+        lines: Lines read so far.
+        n_bytes: Bytes of text read so far, as UTF-8.
+        skipped: Bad lines left out so far.
+        first_skipped: What was wrong with the first of them.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str | Path],
+        *,
+        tokenized: bool = False,
+        split: bool = False,
+        skip_bad: bool = False,
+    ) -> None:
+        self.inputs = [str(name) for name in inputs]
+        self.tokenized = tokenized
+        self.split = split
+        self.skip_bad = skip_bad
+        self.lines = 0
+        self.n_bytes = 0
+        self.skipped = 0
+        self.first_skipped = ""
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    @property
+    def digest(self) -> str:
+        """The digest of all lines read so far and of their places."""
+        return self._digest.hexdigest()
+
+    def check(self) -> None:
+        """Raise if a file is missing or standard input is named twice, before anything is read."""
+        if self.inputs.count(STDIN) > 1:
+            raise DataError("Standard input ('-') can be read only once.")
+        for name in self.inputs:
+            if name != STDIN and not Path(name).exists():
+                raise DataError(f"{name} does not exist.")
+
+    @property
+    def is_rereadable(self) -> bool:
+        """Whether all inputs are plain files, which can be read more than once."""
+        return all(name != STDIN and Path(name).is_file() for name in self.inputs)
+
+    def read_all(self) -> None:
+        """Read to the end without a look at the sentences: finds bad lines, counts and digests."""
+        for _ in self._read():
+            pass
+
+    def sentences(self, done: Sequence[Mark] = ()) -> Iterator[Sentence]:
+        """Yield the sentences.
+
+        Args:
+            done: How far each finished part of an earlier run went; what they cover is passed over.
+
+        Raises:
+            DataError: A line is bad, or what `done` covers has changed.
+        """
+        last = done[-1].place if done else Place(-1, 0, 0)
+        pending = list(reversed(done))
+        for file, line in self._read():
+            here = (file, line.number)
+            if here > last[:2]:
+                self._check_passed(pending, None)
+                yield from self._sentences(file, line)
+                continue
+            self._check_passed(pending, here)
+            if here == last[:2]:
+                yield from list(self._sentences(file, line))[last.sentence + 1 :]
+        self._check_passed(pending, None)
+
+    def _read(self) -> Iterator[tuple[int, Line]]:
+        for file, name in enumerate(self.inputs):
+            for line in read_lines([name], skip_bad=self.skip_bad, on_bad=self._count_bad):
+                text = line.text.encode()
+                self._digest.update(b"%d %d %d\n" % (file, line.number, len(text)))
+                self._digest.update(text)
+                self.lines += 1
+                self.n_bytes += len(text) + 1
+                yield file, line
+
+    def _count_bad(self, message: str) -> None:
+        self.skipped += 1
+        self.first_skipped = self.first_skipped or message
+
+    def _check_passed(self, pending: list[Mark], here: tuple[int, int] | None) -> None:
+        """Compare the digest wherever a finished part ended; `here` None: beyond all of them."""
+        while pending and (here is None or pending[-1].place[:2] <= here):
+            mark = pending.pop()
+            if here != mark.place[:2] or self.digest != mark.digest:
+                name = self.inputs[min(mark.place.file, len(self.inputs) - 1)]
+                raise DataError(
+                    f"The input up to line {mark.place.line} of "
+                    f"{'standard input' if name == STDIN else name} is not what the interrupted "
+                    "run has embedded. Give the same text to resume, or start anew with "
+                    "--overwrite."
+                )
+
+    def _sentences(self, file: int, line: Line) -> Iterator[Sentence]:
+        text = line.text
+        spans = split_sentences(text) if self.split else [(0, len(text))]
+        for number, (start, end) in enumerate(spans):
+            place = Place(file, line.number, number)
+            written = text[start:end]
+            if self.tokenized:
+                yield Sentence(written.split(), None, written.strip(), place)
+            else:
+                tokens = tokenize(written)
+                where = [(start + token.start, start + token.end) for token in tokens]
+                yield Sentence([t.text for t in tokens], where, written.strip(), place)

@@ -1,0 +1,109 @@
+"""Whatever a user may write as a model is found, or the error says what was looked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elmokit.errors import ElmoError, WeightsError
+from elmokit.sources import modeldir, resolve
+from elmokit.sources.resolve import load_parts
+from tests.sources.models import make_parts, same_bits, write_hdf5
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    modeldir.save(make_parts(), tmp_path / "ours")
+    return tmp_path / "ours"
+
+
+def test_a_model_directory_or_a_file_in_it(ours: Path) -> None:
+    for given in (ours, str(ours), ours / "config.json", ours / "model.safetensors"):
+        parts = load_parts(given)
+        assert same_bits(parts.bilm, make_parts().bilm)
+        assert parts.source == str(given)
+
+
+def test_a_path_in_the_home_folder(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(ours.parent))
+    assert load_parts("~/ours")
+
+
+def test_weights_alone_are_enough_if_the_options_lie_beside(tmp_path: Path) -> None:
+    folder = write_hdf5(make_parts(), tmp_path / "old")
+    assert load_parts(weights=folder / "weights.hdf5")
+
+
+def test_nothing_means_the_model_of_the_package(
+    ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolve, "_MODELS", ours.parent)
+    monkeypatch.setattr(resolve, "DEFAULT_MODEL", "ours")
+    parts = load_parts()
+    assert same_bits(parts.bilm, make_parts().bilm)
+    assert parts.source.startswith("the default model 'ours'")
+
+
+def test_a_package_without_a_model_says_what_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolve, "_MODELS", tmp_path)
+    with pytest.raises(WeightsError, match=r"no default model.*allennlp:original"):
+        load_parts()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("our", "Did you mean 'ours'"),
+        ("nowhere/at/all", "There is no 'nowhere/at/all'.*options.json.*allennlp:small"),
+        ("original", "Did you mean 'allennlp:original'"),
+        ("allennlp:orignal", "No published model.*Did you mean 'allennlp:original'"),
+        ("alennlp:small", "Did you mean 'allennlp:small'"),
+        ("", "There is no model in"),
+        ("x" * 5000, "cannot be read"),
+        ("nul\0byte", "There is no"),
+    ],
+)
+def test_what_is_not_there_is_said_with_the_nearest_name(
+    ours: Path, given: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ours.parent)
+    with pytest.raises(WeightsError, match=said):
+        load_parts(given)
+
+
+def test_a_folder_without_a_model_lists_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("")
+    with pytest.raises(WeightsError, match=r"no model in .*model\.safetensors.*found letter\.txt"):
+        load_parts(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["encoder.pkl", "model.pt", "book.txt", "model.tar.gz"])
+def test_a_file_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x02anything")
+    with pytest.raises(WeightsError, match="is not a model: expected"):
+        load_parts(tmp_path / name)
+
+
+def test_a_model_of_another_library_is_refused(ours: Path) -> None:
+    (ours / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ElmoError, match="'format' should be 'elmokit'"):
+        load_parts(ours)
+
+
+def test_weights_beside_a_complete_model_are_an_error(ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "w.hdf5").write_bytes(b"")
+    with pytest.raises(WeightsError, match="is complete"):
+        load_parts(ours, tmp_path / "w.hdf5")
+    with pytest.raises(WeightsError, match="is complete"):
+        load_parts("allennlp:small", tmp_path / "w.hdf5")
+    with pytest.raises(WeightsError, match="is a folder"):
+        load_parts(tmp_path / "w.hdf5", ours)
+
+
+def test_missing_weights_are_named(tmp_path: Path) -> None:
+    folder = write_hdf5(make_parts(), tmp_path / "old")
+    with pytest.raises(WeightsError, match=r"no '.*weight\.hdf5'.* Did you mean 'weights\.hdf5'"):
+        load_parts(folder / "options.json", folder / "weight.hdf5")
