@@ -69,7 +69,7 @@ def test_a_model_is_found_wherever_it_lies_in_the_zip(
     assert parts.vocabulary is not None
     assert len(parts.vocabulary) == 3
     assert (parts.source, parts.files) == (str(path), (path,))
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob("elmokit*")) == []
 
 
 def test_a_zip_needs_no_ending(files: dict[str, bytes], tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_our_own_format_in_a_zip_is_read(tmp_path: Path, temporary: Path) -> Non
     modeldir.save(make_parts(full=True), tmp_path / "ours")
     content = {file.name: file.read_bytes() for file in (tmp_path / "ours").iterdir()}
     parts = load_parts(pack(tmp_path / "ours.zip", content, "ours/"))
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob("elmokit*")) == []
     assert same_bits(parts.bilm, make_parts(full=True).bilm)
     assert parts.head is not None
 
@@ -128,9 +128,9 @@ def test_a_bomb_is_stopped_while_it_unpacks(
 ) -> None:
     path = pack(tmp_path / "a.zip", files | {"weights.hdf5": bytes(60 << 20)})
     assert path.stat().st_size < 100_000
-    with pytest.raises(WeightsError, match="grows beyond .* No weights compress like that"):
+    with pytest.raises(WeightsError, match=r"grows beyond .* No weights compress like that"):
         load_parts(path)
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob("elmokit*")) == []
 
 
 def test_a_bomb_of_many_small_parts_is_stopped(files: dict[str, bytes], tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_nan_in_the_weights_is_an_error(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     with h5py.File(folder / "weights.hdf5", "r+") as file:
         file["CNN_proj/b_proj"][1] = np.nan
-    with pytest.raises(WeightsError, match="'CNN_proj/b_proj' .* NaN"):
+    with pytest.raises(WeightsError, match=r"'CNN_proj/b_proj' .* NaN"):
         load_parts(folder)
 
 

@@ -250,7 +250,7 @@ def test_a_wrong_config_is_explained_at_once(saved: Path, change: Any, said: str
     started = time.perf_counter()
     with pytest.raises((ConfigError, WeightsError), match=said):
         load(saved)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 30  # a billion layers would take hours
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])

@@ -1,0 +1,1 @@
+"""Fast twins of plain modules, for training on a GPU. Each has a parity test against its twin."""

@@ -1,0 +1,321 @@
+"""Triton kernels of the LSTM wavefront: everything between its matrix products.
+
+Buffers are indexed [stack g, slot s, row b, column], see `wavefront.py`. All arithmetic is float32;
+the gates, hidden values and gradients are stored in the dtype of their buffers, cells in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+FORGET_BIAS = tl.constexpr(1.0)
+
+
+@triton.jit
+def _tanh(x: Any) -> Any:
+    return 2.0 * tl.sigmoid(2.0 * x) - 1.0
+
+
+@triton.jit
+def _keep(seed_ptr: Any, place: Any, p: Any) -> Any:
+    """Dropout factor at some places: 0, or 1 / (1 - p). The same seed and place give the same."""
+    seed = tl.load(seed_ptr)
+    return tl.where(tl.rand(seed, place.to(tl.int32)) >= p, 1.0 / (1.0 - p), 0.0)
+
+
+@triton.jit
+def _goes_on(starts_ptr: Any, direction: Any, step: Any, row: Any, n_steps: Any, n_rows: Any) -> Any:
+    """0 where a row starts from the zero state at this step, else 1."""
+    at = starts_ptr + (direction * n_steps + step) * n_rows + row
+    return 1.0 - tl.load(at, row < n_rows, 0).to(tl.float32)
+
+
+@triton.jit
+def cell_forward(
+    gates_ptr: Any,  # (G, S, B, 4H)
+    bias_ptr: Any,  # (G, 4H)
+    cells_ptr: Any,  # (G, S + 1, B, H) float32
+    hidden_ptr: Any,  # (G, S, B, H)
+    starts_ptr: Any,  # (2, T, B): 1 where a row starts from the zero state
+    first: Any,
+    slot: Any,
+    n_slots: Any,
+    n_rows: Any,
+    n_steps: Any,
+    H: tl.constexpr,
+    CLIP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    """c_k and sigmoid(o) tanh(c_k) from the gates' products."""
+    g = (first + tl.program_id(2)).to(tl.int64)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    inside = (rows[:, None] < n_rows) & (cols[None, :] < H)
+    bias = bias_ptr + g * 4 * H + cols
+    z = gates_ptr + (g * n_slots + slot) * n_rows * 4 * H + rows[:, None] * 4 * H + cols[None, :]
+    at = rows[:, None] * H + cols[None, :]
+    before = cells_ptr + (g * (n_slots + 1) + slot) * n_rows * H + at
+    good = cols < H
+    i = tl.load(z, inside, 0.0).to(tl.float32) + tl.load(bias, good, 0.0)[None, :]
+    j = tl.load(z + H, inside, 0.0).to(tl.float32) + tl.load(bias + H, good, 0.0)[None, :]
+    f = tl.load(z + 2 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 2 * H, good, 0.0)[None, :]
+    o = tl.load(z + 3 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 3 * H, good, 0.0)[None, :]
+    goes_on = _goes_on(starts_ptr, g % 2, slot - g // 2, rows, n_steps, n_rows)
+    c_before = tl.load(before, inside, 0.0) * goes_on[:, None]
+    c = tl.sigmoid(f + FORGET_BIAS) * c_before + tl.sigmoid(i) * _tanh(j)
+    if CLIP > 0:
+        c = tl.minimum(tl.maximum(c, -CLIP), CLIP)
+    tl.store(before + n_rows * H, c, inside)
+    h = tl.sigmoid(o) * _tanh(c)
+    to = hidden_ptr + (g * n_slots + slot) * n_rows * H + at
+    tl.store(to, h.to(hidden_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def output_forward(
+    projected_ptr: Any,  # (G, S, B, D)
+    inputs_ptr: Any,  # (G, S + 1, B, 2D)
+    out_ptr: Any,  # (2, T, B, D)
+    starts_ptr: Any,  # (2, T, B)
+    seed_ptr: Any,
+    first: Any,
+    slot: Any,
+    n_slots: Any,
+    n_rows: Any,
+    n_steps: Any,
+    n_layers: Any,
+    p: Any,
+    D: tl.constexpr,
+    CLIP: tl.constexpr,
+    SKIP: tl.constexpr,
+    DROP: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """r_k, to where the next token and the layer above (or the head) will read it."""
+    g = (first + tl.program_id(1)).to(tl.int64)
+    layer = g // 2
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n_rows * D
+    row, col = at // D, at % D
+    r = tl.load(projected_ptr + (g * n_slots + slot) * n_rows * D + at, inside, 0.0).to(tl.float32)
+    if CLIP > 0:
+        r = tl.minimum(tl.maximum(r, -CLIP), CLIP)
+    step = slot - layer
+    carried = r
+    if step + 1 < n_steps:
+        carried = r * _goes_on(starts_ptr, g % 2, step + 1, row, n_steps, n_rows)
+    dtype = inputs_ptr.dtype.element_ty
+    plane = n_rows * 2 * D  # one slot of the inputs
+    here = inputs_ptr + (g * (n_slots + 1) + slot) * plane + row * 2 * D + col
+    tl.store(here + plane + D, carried.to(dtype), inside)
+    y = r.to(dtype).to(tl.float32)
+    if SKIP:
+        if layer > 0:
+            y += tl.load(here, inside, 0.0).to(tl.float32)
+    if DROP:
+        y *= _keep(seed_ptr, ((g + 2) * n_slots + slot) * n_rows * D + at, p)
+    if layer + 1 < n_layers:
+        above = here + (2 * (n_slots + 1) + 1) * plane
+        tl.store(above, y.to(dtype), inside)
+    else:
+        to = out_ptr + ((g % 2) * n_steps + step) * n_rows * D + at
+        tl.store(to, y.to(out_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def output_backward(
+    d_out_ptr: Any,  # (2, T, B, D)
+    d_inputs_ptr: Any,  # (G, S + 1, B, 2D)
+    d_output_ptr: Any,  # (G, 2, B, D): gradient of each layer's output, by parity of the slot
+    projected_ptr: Any,  # (G, S, B, D): r_k in, its gradient out
+    starts_ptr: Any,  # (2, T, B)
+    seed_ptr: Any,
+    first: Any,
+    slot: Any,
+    n_slots: Any,
+    n_rows: Any,
+    n_steps: Any,
+    n_layers: Any,
+    p: Any,
+    D: tl.constexpr,
+    CLIP: tl.constexpr,
+    SKIP: tl.constexpr,
+    DROP: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Gradient of the projection's product, from the next token, the layer above, or the loss."""
+    g = (first + tl.program_id(1)).to(tl.int64)
+    layer = g // 2
+    step = slot - layer
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n_rows * D
+    row, col = at // D, at % D
+    plane = n_rows * 2 * D
+    next_here = (g * (n_slots + 1) + slot + 1) * plane + row * 2 * D + col
+    if layer + 1 < n_layers:
+        above = next_here + 2 * (n_slots + 1) * plane
+        dy = tl.load(d_inputs_ptr + above, inside, 0.0).to(tl.float32)
+        if SKIP:  # the layer above added its input to its output
+            skipped = ((g + 2) * 2 + (slot + 1) % 2) * n_rows * D + at
+            dy += tl.load(d_output_ptr + skipped, inside, 0.0).to(tl.float32)
+    else:
+        from_loss = ((g % 2) * n_steps + step) * n_rows * D + at
+        dy = tl.load(d_out_ptr + from_loss, inside, 0.0).to(tl.float32)
+    if DROP:
+        dy *= _keep(seed_ptr, ((g + 2) * n_slots + slot) * n_rows * D + at, p)
+    kept = d_output_ptr + (g * 2 + slot % 2) * n_rows * D + at
+    tl.store(kept, dy.to(d_output_ptr.dtype.element_ty), inside)
+    if step + 1 < n_steps:
+        goes_on = _goes_on(starts_ptr, g % 2, step + 1, row, n_steps, n_rows)
+        dy += goes_on * tl.load(d_inputs_ptr + next_here + D, inside, 0.0).to(tl.float32)
+    to = projected_ptr + (g * n_slots + slot) * n_rows * D + at
+    if CLIP > 0:
+        r = tl.load(to, inside, 0.0).to(tl.float32)
+        dy = tl.where(tl.abs(r) < CLIP, dy, 0.0)
+    tl.store(to, dy.to(projected_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def cell_backward(
+    gates_ptr: Any,  # (G, S, B, 4H): the products in, their gradients out
+    bias_ptr: Any,  # (G, 4H)
+    cells_ptr: Any,  # (G, S + 1, B, H) float32
+    d_hidden_ptr: Any,  # (G, B, H)
+    d_cell_ptr: Any,  # (G, B, H) float32, carried from token to token
+    d_bias_ptr: Any,  # (G, row blocks, 4H) float32, summed over slots
+    starts_ptr: Any,  # (2, T, B)
+    first: Any,
+    slot: Any,
+    n_slots: Any,
+    n_rows: Any,
+    n_steps: Any,
+    H: tl.constexpr,
+    CLIP: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    """Gradient of the gates' products; one program walks down BLOCKS blocks of ROWS rows."""
+    g = (first + tl.program_id(2)).to(tl.int64)
+    last = slot - g // 2 + 1 == n_steps
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    good = cols < H
+    bias = bias_ptr + g * 4 * H + cols
+    b_i = tl.load(bias, good, 0.0)[None, :]
+    b_j = tl.load(bias + H, good, 0.0)[None, :]
+    b_f = tl.load(bias + 2 * H, good, 0.0)[None, :]
+    b_o = tl.load(bias + 3 * H, good, 0.0)[None, :]
+    sum_i = tl.zeros((COLS,), tl.float32)
+    sum_j = tl.zeros((COLS,), tl.float32)
+    sum_f = tl.zeros((COLS,), tl.float32)
+    sum_o = tl.zeros((COLS,), tl.float32)
+    dtype = gates_ptr.dtype.element_ty
+    for block in range(BLOCKS):
+        rows = (tl.program_id(0) * BLOCKS + block) * ROWS + tl.arange(0, ROWS)
+        inside = (rows[:, None] < n_rows) & good[None, :]
+        at = rows[:, None] * H + cols[None, :]
+        z = (
+            gates_ptr
+            + (g * n_slots + slot) * n_rows * 4 * H
+            + rows[:, None] * 4 * H
+            + cols[None, :]
+        )
+        i = tl.sigmoid(tl.load(z, inside, 0.0).to(tl.float32) + b_i)
+        j = _tanh(tl.load(z + H, inside, 0.0).to(tl.float32) + b_j)
+        f = tl.sigmoid(tl.load(z + 2 * H, inside, 0.0).to(tl.float32) + b_f + FORGET_BIAS)
+        o = tl.sigmoid(tl.load(z + 3 * H, inside, 0.0).to(tl.float32) + b_o)
+        cell = cells_ptr + (g * (n_slots + 1) + slot) * n_rows * H + at
+        goes_on = _goes_on(starts_ptr, g % 2, slot - g // 2, rows, n_steps, n_rows)[:, None]
+        c_before = tl.load(cell, inside, 0.0) * goes_on
+        c = tl.load(cell + n_rows * H, inside, 0.0)
+        dh = tl.load(d_hidden_ptr + g * n_rows * H + at, inside, 0.0).to(tl.float32)
+        carried = d_cell_ptr + g * n_rows * H + at
+        tanh_c = _tanh(c)
+        dc = dh * o * (1.0 - tanh_c * tanh_c)
+        if not last:
+            dc += tl.load(carried, inside, 0.0)
+        if CLIP > 0:
+            dc = tl.where(tl.abs(c) < CLIP, dc, 0.0)
+        tl.store(carried, dc * f * goes_on, inside)
+        d_o = dh * tanh_c * o * (1.0 - o)
+        d_i = dc * j * i * (1.0 - i)
+        d_j = dc * i * (1.0 - j * j)
+        d_f = dc * c_before * f * (1.0 - f)
+        tl.store(z, d_i.to(dtype), inside)
+        tl.store(z + H, d_j.to(dtype), inside)
+        tl.store(z + 2 * H, d_f.to(dtype), inside)
+        tl.store(z + 3 * H, d_o.to(dtype), inside)
+        sum_i += tl.sum(tl.where(inside, d_i, 0.0), 0)
+        sum_j += tl.sum(tl.where(inside, d_j, 0.0), 0)
+        sum_f += tl.sum(tl.where(inside, d_f, 0.0), 0)
+        sum_o += tl.sum(tl.where(inside, d_o, 0.0), 0)
+    total = d_bias_ptr + (g * tl.num_programs(0) + tl.program_id(0)) * 4 * H + cols
+    if last:
+        tl.store(total, sum_i, good)
+        tl.store(total + H, sum_j, good)
+        tl.store(total + 2 * H, sum_f, good)
+        tl.store(total + 3 * H, sum_o, good)
+    else:
+        tl.store(total, sum_i + tl.load(total, good, 0.0), good)
+        tl.store(total + H, sum_j + tl.load(total + H, good, 0.0), good)
+        tl.store(total + 2 * H, sum_f + tl.load(total + 2 * H, good, 0.0), good)
+        tl.store(total + 3 * H, sum_o + tl.load(total + 3 * H, good, 0.0), good)
+
+
+@triton.jit
+def gather_forward(
+    types_ptr: Any,  # (U, D)
+    index_ptr: Any,  # (2, T, B)
+    inputs_ptr: Any,  # (G, S + 1, B, 2D)
+    seed_ptr: Any,
+    n_slots: Any,
+    n_rows: Any,
+    n_steps: Any,
+    p: Any,
+    D: tl.constexpr,
+    DROP: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """x_k of each token from the table of distinct words, dropped, to where layer 0 reads it."""
+    g = tl.program_id(2).to(tl.int64)
+    step = tl.program_id(1)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n_rows * D
+    row, col = at // D, at % D
+    word = tl.load(index_ptr + (g * n_steps + step) * n_rows + row, inside, 0).to(tl.int64)
+    x = tl.load(types_ptr + word * D + col, inside, 0.0).to(tl.float32)
+    if DROP:
+        x *= _keep(seed_ptr, (g * n_slots + step) * n_rows * D + at, p)
+    to = inputs_ptr + (g * (n_slots + 1) + step) * n_rows * 2 * D + row * 2 * D + col
+    tl.store(to, x.to(inputs_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def gather_backward(
+    d_inputs_ptr: Any,  # (G, S + 1, B, 2D)
+    d_x_ptr: Any,  # (2, T, B, D)
+    seed_ptr: Any,
+    n_slots: Any,
+    n_rows: Any,
+    n_steps: Any,
+    p: Any,
+    D: tl.constexpr,
+    DROP: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Gradient of each token's x_k, before those of one word are added up."""
+    g = tl.program_id(2).to(tl.int64)
+    step = tl.program_id(1)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n_rows * D
+    row, col = at // D, at % D
+    source = d_inputs_ptr + (g * (n_slots + 1) + step) * n_rows * 2 * D + row * 2 * D + col
+    dx = tl.load(source, inside, 0.0).to(tl.float32)
+    if DROP:
+        dx *= _keep(seed_ptr, (g * n_slots + step) * n_rows * D + at, p)
+    to = d_x_ptr + (g * n_steps + step) * n_rows * D + at
+    tl.store(to, dx.to(d_x_ptr.dtype.element_ty), inside)

@@ -1,0 +1,89 @@
+"""`elmo info`: what a model is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from elmokit.cli.convert import convert
+from elmokit.cli.info import info
+from elmokit.errors import WeightsError
+from elmokit.sources import modeldir
+from tests.sources.models import make_parts, write_hdf5
+
+app = typer.Typer()
+app.command()(info)
+app.command()(convert)
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Path:
+    modeldir.save(make_parts(full=True), tmp_path / "full")
+    return tmp_path / "full"
+
+
+def test_the_text_says_all_there_is(full: Path) -> None:
+    result = CliRunner().invoke(app, ["info", str(full)])
+    assert result.exit_code == 0
+    for said in (
+        f"model       {full}",
+        "characters, at most 50 per token",
+        "3 vectors of 8 per token: the token encoder and 2 LSTM layers",
+        "cell 6, projection 4 per direction",
+        "cell 3, projection 3; skip connections yes",
+        f"parameters  {make_parts().n_parameters:,}",
+        "vocabulary  5 words",
+        "LM head     yes",
+        "warm state  yes",
+        "model.safetensors",
+        "  # A card",
+    ):
+        assert said in result.stdout
+
+
+def test_the_json_holds_the_same(full: Path) -> None:
+    facts = json.loads(CliRunner().invoke(app, ["info", str(full), "--json"]).stdout)
+    assert facts["source"] == str(full)
+    assert facts["parameters"] == make_parts().n_parameters
+    assert (facts["layers"], facts["vector_dim"], facts["cell_dim"]) == (3, 8, 6)
+    assert (facts["vocabulary"], facts["head"], facts["warm"]) == (5, True, True)
+    assert facts["metadata"] == {"name": "test", "training": {"steps": 3}}
+    assert facts["bytes"] == sum(file.stat().st_size for file in full.iterdir())
+
+
+def test_old_weights_are_described_too(tmp_path: Path) -> None:
+    folder = write_hdf5(make_parts(), tmp_path / "old")
+    command = ["info", str(folder / "options.json"), "--weights", str(folder / "weights.hdf5")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0
+    assert "LM head     none" in result.stdout
+    assert "options.json, weights.hdf5" in result.stdout
+
+
+def test_a_word_model_says_so(tmp_path: Path) -> None:
+    modeldir.save(make_parts("words"), tmp_path / "words")
+    result = CliRunner().invoke(app, ["info", str(tmp_path / "words")])
+    assert "word ids, a closed vocabulary of 5" in result.stdout
+    facts = json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "words"), "--json"]).stdout)
+    assert (facts["input"], facts["words"]) == ("words", 5)
+
+
+def test_a_model_that_is_not_there_is_our_error() -> None:
+    result = CliRunner().invoke(app, ["info", "nowhere"])
+    assert isinstance(result.exception, WeightsError)
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    script = (
+        "import sys; import elmokit.cli.info, elmokit.cli.convert; "
+        "sys.exit(bool({'torch', 'numpy', 'h5py'} & sys.modules.keys()))"
+    )
+    source = Path(modeldir.__file__).parents[2]
+    result = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": str(source)})
+    assert result.returncode == 0

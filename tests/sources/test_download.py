@@ -1,0 +1,367 @@
+"""Downloads from a real server that breaks off, changes files, stalls and fails."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmokit.errors import DownloadError, OutputError
+from elmokit.sources import partfile
+from elmokit.sources.download import cache_dir, cached_path, fetch
+from tests.sources.server import Server, answer, hang_up, running, status
+
+CONTENT = random.Random(0).randbytes(300_000)
+OTHER = random.Random(1).randbytes(300_000)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as server:
+        server.files["/w.hdf5"] = CONTENT
+        yield server
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "w.hdf5"
+
+
+def get(server: Server, target: Path, **options: Any) -> Path:
+    settings: dict[str, Any] = {"progress": False, "wait": 0.01, "timeout": 5.0} | options
+    return fetch(f"{server.url}/w.hdf5", target, **settings)
+
+
+def leave_a_part(server: Server, target: Path, stop_after: int = 100_000, **kind: Any) -> None:
+    """Break off a first download after some bytes."""
+    server.plan = [answer(stop_after=stop_after, **kind), hang_up]
+    with pytest.raises(DownloadError):
+        get(server, target, tries=1)
+    server.requests.clear()
+    server.plan.clear()
+
+
+def check_complete(target: Path, content: bytes = CONTENT) -> None:
+    assert target.read_bytes() == content
+    assert [entry.name for entry in target.parent.iterdir()] == [target.name]
+
+
+def test_a_file_arrives_whole_and_alone(server: Server, target: Path) -> None:
+    assert get(server, target) == target
+    check_complete(target)
+
+
+def test_a_file_that_is_there_is_not_fetched_again(server: Server, target: Path) -> None:
+    get(server, target)
+    get(server, target)
+    assert len(server.requests) == 1
+
+
+def test_an_empty_file_arrives(server: Server, target: Path) -> None:
+    server.files["/w.hdf5"] = b""
+    get(server, target)
+    check_complete(target, b"")
+
+
+@pytest.mark.parametrize("kind", [{"chunked": True}, {"length": False}], ids=str)
+def test_a_file_of_unknown_length_arrives(
+    server: Server, target: Path, kind: dict[str, Any]
+) -> None:
+    server.usual = answer(**kind)
+    get(server, target)
+    check_complete(target)
+
+
+# ---------------------------------------------------------------------------------------- resume
+
+
+def test_a_cut_connection_is_continued_where_it_broke(server: Server, target: Path) -> None:
+    server.plan = [answer(stop_after=100_000), answer(stop_after=150_000)]
+    get(server, target)
+    check_complete(target)
+    assert server.ranges() == [None, "bytes=100000-", "bytes=250000-"]
+    assert server.sent == len(CONTENT)
+
+
+def test_a_later_call_continues_an_earlier_one(server: Server, target: Path) -> None:
+    leave_a_part(server, target)
+    get(server, target)
+    check_complete(target)
+    assert server.ranges() == ["bytes=100000-"]
+
+
+def test_a_server_without_ranges_begins_again(server: Server, target: Path) -> None:
+    server.plan = [answer(stop_after=100_000)]
+    server.usual = answer(ranges=False)
+    get(server, target)
+    check_complete(target)
+
+
+def test_a_server_without_ranges_that_always_breaks_is_given_up(
+    server: Server, target: Path
+) -> None:
+    server.usual = answer(ranges=False, stop_after=100_000)
+    with pytest.raises(DownloadError, match=r"cut 200,000 bytes before the end \(3 tries\)"):
+        get(server, target, tries=3)
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {},
+        {"if_range": False},
+        {"etag": False, "modified": "Wed, 21 Oct 2015 07:28:00 GMT"},
+    ],
+    ids=["by If-Range", "by ETag of the answer", "by date"],
+)
+def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(
+    server: Server, target: Path, kind: dict[str, Any]
+) -> None:
+    leave_a_part(server, target, **kind)
+    server.files["/w.hdf5"] = OTHER
+    if "modified" in kind:
+        kind = kind | {"modified": "Thu, 22 Oct 2015 07:28:00 GMT"}
+    server.usual = answer(**kind)
+    get(server, target)
+    check_complete(target, OTHER)
+    assert server.ranges()[0] == "bytes=100000-"
+
+
+@pytest.mark.parametrize("size", [50_000, 100_000, 200_000])
+def test_a_file_that_changed_its_length_is_fetched_from_the_start(
+    server: Server, target: Path, size: int
+) -> None:
+    leave_a_part(server, target, etag=False)
+    server.files["/w.hdf5"] = OTHER[:size]
+    server.usual = answer(etag=False)
+    get(server, target)
+    check_complete(target, OTHER[:size])
+
+
+def test_without_a_length_or_version_nothing_is_continued(server: Server, target: Path) -> None:
+    leave_a_part(server, target, etag=False, chunked=True)
+    server.files["/w.hdf5"] = OTHER
+    server.usual = answer(etag=False)
+    get(server, target)
+    check_complete(target, OTHER)
+
+
+def test_a_part_of_another_address_is_not_continued(server: Server, target: Path) -> None:
+    leave_a_part(server, target)
+    server.files["/mirror/w.hdf5"] = OTHER
+    fetch(f"{server.url}/mirror/w.hdf5", target, progress=False)
+    check_complete(target, OTHER)
+    assert server.ranges() == [None]
+
+
+@pytest.mark.parametrize("note", ["", "{", "[1]", '{"x": 1}'])
+def test_a_part_without_a_readable_note_is_begun_again(
+    server: Server, target: Path, note: str
+) -> None:
+    leave_a_part(server, target)
+    target.with_name("w.hdf5.part.json").write_text(note)
+    get(server, target)
+    check_complete(target)
+    assert server.ranges() == [None]
+
+
+def test_a_part_that_was_complete_only_gets_its_name(server: Server, target: Path) -> None:
+    leave_a_part(server, target)
+    with target.with_name("w.hdf5.part").open("ab") as part:
+        part.write(CONTENT[100_000:])
+    get(server, target)
+    check_complete(target)
+    assert server.requests == []
+
+
+# -------------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize("code", [500, 502, 503, 504, 429])
+def test_a_busy_server_is_asked_again(server: Server, target: Path, code: int) -> None:
+    server.plan = [status(code), status(code)]
+    get(server, target)
+    check_complete(target)
+
+
+def test_a_server_that_stays_broken_is_given_up(server: Server, target: Path) -> None:
+    server.usual = status(503)
+    with pytest.raises(DownloadError, match=r"answered 503 .*\(3 tries\)"):
+        get(server, target, tries=3)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 410])
+def test_a_file_that_is_not_there_is_said_at_once(server: Server, target: Path, code: int) -> None:
+    server.usual = status(code)
+    with pytest.raises(DownloadError, match=f"answered {code}"):
+        get(server, target)
+    assert len(server.requests) == 1
+    assert list(target.parent.iterdir()) == []
+
+
+def test_a_connection_closed_without_an_answer_is_tried_again(server: Server, target: Path) -> None:
+    server.plan = [hang_up, hang_up]
+    get(server, target)
+    check_complete(target)
+
+
+def test_a_chunked_answer_that_breaks_is_noticed(server: Server, target: Path) -> None:
+    server.plan = [answer(chunked=True, stop_after=100_000)]
+    get(server, target)
+    check_complete(target)
+
+
+def test_a_server_that_stalls_is_left_and_continued(server: Server, target: Path) -> None:
+    server.plan = [answer(stall_after=100_000)]
+    get(server, target, timeout=0.5)
+    check_complete(target)
+    assert server.ranges()[:2] == [None, "bytes=100000-"]
+
+
+def test_a_server_that_never_answers_is_given_up(server: Server, target: Path) -> None:
+    server.usual = lambda handler: handler.server.ending.wait(10) and None
+    with pytest.raises(DownloadError, match="timed out"):
+        get(server, target, timeout=0.1, tries=2)
+
+
+def test_without_a_network_the_error_says_what_to_do(tmp_path: Path, target: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/w.hdf5"
+        started = time.perf_counter()
+        with pytest.raises(DownloadError) as caught:
+            fetch(url, target, progress=False, wait=60)
+    assert time.perf_counter() - started < 30  # not tried again: it will not get better
+    message = str(caught.value)
+    assert url in message
+    assert f"put it at {target}" in message
+    assert "the path of a model on this machine works" in message
+
+
+def test_what_was_fetched_is_kept_and_said(server: Server, target: Path) -> None:
+    server.plan = [answer(stop_after=100_000)]
+    server.usual = status(404)
+    with pytest.raises(DownloadError, match="100,000 bytes are kept"):
+        get(server, target)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "w.hdf5", ""])
+def test_only_http_is_fetched(url: str, target: Path) -> None:
+    with pytest.raises(DownloadError, match="is not an address"):
+        fetch(url, target)
+
+
+def test_a_full_disk_is_seen_before_it_is_full(server: Server, target: Path) -> None:
+    def huge(handler: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(10**18))
+        handler.end_headers()
+
+    server.usual = huge
+    with pytest.raises(OutputError, match=r"000,000,000 bytes are needed.*ELMOKIT_HOME"):
+        get(server, target)
+
+
+def test_a_place_that_cannot_be_written_is_an_error(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="file"):
+        get(server, tmp_path / "file" / "w.hdf5")
+
+
+# ----------------------------------------------------------------------------- several processes
+
+_SCRIPT = """
+import sys
+from pathlib import Path
+from elmokit.sources.download import fetch
+fetch(sys.argv[1], Path(sys.argv[2]), progress=False)
+"""
+
+
+def start(server: Server, target: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _SCRIPT, f"{server.url}/w.hdf5", str(target)]
+    source = Path(partfile.__file__).parents[2]
+    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(source)})
+
+
+def test_processes_that_want_the_same_file_fetch_it_once(server: Server, target: Path) -> None:
+    server.usual = answer(pace=0.1)
+    processes = [start(server, target) for _ in range(3)]
+    assert [process.wait(30) for process in processes] == [0, 0, 0]
+    check_complete(target)
+    assert server.sent == len(CONTENT)
+
+
+def test_after_a_kill_the_rest_is_fetched(server: Server, target: Path) -> None:
+    server.plan = [answer(stall_after=200_000)]
+    process = start(server, target)
+    part = target.with_name("w.hdf5.part")
+    deadline = time.monotonic() + 30
+    while not (part.exists() and part.stat().st_size >= 190_000):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = part.stat().st_size
+    get(server, target)
+    check_complete(target)
+    assert server.ranges() == [None, f"bytes={kept}-"]
+
+
+def test_without_locks_every_process_has_its_own_part(
+    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partfile, "fcntl", None)
+    server.plan = [answer(stop_after=1000), status(404)]
+    with pytest.raises(DownloadError):
+        get(server, target)
+    assert list(target.parent.iterdir()) == []
+    get(server, target)
+    check_complete(target)
+
+
+# ------------------------------------------------------------------------------ progress, places
+
+
+def test_size_and_progress_go_to_stderr(
+    server: Server, target: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    get(server, target, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "w.hdf5: 100%" in err
+    assert "293k/293k" in err
+
+
+def test_no_progress_is_silent(
+    server: Server, target: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    get(server, target, progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELMOKIT_HOME", "/somewhere")
+    assert cache_dir() == Path("/somewhere")
+    monkeypatch.delenv("ELMOKIT_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert cache_dir() == Path("/home/me/.cache/elmokit")
+
+
+def test_no_address_leads_out_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELMOKIT_HOME", "/cache")
+    assert cached_path("https://a.b/c/d.zip") == Path("/cache/web/a.b/c/d.zip")
+    assert cached_path("https://a.b/../%2e%2e/x%2f..%2fy?q=/../z") == Path(
+        "/cache/web/a.b/x/y/q__.._z"
+    )

@@ -1,0 +1,147 @@
+"""Published models, by name and by address, from a mirror on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import pytest
+import torch
+
+from elmokit.convert import bilm_hdf5
+from elmokit.errors import ConfigError, DownloadError, WeightsError
+from elmokit.model.bilm import BiLM
+from elmokit.presets import preset
+from elmokit.sources.blank import blank
+from elmokit.sources.published import PUBLISHED
+from elmokit.sources.resolve import load_parts
+from tests.sources.models import make_parts, same_bits, write_hdf5
+from tests.sources.server import Server, answer, running, status
+
+SMALL = "/2x1024_128_2048cnn_1xhighway/elmo_2x1024_128_2048cnn_1xhighway_"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ELMOKIT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with running() as server:
+        monkeypatch.setenv("ELMOKIT_ALLENNLP_URL", server.url)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a model with the released small shape, all zero and therefore short on disk."""
+    with blank():
+        bilm = BiLM(preset("small"))
+    path = tmp_path_factory.mktemp("small") / "weights.hdf5"
+    with h5py.File(path, "w") as file:
+        for entry in bilm_hdf5._entries(bilm.config):
+            file.create_dataset(entry.dataset, shape=entry.shape, dtype="float32")
+    options = json.dumps(bilm_hdf5.to_options(bilm.config)).encode()
+    return {f"{SMALL}options.json": options, f"{SMALL}weights.hdf5": path.read_bytes()}
+
+
+def test_the_names_lead_to_the_published_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ELMOKIT_ALLENNLP_URL", raising=False)
+    base = "https://allennlp.s3.amazonaws.com/models/elmo"
+    folders = {
+        "allennlp:original": "2x4096_512_2048cnn_2xhighway",
+        "allennlp:5.5B": "2x4096_512_2048cnn_2xhighway_5.5B",
+        "allennlp:medium": "2x2048_256_2048cnn_1xhighway",
+        "allennlp:small": "2x1024_128_2048cnn_1xhighway",
+    }
+    assert PUBLISHED.keys() == folders.keys()
+    for name, folder in folders.items():
+        for kind in ("options.json", "weights.hdf5"):
+            assert PUBLISHED[name].url(kind) == f"{base}/{folder}/elmo_{folder}_{kind}"
+
+
+def test_a_published_model_is_fetched_once_and_checked(
+    server: Server, small: dict[str, bytes], home: Path
+) -> None:
+    server.files |= small
+    server.plan = [answer(), answer(stop_after=2000)]
+    parts = load_parts("allennlp:small")
+    assert parts.bilm.config == preset("small")
+    assert parts.n_parameters == 13_593_296
+    assert (parts.source, parts.metadata["name"]) == ("allennlp:small", "allennlp:small")
+    assert len(server.requests) == 3
+    server.usual = status(500)
+    assert load_parts("AllenNLP:Small").source == "allennlp:small"
+    assert {file.relative_to(home).parts[0] for file in parts.files} == {"allennlp"}
+
+
+def test_files_put_into_the_cache_by_hand_are_used(
+    home: Path, small: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELMOKIT_ALLENNLP_URL", "http://127.0.0.1:9")
+    with pytest.raises(DownloadError) as caught:
+        load_parts("allennlp:small")
+    assert str(home / f"allennlp{SMALL}options.json") in str(caught.value)
+    for name, content in small.items():
+        place = home / f"allennlp{name}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    assert load_parts("allennlp:small")
+
+
+def test_the_old_addresses_lead_to_the_same_files(
+    server: Server, small: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files |= small
+    load_parts("allennlp:small")
+    monkeypatch.delenv("ELMOKIT_ALLENNLP_URL")
+    addresses = [PUBLISHED["allennlp:small"].url(kind) for kind in ("options.json", "weights.hdf5")]
+    assert load_parts(*addresses).source == addresses[0]
+    assert load_parts(addresses[0])
+
+
+def test_options_of_another_shape_are_refused_before_the_weights_are_fetched(
+    server: Server, small: dict[str, bytes]
+) -> None:
+    medium = PUBLISHED["allennlp:medium"].url("options.json").removeprefix(server.url)
+    server.files[medium] = small[f"{SMALL}options.json"]
+    with pytest.raises(WeightsError, match=r"shape of allennlp:medium.*Delete .*options\.json"):
+        load_parts("allennlp:medium")
+    assert len(server.requests) == 1
+
+
+def test_a_page_instead_of_options_is_refused(server: Server) -> None:
+    server.files[f"{SMALL}options.json"] = b"<html>log in to this network</html>"
+    with pytest.raises(ConfigError, match=r"not a readable JSON.*Delete .*options\.json"):
+        load_parts("allennlp:small")
+
+
+def test_damaged_weights_say_what_to_delete(server: Server, small: dict[str, bytes]) -> None:
+    server.files |= small
+    server.files[f"{SMALL}weights.hdf5"] = small[f"{SMALL}weights.hdf5"][:3000]
+    with pytest.raises(WeightsError, match=r"truncated.*Delete .*weights\.hdf5 to fetch it again"):
+        load_parts("allennlp:small")
+
+
+def test_another_spelling_is_understood(server: Server) -> None:
+    with pytest.raises(DownloadError, match=r"2xhighway_5\.5B_options\.json: .*404"):
+        load_parts("allennlp:original-5.5B")
+
+
+def test_any_address_of_a_model_works(server: Server, tmp_path: Path) -> None:
+    parts = make_parts()
+    folder = write_hdf5(parts, tmp_path / "old")
+    server.files = {f"/m/{file.name}": file.read_bytes() for file in folder.iterdir()}
+    for given in (
+        (f"{server.url}/m/options.json",),
+        (f"{server.url}/m/options.json", f"{server.url}/m/weights.hdf5"),
+        (folder / "options.json", f"{server.url}/m/weights.hdf5"),
+    ):
+        loaded = load_parts(*given)
+        assert same_bits(loaded.bilm, parts.bilm)
+        assert all(isinstance(t, torch.Tensor) for t in loaded.bilm.state_dict().values())
+    assert len(server.requests) == 2
