@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -31,6 +32,9 @@ def replacing(path: Path, *, directory: bool = False) -> Iterator[Path]:
             temporary.mkdir()
         yield temporary
         if directory:
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _sync(file)
             _swap(temporary, path)
         else:
             _sync(temporary)
@@ -38,10 +42,11 @@ def replacing(path: Path, *, directory: bool = False) -> Iterator[Path]:
     except OSError as error:
         raise output_error(path, error) from error
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong first is what should be told
+            if temporary.is_dir():
+                shutil.rmtree(temporary, ignore_errors=True)
+            else:
+                temporary.unlink(missing_ok=True)
 
 
 def output_error(path: Path, error: OSError) -> OutputError:

@@ -112,10 +112,13 @@ def _check_keys(cls: type[Any], values: object, where: str) -> Mapping[str, Any]
 
 
 def _filters(value: object) -> tuple[tuple[int, int], ...]:
-    pairs = [tuple(pair) for pair in value] if isinstance(value, list | tuple) else []
-    if not pairs or any(len(pair) != 2 for pair in pairs):
+    try:
+        pairs = tuple((width, count) for width, count in value)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        pairs = ()
+    if not pairs or not all(_is_size(width) and _is_size(count) for width, count in pairs):
         raise ConfigError(f"'filters' should be a list of [width, count] pairs, found {value!r}.")
-    return tuple((int(width), int(count)) for width, count in pairs)
+    return pairs
 
 
 def _is_size(value: object) -> bool:

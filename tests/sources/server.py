@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+CONTENT = random.Random(0).randbytes(300_000)
 
 
 class Server(ThreadingHTTPServer):
@@ -18,7 +21,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {"/w.hdf5": CONTENT}
         self.plan: list[Answer] = []
         self.usual: Answer = serve
         self.requests: list[dict[str, str]] = []

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elmokit.errors import DownloadError, OutputError
-from elmokit.sources import partfile
 from elmokit.sources.download import cache_dir, cached_path, fetch
-from tests.sources.server import Server, answer, hang_up, running, status
+from tests.sources.server import CONTENT, Server, answer, hang_up, status
 
-CONTENT = random.Random(0).randbytes(300_000)
 OTHER = random.Random(1).randbytes(300_000)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with running() as server:
-        server.files["/w.hdf5"] = CONTENT
-        yield server
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "w.hdf5"
 
 
 def get(server: Server, target: Path, **options: Any) -> Path:
@@ -279,58 +260,6 @@ def test_a_place_that_cannot_be_written_is_an_error(server: Server, tmp_path: Pa
         get(server, tmp_path / "file" / "w.hdf5")
 
 
-# ----------------------------------------------------------------------------- several processes
-
-_SCRIPT = """
-import sys
-from pathlib import Path
-from elmokit.sources.download import fetch
-fetch(sys.argv[1], Path(sys.argv[2]), progress=False)
-"""
-
-
-def start(server: Server, target: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _SCRIPT, f"{server.url}/w.hdf5", str(target)]
-    source = Path(partfile.__file__).parents[2]
-    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(source)})
-
-
-def test_processes_that_want_the_same_file_fetch_it_once(server: Server, target: Path) -> None:
-    server.usual = answer(pace=0.1)
-    processes = [start(server, target) for _ in range(3)]
-    assert [process.wait(30) for process in processes] == [0, 0, 0]
-    check_complete(target)
-    assert server.sent == len(CONTENT)
-
-
-def test_after_a_kill_the_rest_is_fetched(server: Server, target: Path) -> None:
-    server.plan = [answer(stall_after=200_000)]
-    process = start(server, target)
-    part = target.with_name("w.hdf5.part")
-    deadline = time.monotonic() + 30
-    while not (part.exists() and part.stat().st_size >= 190_000):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    kept = part.stat().st_size
-    get(server, target)
-    check_complete(target)
-    assert server.ranges() == [None, f"bytes={kept}-"]
-
-
-def test_without_locks_every_process_has_its_own_part(
-    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partfile, "fcntl", None)
-    server.plan = [answer(stop_after=1000), status(404)]
-    with pytest.raises(DownloadError):
-        get(server, target)
-    assert list(target.parent.iterdir()) == []
-    get(server, target)
-    check_complete(target)
-
-
 # ------------------------------------------------------------------------------ progress, places
 
 
@@ -362,6 +291,5 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
 def test_no_address_leads_out_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMOKIT_HOME", "/cache")
     assert cached_path("https://a.b/c/d.zip") == Path("/cache/web/a.b/c/d.zip")
-    assert cached_path("https://a.b/../%2e%2e/x%2f..%2fy?q=/../z") == Path(
-        "/cache/web/a.b/x/y/q__.._z"
-    )
+    strange = "https://a.b/../%2e%2e/x%2f..%2fy?q=/../z"
+    assert cached_path(strange) == Path("/cache/web/a.b/x/q__.._z/y")

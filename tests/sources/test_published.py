@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -14,11 +13,11 @@ from elmokit.convert import bilm_hdf5
 from elmokit.errors import ConfigError, DownloadError, WeightsError
 from elmokit.model.bilm import BiLM
 from elmokit.presets import preset
-from elmokit.sources.blank import blank
+from elmokit.model.blank import blank
 from elmokit.sources.published import PUBLISHED
 from elmokit.sources.resolve import load_parts
 from tests.sources.models import make_parts, same_bits, write_hdf5
-from tests.sources.server import Server, answer, running, status
+from tests.sources.server import Server, answer, status
 
 SMALL = "/2x1024_128_2048cnn_1xhighway/elmo_2x1024_128_2048cnn_1xhighway_"
 
@@ -30,10 +29,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with running() as server:
-        monkeypatch.setenv("ELMOKIT_ALLENNLP_URL", server.url)
-        yield server
+def mirror(home: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setenv("ELMOKIT_ALLENNLP_URL", server.url)
+    return server
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +63,16 @@ def test_the_names_lead_to_the_published_addresses(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_published_model_is_fetched_once_and_checked(
-    server: Server, small: dict[str, bytes], home: Path
+    mirror: Server, small: dict[str, bytes], home: Path
 ) -> None:
-    server.files |= small
-    server.plan = [answer(), answer(stop_after=2000)]
+    mirror.files |= small
+    mirror.plan = [answer(), answer(stop_after=2000)]
     parts = load_parts("allennlp:small")
     assert parts.bilm.config == preset("small")
     assert parts.n_parameters == 13_593_296
     assert (parts.source, parts.metadata["name"]) == ("allennlp:small", "allennlp:small")
-    assert len(server.requests) == 3
-    server.usual = status(500)
+    assert len(mirror.requests) == 3
+    mirror.usual = status(500)
     assert load_parts("AllenNLP:Small").source == "allennlp:small"
     assert {file.relative_to(home).parts[0] for file in parts.files} == {"allennlp"}
 
@@ -94,9 +92,9 @@ def test_files_put_into_the_cache_by_hand_are_used(
 
 
 def test_the_old_addresses_lead_to_the_same_files(
-    server: Server, small: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    mirror: Server, small: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.files |= small
+    mirror.files |= small
     load_parts("allennlp:small")
     monkeypatch.delenv("ELMOKIT_ALLENNLP_URL")
     addresses = [PUBLISHED["allennlp:small"].url(kind) for kind in ("options.json", "weights.hdf5")]
@@ -105,43 +103,43 @@ def test_the_old_addresses_lead_to_the_same_files(
 
 
 def test_options_of_another_shape_are_refused_before_the_weights_are_fetched(
-    server: Server, small: dict[str, bytes]
+    mirror: Server, small: dict[str, bytes]
 ) -> None:
-    medium = PUBLISHED["allennlp:medium"].url("options.json").removeprefix(server.url)
-    server.files[medium] = small[f"{SMALL}options.json"]
+    medium = PUBLISHED["allennlp:medium"].url("options.json").removeprefix(mirror.url)
+    mirror.files[medium] = small[f"{SMALL}options.json"]
     with pytest.raises(WeightsError, match=r"shape of allennlp:medium.*Delete .*options\.json"):
         load_parts("allennlp:medium")
-    assert len(server.requests) == 1
+    assert len(mirror.requests) == 1
 
 
-def test_a_page_instead_of_options_is_refused(server: Server) -> None:
-    server.files[f"{SMALL}options.json"] = b"<html>log in to this network</html>"
+def test_a_page_instead_of_options_is_refused(mirror: Server) -> None:
+    mirror.files[f"{SMALL}options.json"] = b"<html>log in to this network</html>"
     with pytest.raises(ConfigError, match=r"not a readable JSON.*Delete .*options\.json"):
         load_parts("allennlp:small")
 
 
-def test_damaged_weights_say_what_to_delete(server: Server, small: dict[str, bytes]) -> None:
-    server.files |= small
-    server.files[f"{SMALL}weights.hdf5"] = small[f"{SMALL}weights.hdf5"][:3000]
+def test_damaged_weights_say_what_to_delete(mirror: Server, small: dict[str, bytes]) -> None:
+    mirror.files |= small
+    mirror.files[f"{SMALL}weights.hdf5"] = small[f"{SMALL}weights.hdf5"][:3000]
     with pytest.raises(WeightsError, match=r"truncated.*Delete .*weights\.hdf5 to fetch it again"):
         load_parts("allennlp:small")
 
 
-def test_another_spelling_is_understood(server: Server) -> None:
+def test_another_spelling_is_understood(mirror: Server) -> None:
     with pytest.raises(DownloadError, match=r"2xhighway_5\.5B_options\.json: .*404"):
         load_parts("allennlp:original-5.5B")
 
 
-def test_any_address_of_a_model_works(server: Server, tmp_path: Path) -> None:
+def test_any_address_of_a_model_works(mirror: Server, tmp_path: Path) -> None:
     parts = make_parts()
     folder = write_hdf5(parts, tmp_path / "old")
-    server.files = {f"/m/{file.name}": file.read_bytes() for file in folder.iterdir()}
+    mirror.files = {f"/m/{file.name}": file.read_bytes() for file in folder.iterdir()}
     for given in (
-        (f"{server.url}/m/options.json",),
-        (f"{server.url}/m/options.json", f"{server.url}/m/weights.hdf5"),
-        (folder / "options.json", f"{server.url}/m/weights.hdf5"),
+        (f"{mirror.url}/m/options.json",),
+        (f"{mirror.url}/m/options.json", f"{mirror.url}/m/weights.hdf5"),
+        (folder / "options.json", f"{mirror.url}/m/weights.hdf5"),
     ):
         loaded = load_parts(*given)
         assert same_bits(loaded.bilm, parts.bilm)
         assert all(isinstance(t, torch.Tensor) for t in loaded.bilm.state_dict().values())
-    assert len(server.requests) == 2
+    assert len(mirror.requests) == 2

@@ -21,6 +21,7 @@ from elmokit.atomic import replacing
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
 from elmokit.model.bilm import BiLM
+from elmokit.model.blank import blank
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
 
 Array = NDArray[np.float32]
@@ -55,10 +56,15 @@ def write(bilm: BiLM, options: Path, weights: Path) -> None:
     import h5py
 
     state = {name: tensor.detach().cpu().numpy() for name, tensor in bilm.state_dict().items()}
-    with replacing(weights) as temporary, h5py.File(temporary, "w") as file:
-        for entry in _entries(bilm.config):
-            value = entry.pack(*(state[name] for name in entry.names))
-            file.create_dataset(entry.dataset, data=np.ascontiguousarray(value, dtype=np.float32))
+    with replacing(weights) as temporary:
+        try:
+            with h5py.File(temporary, "w") as file:
+                for entry in _entries(bilm.config):
+                    value = entry.pack(*(state[name] for name in entry.names))
+                    data = np.ascontiguousarray(value, dtype=np.float32)
+                    file.create_dataset(entry.dataset, data=data)
+        except RuntimeError as error:  # how h5py reports a disk that fills up while it closes
+            raise OSError(f"the file could not be completed ({error})") from error
     with replacing(options) as temporary:
         temporary.write_text(json.dumps(to_options(bilm.config), indent=2) + "\n", "utf-8")
 
@@ -249,7 +255,7 @@ def read_weights(path: Path, config: BiLMConfig) -> BiLM:
             value = _dataset(file, entry, path)
             for name, part in zip(entry.names, entry.unpack(value), strict=True):
                 state[name] = torch.from_numpy(np.ascontiguousarray(part))
-    with torch.device("meta"):  # no time is spent on initial values that are replaced at once
+    with blank():
         bilm = BiLM(config)
     bilm.load_state_dict(state, assign=True)
     return bilm.eval()

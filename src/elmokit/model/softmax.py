@@ -1,9 +1,14 @@
 """The language-model head: from the top layer of one direction to words.
 
-One matrix and bias serve both directions (the softmax is tied, as the token encoder is).
+One matrix and bias serve both directions (the softmax is tied, as the token encoder is). Training
+compares the true word with a sample of the others, drawn by a log-uniform law over ranks: words of
+a vocabulary sorted by frequency have about those frequencies.
 """
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,3 +30,69 @@ class LMHead(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         return F.log_softmax(F.linear(h, self.weight, self.bias), dim=-1)
+
+    def sampled_loss(self, h: Tensor, targets: Tensor, sample: Sample) -> Tensor:
+        """Return -log p of each target among itself and the sampled words.
+
+        Every logit is corrected by the log of how often its word is expected in a sample, and a
+        sampled word that is the target itself does not count twice.
+
+        Shape:
+            h (n, D), targets (n,) -> (n,)
+        """
+        true = (h * self.weight[targets]).sum(-1) + self.bias[targets]  # (n,)
+        true = true - sample.log_expected(targets)
+        others = F.linear(h, self.weight[sample.words], self.bias[sample.words])  # (n, K)
+        others = others - sample.log_expected(sample.words)
+        others = others.masked_fill(targets.unsqueeze(1) == sample.words, -math.inf)
+        return torch.logsumexp(torch.cat([true.unsqueeze(1), others], dim=1), dim=1) - true
+
+
+def log_uniform(ranks: Tensor, n_words: int) -> Tensor:
+    """P(k) = log((k + 2) / (k + 1)) / log(V + 1) for the words with these ranks."""
+    ranks = ranks.to(torch.float32)
+    return torch.log1p(1.0 / (ranks + 1.0)) / math.log(n_words + 1)
+
+
+class Sample(NamedTuple):
+    """Distinct words drawn as negatives.
+
+    Attributes:
+        words: Their ids, shape (K,).
+        time: How long was drawn: a word of probability P is in such a sample with probability
+            1 - exp(-P * time). Infinite if every word was taken.
+        n_words: V.
+    """
+
+    words: Tensor
+    time: Tensor
+    n_words: int
+
+    def log_expected(self, words: Tensor) -> Tensor:
+        """Return the log of the expected count of words in such a sample."""
+        expected = -torch.expm1(-log_uniform(words, self.n_words) * self.time)
+        return torch.log(expected)
+
+
+def draw_sample(n_words: int, size: int, generator: torch.Generator) -> Sample:
+    """Draw distinct words with log-uniform probabilities.
+
+    To draw with replacement until `size` distinct words are there is a race: word v first comes up
+    after an exponentially distributed time of rate P(v), and the first `size` arrivals win. Unlike
+    drawing, the race has a fixed shape: no loop, no wait for the device. The arrival of the first
+    word that is left out tells how long the race took.
+
+    Args:
+        n_words: V.
+        size: K. With K >= V all words are taken, and the loss is that of the full softmax.
+        generator: Source of randomness; its device decides where the words are.
+    """
+    device = generator.device
+    if size >= n_words:
+        return Sample(
+            torch.arange(n_words, device=device), torch.tensor(math.inf, device=device), n_words
+        )
+    rates = log_uniform(torch.arange(n_words, device=device), n_words)
+    arrivals = torch.empty(n_words, device=device).exponential_(generator=generator) / rates
+    times, words = torch.topk(arrivals, size + 1, largest=False, sorted=True)
+    return Sample(words[:size], times[size], n_words)

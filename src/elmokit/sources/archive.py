@@ -34,14 +34,13 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 @contextmanager
 def extracted(path: Path) -> Iterator[Path]:
     """Give a folder with the model files of a zip; it is gone afterwards."""
-    with (
-        tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as temporary,
-        _opened(path) as archive,
-    ):
+    # Where open files cannot be removed, what is mapped into memory stays until the process ends.
+    with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
-        limit = min(_MAX_BYTES, _FREE_BYTES + _MAX_RATIO * path.stat().st_size)
-        for member in _model_members(archive, path):
-            limit -= _extract(archive, member, folder, limit, path)
+        with _opened(path) as archive:
+            limit = min(_MAX_BYTES, _FREE_BYTES + _MAX_RATIO * path.stat().st_size)
+            for member in _model_members(archive, path):
+                limit -= _extract(archive, member, folder, limit, path)
         yield folder
 
 

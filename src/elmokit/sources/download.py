@@ -45,7 +45,8 @@ def is_url(text: str) -> bool:
 def cached_path(url: str) -> Path:
     """Return where the file of an address is put: by host and path, so that people find it."""
     parts = urlsplit(url)
-    names = [parts.netloc, *unquote(parts.path).split("/"), parts.query]
+    *folders, name = unquote(parts.path).split("/")
+    names = [parts.netloc, *folders, parts.query, name]
     safe = [re.sub(r"[^\w.+-]", "_", name) for name in names if name.strip(".")]
     return cache_dir().joinpath("web", *safe)
 

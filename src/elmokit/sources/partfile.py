@@ -8,6 +8,7 @@ they could not be continued. When all is there, the file is renamed; nobody ever
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import uuid
@@ -25,6 +26,8 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 _POLL_SECONDS = 0.1
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,10 @@ def _opened_alone(path: Path) -> BinaryIO | None:
     while True:
         file = path.open("ab")
         try:
-            while not _locked(file):
-                time.sleep(_POLL_SECONDS)
+            if not _locked(file):
+                _logger.warning("Waiting for another process that fetches %s.", path.stem)
+                while not _locked(file):
+                    time.sleep(_POLL_SECONDS)
         except OSError:  # some network file systems
             file.close()
             return None

@@ -89,7 +89,7 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
             return modeldir.load(path, vocab=vocab)
     elif path.is_dir() and modeldir.is_model_dir(path):
         raise WeightsError(f"{path} is complete; it takes no weights from elsewhere ({weights}).")
-    if not _may_be_hdf5(path):
+    if weights is None and not _may_be_hdf5(path):
         raise WeightsError(_not_a_model(path))
     return hdf5dir.load(hdf5dir.find(path, weights), vocab=vocab)
 

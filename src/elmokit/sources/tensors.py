@@ -6,6 +6,8 @@ to a tensor stays in this process.
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,7 +66,8 @@ def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors as float32."""
+    """Write tensors as float32; a disk that is full is an `OSError`, as for any other file."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     ready = {
@@ -73,7 +76,11 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     }
     path.touch()
     mode = path.stat().st_mode
-    save_file(ready, path)
+    try:
+        save_file(ready, path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
     path.chmod(mode)  # safetensors makes files that only their owner can read
 
 

@@ -6,8 +6,6 @@ the gates, hidden values and gradients are stored in the dtype of their buffers,
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
@@ -15,19 +13,19 @@ FORGET_BIAS = tl.constexpr(1.0)
 
 
 @triton.jit
-def _tanh(x: Any) -> Any:
+def _tanh(x):
     return 2.0 * tl.sigmoid(2.0 * x) - 1.0
 
 
 @triton.jit
-def _keep(seed_ptr: Any, place: Any, p: Any) -> Any:
+def _keep(seed_ptr, place, p):
     """Dropout factor at some places: 0, or 1 / (1 - p). The same seed and place give the same."""
     seed = tl.load(seed_ptr)
     return tl.where(tl.rand(seed, place.to(tl.int32)) >= p, 1.0 / (1.0 - p), 0.0)
 
 
 @triton.jit
-def _goes_on(starts_ptr: Any, direction: Any, step: Any, row: Any, n_steps: Any, n_rows: Any) -> Any:
+def _goes_on(starts_ptr, direction, step, row, n_steps, n_rows):
     """0 where a row starts from the zero state at this step, else 1."""
     at = starts_ptr + (direction * n_steps + step) * n_rows + row
     return 1.0 - tl.load(at, row < n_rows, 0).to(tl.float32)
@@ -35,21 +33,21 @@ def _goes_on(starts_ptr: Any, direction: Any, step: Any, row: Any, n_steps: Any,
 
 @triton.jit
 def cell_forward(
-    gates_ptr: Any,  # (G, S, B, 4H)
-    bias_ptr: Any,  # (G, 4H)
-    cells_ptr: Any,  # (G, S + 1, B, H) float32
-    hidden_ptr: Any,  # (G, S, B, H)
-    starts_ptr: Any,  # (2, T, B): 1 where a row starts from the zero state
-    first: Any,
-    slot: Any,
-    n_slots: Any,
-    n_rows: Any,
-    n_steps: Any,
+    gates_ptr,  # (G, S, B, 4H)
+    bias_ptr,  # (G, 4H)
+    cells_ptr,  # (G, S + 1, B, H) float32
+    hidden_ptr,  # (G, S, B, H)
+    starts_ptr,  # (2, T, B): 1 where a row starts from the zero state
+    first,
+    slot,
+    n_slots,
+    n_rows,
+    n_steps,
     H: tl.constexpr,
     CLIP: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
-) -> None:
+):
     """c_k and sigmoid(o) tanh(c_k) from the gates' products."""
     g = (first + tl.program_id(2)).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -77,24 +75,24 @@ def cell_forward(
 
 @triton.jit
 def output_forward(
-    projected_ptr: Any,  # (G, S, B, D)
-    inputs_ptr: Any,  # (G, S + 1, B, 2D)
-    out_ptr: Any,  # (2, T, B, D)
-    starts_ptr: Any,  # (2, T, B)
-    seed_ptr: Any,
-    first: Any,
-    slot: Any,
-    n_slots: Any,
-    n_rows: Any,
-    n_steps: Any,
-    n_layers: Any,
-    p: Any,
+    projected_ptr,  # (G, S, B, D)
+    inputs_ptr,  # (G, S + 1, B, 2D)
+    out_ptr,  # (2, T, B, D)
+    starts_ptr,  # (2, T, B)
+    seed_ptr,
+    first,
+    slot,
+    n_slots,
+    n_rows,
+    n_steps,
+    n_layers,
+    p,
     D: tl.constexpr,
     CLIP: tl.constexpr,
     SKIP: tl.constexpr,
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """r_k, to where the next token and the layer above (or the head) will read it."""
     g = (first + tl.program_id(1)).to(tl.int64)
     layer = g // 2
@@ -128,25 +126,25 @@ def output_forward(
 
 @triton.jit
 def output_backward(
-    d_out_ptr: Any,  # (2, T, B, D)
-    d_inputs_ptr: Any,  # (G, S + 1, B, 2D)
-    d_output_ptr: Any,  # (G, 2, B, D): gradient of each layer's output, by parity of the slot
-    projected_ptr: Any,  # (G, S, B, D): r_k in, its gradient out
-    starts_ptr: Any,  # (2, T, B)
-    seed_ptr: Any,
-    first: Any,
-    slot: Any,
-    n_slots: Any,
-    n_rows: Any,
-    n_steps: Any,
-    n_layers: Any,
-    p: Any,
+    d_out_ptr,  # (2, T, B, D)
+    d_inputs_ptr,  # (G, S + 1, B, 2D)
+    d_output_ptr,  # (G, 2, B, D): gradient of each layer's output, by parity of the slot
+    projected_ptr,  # (G, S, B, D): r_k in, its gradient out
+    starts_ptr,  # (2, T, B)
+    seed_ptr,
+    first,
+    slot,
+    n_slots,
+    n_rows,
+    n_steps,
+    n_layers,
+    p,
     D: tl.constexpr,
     CLIP: tl.constexpr,
     SKIP: tl.constexpr,
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """Gradient of the projection's product, from the next token, the layer above, or the loss."""
     g = (first + tl.program_id(1)).to(tl.int64)
     layer = g // 2
@@ -181,24 +179,24 @@ def output_backward(
 
 @triton.jit
 def cell_backward(
-    gates_ptr: Any,  # (G, S, B, 4H): the products in, their gradients out
-    bias_ptr: Any,  # (G, 4H)
-    cells_ptr: Any,  # (G, S + 1, B, H) float32
-    d_hidden_ptr: Any,  # (G, B, H)
-    d_cell_ptr: Any,  # (G, B, H) float32, carried from token to token
-    d_bias_ptr: Any,  # (G, row blocks, 4H) float32, summed over slots
-    starts_ptr: Any,  # (2, T, B)
-    first: Any,
-    slot: Any,
-    n_slots: Any,
-    n_rows: Any,
-    n_steps: Any,
+    gates_ptr,  # (G, S, B, 4H): the products in, their gradients out
+    bias_ptr,  # (G, 4H)
+    cells_ptr,  # (G, S + 1, B, H) float32
+    d_hidden_ptr,  # (G, B, H)
+    d_cell_ptr,  # (G, B, H) float32, carried from token to token
+    d_bias_ptr,  # (G, row blocks, 4H) float32, summed over slots
+    starts_ptr,  # (2, T, B)
+    first,
+    slot,
+    n_slots,
+    n_rows,
+    n_steps,
     H: tl.constexpr,
     CLIP: tl.constexpr,
     BLOCKS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
-) -> None:
+):
     """Gradient of the gates' products; one program walks down BLOCKS blocks of ROWS rows."""
     g = (first + tl.program_id(2)).to(tl.int64)
     last = slot - g // 2 + 1 == n_steps
@@ -268,18 +266,18 @@ def cell_backward(
 
 @triton.jit
 def gather_forward(
-    types_ptr: Any,  # (U, D)
-    index_ptr: Any,  # (2, T, B)
-    inputs_ptr: Any,  # (G, S + 1, B, 2D)
-    seed_ptr: Any,
-    n_slots: Any,
-    n_rows: Any,
-    n_steps: Any,
-    p: Any,
+    types_ptr,  # (U, D)
+    index_ptr,  # (2, T, B)
+    inputs_ptr,  # (G, S + 1, B, 2D)
+    seed_ptr,
+    n_slots,
+    n_rows,
+    n_steps,
+    p,
     D: tl.constexpr,
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """x_k of each token from the table of distinct words, dropped, to where layer 0 reads it."""
     g = tl.program_id(2).to(tl.int64)
     step = tl.program_id(1)
@@ -296,17 +294,17 @@ def gather_forward(
 
 @triton.jit
 def gather_backward(
-    d_inputs_ptr: Any,  # (G, S + 1, B, 2D)
-    d_x_ptr: Any,  # (2, T, B, D)
-    seed_ptr: Any,
-    n_slots: Any,
-    n_rows: Any,
-    n_steps: Any,
-    p: Any,
+    d_inputs_ptr,  # (G, S + 1, B, 2D)
+    d_x_ptr,  # (2, T, B, D)
+    seed_ptr,
+    n_slots,
+    n_rows,
+    n_steps,
+    p,
     D: tl.constexpr,
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """Gradient of each token's x_k, before those of one word are added up."""
     g = tl.program_id(2).to(tl.int64)
     step = tl.program_id(1)

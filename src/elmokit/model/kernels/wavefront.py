@@ -51,7 +51,7 @@ class StackedWeights(NamedTuple):
             for layer in pair:
                 assert isinstance(layer, LstmLayer)
                 layers.append(layer)
-        projections = []
+        projections: list[Tensor] = []
         for layer in layers:
             assert layer.weight_projection is not None
             projections.append(layer.weight_projection)
@@ -238,13 +238,11 @@ class Wavefront:
                 ROWS=_ROWS,
                 COLS=_COLS,
             )
-            torch.bmm(
-                self.gates[a:z, slot], self.gates_weight[a:z], out=self.d_inputs[a:z, slot]
-            )
+            torch.bmm(self.gates[a:z, slot], self.gates_weight[a:z], out=self.d_inputs[a:z, slot])
 
     def weight_gradients(self) -> StackedWeights:
         """Return the gradients of the weights after both passes, each one product over all slots."""
-        t, b = self.steps, self.rows
+        t = self.steps
         gates, projection = [], []
         for layer in range(self.config.n_layers):
             pair, slots = slice(2 * layer, 2 * layer + 2), slice(layer, layer + t)
@@ -254,7 +252,6 @@ class Wavefront:
             d_projected = self.projected[pair, slots].flatten(1, 2)  # (2, T B, D)
             hidden = self.hidden[pair, slots].flatten(1, 2)  # (2, T B, H)
             projection.append(torch.bmm(d_projected.transpose(1, 2), hidden))
-        del b
         return StackedWeights(torch.cat(gates), self.d_bias.sum(dim=1), torch.cat(projection))
 
 
@@ -262,7 +259,7 @@ class _Read(torch.autograd.Function):
     """The wavefront as one node of the autograd graph."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         wave: Wavefront,
         types: Tensor,
@@ -292,7 +289,7 @@ class _Read(torch.autograd.Function):
         return wave.out.clone()
 
     @staticmethod
-    def backward(ctx: Any, d_out: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, d_out: Tensor) -> Any:
         wave: Wavefront = ctx.wave
         (index,) = ctx.saved_tensors
         wave.d_out.copy_(d_out)
@@ -330,7 +327,7 @@ def read_streams(wave: Wavefront, types: Tensor, index: Tensor, weights: Stacked
     Returns:
         The top layer of both directions, after dropout, shape (2, T, B, D).
     """
-    out: Tensor = _Read.apply(wave, types, index, *weights)  # type: ignore[no-untyped-call]
+    out: Tensor = _Read.apply(wave, types, index, *weights)
     return out
 
 

@@ -1,0 +1,44 @@
+"""Make the tiny model that stands in for a trained one in tests and, for now, in the demo.
+
+Its weights are random: it has the build of ELMo and knows nothing of any language.
+
+Run as: python recipes/tiny_model.py OUT       (seconds, any machine; the result is always the same)
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.model.bilm import BiLM
+from elmokit.sources.modeldir import ModelParts, save
+
+CONFIG = BiLMConfig(
+    lstm=LstmConfig(dim=64, projection_dim=16),
+    char_cnn=CharCnnConfig(filters=((1, 16), (2, 16), (3, 32)), n_highway=1),
+)
+SEED = 1
+CARD = """# tiny
+
+A biLM of the build of ELMo (2 x 64 cells, projected to 16) with **random weights**, made by
+`recipes/tiny_model.py`. It is for tests and for trying the commands: it knows nothing of any
+language, and its vectors mean nothing.
+"""
+
+
+def main(out: Path) -> None:
+    torch.manual_seed(SEED)
+    bilm = BiLM(CONFIG)
+    with torch.no_grad():
+        for name, parameter in bilm.named_parameters():
+            if "lm.layers" in name and parameter.dim() > 1:
+                parameter.mul_(2.0)  # large enough for context to show in the vectors
+    metadata = {"name": "tiny", "test_model": True, "language": None}
+    save(ModelParts(bilm, card=CARD, metadata=metadata), out, overwrite=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,274 @@
+"""`elmo embed`: the vectors of text files, in one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elmokit.errors import ElmoError
+
+if TYPE_CHECKING:
+    from elmokit.embed.bulk_settings import Summary
+
+_INTERRUPTED = 130
+
+
+class Layers(StrEnum):
+    """What is stored for each token."""
+
+    ALL = "all"
+    TOP = "top"
+    AVERAGE = "average"
+    MIX = "mix"
+
+
+class State(StrEnum):
+    """What each sentence starts from."""
+
+    RESET = "reset"
+    WARM = "warm"
+    CARRY = "carry"
+
+
+class Numbers(StrEnum):
+    """The number types of a vector file."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+
+
+def embed(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES...",
+            help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. "
+            "A line is a sentence; an empty line is a sentence without tokens, so that line 8 is "
+            "always sentence 7.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write. Its name chooses the format: .h5 as AllenNLP's elmo command "
+            "wrote it, .npz, .safetensors, or .parquet (one row per token).",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, or a name such as "
+            "allennlp:original. Nothing: the model that comes with the package.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="The HDF5 file, if the model is an options.json and they do not lie side by side.",
+            show_default=False,
+        ),
+    ] = None,
+    tokenized: Annotated[
+        bool,
+        typer.Option(
+            "--tokenized",
+            help="The text is tokenised: tokens are what whitespace separates, taken as they are.",
+        ),
+    ] = False,
+    split: Annotated[
+        bool,
+        typer.Option(
+            "--split",
+            help="Each line is a paragraph: find its sentences. Empty lines give nothing. Text "
+            "whose lines end in mid-sentence should be joined to one line per paragraph first.",
+        ),
+    ] = False,
+    layers: Annotated[
+        Layers,
+        typer.Option(
+            help="What is stored per token: all layers, the top one, their average, or a mix."
+        ),
+    ] = Layers.ALL,
+    mix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S0,S1,...",
+            help="With --layers mix: one weight per layer, lowest first. They are the normalised "
+            "weights s of gamma * sum_j s_j h_j and are used as they are, without a softmax.",
+            show_default=False,
+        ),
+    ] = None,
+    gamma: Annotated[float, typer.Option(help="With --layers mix: the scale of the mix.")] = 1.0,
+    state: Annotated[
+        State,
+        typer.Option(
+            help="What each sentence starts from. reset: zero, so its vectors depend on the "
+            "sentence alone. warm: the stored state of the model. carry: where the sentence before "
+            "it ended, as bilm-tf and AllenNLP always do."
+        ),
+    ] = State.RESET,
+    rows: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="With --state carry: texts read side by side; sentence i goes on where sentence "
+            "i - ROWS ended, like row i % ROWS of bilm-tf's batches.",
+        ),
+    ] = 1,
+    dtype: Annotated[
+        Numbers, typer.Option(help="float16 takes half the space and keeps three digits.")
+    ] = Numbers.FLOAT32,
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
+    ] = "auto",
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with an interrupted run: nothing that was finished is computed again, and "
+            "the file becomes the same, byte by byte. Repeat the command as it was; standard "
+            "input must be the same text from its beginning.",
+        ),
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace the output, if it is there. Without --resume, also throw away what an "
+            "interrupted run has finished.",
+        ),
+    ] = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    part_tokens: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
+) -> None:
+    """Compute the vectors of every token of text files.
+
+    Work goes to a folder beside the output and becomes one file at the end:
+    memory does not grow with the text, and an interrupted run goes on with
+    --resume. Until then twice the size of the output is needed on the disk.
+
+    In Python elmokit.embed.files.open_vectors reads the file, sentence by
+    sentence.
+    """
+    weights_of_mix = _mix(layers, mix)
+    if state is not State.CARRY and rows != 1:
+        raise typer.BadParameter("only --state carry has rows.", param_hint="--rows")
+    with _terminate_as_interrupt():
+        from elmokit.cli.progress import TokenBar
+        from elmokit.embed import bulk
+        from elmokit.embed.bulk_settings import PART_TOKENS, EmbedSettings
+        from elmokit.embed.model import load
+
+        bulk.check_output(output, resume=resume, overwrite=overwrite)
+        settings = EmbedSettings(
+            layers=layers.value,
+            mix=weights_of_mix,
+            gamma=gamma,
+            dtype=dtype.value,
+            state=state.value,
+            rows=rows,
+            tokenized=tokenized,
+            split=split,
+            part_tokens=part_tokens or PART_TOKENS,
+        )
+        bar = TokenBar(shown=not quiet)
+        try:
+            with bar:
+                summary = bulk.embed_corpus(
+                    load(model, weights, device),
+                    files,
+                    output,
+                    settings,
+                    resume=resume,
+                    overwrite=overwrite,
+                    skip_bad=skip_bad,
+                    on_progress=bar,
+                )
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted: {_kept(output)}", err=True)
+            raise typer.Exit(_INTERRUPTED) from None
+        except ElmoError:
+            if bar.started:  # else the message itself says how to go on
+                typer.echo(f"note: {_kept(output)}", err=True)
+            raise
+    _tell(summary, as_json=as_json)
+
+
+def _mix(layers: Layers, mix: str | None) -> tuple[float, ...] | None:
+    if mix is None:
+        if layers is Layers.MIX:
+            raise typer.BadParameter(
+                "--layers mix needs the weights: --mix S0,S1,... "
+                "(for equal weights there is --layers average).",
+                param_hint="--mix",
+            )
+        return None
+    if layers is not Layers.MIX:
+        raise typer.BadParameter("weights are used by --layers mix only.", param_hint="--mix")
+    try:
+        return tuple(float(weight) for weight in mix.split(","))
+    except ValueError:
+        raise typer.BadParameter(
+            f"'{mix}' is not a list of numbers such as 0.2,0.3,0.5.", param_hint="--mix"
+        ) from None
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM, which `kill` and job schedulers send, like Ctrl-C: keep what is finished."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _kept(output: Path) -> str:
+    from elmokit.embed.bulk import kept_sentences
+
+    kept = kept_sentences(output)
+    if not kept:
+        return "nothing was finished, nothing is kept."
+    return (
+        f"{kept:,} sentences are finished and kept; go on with the same command and --resume "
+        "(or throw them away with --overwrite)."
+    )
+
+
+def _tell(summary: Summary, *, as_json: bool) -> None:
+    if as_json:
+        values = {**dataclasses.asdict(summary), "output": str(summary.output)}
+        typer.echo(json.dumps(values, ensure_ascii=False))
+    told = [f"{summary.sentences:,} sentences", f"{summary.tokens:,} tokens"]
+    if summary.tokens_per_second:
+        told.append(f"{summary.tokens_per_second:,.0f} tokens/s")
+    if summary.resumed_sentences:
+        told.append(f"{summary.resumed_sentences:,} sentences of them from before")
+    told.append(f"{summary.cut_tokens:,} tokens cut")
+    if summary.skipped_lines:
+        told.append(f"{summary.skipped_lines:,} lines skipped")
+    typer.echo(f"{summary.output}: {', '.join(told)}", err=True)

@@ -1,0 +1,61 @@
+"""A progress bar on stderr: tokens per second, and the time left where the size is known."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elmokit.embed.bulk_settings import Progress
+
+_KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
+_UNKNOWN_SIZE = "{desc} [{elapsed}]"
+
+
+class TokenBar:
+    """A bar that is told how far the work has gone.
+
+    Args:
+        shown: Whether to show anything; without a terminal nothing is shown in any case.
+
+    Attributes:
+        started: Whether the work has begun.
+    """
+
+    def __init__(self, *, shown: bool = True) -> None:
+        from tqdm import tqdm
+
+        self.started = False
+        self._tokens_before = 0
+        self._start = 0.0
+        self._bar = tqdm(disable=not (shown and sys.stderr.isatty()), bar_format=_UNKNOWN_SIZE)
+
+    def __call__(self, progress: Progress) -> None:
+        """Show how far the work has gone."""
+        if not self.started:
+            # What an interrupted run had done must not count as speed.
+            self.started = True
+            self._tokens_before = progress.tokens
+            self._start = time.monotonic()
+            self._bar.bar_format = _UNKNOWN_SIZE if progress.total_bytes is None else _KNOWN_SIZE
+            self._bar.reset(progress.total_bytes)
+            self._bar.initial = self._bar.n = self._bar.last_print_n = progress.n_bytes
+        seconds = time.monotonic() - self._start
+        new = progress.tokens - self._tokens_before
+        speed = f", {new / seconds:,.0f} tokens/s" if new else ""
+        self._bar.set_description_str(f"{progress.tokens:,} tokens{speed}", refresh=False)
+        self._bar.update(progress.n_bytes - self._bar.n)
+        self._bar.refresh()
+
+    def __enter__(self) -> TokenBar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.close()

@@ -1,0 +1,267 @@
+"""A prepared corpus on disk: a folder of arrays that are mapped into memory, not read.
+
+There is one space of ids. Every word type of the corpus has one, those of the specials first:
+
+    0 <S>   1 </S>   2 <UNK>   3.. the words by falling count in the training part, then by word
+
+The vocabulary of the softmax is the first V ids: as a target an id >= V means <UNK>. As an input
+every type is spelled by its characters, so nothing is unknown there. Types that only the held-out
+part has come last, with a count of 0.
+
+    meta.json             format, settings, counts of each split, digests; written last
+    vocab.txt             the V words of the vocabulary, one per line in order of their ids
+    types.txt             all words in the same way; vocab.txt is its beginning
+    types.offsets.npy     int64 (n_types + 1,): the word of id i is at bytes [i] to [i + 1] - 1
+    counts.npy            int64 (n_types,): how often each id is in train.bin
+    chars.npy             uint16 (n_types, C): the character ids of each type, see model/chars.py
+    train.bin             little-endian uint32, no header: the ids of all sentences, in order, each
+                          followed by 1 (</S>)
+    train.documents.npy   int64 (n_documents + 1,): where in train.bin each document starts, and
+                          the length of train.bin
+    valid.bin, valid.documents.npy   the same of the held-out part, if there is one
+
+So a forward LM's targets are the stream itself and its inputs the stream shifted by one, with <S>
+for each </S>; a backward LM reads it from the end.
+
+A word of the text that is itself a special ("<S>" in a corpus that marks its sentences) must not
+look like a boundary: it is stored as id 2, <UNK>, and counted as `reserved_tokens`. The same holds
+for "!!!MAXTERMID", a line that readers of vocabulary files skip.
+
+The bytes depend on the text and the settings only: not on names, compression, time or the number of
+processes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.text.vocab import SPECIALS
+
+FORMAT = "elmokit-corpus"
+FORMAT_VERSION = 1
+
+META = "meta.json"
+VOCABULARY = "vocab.txt"
+TYPES = "types.txt"
+OFFSETS = "types.offsets.npy"
+COUNTS = "counts.npy"
+CHARS = "chars.npy"
+
+TRAIN = "train"
+VALID = "valid"
+
+BEGIN_ID, END_ID, UNKNOWN_ID = range(len(SPECIALS))
+N_SPECIALS = len(SPECIALS)
+#: Words that may not be types of their own, see above.
+RESERVED = (*SPECIALS, "!!!MAXTERMID")
+
+ID_TYPE = "<u4"
+
+
+def tokens_file(split: str) -> str:
+    """Return the name of the file with the ids of a split."""
+    return f"{split}.bin"
+
+
+def documents_file(split: str) -> str:
+    """Return the name of the file that says where the documents of a split start."""
+    return f"{split}.documents.npy"
+
+
+#: All files that a prepared corpus may hold.
+FILES = (
+    *(META, VOCABULARY, TYPES, OFFSETS, COUNTS, CHARS),
+    *(name for split in (TRAIN, VALID) for name in (tokens_file(split), documents_file(split))),
+)
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """What decides the bytes of a prepared corpus, besides the text.
+
+    Attributes:
+        min_count: Words seen less often in the training part are not in the vocabulary; 3 is what
+            the paper's vocabulary was made with.
+        max_vocab: The most words in the vocabulary, with the three specials; None for no limit.
+        max_characters: Character ids per word, with the marks of its begin and end.
+        one_sentence_per_line: A line is a sentence; else a paragraph whose sentences are found.
+        tokenized: Words are what whitespace separates, and a line is a sentence.
+        valid: Documents to hold out: a number of them (int), a fraction of them (float, at least
+            one document), or None.
+        seed: Which documents are held out follows from it and their place in the input.
+
+    Raises:
+        ConfigError: A value makes no sense.
+    """
+
+    min_count: int = 3
+    max_vocab: int | None = None
+    max_characters: int = 50
+    one_sentence_per_line: bool = False
+    tokenized: bool = False
+    valid: int | float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.min_count < 1:
+            problems.append(f"min_count should be 1 or more, found {self.min_count}")
+        if self.max_vocab is not None and self.max_vocab <= N_SPECIALS:
+            problems.append(
+                f"max_vocab should leave room for words beside the {N_SPECIALS} specials, "
+                f"found {self.max_vocab}"
+            )
+        if self.max_characters < 3:
+            problems.append(f"max_characters should be 3 or more, found {self.max_characters}")
+        if isinstance(self.valid, float) and not 0 < self.valid < 1:
+            problems.append(f"valid as a fraction should be between 0 and 1, found {self.valid}")
+        if isinstance(self.valid, int) and self.valid < 1:
+            problems.append(f"valid should be 1 document or more, found {self.valid}")
+        if problems:
+            raise ConfigError("The corpus cannot be prepared: " + "; ".join(problems) + ".")
+
+
+@dataclass(frozen=True)
+class SplitCounts:
+    """What is in a split.
+
+    Attributes:
+        documents: Documents.
+        sentences: Sentences.
+        tokens: Words, the ends of sentences not counted.
+        types: Different words.
+        unknown_tokens: Words that are not in the vocabulary.
+        unknown_rate: Their part of all words.
+        truncated_tokens: Words with more bytes than `max_characters` leaves room for.
+        reserved_tokens: Words that are written like a special, stored as <UNK>.
+        digest: Of the ids; two splits with the same one are the same.
+    """
+
+    documents: int
+    sentences: int
+    tokens: int
+    types: int
+    unknown_tokens: int
+    unknown_rate: float
+    truncated_tokens: int
+    reserved_tokens: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What meta.json says.
+
+    Attributes:
+        elmokit: The version that wrote it, whose rules found the words.
+        settings: What it was prepared with; "valid": "files" if the held-out part has own files.
+        n_types: Ids, those of the specials included.
+        n_words: The size V of the vocabulary, specials included.
+        types_digest: Of types.txt.
+        skipped_lines: Lines left out because they were not UTF-8.
+        splits: What is in "train" and, if there is one, "valid".
+    """
+
+    elmokit: str
+    settings: dict[str, Any]
+    n_types: int
+    n_words: int
+    types_digest: str
+    skipped_lines: int
+    splits: dict[str, SplitCounts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, with the name and version of the format."""
+        return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_file(cls, path: Path) -> Meta:
+        """Read a meta.json.
+
+        Raises:
+            DataError: It is missing, damaged, or not of a prepared corpus.
+        """
+        try:
+            values = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise DataError(
+                f"{path.parent} is not a prepared corpus: {META} cannot be read "
+                f"({error.strerror}). Make one with: elmo prepare FILES... -o {path.parent}"
+            ) from None
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path} is not a readable JSON file: {error}. {again(path)}") from None
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            raise DataError(
+                f"{path} is not of a prepared corpus: 'format' should be '{FORMAT}'. "
+                f"Make one with: elmo prepare FILES... -o FOLDER"
+            )
+        version = values.get("format_version")
+        if version != FORMAT_VERSION:
+            raise DataError(
+                f"{path} is of format {version!r}, this elmokit reads format {FORMAT_VERSION}. "
+                "Upgrade with: pip install --upgrade elmokit; or prepare the text again."
+            )
+        return _checked_meta(path, values)
+
+
+def again(path: Path) -> str:
+    """Say how a damaged corpus is made whole."""
+    folder = path if path.is_dir() else path.parent
+    return f"Prepare the text again with: elmo prepare FILES... -o {folder} --overwrite"
+
+
+def check_output(path: Path, *, overwrite: bool) -> None:
+    """Raise if a prepared corpus may not be written to `path`: nothing else is ever replaced.
+
+    Raises:
+        OutputError: Something is there that is not a prepared corpus, or one without `overwrite`.
+    """
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"Cannot write the folder {path}: a file is there. Choose another name.")
+    try:
+        names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    except OSError as error:
+        raise OutputError(f"The folder {path} cannot be read: {error.strerror}.") from None
+    foreign = [name for name in names if name not in FILES]
+    if foreign or (names and not _is_corpus(path)):
+        raise OutputError(
+            f"{path} is not replaced: it holds other things than a prepared corpus "
+            f"({', '.join((foreign or names)[:5])}). Choose a folder that is new or empty."
+        )
+    if names and not overwrite:
+        raise OutputError(
+            f"There is a prepared corpus in {path} already. Choose another folder, or replace it "
+            "with --overwrite (in Python: overwrite=True)."
+        )
+
+
+def _is_corpus(path: Path) -> bool:
+    """Tell whether a folder says of itself that it is a prepared corpus, be it a damaged one."""
+    try:
+        values = json.loads((path / META).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and values.get("format") == FORMAT
+
+
+def _checked_meta(path: Path, values: dict[str, Any]) -> Meta:
+    """Build a Meta of values that may be anything."""
+    try:
+        splits = {name: SplitCounts(**counts) for name, counts in values["splits"].items()}
+        fields = {key: value for key, value in values.items() if not key.startswith("format")}
+        meta = Meta(**{**fields, "splits": splits})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"{path} lacks something or has too much: {error}. {again(path)}") from None
+    numbers = [meta.n_types, meta.n_words]
+    for split in splits.values():
+        numbers += [split.documents, split.sentences, split.tokens]
+    known = splits.keys() <= {TRAIN, VALID} and TRAIN in splits
+    if not known or not isinstance(meta.settings, dict):
+        raise DataError(f"{path} should name the split 'train' and its settings. {again(path)}")
+    if any(type(number) is not int or number < 1 for number in numbers):
+        raise DataError(f"{path} holds counts that are no positive integers. {again(path)}")
+    return meta

@@ -1,0 +1,172 @@
+"""Text files as documents, sentences and words, the way `elmo prepare` reads them.
+
+A document is what stands between empty lines (whitespace only counts as empty); the end of a file
+ends it too. A line is a paragraph whose sentences are found by rule, or with
+`one_sentence_per_line` a sentence. With `tokenized` a line is a sentence whose words are what
+whitespace separates: that is how tokenised corpora come, and the marks that rules for sentences
+look at (the space after a period, the quote at a word) are no longer where they were.
+
+Every command that has to read text as training did (held-out perplexity) reads it with this file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from elmokit.errors import DataError
+from elmokit.text.lines import STDIN, Line, read_lines
+from elmokit.text.sentences import split_sentences
+from elmokit.text.tokenize import words
+
+OnBad = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a line becomes sentences of words.
+
+    Attributes:
+        one_sentence_per_line: A line is a sentence; else it is a paragraph of sentences.
+        tokenized: Words are what whitespace separates; a line is a sentence.
+    """
+
+    one_sentence_per_line: bool = False
+    tokenized: bool = False
+
+    def sentences(self, line: str) -> list[list[str]]:
+        """Return the words of each sentence of a line; an empty line has none."""
+        if self.tokenized:
+            found = [line.split()]
+        elif self.one_sentence_per_line:
+            found = [words(line)]
+        else:
+            found = [words(line[start:end]) for start, end in split_sentences(line)]
+        return [sentence for sentence in found if sentence]
+
+
+class Sentence(NamedTuple):
+    """A sentence, the document it is in (counted from 0) and the line it was read from."""
+
+    document: int
+    words: list[str]
+    line: Line
+
+
+def read_sentences(
+    files: Sequence[str | os.PathLike[str]],
+    reading: Reading | None = None,
+    *,
+    skip_bad: bool = False,
+    on_bad: OnBad | None = None,
+) -> Iterator[Sentence]:
+    """Read the sentences of some files, one at a time.
+
+    Args:
+        files: Text files, see `read_lines`.
+        reading: How lines become sentences.
+        skip_bad: Leave out lines that are not UTF-8 instead of raising.
+        on_bad: Called with the message of each line left out.
+    """
+    reading = reading or Reading()
+    for document, line in read_paragraphs(files, skip_bad=skip_bad, on_bad=on_bad):
+        for sentence in reading.sentences(line.text):
+            yield Sentence(document, sentence, line)
+
+
+def read_paragraphs(
+    files: Sequence[str | os.PathLike[str]], *, skip_bad: bool = False, on_bad: OnBad | None = None
+) -> Iterator[tuple[int, Line]]:
+    """Read the lines that hold text, each with the number of its document, counted from 0."""
+    document = -1
+    for file in files:
+        between = True  # documents: the next line with text starts one
+        for line in read_lines([file], skip_bad=skip_bad, on_bad=on_bad):
+            if not line.text or line.text.isspace():
+                between = True
+                continue
+            if between:
+                document += 1
+                between = False
+            yield document, line
+
+
+def read_blocks(
+    files: Sequence[str | os.PathLike[str]],
+    characters: int,
+    *,
+    skip_bad: bool = False,
+    on_bad: OnBad | None = None,
+) -> Iterator[bytes]:
+    """Read text in blocks for work side by side.
+
+    A block is cut between lines, wherever that is in a document: one of a gigabyte is no harder
+    than many small ones. Inside a block an empty line stands before each document that begins
+    there, so one that does not start with an empty line goes on with the document before it.
+
+    Args:
+        files: Text files.
+        characters: What a block holds, at least, unless it is the last one.
+        skip_bad: Leave out lines that are not UTF-8 instead of raising.
+        on_bad: Called with the message of each line left out.
+    """
+    lines: list[str] = []
+    n, last = 0, -1
+    for document, line in read_paragraphs(files, skip_bad=skip_bad, on_bad=on_bad):
+        if document != last:
+            lines.append("")
+            last = document
+        lines.append(line.text)
+        n += len(line.text) + 1
+        if n >= characters:
+            yield "\n".join(lines).encode()
+            lines, n = [], 0
+    if lines:
+        yield "\n".join(lines).encode()
+
+
+def check_files(
+    files: Sequence[str | os.PathLike[str]], held_out: Sequence[str | os.PathLike[str]] = ()
+) -> None:
+    """Raise for files that cannot be read, before hours go into those named before them.
+
+    Args:
+        files: Files to read.
+        held_out: Files for evaluation, which must not be among `files`.
+
+    Raises:
+        DataError: A file is missing, or one is named where it may not be.
+    """
+    names = [os.fspath(file) for file in (*files, *held_out)]
+    if names.count(STDIN) > 1:
+        raise DataError("Standard input ('-') can be read only once.")
+    for name in names:
+        if name != STDIN and not Path(name).exists():
+            raise DataError(f"{name} does not exist.")
+        if name != STDIN and Path(name).is_dir():
+            raise DataError(f"{name} is a directory, expected a text file. Name its files.")
+    both = sorted(_real_paths(files) & _real_paths(held_out))
+    if both:
+        raise DataError(
+            f"{both[0]} is named for training and for evaluation. Text that was trained on says "
+            "nothing about a model; name other files."
+        )
+
+
+def plain_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
+    """Return the bytes of text in some files; None if that is not known before reading them."""
+    total = 0
+    for file in files:
+        path = Path(file)
+        packed = path.suffix.lower() in (".gz", ".xz", ".bz2", ".zst")
+        if os.fspath(file) == STDIN or packed or not path.is_file():
+            return None
+        total += path.stat().st_size
+    return total
+
+
+def _real_paths(files: Iterable[str | os.PathLike[str]]) -> set[str]:
+    return {os.path.realpath(file) for file in files if os.fspath(file) != STDIN}

@@ -1,0 +1,145 @@
+"""The word types of a corpus: counted, ranked, spelled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.data.blocks import Numbers, write_at
+from elmokit.data.layout import CHARS, END_ID, N_SPECIALS, OFFSETS, TYPES
+from elmokit.data.workers import Workers
+from elmokit.model.chars import char_ids_table, is_truncated
+from elmokit.text.vocab import SPECIALS
+
+_CHUNK = 1 << 15  # types that are spelled in one job
+
+
+class TypeCounter:
+    """All words of a corpus, with a provisional number in the order they are met, and counts."""
+
+    def __init__(self) -> None:
+        self._numbers = Numbers({word: number for number, word in enumerate(SPECIALS)})
+        self._counts = np.zeros(1 << 16, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each number was met."""
+        return self._counts[: len(self)]
+
+    def add(self, words: list[str], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Count the words of a block.
+
+        Args:
+            words: Different words, none of them a special.
+            counts: How often each is there, after the counts of the specials.
+
+        Returns:
+            The provisional numbers of the specials and of `words`.
+        """
+        table = np.arange(len(counts), dtype=np.uint32)
+        table[N_SPECIALS:] = np.fromiter(map(self._numbers.__getitem__, words), np.uint32)
+        if len(self) > len(self._counts):
+            self._counts.resize(2 ** math.ceil(math.log2(len(self))), refcheck=False)
+        self._counts[table] += counts  # no number is in a table twice
+        return table
+
+    def rank(self, counts: NDArray[np.int64]) -> RankedTypes:
+        """Order the words by falling count and then by word.
+
+        Args:
+            counts: How often each number is in the training part.
+        """
+        words = list(self._numbers)
+        by_word = sorted(range(N_SPECIALS, len(words)), key=words.__getitem__)
+        order = np.array([*range(N_SPECIALS), *by_word])
+        # Stable, so that words with one count stay in the order of words.
+        falling = np.argsort(-counts[order[N_SPECIALS:]], kind="stable")
+        order[N_SPECIALS:] = order[N_SPECIALS:][falling]
+        ranks = np.empty(len(words), np.uint32)
+        ranks[order] = np.arange(len(words), dtype=np.uint32)
+        return RankedTypes([words[number] for number in order.tolist()], counts[order], ranks)
+
+
+@dataclass(frozen=True)
+class RankedTypes:
+    """The words of a corpus in order of their final ids.
+
+    Attributes:
+        words: The words, specials first.
+        counts: How often each is in the training part.
+        ranks: The final id of each provisional number.
+    """
+
+    words: list[str]
+    counts: NDArray[np.int64]
+    ranks: NDArray[np.uint32]
+
+    def vocabulary_size(self, min_count: int, max_vocab: int | None) -> int:
+        """Return how many words, specials included, the vocabulary has."""
+        frequent = N_SPECIALS + int((self.counts[N_SPECIALS:] >= min_count).sum())
+        return frequent if max_vocab is None else min(frequent, max_vocab)
+
+
+@dataclass(frozen=True)
+class _SpellJob:
+    words: list[str]
+    max_characters: int
+    path: Path
+    offset: int
+
+
+def write_types(
+    types: RankedTypes, folder: Path, max_characters: int, workers: Workers
+) -> NDArray[np.bool_]:
+    """Write the words and the table of their characters.
+
+    Returns:
+        Which words are longer than a row of that table.
+    """
+    n = len(types.words)
+    data = create_array(folder / CHARS, (n, max_characters), np.dtype("<u2"))
+    row = 2 * max_characters
+    jobs = (
+        _SpellJob(types.words[start : start + _CHUNK], max_characters, folder / CHARS, offset)
+        for start, offset in zip(
+            range(0, n, _CHUNK), range(data, data + n * row, _CHUNK * row), strict=True
+        )
+    )
+    offsets = np.zeros(n + 1, np.int64)
+    with (folder / TYPES).open("wb") as file:
+        for start in range(0, n, _CHUNK):
+            lines = [f"{word}\n".encode() for word in types.words[start : start + _CHUNK]]
+            offsets[start + 1 : start + 1 + len(lines)] = [len(line) for line in lines]
+            file.writelines(lines)
+    save_array(folder / OFFSETS, np.cumsum(offsets))
+    return np.concatenate(list(workers.map(_spell, jobs)))
+
+
+def _spell(job: _SpellJob) -> NDArray[np.bool_]:
+    ids = char_ids_table(job.words, job.max_characters)
+    write_at(job.path, job.offset, ids.astype("<u2"))
+    return np.array([is_truncated(word, job.max_characters) for word in job.words])
+
+
+def create_array(path: Path, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> int:
+    """Make a .npy file to be filled with `write_at`, and return the offset of its first value."""
+    with path.open("wb") as file:
+        header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        start = file.tell()
+        file.truncate(start + math.prod(shape) * dtype.itemsize)
+    return start
+
+
+def save_array(path: Path, values: NDArray[np.generic]) -> None:
+    """Write a .npy file."""
+    with path.open("wb") as file:
+        np.lib.format.write_array(file, values, allow_pickle=False)

@@ -1,0 +1,169 @@
+"""The token encoder over the distinct words of a batch, as a few large products.
+
+A convolution over 16 channels wastes a GPU. Here all filter widths are one product: each window of
+`max_width` characters is a row, and narrower filters are filled up with zeros. That is exact as long
+as a word is followed by `max_width` padding characters, because every window that would be missing
+holds padding alone, as one that is there does. Words too long for that go through the plain module.
+
+The plain twin is `elmokit.model.charcnn.CharacterEncoder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional as F
+
+from elmokit.model.charcnn import CharacterEncoder, Highway
+from elmokit.model.chars import N_CHARACTERS
+
+
+@triton.jit
+def _max_forward(
+    conv_ptr,  # (u, P, F)
+    out_ptr,  # (u, F)
+    place_ptr,  # (u, F) uint8: which window won
+    P: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    word = tl.program_id(0).to(tl.int64)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = cols < N
+    start = conv_ptr + word * P * N + cols
+    best = tl.load(start, inside, 0.0).to(tl.float32)
+    place = tl.zeros((BLOCK,), tl.int32)
+    for window in range(1, P):
+        value = tl.load(start + window * N, inside, 0.0).to(tl.float32)
+        place = tl.where(value > best, window, place)
+        best = tl.maximum(best, value)
+    tl.store(out_ptr + word * N + cols, best.to(out_ptr.dtype.element_ty), inside)
+    tl.store(place_ptr + word * N + cols, place.to(tl.uint8), inside)
+
+
+@triton.jit
+def _max_backward(
+    d_out_ptr,  # (u, F)
+    place_ptr,  # (u, F)
+    d_conv_ptr,  # (u, P, F)
+    P: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    word = tl.program_id(0).to(tl.int64)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = cols < N
+    d_out = tl.load(d_out_ptr + word * N + cols, inside, 0.0)
+    place = tl.load(place_ptr + word * N + cols, inside, 0).to(tl.int32)
+    start = d_conv_ptr + word * P * N + cols
+    for window in range(P):
+        value = tl.where(place == window, d_out, 0.0)
+        tl.store(start + window * N, value.to(d_conv_ptr.dtype.element_ty), inside)
+
+
+class _ConvMax(torch.autograd.Function):
+    """max over the windows of windows @ weight^T.
+
+    Shape:
+        windows (u, P, K), weight (F, K) -> (u, F)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, windows: Tensor, weight: Tensor) -> Tensor:
+        u, p, _ = windows.shape
+        n = len(weight)
+        conv = windows.flatten(0, 1) @ weight.t()  # (u P, F)
+        out = conv.new_empty(u, n)
+        place = torch.empty(u, n, dtype=torch.uint8, device=conv.device)
+        block = min(1024, triton.next_power_of_2(n))
+        _max_forward[(u, triton.cdiv(n, block))](conv, out, place, P=p, N=n, BLOCK=block)
+        ctx.save_for_backward(windows, weight, place)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Tensor) -> Any:
+        windows, weight, place = ctx.saved_tensors
+        u, p, k = windows.shape
+        n = len(weight)
+        d_conv = d_out.new_empty(u * p, n)
+        block = min(1024, triton.next_power_of_2(n))
+        _max_backward[(u, triton.cdiv(n, block))](
+            d_out.contiguous(), place, d_conv, P=p, N=n, BLOCK=block
+        )
+        d_windows = (d_conv @ weight).view(u, p, k)
+        return d_windows, d_conv.t() @ windows.flatten(0, 1)
+
+
+def encode_types(encoder: CharacterEncoder, groups: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Encode distinct words, grouped by the number of columns they need.
+
+    Args:
+        encoder: The plain module, whose parameters are used.
+        groups: Character ids (u, C) of some words, C the same within a group: at least the length
+            of its longest word plus the widest filter, or all columns there are.
+        dtype: Of the products.
+
+    Returns:
+        x of all words, in the order of the groups, shape (U, D).
+    """
+    config = encoder.config
+    weight, bias = _one_filter(encoder, dtype)
+    table = torch.cat([encoder.char_embed.new_zeros(1, config.embedding_dim), encoder.char_embed])
+    pooled = []
+    for ids in groups:
+        if ids.shape[1] >= config.max_characters_per_token:
+            pooled.append(_plain(encoder, ids, table).to(dtype))
+        else:
+            pooled.append(_ConvMax.apply(_windows(ids, table.to(dtype), config.max_width), weight))
+    x = torch.cat(pooled) + bias
+    x = torch.relu(x) if config.activation == "relu" else torch.tanh(x)
+    for highway in encoder.highways:
+        assert isinstance(highway, Highway)
+        carry = F.linear(x, highway.carry.weight.to(dtype), highway.carry.bias.to(dtype))
+        new = F.linear(x, highway.transform.weight.to(dtype), highway.transform.bias.to(dtype))
+        x = torch.lerp(x, torch.relu(new), torch.sigmoid(carry))
+    if encoder.projection is None:
+        return x
+    return F.linear(x, encoder.projection.weight.to(dtype), encoder.projection.bias.to(dtype))
+
+
+def _windows(ids: Tensor, table: Tensor, width: int) -> Tensor:
+    """Embed the characters and lay out every window of `width` of them as a row.
+
+    Shape:
+        ids (u, C), table (262, e) -> (u, C - width + 1, width * e)
+    """
+    # A product with one-hot rows instead of a look-up: its gradient is a product, too, while that
+    # of a look-up adds millions of rows into 262.
+    characters = torch.arange(N_CHARACTERS, device=ids.device, dtype=ids.dtype)
+    one_hot = (ids.unsqueeze(-1) == characters).to(table.dtype)  # (u, C, 262)
+    embedded = one_hot @ table  # (u, C, e)
+    n = ids.shape[1] - width + 1
+    return torch.cat([embedded[:, i : i + n] for i in range(width)], dim=2)
+
+
+def _one_filter(encoder: CharacterEncoder, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """All filters as one matrix over `max_width` characters, shape (F, max_width * e)."""
+    width = encoder.config.max_width
+    weights, biases = [], []
+    for conv in encoder.convolutions:
+        assert isinstance(conv, torch.nn.Conv1d)
+        assert conv.bias is not None
+        padded = F.pad(conv.weight, (0, width - conv.weight.shape[2]))  # (n, e, width)
+        weights.append(padded.transpose(1, 2).flatten(1))
+        biases.append(conv.bias)
+    return torch.cat(weights).to(dtype), torch.cat(biases).to(dtype)
+
+
+def _plain(encoder: CharacterEncoder, ids: Tensor, table: Tensor) -> Tensor:
+    characters = F.embedding(ids.long(), table).transpose(1, 2)
+    pooled = []
+    for conv in encoder.convolutions:
+        assert isinstance(conv, torch.nn.Conv1d)
+        pooled.append(F.conv1d(characters, conv.weight).amax(dim=2))
+    return torch.cat(pooled, dim=1)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.errors import ConfigError
+from elmokit.presets import PRESETS, preset
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_config_survives_json(name: str) -> None:
+    import json
+
+    config = preset(name)
+    assert BiLMConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_all_problems_are_said_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"lstm\.dim.*cell_clip.*n_highway"):
+        BiLMConfig(LstmConfig(dim=0, cell_clip=-1.0), CharCnnConfig(n_highway=-1))
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    values = preset("toy").to_dict()
+    values["lstm"]["projecton_dim"] = values["lstm"].pop("projection_dim")
+    with pytest.raises(ConfigError, match=r"projecton_dim.*Did you mean 'projection_dim'"):
+        BiLMConfig.from_dict(values)
+
+
+@pytest.mark.parametrize("filters", [5, [5], [["a", 1]], [[1, 2, 3]], [], None, [[1, 2.5]]])
+def test_filters_that_are_none_are_refused(filters: object) -> None:
+    values = preset("toy").to_dict()
+    values["char_cnn"]["filters"] = filters
+    with pytest.raises(ConfigError, match="filters"):
+        BiLMConfig.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("lstm", "char_cnn", "n_words"),
+    [
+        (LstmConfig(dim=4, projection_dim=8), CharCnnConfig(), None),
+        (LstmConfig(), None, None),
+        (LstmConfig(), CharCnnConfig(), 5),
+        (LstmConfig(), CharCnnConfig(max_characters_per_token=5), None),
+        (LstmConfig(), CharCnnConfig(activation="gelu"), None),  # type: ignore[arg-type]
+    ],
+)
+def test_shapes_that_are_no_biLM_are_refused(
+    lstm: LstmConfig, char_cnn: CharCnnConfig | None, n_words: int | None
+) -> None:
+    with pytest.raises(ConfigError, match="not the shape of a biLM"):
+        BiLMConfig(lstm, char_cnn, n_words)
+
+
+def test_sizes_that_follow_are_computed() -> None:
+    config = preset("original")
+    assert config.n_layers == 3
+    assert config.output_dim == 1024
+    assert config.char_cnn is not None
+    assert config.char_cnn.n_filters == 2048
+
+
+def test_an_unknown_preset_names_its_neighbour() -> None:
+    with pytest.raises(ConfigError, match="'medium'"):
+        preset("mediun")
