@@ -16,8 +16,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.layout import END_ID, ID_TYPE, N_SPECIALS, RESERVED, UNKNOWN_ID
-from elmokit.data.layout import TRAIN, VALID, tokens_file  # isort: skip
+from elmokit.data.arrays import save_values, write_at
+from elmokit.data.layout import (
+    END_ID,
+    ID_TYPE,
+    N_SPECIALS,
+    RESERVED,
+    TRAIN,
+    UNKNOWN_ID,
+    VALID,
+    tokens_file,
+)
 from elmokit.data.reading import Reading
 
 RANKS = "ranks.npy"  # the final id of each provisional number
@@ -67,12 +76,14 @@ class CountedBlock(NamedTuple):
         counts: How often each number is in the block, those of the specials first.
         starts: Where documents start in it.
         n_ids: Its length.
+        n_bytes: The length of its text.
     """
 
     words: bytes
     counts: NDArray[np.int64]
     starts: NDArray[np.int64]
     n_ids: int
+    n_bytes: int
 
 
 def count_block(job: CountJob) -> CountedBlock:
@@ -90,12 +101,13 @@ def count_block(job: CountJob) -> CountedBlock:
             ids.append(END_ID)
     words = numbers.new_words()
     stored = np.frombuffer(ids, np.uintc).astype(ID_TYPE, copy=False)
-    stored.tofile(ids_file(job.folder, job.number))
+    save_values(ids_file(job.folder, job.number), stored)
     return CountedBlock(
         words="\n".join(words).encode(),
         counts=np.bincount(stored, minlength=N_SPECIALS + len(words)),
         starts=np.array(starts, np.int64),
         n_ids=len(ids),
+        n_bytes=len(job.text),
     )
 
 
@@ -117,9 +129,8 @@ class StoredBlock:
 
     def pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the documents that have a part in this block, and the lengths of the parts."""
-        goes_on = not len(self.starts) or self.starts[0] > 0  # from the block before
-        bounds = np.concatenate([[0] * goes_on, self.starts, [self.n_ids]]).astype(np.int64)
-        lengths = np.diff(bounds)
+        goes_on = int(not len(self.starts) or self.starts[0] > 0)  # from the block before
+        lengths = np.diff([*[0] * goes_on, *self.starts.tolist(), self.n_ids])
         return self.first_document - goes_on + np.arange(len(lengths)), lengths
 
 
@@ -165,13 +176,3 @@ def ids_file(folder: Path, number: int) -> Path:
 def table_file(folder: Path, number: int) -> Path:
     """Return the file with the provisional number for each of a block's own."""
     return folder / f"{number}.table"
-
-
-def write_at(path: Path, offset: int, values: NDArray[np.generic]) -> None:
-    """Write an array into a file that is there, at a byte offset.
-
-    Not through a memory map: a full disk would then be a crash and not an error.
-    """
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(np.ascontiguousarray(values).data)

@@ -158,7 +158,8 @@ class Meta:
 
     Attributes:
         elmokit: The version that wrote it, whose rules found the words.
-        settings: What it was prepared with; "valid": "files" if the held-out part has own files.
+        settings: What it was prepared with; a held-out part although `valid` is None came from
+            files of its own.
         n_types: Ids, those of the specials included.
         n_words: The size V of the vocabulary, specials included.
         types_digest: Of types.txt.
@@ -173,6 +174,11 @@ class Meta:
     types_digest: str
     skipped_lines: int
     splits: dict[str, SplitCounts]
+
+    @property
+    def max_characters(self) -> int:
+        """Character ids per word."""
+        return int(self.settings["max_characters"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, with the name and version of the format."""
@@ -240,11 +246,13 @@ def check_output(path: Path, *, overwrite: bool) -> None:
 
 
 def _is_corpus(path: Path) -> bool:
-    """Tell whether a folder says of itself that it is a prepared corpus, be it a damaged one."""
+    """Tell whether a folder, of whose files we know the names, is a prepared corpus or was one."""
     try:
         values = json.loads((path / META).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except OSError:
         return False
+    except (ValueError, RecursionError):  # damaged, and nobody else has such a file beside it
+        return (path / tokens_file(TRAIN)).exists()
     return isinstance(values, dict) and values.get("format") == FORMAT
 
 
@@ -256,12 +264,12 @@ def _checked_meta(path: Path, values: dict[str, Any]) -> Meta:
         meta = Meta(**{**fields, "splits": splits})
     except (AttributeError, KeyError, TypeError) as error:
         raise DataError(f"{path} lacks something or has too much: {error}. {again(path)}") from None
-    numbers = [meta.n_types, meta.n_words]
-    for split in splits.values():
-        numbers += [split.documents, split.sentences, split.tokens]
     known = splits.keys() <= {TRAIN, VALID} and TRAIN in splits
     if not known or not isinstance(meta.settings, dict):
         raise DataError(f"{path} should name the split 'train' and its settings. {again(path)}")
+    numbers = [meta.n_types, meta.n_words, meta.settings.get("max_characters")]
+    for split in splits.values():
+        numbers += [split.documents, split.sentences, split.tokens]
     if any(type(number) is not int or number < 1 for number in numbers):
         raise DataError(f"{path} holds counts that are no positive integers. {again(path)}")
     return meta

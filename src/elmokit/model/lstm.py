@@ -97,12 +97,18 @@ class LstmLayer(nn.Module):
         return cell, hidden
 
     def forward(
-        self, x: Tensor, active: list[int], cell: Tensor, hidden: Tensor
+        self,
+        x: Tensor,
+        active: list[int],
+        cell: Tensor,
+        hidden: Tensor,
+        starts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Read a packed batch from left to right.
 
         Shape:
-            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), last cell, last hidden
+            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), last cell, last hidden;
+            starts (N,): True where a row forgets what it has read before this token
         """
         outputs: list[Tensor] = []
         ended: list[tuple[Tensor, Tensor]] = []  # states of sentences that are over
@@ -114,9 +120,12 @@ class LstmLayer(nn.Module):
                 if n < len(cell):
                     ended.append((cell[n:], hidden[n:]))
                     cell, hidden = cell[:n], hidden[:n]
+                if starts is not None:
+                    anew = starts[start : start + n].unsqueeze(1)
+                    cell, hidden = cell.masked_fill(anew, 0.0), hidden.masked_fill(anew, 0.0)
                 cell, hidden = self.step(step_gates, cell, hidden)
                 outputs.append(hidden)
-            start = stop
+                start += n
         for ended_cell, ended_hidden in reversed(ended):
             cell = torch.cat([cell, ended_cell])
             hidden = torch.cat([hidden, ended_hidden])
@@ -133,12 +142,17 @@ class LstmStack(nn.Module):
         self.layers = nn.ModuleList(LstmLayer(config) for _ in range(config.n_layers))
 
     def forward(
-        self, x: Tensor, active: list[int], cell: Tensor, hidden: Tensor
+        self,
+        x: Tensor,
+        active: list[int],
+        cell: Tensor,
+        hidden: Tensor,
+        starts: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """Read a packed batch with every layer.
 
         Shape:
-            x (N, D), cell (L, B, H), hidden (L, B, D)
+            x (N, D), cell (L, B, H), hidden (L, B, D), starts (N,)
             -> the L layers' outputs (N, D) each, last cell (L, B, H), last hidden (L, B, D)
         """
         outputs: list[Tensor] = []
@@ -147,7 +161,7 @@ class LstmStack(nn.Module):
         for index, layer in enumerate(self.layers):
             # As in bilm-tf the skip connection adds the input *after* dropout.
             x = F.dropout(x, self.dropout, self.training)
-            r, last_cell, last_hidden = layer(x, active, cell[index], hidden[index])
+            r, last_cell, last_hidden = layer(x, active, cell[index], hidden[index], starts)
             x = r + x if index > 0 and self.config.use_skip_connections else r
             outputs.append(x)
             cells.append(last_cell)

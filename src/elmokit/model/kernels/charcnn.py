@@ -1,9 +1,9 @@
 """The token encoder over the distinct words of a batch, as a few large products.
 
 A convolution over 16 channels wastes a GPU. Here all filter widths are one product: each window of
-`max_width` characters is a row, and narrower filters are filled up with zeros. That is exact as long
-as a word is followed by `max_width` padding characters, because every window that would be missing
-holds padding alone, as one that is there does. Words too long for that go through the plain module.
+`max_width` characters is a row, and narrower filters are filled up with zeros. That is exact if a
+word is followed by `max_width` padding characters, because every window that would be missing holds
+padding alone, as one that is there does. Words too long for that go through plain convolutions.
 
 The plain twin is `elmokit.model.charcnn.CharacterEncoder`.
 """

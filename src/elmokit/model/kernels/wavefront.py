@@ -15,7 +15,6 @@ The plain twin is `elmokit.model.lstm.LstmStack`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -23,20 +22,22 @@ import triton
 from torch import Tensor
 
 from elmokit.config import LstmConfig
+from elmokit.model.bilm import BiLM
 from elmokit.model.kernels import pointwise as kernels
-from elmokit.model.lstm import LstmLayer, LstmStack
 
 _BLOCK = 1024
-_ROWS, _COLS, _BLOCKS = 8, 128, 8
+# Block shapes of the cell kernels, the fastest of those tried on an H200.
+_FORWARD_ROWS, _FORWARD_COLS = 8, 128
+_BACKWARD_BLOCKS, _BACKWARD_COLS = 32, 512
 
 
 class StackedWeights(NamedTuple):
-    """The weights of all stacks, stacked: g = 2 * layer + direction.
+    """One tensor for all stacks: weights, or what belongs to them (gradients, averages).
 
     Attributes:
-        gates: [W_x, W_r], shape (G, 4H, 2D).
-        bias: b, shape (G, 4H).
-        projection: W_p, shape (G, D, H).
+        gates: Of [W_x, W_r], shape (G, 4H, 2D).
+        bias: Of b, shape (G, 4H).
+        projection: Of W_p, shape (G, D, H).
     """
 
     gates: Tensor
@@ -44,22 +45,37 @@ class StackedWeights(NamedTuple):
     projection: Tensor
 
     @classmethod
-    def of(cls, forward_lm: LstmStack, backward_lm: LstmStack) -> StackedWeights:
-        """Stack the weights of the plain modules; gradients flow back to them."""
-        layers: list[LstmLayer] = []
-        for pair in zip(forward_lm.layers, backward_lm.layers, strict=True):
-            for layer in pair:
-                assert isinstance(layer, LstmLayer)
-                layers.append(layer)
-        projections: list[Tensor] = []
-        for layer in layers:
-            assert layer.weight_projection is not None
-            projections.append(layer.weight_projection)
-        return cls(
-            torch.stack([torch.cat([p.weight_input, p.weight_recurrent], 1) for p in layers]),
-            torch.stack([p.bias for p in layers]),
-            torch.stack(projections),
-        )
+    def like(cls, config: LstmConfig, device: torch.device) -> StackedWeights:
+        """Return float32 zeros of the shapes of a configuration."""
+        h, d, g = config.dim, config.projection_dim, 2 * config.n_layers
+        sizes = ((g, 4 * h, 2 * d), (g, 4 * h), (g, d, h))
+        return cls(*(torch.zeros(size, device=device) for size in sizes))
+
+    @classmethod
+    def adopt(cls, bilm: BiLM) -> StackedWeights:
+        """Move the LSTM weights of a biLM into stacked storage.
+
+        The parameters of the plain modules become views of it: whoever changes the one changes the
+        other, and nothing is copied between them any more.
+        """
+        stacked = cls.like(bilm.config.lstm, next(bilm.parameters()).device)
+        parameters = dict(bilm.named_parameters())
+        for name, view in stacked.by_parameter().items():
+            view.copy_(parameters[name].data)
+            parameters[name].data = view
+        return stacked
+
+    def by_parameter(self) -> dict[str, Tensor]:
+        """Return the views that belong to each parameter of a biLM, by its name there."""
+        d = self.gates.shape[2] // 2
+        views = {}
+        for g in range(len(self.gates)):
+            name = f"{('forward_lm', 'backward_lm')[g % 2]}.layers.{g // 2}."
+            views[name + "weight_input"] = self.gates[g, :, :d]
+            views[name + "weight_recurrent"] = self.gates[g, :, d:]
+            views[name + "bias"] = self.bias[g]
+            views[name + "weight_projection"] = self.projection[g]
+        return views
 
 
 class Wavefront:
@@ -71,7 +87,6 @@ class Wavefront:
         steps: T.
         dropout: On the input of each layer and on the top output.
         dtype: Of products and stored values; bfloat16 on a GPU.
-        graphs: Capture both passes as CUDA graphs.
     """
 
     def __init__(
@@ -83,7 +98,6 @@ class Wavefront:
         dropout: float,
         dtype: torch.dtype,
         device: torch.device,
-        graphs: bool = True,
     ) -> None:
         self.config = config
         self.rows, self.steps, self.dropout = rows, steps, dropout
@@ -110,19 +124,16 @@ class Wavefront:
         self.d_output = buffer(g, 2, rows, d)
         self.d_hidden = buffer(g, rows, h)
         self.d_cell = buffer(g, rows, h, dtype=torch.float32)
-        blocks = triton.cdiv(rows, _ROWS * _BLOCKS)
+        blocks = triton.cdiv(rows, _BACKWARD_BLOCKS)
         self.d_bias = buffer(g, blocks, 4 * h, dtype=torch.float32)
-        self.run_forward: Callable[[], None] = self._forward
-        self.run_backward: Callable[[], None] = self._backward
-        if graphs and device.type == "cuda":
-            self.run_forward = _captured(self._forward)
-            self.run_backward = _captured(self._backward)
+        # The approximate tanh of the GPU is as exact as bfloat16 can tell.
+        self.fast_tanh = device.type == "cuda" and dtype == torch.bfloat16
 
     def load_weights(self, weights: StackedWeights) -> None:
         """Copy the (float32) weights into the dtype of the products."""
-        self.gates_weight.copy_(weights.gates.detach())
-        self.bias.copy_(weights.bias.detach())
-        self.projection_weight.copy_(weights.projection.detach())
+        self.gates_weight.copy_(weights.gates)
+        self.bias.copy_(weights.bias)
+        self.projection_weight.copy_(weights.projection)
 
     def load_state(self, cell: Tensor, hidden: Tensor) -> None:
         """Say where the rows stand: cell (G, B, H), hidden (G, B, D)."""
@@ -162,7 +173,7 @@ class Wavefront:
             "BLOCK": _BLOCK,
         }
 
-    def _forward(self) -> None:
+    def _read(self) -> None:
         h, d = self.config.dim, self.config.projection_dim
         clip = 0.0 if self.config.cell_clip is None else float(self.config.cell_clip)
         for slot in range(self.slots):
@@ -172,7 +183,8 @@ class Wavefront:
                 self.gates_weight[a:z].transpose(1, 2),
                 out=self.gates[a:z, slot],
             )
-            grid = (triton.cdiv(self.rows, _ROWS), triton.cdiv(h, _COLS), z - a)
+            rows, cols = _FORWARD_ROWS, _FORWARD_COLS
+            grid = (triton.cdiv(self.rows, rows), triton.cdiv(h, cols), z - a)
             kernels.cell_forward[grid](
                 self.gates,
                 self.bias,
@@ -182,8 +194,9 @@ class Wavefront:
                 *self._sizes(a, slot),
                 H=h,
                 CLIP=clip,
-                ROWS=_ROWS,
-                COLS=_COLS,
+                ROWS=rows,
+                COLS=cols,
+                FAST=self.fast_tanh,
             )
             torch.bmm(
                 self.hidden[a:z, slot],
@@ -202,7 +215,7 @@ class Wavefront:
                 **self._options(),
             )
 
-    def _backward(self) -> None:
+    def _read_back(self) -> None:
         h, d = self.config.dim, self.config.projection_dim
         clip = 0.0 if self.config.cell_clip is None else float(self.config.cell_clip)
         for slot in reversed(range(self.slots)):
@@ -222,7 +235,8 @@ class Wavefront:
             torch.bmm(
                 self.projected[a:z, slot], self.projection_weight[a:z], out=self.d_hidden[a:z]
             )
-            grid = (triton.cdiv(self.rows, _ROWS * _BLOCKS), triton.cdiv(h, _COLS), z - a)
+            blocks, cols = _BACKWARD_BLOCKS, _BACKWARD_COLS
+            grid = (triton.cdiv(self.rows, blocks), triton.cdiv(h, cols), z - a)
             kernels.cell_backward[grid](
                 self.gates,
                 self.bias,
@@ -234,112 +248,78 @@ class Wavefront:
                 *self._sizes(a, slot),
                 H=h,
                 CLIP=clip,
-                BLOCKS=_BLOCKS,
-                ROWS=_ROWS,
-                COLS=_COLS,
+                BLOCKS=blocks,
+                ROWS=1,
+                COLS=cols,
+                FAST=self.fast_tanh,
             )
             torch.bmm(self.gates[a:z, slot], self.gates_weight[a:z], out=self.d_inputs[a:z, slot])
 
-    def weight_gradients(self) -> StackedWeights:
-        """Return the gradients of the weights after both passes, each one product over all slots."""
+    def _add_up_weights(self, into: StackedWeights) -> None:
+        """The gradients of the weights: one product each over all slots."""
         t = self.steps
-        gates, projection = [], []
         for layer in range(self.config.n_layers):
             pair, slots = slice(2 * layer, 2 * layer + 2), slice(layer, layer + t)
             d_gates = self.gates[pair, slots].flatten(1, 2)  # (2, T B, 4H)
             inputs = self.inputs[pair, slots].flatten(1, 2)  # (2, T B, 2D)
-            gates.append(torch.bmm(d_gates.transpose(1, 2), inputs))
+            into.gates[pair] = torch.bmm(d_gates.transpose(1, 2), inputs)
             d_projected = self.projected[pair, slots].flatten(1, 2)  # (2, T B, D)
             hidden = self.hidden[pair, slots].flatten(1, 2)  # (2, T B, H)
-            projection.append(torch.bmm(d_projected.transpose(1, 2), hidden))
-        return StackedWeights(torch.cat(gates), self.d_bias.sum(dim=1), torch.cat(projection))
+            into.projection[pair] = torch.bmm(d_projected.transpose(1, 2), hidden)
+        torch.sum(self.d_bias, dim=1, out=into.bias)
 
+    # ------------------------------------------------------------------------------ for the caller
 
-class _Read(torch.autograd.Function):
-    """The wavefront as one node of the autograd graph."""
+    def forward(self, types: Tensor, index: Tensor) -> Tensor:
+        """Read T tokens of every row in both directions.
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        wave: Wavefront,
-        types: Tensor,
-        index: Tensor,
-        gates: Tensor,
-        bias: Tensor,
-        projection: Tensor,
+        Weights, state, `starts` and `seed` must have been set.
+
+        Args:
+            types: x of the distinct words of the batch, shape (U, D).
+            index: Which word stands where, shape (2, T, B); direction 1 is read as it stands, so
+                its stream is already turned round.
+
+        Returns:
+            The top layer of both directions, after dropout, shape (2, T, B, D). It is a buffer:
+            the next call overwrites it.
+        """
+        self._gather(kernels.gather_forward, types.contiguous(), index, self.inputs)
+        self._read()
+        return self.out
+
+    def backward(
+        self, d_out: Tensor, index: Tensor, n_types: int, gradients: StackedWeights
     ) -> Tensor:
-        wave.load_weights(StackedWeights(gates, bias, projection))
-        d = wave.config.projection_dim
-        kernels.gather_forward[(triton.cdiv(wave.rows * d, _BLOCK), wave.steps, 2)](
-            types.contiguous(),
-            index,
-            wave.inputs,
-            wave.seed,
-            wave.slots,
-            wave.rows,
-            wave.steps,
-            wave.dropout,
+        """Give the gradients of what `forward` has read.
+
+        Args:
+            d_out: Gradient of its result, shape (2, T, B, D).
+            index: As given to `forward`.
+            n_types: U.
+            gradients: Where to put those of the weights.
+
+        Returns:
+            The gradient of `types`, shape (U, D), float32.
+        """
+        self.d_out.copy_(d_out)
+        self._read_back()
+        self._add_up_weights(gradients)
+        d_x = torch.empty_like(self.d_out, dtype=torch.float32)
+        self._gather(kernels.gather_backward, self.d_inputs, d_x)
+        d_types = d_x.new_zeros(n_types, d_x.shape[-1])
+        return d_types.index_add_(0, index.flatten(), d_x.flatten(0, 2))
+
+    def _gather(self, kernel: Any, *tensors: Tensor) -> None:
+        d = self.config.projection_dim
+        kernel[(triton.cdiv(self.rows * d, _BLOCK), self.steps, 2)](
+            *tensors,
+            self.seed,
+            self.slots,
+            self.rows,
+            self.steps,
+            self.dropout,
             D=d,
-            DROP=wave.dropout > 0,
+            DROP=self.dropout > 0,
             BLOCK=_BLOCK,
         )
-        wave.run_forward()
-        ctx.wave, ctx.n_types, ctx.types_dtype = wave, len(types), types.dtype
-        ctx.save_for_backward(index)
-        return wave.out.clone()
-
-    @staticmethod
-    def backward(ctx: Any, d_out: Tensor) -> Any:
-        wave: Wavefront = ctx.wave
-        (index,) = ctx.saved_tensors
-        wave.d_out.copy_(d_out)
-        wave.run_backward()
-        weights = wave.weight_gradients()
-        d = wave.config.projection_dim
-        d_x = torch.empty_like(wave.d_out, dtype=torch.float32)
-        kernels.gather_backward[(triton.cdiv(wave.rows * d, _BLOCK), wave.steps, 2)](
-            wave.d_inputs,
-            d_x,
-            wave.seed,
-            wave.slots,
-            wave.rows,
-            wave.steps,
-            wave.dropout,
-            D=d,
-            DROP=wave.dropout > 0,
-            BLOCK=_BLOCK,
-        )
-        d_types = d_x.new_zeros(ctx.n_types, d)
-        d_types.index_add_(0, index.flatten(), d_x.view(-1, d))
-        return None, d_types.to(ctx.types_dtype), None, *(w.float() for w in weights)
-
-
-def read_streams(wave: Wavefront, types: Tensor, index: Tensor, weights: StackedWeights) -> Tensor:
-    """Read T tokens of every row in both directions.
-
-    Args:
-        wave: The buffers, with state, `starts` and `seed` set.
-        types: x of the distinct words of the batch, shape (U, D).
-        index: Which word stands where, shape (2, T, B); direction 1 is read as it stands, so its
-            stream is already turned round.
-        weights: The weights of all stacks.
-
-    Returns:
-        The top layer of both directions, after dropout, shape (2, T, B, D).
-    """
-    out: Tensor = _Read.apply(wave, types, index, *weights)
-    return out
-
-
-def _captured(run: Callable[[], None]) -> Callable[[], None]:
-    """Record a pass as a CUDA graph; the kernels are compiled by a first plain run."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        run()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.blocks import Numbers, write_at
-from elmokit.data.layout import CHARS, END_ID, N_SPECIALS, OFFSETS, TYPES
+from elmokit.data.arrays import create_array, save_array, write_at
+from elmokit.data.blocks import Numbers
+from elmokit.data.layout import CHARS, N_SPECIALS, OFFSETS, TYPES
 from elmokit.data.workers import Workers
 from elmokit.model.chars import char_ids_table, is_truncated
 from elmokit.text.vocab import SPECIALS
@@ -45,7 +45,9 @@ class TypeCounter:
             The provisional numbers of the specials and of `words`.
         """
         table = np.arange(len(counts), dtype=np.uint32)
-        table[N_SPECIALS:] = np.fromiter(map(self._numbers.__getitem__, words), np.uint32)
+        table[N_SPECIALS:] = np.fromiter(
+            map(self._numbers.__getitem__, words), np.uint32, len(words)
+        )
         if len(self) > len(self._counts):
             self._counts.resize(2 ** math.ceil(math.log2(len(self))), refcheck=False)
         self._counts[table] += counts  # no number is in a table twice
@@ -127,19 +129,3 @@ def _spell(job: _SpellJob) -> NDArray[np.bool_]:
     ids = char_ids_table(job.words, job.max_characters)
     write_at(job.path, job.offset, ids.astype("<u2"))
     return np.array([is_truncated(word, job.max_characters) for word in job.words])
-
-
-def create_array(path: Path, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> int:
-    """Make a .npy file to be filled with `write_at`, and return the offset of its first value."""
-    with path.open("wb") as file:
-        header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        start = file.tell()
-        file.truncate(start + math.prod(shape) * dtype.itemsize)
-    return start
-
-
-def save_array(path: Path, values: NDArray[np.generic]) -> None:
-    """Write a .npy file."""
-    with path.open("wb") as file:
-        np.lib.format.write_array(file, values, allow_pickle=False)

@@ -1,0 +1,101 @@
+"""Arrays in files: written with plain writes, read through memory maps.
+
+A full disk is a crash to a program that writes through a map, and numpy's own writer raises an
+error that does not say what happened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.data.layout import again
+from elmokit.errors import DataError
+
+
+def create_array(path: Path, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> int:
+    """Make a .npy file to be filled with `write_at`, and return the offset of its first value."""
+    with path.open("wb") as file:
+        header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        start = file.tell()
+        file.truncate(start + math.prod(shape) * dtype.itemsize)
+    return start
+
+
+def save_array(path: Path, values: NDArray[np.generic]) -> None:
+    """Write a .npy file."""
+    write_at(path, create_array(path, values.shape, values.dtype), values)
+
+
+def save_values(path: Path, values: NDArray[np.generic]) -> None:
+    """Write the values of an array without a header."""
+    path.write_bytes(np.ascontiguousarray(values).data)
+
+
+def write_at(path: Path, offset: int, values: NDArray[np.generic]) -> None:
+    """Write the values of an array into a file that is there, at a byte offset."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(np.ascontiguousarray(values).data)
+
+
+def digest_of(path: Path) -> str:
+    """Return a digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Have the disk keep a file, before its folder gets the name under which it is looked for."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:
+    """Map a file of `n` values without a header into memory, to read.
+
+    Raises:
+        DataError: It cannot be read, or has another size.
+    """
+    expected = n * np.dtype(dtype).itemsize
+    try:
+        size = path.stat().st_size
+        if size == expected:
+            return np.memmap(path, dtype, "r", shape=(n,))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    raise DataError(
+        f"{path} has {size:,} bytes, expected {expected:,}: it was cut off, or is of another "
+        f"corpus. {again(path)}"
+    )
+
+
+def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Map a .npy file into memory, to read.
+
+    Raises:
+        DataError: It cannot be read, or is not of that type and shape.
+    """
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise _unreadable(path, error) from None
+    if isinstance(values, np.ndarray) and (values.dtype, values.shape) == (np.dtype(dtype), shape):
+        return values
+    found = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else "an archive"
+    raise DataError(
+        f"{path} holds {found}, expected {np.dtype(dtype)} {shape}: it is of another corpus. "
+        f"{again(path)}"
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return DataError(f"{path} cannot be read: {reason}. {again(path)}")

@@ -1,0 +1,198 @@
+"""A prepared corpus, opened: arrays that are mapped into memory and checked.
+
+    corpus = Corpus.open("data/")
+    ids = corpus.tokens("train")            # uint32, all sentences, each followed by 1 (</S>)
+    starts = corpus.documents("train")      # document i is ids[starts[i] : starts[i + 1]]
+    corpus.chars[ids[:20]]                  # (20, 50): how these words are spelled
+    corpus.words(ids[:20])                  # the words themselves
+
+What the files hold is said in `elmokit.data.layout`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from elmokit.data import checks
+from elmokit.data.arrays import map_array, map_values
+from elmokit.data.layout import (
+    BEGIN_ID,
+    CHARS,
+    COUNTS,
+    END_ID,
+    ID_TYPE,
+    META,
+    OFFSETS,
+    TRAIN,
+    TYPES,
+    UNKNOWN_ID,
+    VOCABULARY,
+    Meta,
+    SplitCounts,
+    documents_file,
+    tokens_file,
+)
+from elmokit.errors import DataError
+from elmokit.text.vocab import Vocabulary
+
+
+class Corpus:
+    """A prepared corpus. Use `Corpus.open`.
+
+    Attributes:
+        path: Its folder.
+        meta: Its settings and counts.
+    """
+
+    def __init__(self, path: Path, meta: Meta) -> None:
+        self.path = path
+        self.meta = meta
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, check: bool = True) -> Corpus:
+        """Open a prepared corpus.
+
+        Args:
+            path: The folder that `elmo prepare` made.
+            check: Look at the contents too: that the vocabulary belongs to the ids, and at each id
+                (a second for about a billion of them). Without it only sizes are compared.
+
+        Raises:
+            DataError: It is not a prepared corpus, or a file is missing, damaged or of another one.
+        """
+        folder = Path(path)
+        corpus = cls(folder, Meta.from_file(folder / META))
+        checks.check_sizes(corpus)
+        if check:
+            checks.check_types(corpus)
+            for split in corpus.splits:
+                checks.check_ids(corpus, split)
+        return corpus
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits: "train" and perhaps "valid"."""
+        return tuple(self.meta.splits)
+
+    @property
+    def n_types(self) -> int:
+        """The number of ids: all word types, and the specials."""
+        return self.meta.n_types
+
+    @property
+    def n_words(self) -> int:
+        """The size V of the vocabulary; as a target an id of V or more means <UNK>."""
+        return self.meta.n_words
+
+    @property
+    def max_characters(self) -> int:
+        """Character ids per word."""
+        return self.meta.max_characters
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what was prepared and how; the same for the same text and settings."""
+        values = json.dumps(self.meta.to_dict(), sort_keys=True)
+        return hashlib.blake2b(values.encode(), digest_size=16).hexdigest()
+
+    def tokens(self, split: str = TRAIN) -> NDArray[np.uint32]:
+        """Return the ids of a split.
+
+        Shape:
+            (tokens + sentences,)
+        """
+        counts = self._counts_of(split)
+        return map_values(self.path / tokens_file(split), ID_TYPE, counts.tokens + counts.sentences)
+
+    def documents(self, split: str = TRAIN) -> NDArray[np.int64]:
+        """Return where each document of a split starts, and at last where the split ends.
+
+        Shape:
+            (documents + 1,)
+        """
+        shape = (self._counts_of(split).documents + 1,)
+        return map_array(self.path / documents_file(split), "<i8", shape)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The V words of the vocabulary."""
+        return Vocabulary.from_file(self.path / VOCABULARY)
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each id is in the training part. <S> is in no stream and has 0.
+
+        Shape:
+            (n_types,)
+        """
+        return map_array(self.path / COUNTS, "<i8", (self.n_types,))
+
+    @cached_property
+    def target_counts(self) -> NDArray[np.int64]:
+        """How often each word of the vocabulary is what one of the two LMs should say.
+
+        Like `counts`, but <UNK> stands for all that is not in the vocabulary, and <S>, which ends a
+        sentence that is read backward, is as frequent as </S>.
+
+        Shape:
+            (V,)
+        """
+        counts = np.array(self.counts[: self.n_words])
+        counts[BEGIN_ID] = counts[END_ID]
+        counts[UNKNOWN_ID] += self.counts[self.n_words :].sum()
+        return counts
+
+    @cached_property
+    def chars(self) -> NDArray[np.uint16]:
+        """The character ids of each type, as `elmokit.model.chars` spells it.
+
+        Shape:
+            (n_types, C)
+        """
+        return map_array(self.path / CHARS, "<u2", (self.n_types, self.max_characters))
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where in `spellings` the word of each id starts, and at last where they end.
+
+        Shape:
+            (n_types + 1,)
+        """
+        return map_array(self.path / OFFSETS, "<i8", (self.n_types + 1,))
+
+    @cached_property
+    def spellings(self) -> NDArray[np.uint8]:
+        """The bytes of all words, one word per line.
+
+        Shape:
+            (offsets[-1],)
+        """
+        return map_values(self.path / TYPES, "u1", int(self.offsets[-1]))
+
+    def words(self, ids: ArrayLike) -> list[str]:
+        """Return the words of some ids, those that are not in the vocabulary too."""
+        wanted = np.asarray(ids, dtype=np.int64)
+        starts, ends = self.offsets[wanted], self.offsets[wanted + 1] - 1
+        return [
+            self.spellings[start:end].tobytes().decode("utf-8")
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        tokens = ", ".join(f"{name} {split.tokens:,}" for name, split in self.meta.splits.items())
+        return f"Corpus({str(self.path)!r}, tokens: {tokens}, {self.n_words:,} words)"
+
+    def _counts_of(self, split: str) -> SplitCounts:
+        if split not in self.meta.splits:
+            raise DataError(
+                f"{self.path} has no split '{split}', only {', '.join(self.splits)}. A held-out "
+                "part is made with: elmo prepare --valid N or --valid-files FILE"
+            )
+        return self.meta.splits[split]

@@ -1,0 +1,145 @@
+"""From text files to a prepared corpus (see `elmokit.data.layout` for what that is).
+
+Memory holds one copy of the word types and a few blocks of text, however long the text is. First
+all blocks are cut into words and counted, side by side; then the types are ranked and spelled; then
+the blocks are rewritten with the final ids, side by side again. Everything happens in a folder
+beside the output, which takes its name at the end: the output is there whole or not at all. Until
+then twice the space of the output is needed on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from elmokit.atomic import replacing
+from elmokit.data.arrays import sync
+from elmokit.data.counting import CountedText, OnProgress
+from elmokit.data.layout import RESERVED, Meta, PrepareSettings, check_output
+from elmokit.data.reading import Reading, check_files, plain_size
+from elmokit.data.split import choose_documents
+from elmokit.data.workers import Workers, available_cores
+from elmokit.data.writing import write_corpus
+from elmokit.errors import ConfigError, ElmoWarning
+
+#: About half a second of work: long enough to be worth sending, short enough to wait for.
+BLOCK_CHARACTERS = 1 << 21
+
+_WORK = "work"
+
+File = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was done.
+
+    Attributes:
+        output: The folder.
+        meta: What is in it.
+        first_skipped: What was wrong with the first line left out, if any was.
+        n_bytes: Bytes of text read.
+        seconds: Time taken.
+        workers: Processes that could be used.
+    """
+
+    output: Path
+    meta: Meta
+    first_skipped: str
+    n_bytes: int
+    seconds: float
+    workers: int
+
+    @property
+    def megabytes_per_second(self) -> float:
+        """Text read per second, from the start to the end of the work."""
+        return self.n_bytes / 1e6 / self.seconds
+
+
+def prepare(
+    files: Sequence[File],
+    output: File,
+    settings: PrepareSettings | None = None,
+    *,
+    valid_files: Sequence[File] = (),
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    workers: int | None = None,
+    on_progress: OnProgress | None = None,
+    block_characters: int = BLOCK_CHARACTERS,
+) -> Summary:
+    """Prepare text for training.
+
+    In a script of one's own the call belongs under `if __name__ == "__main__":`, because worker
+    processes import the script; with `workers=1` there are none.
+
+    Args:
+        files: Text files, also packed ones; "-" is standard input.
+        output: The folder to make.
+        settings: What decides the result.
+        valid_files: Text to hold out for evaluation, instead of `settings.valid`. Its words do not
+            count for the vocabulary.
+        skip_bad: Leave out and count lines that are not UTF-8 instead of raising.
+        overwrite: Replace a prepared corpus that is there already.
+        workers: Processes; None for one per core.
+        on_progress: Called after each block of text.
+        block_characters: How much text is worked on at a time; it changes no result.
+
+    Raises:
+        DataError: The text cannot be read, or there is too little of it.
+        OutputError: The folder cannot be written, or may not be replaced.
+    """
+    settings = settings or PrepareSettings()
+    if settings.valid is not None and valid_files:
+        raise ConfigError("Hold out documents (valid) or files (valid_files), not both.")
+    n_workers = available_cores() if workers is None else workers
+    if n_workers < 1:
+        raise ConfigError(f"workers should be 1 or more, found {n_workers}.")
+    start = time.monotonic()
+    target = Path(output).resolve()  # a link is followed, so that it still leads to the corpus
+    check_files(files, valid_files)
+    check_output(target, overwrite=overwrite)
+    with replacing(target, directory=True) as folder, Workers(n_workers) as pool:
+        work = folder / _WORK
+        work.mkdir()
+        text = CountedText(
+            work,
+            Reading(settings.one_sentence_per_line, settings.tokenized),
+            block_characters=block_characters,
+            skip_bad=skip_bad,
+            total_bytes=plain_size([*files, *valid_files]),
+            on_progress=on_progress,
+        )
+        text.read(files, pool)
+        n_train = text.n_documents
+        if valid_files:
+            text.read(valid_files, pool)
+        held_out = np.arange(text.n_documents) >= n_train
+        if settings.valid is not None:
+            held_out = choose_documents(n_train, settings.valid, settings.seed)
+        meta = write_corpus(text, held_out, settings, folder, pool)
+        shutil.rmtree(work)
+        for path in folder.iterdir():
+            sync(path)
+    _warn_of_reserved(meta)
+    seconds = time.monotonic() - start
+    return Summary(target, meta, text.first_skipped, text.n_bytes, seconds, n_workers)
+
+
+def _warn_of_reserved(meta: Meta) -> None:
+    found = sum(split.reserved_tokens for split in meta.splits.values())
+    if found:
+        warnings.warn(
+            f"The text holds {found:,} words that are written like a special symbol "
+            f"({', '.join(RESERVED)}). They are stored as <UNK>, so that none looks like the end "
+            "of a sentence. If they mark sentences, take them out: ends of sentences are added.",
+            ElmoWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,183 @@
+"""Documents as endless streams, one per row of a batch, that can be left and found again.
+
+Each row reads whole documents, one after another; the forward LM reads a document from its first
+token to its last while the backward LM reads the same document from its last to its first. When a
+row is done with a document it takes the next one of a queue, which is shuffled anew each epoch from
+(seed, epoch). A batch is the next T positions of every row, without padding.
+
+A prepared document is a run of ids `w1 .. wn </S> w1 .. wm </S> ...`, so for the forward LM
+
+    targets   w1  w2 .. wn  </S>  w1 ..        the run itself
+    inputs   <S>  w1 ..     wn   <S>           the run one to the right, </S> turned into <S>
+
+and for the backward LM the inputs are the run read backwards and its targets the same one to the
+left, </S> turned into <S>.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BEGIN, END, UNKNOWN = 0, 1, 2
+
+# Positions that are laid out at once, in batches: long enough to spread the cost per document.
+_BATCHES_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """T positions of every row; direction 0 is forward, 1 backward.
+
+    Attributes:
+        inputs: Types read, shape (2, T, B).
+        targets: Types to be said next, shape (2, T, B).
+        starts: Where a row starts from the zero state, shape (2, T, B).
+    """
+
+    inputs: NDArray[np.uint32]
+    targets: NDArray[np.uint32]
+    starts: NDArray[np.bool_]
+
+
+class Streams:
+    """The rows of a training run.
+
+    Args:
+        tokens: All documents of a prepared corpus, one after another.
+        documents: Where each begins, and the end of the last.
+        rows: B.
+        steps: T.
+        seed: Decides the order of documents and the restarts.
+        restart: Chance that a row starts from the zero state at the beginning of a sentence. It
+            always does at the beginning of a document.
+    """
+
+    def __init__(
+        self,
+        tokens: NDArray[np.uint32],
+        documents: NDArray[np.int64],
+        *,
+        rows: int,
+        steps: int,
+        seed: int = 0,
+        restart: float = 0.0,
+    ) -> None:
+        self._tokens, self._documents = tokens, documents
+        self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
+        self._epoch, self._taken = 0, 0  # place in the queue of documents
+        self._order = self._shuffled(0)
+        self._document = np.full(rows, -1, dtype=np.int64)  # where each row stands, at the start
+        self._offset = np.zeros(rows, dtype=np.int64)  # of the block that is being given out
+        self._block_number = 0
+        self._given = 0  # batches of the block given out
+        self._block: StreamBatch | None = None
+        self._after: dict[str, Any] = {}
+
+    # ------------------------------------------------------------------------------------ reading
+
+    def __iter__(self) -> Iterator[StreamBatch]:
+        return self
+
+    def __next__(self) -> StreamBatch:
+        if self._given == _BATCHES_AT_ONCE:
+            self._enter_next_block()
+        if self._block is None:
+            self._block = self._lay_out()
+        at = slice(self._given * self._steps, (self._given + 1) * self._steps)
+        self._given += 1
+        block = self._block
+        return StreamBatch(
+            *(np.ascontiguousarray(a[:, at]) for a in (block.inputs, block.targets, block.starts))
+        )
+
+    def _lay_out(self) -> StreamBatch:
+        """Lay out a block of batches for all rows, document by document."""
+        length = _BATCHES_AT_ONCE * self._steps
+        size = (2, self._rows, length)
+        inputs, targets = np.empty(size, np.uint32), np.empty(size, np.uint32)
+        starts = np.zeros(size, np.bool_)
+        document, offset = self._document.copy(), self._offset.copy()
+        epoch, taken, order = self._epoch, self._taken, self._order
+        for row in range(self._rows):
+            filled = 0
+            while filled < length:
+                if document[row] < 0:
+                    if taken == len(order):
+                        epoch, taken = epoch + 1, 0
+                        order = self._shuffled(epoch)
+                    document[row], offset[row] = order[taken], 0
+                    taken += 1
+                begin, end = self._documents[document[row] : document[row] + 2]
+                n = int(min(length - filled, end - begin - offset[row]))
+                at = slice(filled, filled + n)
+                k = int(offset[row])
+                run = self._tokens[begin + k : begin + k + n]
+                targets[0, row, at] = run
+                inputs[0, row, filled + 1 : filled + n] = run[:-1]
+                inputs[0, row, filled] = END if k == 0 else self._tokens[begin + k - 1]
+                back = self._tokens[end - k - n : end - k][::-1]
+                inputs[1, row, at] = back
+                targets[1, row, filled : filled + n - 1] = back[1:]
+                last = end - k - n
+                targets[1, row, filled + n - 1] = END if last == begin else self._tokens[last - 1]
+                if k == 0:
+                    starts[:, row, filled] = True
+                offset[row] += n
+                if offset[row] == end - begin:
+                    document[row] = -1
+                filled += n
+        self._after = {
+            "epoch": epoch,
+            "taken": taken,
+            "order": order,
+            "document": document,
+            "offset": offset,
+        }
+        inputs[0][inputs[0] == END] = BEGIN
+        targets[1][targets[1] == END] = BEGIN
+        if self._restart > 0:
+            opening = np.stack([inputs[0] == BEGIN, inputs[1] == END])
+            chance = np.random.default_rng((self._seed, 1, self._block_number))
+            starts |= opening & (chance.random(size, dtype=np.float32) < self._restart)
+        return StreamBatch(*(a.transpose(0, 2, 1) for a in (inputs, targets, starts)))
+
+    def _enter_next_block(self) -> None:
+        if self._block is None:
+            self._lay_out()
+        after = self._after
+        self._epoch, self._taken, self._order = after["epoch"], after["taken"], after["order"]
+        self._document, self._offset = after["document"], after["offset"]
+        self._block_number += 1
+        self._given, self._block = 0, None
+
+    def _shuffled(self, epoch: int) -> NDArray[np.int64]:
+        lengths = np.diff(self._documents)
+        order = np.random.default_rng((self._seed, 0, epoch)).permutation(len(lengths))
+        return order[lengths[order] > 0]
+
+    # ------------------------------------------------------------------------------------ position
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the streams stand, as plain values: what comes next depends on nothing else."""
+        return {
+            "epoch": self._epoch,
+            "taken": self._taken,
+            "block_number": self._block_number,
+            "given": self._given,
+            "document": self._document.tolist(),
+            "offset": self._offset.tolist(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where another run stood (same corpus, rows, steps and seed)."""
+        self._epoch, self._taken = state["epoch"], state["taken"]
+        self._block_number, self._given = state["block_number"], state["given"]
+        self._document = np.array(state["document"], dtype=np.int64)
+        self._offset = np.array(state["offset"], dtype=np.int64)
+        self._order = self._shuffled(self._epoch)
+        self._block = None

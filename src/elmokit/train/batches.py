@@ -1,0 +1,75 @@
+"""From positions of a stream to what one training step needs: each distinct word once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.data.streams import UNKNOWN, StreamBatch
+from elmokit.model.chars import spelled_length
+
+_COLUMN_STEP = 8
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's work.
+
+    Attributes:
+        types: The distinct types that are read, ordered by the columns they need, shape (U,).
+        groups: (columns, how many types need them), in that order.
+        index: Which of `types` stands where, shape (2, T, B).
+        targets: Words to be said next, unknown ones as `<UNK>`, shape (2, T, B).
+        words: The distinct words among `targets`, shape (W,).
+        starts: Where a row starts from the zero state, shape (2, T, B).
+    """
+
+    types: NDArray[np.int64]
+    groups: list[tuple[int, int]]
+    index: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    words: NDArray[np.int64]
+    starts: NDArray[np.bool_]
+
+
+def columns_of(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint8]:
+    """Tell how many character columns each type needs for its x to be exact.
+
+    Words that need more than half of all columns are rare and get all of them.
+    """
+    total = chars.shape[1]
+    columns = np.empty(len(chars), dtype=np.uint8)
+    for start in range(0, len(chars), 1 << 16):
+        part = chars[start : start + (1 << 16)]
+        needed = spelled_length(part.astype(np.int64)) + max_width
+        stepped = -(-needed // _COLUMN_STEP) * _COLUMN_STEP
+        columns[start : start + len(part)] = np.where(2 * stepped > total + 16, total, stepped)
+    return columns
+
+
+def make_batch(stream: StreamBatch, columns: NDArray[np.uint8], n_words: int) -> Batch:
+    """Prepare one step.
+
+    Args:
+        stream: What the rows read.
+        columns: Character columns that each type needs.
+        n_words: V: types beyond it are targets only as `<UNK>`.
+    """
+    found, inverse = np.unique(stream.inputs, return_inverse=True)
+    needed = columns[found]
+    order = np.argsort(needed, kind="stable")
+    place = np.empty(len(found), dtype=np.int64)
+    place[order] = np.arange(len(found))
+    widths, counts = np.unique(needed, return_counts=True)
+    targets = stream.targets.astype(np.int64)
+    targets[targets >= n_words] = UNKNOWN
+    return Batch(
+        types=found[order].astype(np.int64),
+        groups=list(zip(widths.tolist(), counts.tolist(), strict=True)),
+        index=place[inverse.reshape(stream.inputs.shape)],
+        targets=targets,
+        words=np.unique(targets),
+        starts=stream.starts,
+    )

@@ -1,0 +1,233 @@
+"""The training step on a CUDA GPU: the fused kernels of `model/kernels/`, in bfloat16.
+
+Master weights, cells, gradients and the optimiser stay in float32. The whole step is one CUDA graph
+over fixed buffers, so that the host only copies a few arrays and says "again"; what differs in size
+from batch to batch (distinct words by length, words to be said) is filled up to a capacity with
+repetitions, which cost a little time and change nothing. A batch that does not fit makes the step
+record a graph with more room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.model.bilm import BiLM
+from elmokit.model.charcnn import CharacterEncoder
+from elmokit.model.kernels.charcnn import encode_types
+from elmokit.model.kernels.sampled_softmax import HeadGradient, sampled_loss
+from elmokit.model.kernels.wavefront import StackedWeights, Wavefront
+from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead, Sample
+from elmokit.train.batches import Batch
+from elmokit.train.optimizer import Optimizer, OptimizerConfig
+from elmokit.train.step import StepConfig, StepResult, sample_of_step
+
+# Room beyond what a batch needs, so that few later ones do not fit, and the grain of capacities.
+_SPARE, _GRAIN = 1.08, 128
+
+
+class FastStep:
+    """The twin of `PlainStep` for a GPU.
+
+    Args:
+        bilm: The model, on a CUDA device; its LSTM parameters become views of stacked storage.
+        head: The LM head, there too.
+        chars: Character ids of every type; the whole table is kept on the device.
+        config: Shape and objective.
+        optimizer: How the weights are changed.
+        dtype: Of products.
+    """
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        head: LMHead,
+        chars: NDArray[np.uint16],
+        config: StepConfig,
+        optimizer: OptimizerConfig,
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
+        assert isinstance(bilm.encoder, CharacterEncoder)
+        self.bilm, self.head, self.config = bilm, head, config
+        self.encoder: CharacterEncoder = bilm.encoder
+        self.device, self.dtype = head.weight.device, dtype
+        self.chars = torch.from_numpy(np.asarray(chars).astype(np.int16)).to(self.device)
+        lstm, rows, steps = bilm.config.lstm, config.rows, config.steps
+        self.wave = Wavefront(
+            lstm, rows, steps, dropout=config.dropout, dtype=dtype, device=self.device
+        )
+        self.weights = StackedWeights.adopt(bilm)
+        self.d_weights = StackedWeights.like(lstm, self.device)
+        tensors = {f"encoder.{name}": p.data for name, p in self.encoder.named_parameters()}
+        self.optimizer = Optimizer(tensors | self.weights._asdict(), head, optimizer)
+        self.gradient = HeadGradient(*head.weight.shape, self.device)
+        self.cell = torch.zeros(2 * lstm.n_layers, rows, lstm.dim, device=self.device)
+        self.hidden = self.cell.new_zeros(2 * lstm.n_layers, rows, lstm.projection_dim, dtype=dtype)
+        self.index = torch.zeros(2, steps, rows, dtype=torch.int64, device=self.device)
+        self.targets = torch.zeros_like(self.index)
+        n_drawn = min(config.negatives or len(head.bias), len(head.bias))
+        self.drawn = torch.zeros(2, n_drawn, dtype=torch.int64, device=self.device)
+        self.drawn_time = torch.zeros(2, device=self.device)
+        self.rate = torch.zeros((), device=self.device)
+        self.result = torch.zeros(3, device=self.device)
+        #: How many types of each number of columns fit, and how many words to be said.
+        self.capacity: dict[int, int] = {}
+        self.types = torch.zeros(0, dtype=torch.int64, device=self.device)
+        self.said = torch.zeros(0, dtype=torch.int64, device=self.device)
+        self.n_said = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._run: Callable[[], None] = self._work
+
+    # ------------------------------------------------------------------------------------- state
+
+    @property
+    def state(self) -> LstmState:
+        """Where the rows stand, in the layout of the plain modules."""
+        return LstmState(*(_by_direction(part) for part in (self.cell, self.hidden.float())))
+
+    @state.setter
+    def state(self, state: LstmState) -> None:
+        self.cell.copy_(state.cell.transpose(0, 1).flatten(0, 1))
+        self.hidden.copy_(state.hidden.transpose(0, 1).flatten(0, 1))
+
+    # -------------------------------------------------------------------------------------- step
+
+    def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
+        """Do step `number` with the learning rate `rate`."""
+        if not self._fits(batch):
+            self._make_room(batch)
+        self._load(batch)
+        self.rate.fill_(rate)
+        self.wave.seed.fill_(self.config.seed * 1_000_003 + number)
+        for direction in (0, 1):
+            n_words = len(self.head.bias)
+            sample = sample_of_step(self.config, n_words, number, direction, self.device)
+            self.drawn[direction].copy_(sample.words)
+            self.drawn_time[direction].copy_(sample.time)
+        self._run()
+        forward_loss, backward_loss, norm = self.result.clone().unbind()
+        return StepResult(forward_loss, backward_loss, norm)
+
+    def _work(self) -> None:
+        """Everything a step does on the device, from the buffers and into them."""
+        wave = self.wave
+        wave.load_weights(self.weights)
+        wave.load_state(self.cell, self.hidden)
+        x_types = encode_types(self.encoder, self._groups(), self.dtype)
+        top = wave.forward(x_types.detach(), self.index).detach().requires_grad_()
+        losses = []
+        for direction in (0, 1):
+            sample = Sample(self.drawn[direction], self.drawn_time[direction], len(self.head.bias))
+            loss = sampled_loss(
+                top[direction].flatten(0, 1),
+                self.targets[direction].flatten(),
+                self.head.weight,
+                self.head.bias,
+                sample,
+                self.gradient,
+                share=0.5 * self.config.gradient_scale,
+            )
+            losses.append(loss)
+        (d_top,) = torch.autograd.grad(losses[0] + losses[1], top)
+        d_types = wave.backward(d_top, self.index, len(x_types), self.d_weights)
+        learned = list(self.encoder.parameters())
+        gradients = torch.autograd.grad(x_types, learned, d_types.to(self.dtype))
+        norm = self.optimizer.step(
+            self.rate,
+            [*(g.contiguous() for g in gradients), *self.d_weights],
+            {"weight": self.gradient.weight, "bias": self.gradient.bias},
+            [self.said, *self.drawn],
+            self.n_said,
+        )
+        for mine, now in zip((self.cell, self.hidden), wave.state(), strict=True):
+            mine.copy_(now)
+        self.result.copy_(torch.stack([*(loss.detach() for loss in losses), norm]))
+
+    def _groups(self) -> list[Tensor]:
+        columns = [c for c in sorted(self.capacity) if c > 0]
+        parts = torch.split(self.types, [self.capacity[c] for c in columns])
+        return [self.chars[part][:, :c] for part, c in zip(parts, columns, strict=True)]
+
+    # ----------------------------------------------------------------------------------- buffers
+
+    def _fits(self, batch: Batch) -> bool:
+        room = [self.capacity.get(columns, 0) >= count for columns, count in batch.groups]
+        return all(room) and len(self.said) >= len(batch.words)
+
+    def _make_room(self, batch: Batch) -> None:
+        for columns, count in [*batch.groups, (0, len(batch.words))]:
+            if self.capacity.get(columns, 0) < count:
+                self.capacity[columns] = -(-int(count * _SPARE) // _GRAIN) * _GRAIN
+        # No more words can differ than there are.
+        self.capacity[0] = min(self.capacity[0], len(self.head.bias))
+        self.set_capacity(self.capacity)
+
+    def set_capacity(self, capacity: dict[int, int]) -> None:
+        """Make buffers for so many types by columns (and, under 0, words to be said)."""
+        self.capacity = dict(capacity)
+        n_types = sum(n for columns, n in capacity.items() if columns > 0)
+        self.types = torch.zeros(n_types, dtype=torch.int64, device=self.device)
+        self.said = torch.zeros(capacity[0], dtype=torch.int64, device=self.device)
+        self._run = self._work
+        if self.device.type == "cuda":
+            self._run = self._record
+
+    def _load(self, batch: Batch) -> None:
+        """Copy a batch into the buffers, each part filled up to its capacity."""
+        types = np.zeros(len(self.types), dtype=np.int64)
+        moved = np.empty(len(batch.types), dtype=np.int64)  # place of each type in the buffer
+        counts = dict(batch.groups)
+        to = source = 0
+        for columns in (c for c in sorted(self.capacity) if c > 0):
+            n = counts.get(columns, 0)
+            types[to : to + n] = batch.types[source : source + n]
+            moved[source : source + n] = np.arange(to, to + n)
+            # An unused place holds any word that needs no more columns; nothing refers to it.
+            types[to + n : to + self.capacity[columns]] = batch.types[0]
+            to, source = to + self.capacity[columns], source + n
+        self.n_said.fill_(len(batch.words))
+        said = np.resize(batch.words, len(self.said))
+        pairs = (
+            (self.types, types),
+            (self.index, moved[batch.index]),
+            (self.targets, batch.targets),
+            (self.said, said),
+            (self.wave.starts, batch.starts.view(np.uint8)),
+        )
+        for buffer, array in pairs:
+            buffer.copy_(torch.from_numpy(array), non_blocking=True)
+
+    def _record(self) -> None:
+        """Do the step once plainly, then record it for the steps to come."""
+        self._work()
+        torch.cuda.synchronize()
+        snapshot = [t.clone() for t in self._changed()]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            self._work()  # the allocator's and cuBLAS's first needs on this stream
+            stream.synchronize()
+            with torch.cuda.graph(graph, stream=stream):
+                self._work()
+        torch.cuda.current_stream().wait_stream(stream)
+        for tensor, before in zip(self._changed(), snapshot, strict=True):
+            tensor.copy_(before)
+        self._run = graph.replay
+
+    def _changed(self) -> list[Tensor]:
+        """Everything that a step changes and a rehearsal must not."""
+        moments = (*self.optimizer.moments.values(), *self.optimizer.row_moments.values())
+        tensors = [*self.optimizer.tensors.values(), *self.optimizer.head.values()]
+        tensors += [t for moment in moments for t in moment.values()]
+        return [*tensors, self.optimizer.count, self.cell, self.hidden, self.result]
+
+
+def _by_direction(stacked: Tensor) -> Tensor:
+    """(2L, B, n), layer by layer -> (2, L, B, n)."""
+    return stacked.unflatten(0, (-1, 2)).transpose(0, 1)

@@ -1,0 +1,184 @@
+"""The optimiser: everything of the biLM, and of the head only the rows that a step has used.
+
+A step uses the words it should have said and the words drawn against them, some 20,000 of 150,000;
+the gradient of all other rows of the head is zero. With Adagrad a zero gradient changes nothing, so
+leaving those rows alone is exact; with Adam their averages wait until their word comes up again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from elmokit.model.softmax import LMHead
+
+Kind = Literal["adamw", "adagrad"]
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How weights are changed.
+
+    Attributes:
+        kind: "adagrad" as in the paper (0.2, accumulators start at 1), or "adamw".
+        learning_rate: Peak of the schedule.
+        warmup: Steps over which the rate rises from 0.
+        final: Share of the peak at the end of a cosine; 1 keeps the rate constant.
+        clip: Largest norm of the whole gradient.
+        beta1: Of Adam.
+        beta2: Of Adam.
+        epsilon: Of Adam and Adagrad.
+        weight_decay: Of AdamW.
+    """
+
+    kind: Kind = "adamw"
+    learning_rate: float = 1.2e-3
+    warmup: int = 400
+    final: float = 0.02
+    clip: float = 10.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def rate(self, step: int, total: int) -> float:
+        """Return the learning rate of a step, counted from 0, of so many."""
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        if self.final == 1.0 or total <= self.warmup:
+            return self.learning_rate
+        done = min(1.0, (step - self.warmup) / (total - self.warmup))
+        share = self.final + (1.0 - self.final) * 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.learning_rate * share
+
+
+class Optimizer:
+    """Adagrad or AdamW over the tensors of a biLM and the rows of its head.
+
+    Nothing in `step` waits for the device or depends on values, so it can be part of a CUDA graph.
+
+    Args:
+        tensors: What is learned, by name.
+        head: The LM head; only some rows of it are changed in a step.
+        config: How.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor], head: LMHead, config: OptimizerConfig
+    ) -> None:
+        self.config = config
+        self.tensors = dict(tensors)
+        self.head = {"weight": head.weight.data, "bias": head.bias.data}
+        device = head.weight.device
+        self.count = torch.zeros((), device=device)  # of steps done
+        self._seen = torch.zeros(len(head.bias), dtype=torch.bool, device=device)
+        start = {"adamw": {"mean": 0.0, "square": 0.0}, "adagrad": {"square": 1.0}}[config.kind]
+        self.moments: dict[str, dict[str, Tensor]] = {
+            kind: {name: torch.full_like(t, value) for name, t in self.tensors.items()}
+            for kind, value in start.items()
+        }
+        self.row_moments: dict[str, dict[str, Tensor]] = {
+            kind: {name: torch.full_like(t, value) for name, t in self.head.items()}
+            for kind, value in start.items()
+        }
+
+    @torch.no_grad()
+    def step(
+        self,
+        rate: Tensor,
+        gradients: Sequence[Tensor],
+        head_gradients: Mapping[str, Tensor],
+        words: Sequence[Tensor],
+        said: Tensor | None = None,
+    ) -> Tensor:
+        """Change the weights.
+
+        Args:
+            rate: Learning rate, a scalar tensor.
+            gradients: Of the tensors, in their order; they are scaled in place.
+            head_gradients: Of the whole head, by name; the rows in `words` are set back to zero.
+            words: Rows of the head with a gradient: several lists, each without repetition.
+            said: How many of the first list count, if it is filled up with repetitions.
+
+        Returns:
+            The norm of the whole gradient before clipping, a scalar tensor.
+        """
+        self.count += 1
+        rows = torch.cat(list(words))
+        once = self._once(words, said)
+        row_gradients = {n: g[rows] for n, g in head_gradients.items()}
+        counted = [g * once.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
+        norms = torch._foreach_norm([*gradients, *counted])
+        norm = torch.linalg.vector_norm(torch.stack(norms))
+        scale = torch.clamp(self.config.clip / (norm + 1e-6), max=1.0)
+        torch._foreach_mul_(list(gradients), scale)
+        self._dense_step(rate, list(gradients))
+        for name, gradient in row_gradients.items():
+            self._row_step(rate, name, rows, gradient * scale)
+            head_gradients[name].index_fill_(0, rows, 0.0)
+        return norm
+
+    def _once(self, words: Sequence[Tensor], said: Tensor | None) -> Tensor:
+        """Mark the first occurrence of each word among several lists."""
+        marks = []
+        for number, part in enumerate(words):
+            if number == 0 and said is not None:
+                marks.append(torch.arange(len(part), device=part.device) < said)
+            else:
+                marks.append(~self._seen[part])
+            self._seen.index_fill_(0, part, True)
+        for part in words:
+            self._seen.index_fill_(0, part, False)
+        return torch.cat(marks)
+
+    def _dense_step(self, rate: Tensor, gradients: list[Tensor]) -> None:
+        c = self.config
+        tensors, square = list(self.tensors.values()), list(self.moments["square"].values())
+        if c.kind == "adagrad":
+            torch._foreach_addcmul_(square, gradients, gradients)
+            root = torch._foreach_sqrt(square)
+            torch._foreach_add_(root, c.epsilon)
+            torch._foreach_div_(gradients, root)
+            torch._foreach_mul_(gradients, rate)
+            torch._foreach_sub_(tensors, gradients)
+            return
+        torch._fused_adamw_(
+            tensors,
+            gradients,
+            list(self.moments["mean"].values()),
+            square,
+            [],
+            [self.count] * len(tensors),
+            lr=rate,
+            beta1=c.beta1,
+            beta2=c.beta2,
+            weight_decay=c.weight_decay,
+            eps=c.epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _row_step(self, rate: Tensor, name: str, rows: Tensor, gradient: Tensor) -> None:
+        # A row that is listed twice is computed twice from the same values: writing it twice is
+        # harmless, as long as everything is read before anything is written.
+        c = self.config
+        weight, square = self.head[name], self.row_moments["square"][name]
+        if c.kind == "adagrad":
+            new_square = square[rows] + gradient * gradient
+            change = gradient / (new_square.sqrt() + c.epsilon)
+            new_weight = weight[rows] - rate * change
+        else:
+            mean = self.row_moments["mean"][name]
+            new_mean = torch.lerp(mean[rows], gradient, 1 - c.beta1)
+            new_square = torch.lerp(square[rows], gradient * gradient, 1 - c.beta2)
+            root = (new_square / (1 - c.beta2**self.count)).sqrt() + c.epsilon
+            change = new_mean / (1 - c.beta1**self.count) / root
+            new_weight = weight[rows] * (1 - rate * c.weight_decay) - rate * change
+            mean[rows] = new_mean
+        square[rows] = new_square
+        weight[rows] = new_weight

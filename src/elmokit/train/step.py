@@ -1,0 +1,146 @@
+"""One training step: read T tokens of every row in both directions, compare, change the weights.
+
+`PlainStep` is the definition, with the plain modules of `model/` and autograd, on any device;
+`fast.FastStep` is its twin for a CUDA GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.model.bilm import BiLM
+from elmokit.model.lstm import LstmStack, LstmState
+from elmokit.model.softmax import LMHead, Sample, draw_sample
+from elmokit.train.batches import Batch
+from elmokit.train.optimizer import Optimizer, OptimizerConfig
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step tells, as scalar tensors that are not waited for.
+
+    Attributes:
+        forward_loss: Mean sampled loss of the forward LM.
+        backward_loss: Mean sampled loss of the backward LM.
+        gradient_norm: Norm of the whole gradient before clipping.
+    """
+
+    forward_loss: Tensor
+    backward_loss: Tensor
+    gradient_norm: Tensor
+
+
+@dataclass(frozen=True)
+class StepConfig:
+    """The shape and objective of a step.
+
+    Attributes:
+        rows: B, streams read side by side.
+        steps: T, tokens before the gradient is cut.
+        negatives: Words drawn against each true one; 0 compares with the whole vocabulary.
+        dropout: On the input of every layer and on the top output.
+        gradient_scale: Factor on the gradient before clipping; bilm-tf's is `steps`.
+        seed: Of the negatives and of dropout.
+    """
+
+    rows: int = 128
+    steps: int = 20
+    negatives: int = 8192
+    dropout: float = 0.1
+    gradient_scale: float = 1.0
+    seed: int = 0
+
+
+def sample_of_step(
+    config: StepConfig, n_words: int, number: int, direction: int, device: torch.device
+) -> Sample:
+    """Draw the negatives of one step and direction from (seed, step, direction) alone."""
+    generator = torch.Generator(device)
+    generator.manual_seed((config.seed * 1_000_003 + number) * 2 + direction)
+    return draw_sample(n_words, config.negatives or n_words, generator)
+
+
+class PlainStep:
+    """The training step by the book.
+
+    Args:
+        bilm: The model; its dropout is set from `config`.
+        head: The LM head.
+        chars: Character ids of every type, shape (types, C); None for a word-input model.
+        config: Shape and objective.
+        optimizer: How the weights are changed.
+    """
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        head: LMHead,
+        chars: NDArray[np.uint16] | None,
+        config: StepConfig,
+        optimizer: OptimizerConfig,
+    ) -> None:
+        self.bilm, self.head, self.chars, self.config = bilm, head, chars, config
+        tensors = {name: p.data for name, p in bilm.named_parameters()}
+        self.optimizer = Optimizer(tensors, head, optimizer)
+        self.device = head.weight.device
+        for stack in (bilm.forward_lm, bilm.backward_lm):
+            stack.dropout = config.dropout
+        like = head.weight
+        self.state = LstmState.zeros(bilm.config.lstm, config.rows, like=like)
+
+    def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
+        """Do step `number` with the learning rate `rate`."""
+        self.bilm.train()
+        losses, words = self.losses(batch, number)
+        objective = self.config.gradient_scale * 0.5 * (losses[0] + losses[1])
+        learned = [*self.bilm.parameters(), self.head.weight, self.head.bias]
+        *gradients, weight, bias = torch.autograd.grad(objective, learned)
+        head_gradients = {"weight": weight, "bias": bias}
+        rate_now = torch.tensor(rate, device=self.device)
+        norm = self.optimizer.step(rate_now, gradients, head_gradients, words)
+        return StepResult(losses[0].detach(), losses[1].detach(), norm)
+
+    def losses(self, batch: Batch, number: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the mean loss of both directions, and the rows of the head that were used."""
+        x_types = self.encode(batch)
+        active = [self.config.rows] * self.config.steps
+        words = [torch.from_numpy(batch.words).to(self.device)]
+        losses, cells, hiddens = [], [], []
+        for direction, stack in enumerate((self.bilm.forward_lm, self.bilm.backward_lm)):
+            index = torch.from_numpy(batch.index[direction]).to(self.device)  # (T, B)
+            starts = torch.from_numpy(batch.starts[direction]).to(self.device).flatten()
+            assert isinstance(stack, LstmStack)
+            outputs, cell, hidden = stack(
+                x_types[index.flatten()],
+                active,
+                self.state.cell[direction],
+                self.state.hidden[direction],
+                starts,
+            )
+            top = F.dropout(outputs[-1], self.config.dropout, stack.training)
+            targets = torch.from_numpy(batch.targets[direction]).to(self.device).flatten()
+            n_words = len(self.head.bias)
+            sample = sample_of_step(self.config, n_words, number, direction, self.device)
+            losses.append(self.head.sampled_loss(top, targets, sample).mean())
+            words.append(sample.words)
+            cells.append(cell.detach())
+            hiddens.append(hidden.detach())
+        self.state = LstmState(torch.stack(cells), torch.stack(hiddens))
+        return losses, words
+
+    def encode(self, batch: Batch) -> Tensor:
+        """Return x of the distinct types of a batch, shape (U, D)."""
+        encoder: nn.Module = self.bilm.encoder
+        if self.chars is None:
+            ids = torch.from_numpy(batch.types + 1).to(self.device)
+        else:
+            spelled = self.chars[batch.types].astype(np.int64)
+            ids = torch.from_numpy(spelled).to(self.device)
+        x: Tensor = encoder(ids)
+        return x

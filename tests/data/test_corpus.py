@@ -1,0 +1,192 @@
+"""What `Corpus.open` makes of good and of damaged folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmokit.data.corpus import Corpus
+from elmokit.data.layout import PrepareSettings
+from elmokit.data.prepare import prepare
+from elmokit.errors import DataError
+from tests.data.texts import random_text
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "text.txt").write_text(random_text(80))
+    prepare([folder / "text.txt"], folder / "data", PrepareSettings(valid=8), workers=1)
+    return folder / "data"
+
+
+@pytest.fixture
+def data(made: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(made, tmp_path / "data"))
+
+
+def message_of(folder: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        Corpus.open(folder)
+    return str(caught.value)
+
+
+def test_arrays_are_mapped_and_cannot_be_written(made: Path) -> None:
+    corpus = Corpus.open(made)
+    arrays = [corpus.tokens(), corpus.documents(), corpus.counts, corpus.chars]
+    for array in arrays:
+        assert isinstance(array, np.memmap)
+        assert not array.flags.writeable
+    assert corpus.tokens("valid").dtype == np.uint32
+    assert corpus.chars.dtype == np.uint16
+    assert corpus.chars.shape == (corpus.n_types, 50)
+
+
+def test_it_can_be_looked_at(made: Path) -> None:
+    corpus = Corpus.open(made)
+    assert corpus.splits == ("train", "valid")
+    assert corpus.words([0, 1, 2]) == ["<S>", "</S>", "<UNK>"]
+    assert f"{corpus.n_words:,} words" in repr(corpus)
+
+
+def test_the_fingerprint_tells_corpora_apart(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path / "copy")
+    (tmp_path / "text.txt").write_text(random_text(80, seed=1))
+    prepare([tmp_path / "text.txt"], tmp_path / "other", PrepareSettings(valid=8), workers=1)
+    prints = [Corpus.open(path).fingerprint for path in (made, tmp_path / "copy")]
+    assert prints[0] == prints[1] != Corpus.open(tmp_path / "other").fingerprint
+
+
+def test_a_split_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a a a\n")
+    prepare([tmp_path / "text.txt"], tmp_path / "data", workers=1)
+    with pytest.raises(DataError, match=r"no split 'valid', only train.*--valid-files"):
+        Corpus.open(tmp_path / "data").tokens("valid")
+
+
+def test_what_is_not_a_prepared_corpus_says_how_to_make_one(tmp_path: Path) -> None:
+    assert f"elmo prepare FILES... -o {tmp_path}" in message_of(tmp_path)
+    assert "is not a prepared corpus" in message_of(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "name",
+    "vocab.txt types.txt types.offsets.npy counts.npy chars.npy train.bin train.documents.npy "
+    "valid.bin valid.documents.npy".split(),
+)
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
+def test_a_file_that_is_missing_or_cut_is_named(data: Path, name: str, damage: str) -> None:
+    path = data / name
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if damage == "empty" else path.read_bytes()[:-8])
+    message = message_of(data)
+    assert name in message
+    assert "elmo prepare" in message
+    assert "--overwrite" in message
+
+
+def _rewrite_lines(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
+    def rewrite(folder: Path) -> None:
+        lines = (folder / "vocab.txt").read_text().split("\n")[:-1]
+        (folder / "vocab.txt").write_text("\n".join(change(lines)) + "\n")
+
+    return rewrite
+
+
+def _change_array(name: str, index: int, value: int) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        values = np.load(folder / name)
+        values[index] = value
+        np.save(folder / name, values)
+
+    return change
+
+
+def _change_id(index: int, value: int) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        values = np.fromfile(folder / "train.bin", "<u4")
+        values[index] = value
+        values.tofile(folder / "train.bin")
+
+    return change
+
+
+def _change_types(folder: Path) -> None:
+    raw = (folder / "types.txt").read_bytes()
+    (folder / "types.txt").write_bytes(raw[:-2] + b"~\n")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "duplicate": (
+        _rewrite_lines(lambda lines: [*lines[:-1], lines[4]]),
+        r"line \d+ repeats '.*' of line 5",
+    ),
+    "no specials": (_rewrite_lines(lambda lines: lines[3:]), "should start with <S> </S> <UNK>"),
+    "unsorted": (
+        _rewrite_lines(lambda lines: [*lines[:5], *sorted(lines[5:])]),
+        "line 6 of vocab.txt is",
+    ),
+    "shorter": (_rewrite_lines(lambda lines: lines[:-1]), "is missing, and in types.txt"),
+    "longer": (_rewrite_lines(lambda lines: [*lines, "new"]), "is 'new', and in types.txt missing"),
+    "types": (_change_types, "types.txt was changed"),
+    "offsets": (_change_array("types.offsets.npy", 5, 17), "types.offsets.npy does not say"),
+    "counts": (_change_array("counts.npy", 20, 10**6), "counts.npy is not sorted: id 20"),
+    "count": (_change_array("counts.npy", 3, 10**6), "counts.npy counts"),
+    "chars": (_change_array("chars.npy", 1, 7), "chars.npy does not spell"),
+    "large id": (_change_id(9, 10**6), "train.bin holds the id 1,000,000"),
+    "opening id": (_change_id(9, 0), "train.bin holds the id 0"),
+    "end": (_change_id(-1, 5), "sentences, expected"),
+    "documents": (_change_array("train.documents.npy", 1, 0), "does not cut train.bin"),
+    "boundary": (_change_array("train.documents.npy", 1, 3), "ends within a sentence"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_files_that_do_not_belong_together_are_found(data: Path, name: str) -> None:
+    damage, expected = DAMAGES[name]
+    damage(data)
+    with pytest.raises(DataError, match=expected) as caught:
+        Corpus.open(data)
+    assert "elmo prepare FILES" in str(caught.value)
+    Corpus.open(data, check=False)  # sizes are right
+
+
+def test_a_vocabulary_of_windows_is_the_same(data: Path) -> None:
+    words = (data / "vocab.txt").read_bytes()
+    (data / "vocab.txt").write_bytes(words.replace(b"\n", b"\r\n"))
+    Corpus.open(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"format": "mine"}, "'format' should be"),
+        ({"format_version": 2}, "is of format 2, this elmokit reads format 1"),
+        ({"splits": {}}, "should name the split 'train'"),
+        ({"splits": 5}, "lacks something"),
+        ({"splits": {"train": {"tokens": 4}}}, "lacks something"),
+        ({"n_types": -1}, "no positive integers"),
+        ({"n_types": "many"}, "no positive integers"),
+        ({"settings": {}}, "no positive integers"),
+        ({"n_words": 10**9}, "words and"),
+        ({"extra": 1}, "too much"),
+    ],
+)
+def test_a_meta_file_may_hold_anything(data: Path, change: dict[str, Any], expected: str) -> None:
+    values = json.loads((data / "meta.json").read_text())
+    (data / "meta.json").write_text(json.dumps(values | change))
+    assert expected in message_of(data)
+
+
+def test_objects_are_never_loaded(data: Path) -> None:
+    np.save(data / "counts.npy", np.array([{}], dtype=object), allow_pickle=True)
+    assert "counts.npy cannot be read" in message_of(data)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from elmokit.data.reading import Reading, check_files, plain_size, read_blocks, read_sentences
+from elmokit.errors import DataError
+from tests.data.texts import SMALL, documents_of
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.txt"
+    path.write_text(SMALL, "utf-8")
+    return path
+
+
+def test_lines_are_paragraphs_and_empty_lines_end_documents(small: Path) -> None:
+    assert [[" ".join(words) for words in document] for document in documents_of([small])] == [
+        ["Mr. Smith read the book .", "He liked the book !"],
+        [
+            "The dog ca n't read .",
+            "Собака не читает .",
+            "狗 不 读 书 。",
+            "The dog reads the book .",
+        ],
+    ]
+
+
+def test_a_line_may_be_a_sentence(small: Path) -> None:
+    documents = documents_of([small], Reading(one_sentence_per_line=True))
+    assert [len(document) for document in documents] == [1, 2]
+    assert documents[0][0][-5:] == ["He", "liked", "the", "book", "!"]
+
+
+def test_tokenised_text_is_cut_at_whitespace_only(small: Path) -> None:
+    documents = documents_of([small], Reading(tokenized=True))
+    assert documents[0] == ["Mr. Smith read the book. He liked the book!".split()]
+
+
+def test_a_file_ends_a_document_and_whitespace_is_an_empty_line(tmp_path: Path) -> None:
+    for name, text in {"a": "one\n \t \n\ntwo", "b": "three\n", "c": "\n\n", "d": "\nfour"}.items():
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / name for name in "abcd"]
+    assert documents_of(files) == [[["one"]], [["two"]], [["three"]], [["four"]]]
+
+
+def test_sentences_know_their_lines(small: Path) -> None:
+    last = list(read_sentences([small]))[-1]
+    assert (last.document, last.line.path, last.line.number) == (1, str(small), 4)
+
+
+@pytest.mark.parametrize("characters", [1, 60, 10_000])
+def test_blocks_are_cut_between_lines_anywhere_in_a_document(small: Path, characters: int) -> None:
+    blocks = [block.decode() for block in read_blocks([small], characters)]
+    lines = [line for block in blocks for line in block.split("\n")]
+    assert lines == ["", SMALL.split("\n")[0], "", *SMALL.split("\n")[2:4]]
+    assert len(blocks) == {1: 3, 60: 2, 10_000: 1}[characters]
+
+
+def test_the_size_of_packed_text_is_not_known(small: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "small.txt.gz"
+    packed.write_bytes(gzip.compress(small.read_bytes()))
+    assert plain_size([small, small]) == 2 * len(SMALL.encode())
+    assert plain_size([small, packed]) is None
+    assert plain_size(["-"]) is None
+
+
+def test_files_are_looked_for_before_any_is_read(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"lost\.txt does not exist"):
+        check_files([small, tmp_path / "lost.txt"])
+    with pytest.raises(DataError, match="is a directory"):
+        check_files([small], [tmp_path])
+    with pytest.raises(DataError, match="only once"):
+        check_files(["-", small], ["-"])
+
+
+def test_what_is_held_out_may_not_be_trained_on(small: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.txt"
+    link.symlink_to(small)
+    with pytest.raises(DataError, match="for training and for evaluation"):
+        check_files([small], [link])

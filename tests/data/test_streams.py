@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from elmokit.data.rows import sentence_pairs
+from elmokit.data.streams import BEGIN, END, Streams
+
+RNG = np.random.default_rng(0)
+DOCUMENTS = [
+    [[int(w) for w in RNG.integers(3, 90, RNG.integers(1, 9))] for _ in range(RNG.integers(1, 30))]
+    for _ in range(12)
+]
+
+
+def corpus() -> tuple[np.ndarray, np.ndarray]:
+    runs = [[w for sentence in document for w in (*sentence, END)] for document in DOCUMENTS]
+    offsets = np.cumsum([0] + [len(run) for run in runs])
+    return np.array([w for run in runs for w in run], dtype=np.uint32), offsets
+
+
+def read(streams: Streams, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    batches = [next(streams) for _ in range(n)]
+    return tuple(  # type: ignore[return-value]
+        np.concatenate([getattr(b, name) for b in batches], axis=1)
+        for name in ("inputs", "targets", "starts")
+    )
+
+
+def expected_pairs(document: list[list[int]], backward: bool) -> list[tuple[int, int]]:
+    sentences = document[::-1] if backward else document
+    pairs = []
+    for sentence in sentences:
+        made = sentence_pairs(sentence, BEGIN, END, backward=backward)
+        pairs += list(zip(made.inputs.tolist(), made.targets.tolist(), strict=True))
+    return pairs
+
+
+def test_rows_read_whole_documents_in_both_directions_and_each_once_an_epoch() -> None:
+    inputs, targets, starts = read(Streams(*corpus(), rows=3, steps=5), 150)
+    wanted = [[expected_pairs(d, backward) for d in DOCUMENTS] for backward in (False, True)]
+    seen: list[int] = []
+    for row in range(3):
+        begins = np.flatnonzero(starts[0, :, row])
+        assert np.array_equal(begins, np.flatnonzero(starts[1, :, row]))
+        for a, z in zip(begins, begins[1:], strict=False):
+            found = [
+                list(zip(inputs[d, a:z, row].tolist(), targets[d, a:z, row].tolist(), strict=True))
+                for d in (0, 1)
+            ]
+            number = wanted[0].index(found[0])
+            assert found[1] == wanted[1][number]
+            seen.append(number)
+    assert set(seen) == set(range(12))
+
+
+def test_each_epoch_has_its_own_order_and_the_seed_decides_it() -> None:
+    first, second = (Streams(*corpus(), rows=1, steps=4, seed=s)._shuffled(0) for s in (0, 1))
+    assert sorted(first) == sorted(second) == list(range(12))
+    assert list(first) != list(second)
+    assert list(Streams(*corpus(), rows=1, steps=4)._shuffled(1)) != list(first)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 31, 32, 33, 64, 70])
+def test_a_stream_goes_on_where_it_was_left(stop: int) -> None:
+    def make() -> Streams:
+        return Streams(*corpus(), rows=4, steps=3, seed=5, restart=0.3)
+
+    whole = make()
+    read(whole, stop) if stop else None
+    left = json.loads(json.dumps(whole.state_dict()))
+    again = make()
+    again.load_state_dict(left)
+    for a, b in zip(read(whole, 40), read(again, 40), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_restarts_are_at_beginnings_of_sentences_only() -> None:
+    inputs, _, starts = read(Streams(*corpus(), rows=3, steps=5, restart=0.5), 100)
+    opening = np.stack([inputs[0] == BEGIN, inputs[1] == END])
+    assert not (starts & ~opening).any()
+    assert 0.4 < starts.sum() / opening.sum() < 0.65
+
+
+def test_the_opening_symbol_is_never_a_target() -> None:
+    inputs, targets, _ = read(Streams(*corpus(), rows=2, steps=7), 50)
+    assert not (targets[0] == BEGIN).any()
+    assert not (targets[1] == END).any()
+    assert not (inputs[0] == END).any()
+    assert not (inputs[1] == BEGIN).any()

@@ -1,0 +1,63 @@
+"""The fast step against the plain one, in float32 through Triton's interpreter where no GPU is."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.data.streams import Streams
+from elmokit.model.bilm import BiLM
+from elmokit.model.chars import char_ids_table
+from elmokit.model.softmax import LMHead
+from elmokit.train.batches import columns_of, make_batch
+from elmokit.train.optimizer import OptimizerConfig
+from elmokit.train.step import PlainStep, StepConfig
+from tests.data.test_streams import corpus
+
+pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
+
+from elmokit.train.fast import FastStep
+
+V = 60
+CONFIG = BiLMConfig(
+    LstmConfig(12, 8, 2, 0.5, 0.4),
+    CharCnnConfig(embedding_dim=4, filters=((1, 4), (2, 6), (3, 6)), n_highway=1),
+)
+WORDS = ["<S>", "</S>", "<UNK>", *(f"word{i}" * (1 + i % 6) for i in range(90))]
+
+
+@pytest.mark.parametrize("kind", ["adagrad", "adamw"])
+def test_several_steps_change_the_weights_as_the_plain_step_does(kind: str) -> None:
+    torch.manual_seed(0)
+    bilm, head = BiLM(CONFIG), LMHead(V, 8)
+    chars = char_ids_table(WORDS).astype(np.uint16)
+    columns = columns_of(chars, 3)
+    step_config = StepConfig(rows=3, steps=4, negatives=20, dropout=0.0, gradient_scale=4.0)
+    optimizer_config = OptimizerConfig(
+        kind=kind,  # type: ignore[arg-type]
+        learning_rate=0.05,
+        warmup=1,
+        clip=1.0,
+    )
+    runs = []
+    for make in (PlainStep, FastStep):
+        b, h = copy.deepcopy(bilm), copy.deepcopy(head)
+        options = {"dtype": torch.float32} if make is FastStep else {}
+        step = make(b, h, chars, step_config, optimizer_config, **options)  # type: ignore[operator]
+        streams = Streams(*corpus(), rows=3, steps=4, restart=0.3)
+        results = [step(make_batch(next(streams), columns, V), n, 0.05) for n in range(4)]
+        losses = [(r.forward_loss.item(), r.backward_loss.item()) for r in results]
+        norms = [r.gradient_norm.item() for r in results]
+        weights = [*b.parameters(), *h.parameters()]
+        runs.append((losses, norms, weights, step.state))
+    np.testing.assert_allclose(runs[0][0], runs[1][0], atol=2e-5)
+    np.testing.assert_allclose(runs[0][1], runs[1][1], rtol=1e-4)
+    for plain, fast in zip(runs[0][2], runs[1][2], strict=True):
+        # Adam divides by the gradient's own size, so where it is near zero rounding is amplified.
+        assert (plain - fast).abs().max() < (1e-5 if kind == "adagrad" else 2e-3)
+    for plain, fast in zip(runs[0][3], runs[1][3], strict=True):
+        assert torch.allclose(plain, fast, atol=1e-3)
