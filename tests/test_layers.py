@@ -19,8 +19,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "convert": {"model", "text"},
     "sources": {"model", "text", "convert"},
     "embed": {"model", "text", "sources"},
+    "train": {"model", "text", "data", "sources"},
     "compat": {"model", "text", "convert", "sources", "embed"},
-    "cli": {"model", "text", "data", "convert", "sources", "embed", "compat"},
+    "cli": {"model", "text", "data", "convert", "sources", "embed", "compat", "train"},
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_rows_read_whole_documents_in_both_directions_and_each_once_an_epoch() -
     for row in range(3):
         begins = np.flatnonzero(starts[0, :, row])
         assert np.array_equal(begins, np.flatnonzero(starts[1, :, row]))
-        for a, z in zip(begins, begins[1:], strict=False):
+        for a, z in itertools.pairwise(begins):
             found = [
                 list(zip(inputs[d, a:z, row].tolist(), targets[d, a:z, row].tolist(), strict=True))
                 for d in (0, 1)

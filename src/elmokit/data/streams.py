@@ -92,7 +92,9 @@ class Streams:
         self._given += 1
         block = self._block
         return StreamBatch(
-            *(np.ascontiguousarray(a[:, at]) for a in (block.inputs, block.targets, block.starts))
+            np.ascontiguousarray(block.inputs[:, at]),
+            np.ascontiguousarray(block.targets[:, at]),
+            np.ascontiguousarray(block.starts[:, at]),
         )
 
     def _lay_out(self) -> StreamBatch:
@@ -144,7 +146,10 @@ class Streams:
             opening = np.stack([inputs[0] == BEGIN, inputs[1] == END])
             chance = np.random.default_rng((self._seed, 1, self._block_number))
             starts |= opening & (chance.random(size, dtype=np.float32) < self._restart)
-        return StreamBatch(*(a.transpose(0, 2, 1) for a in (inputs, targets, starts)))
+        turned = (0, 2, 1)  # rows were filled one by one, batches are cut by steps
+        return StreamBatch(
+            inputs.transpose(turned), targets.transpose(turned), starts.transpose(turned)
+        )
 
     def _enter_next_block(self) -> None:
         if self._block is None:
@@ -163,7 +168,7 @@ class Streams:
     # ------------------------------------------------------------------------------------ position
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the streams stand, as plain values: what comes next depends on nothing else."""
+        """Return where the streams stand: what comes next depends on nothing else."""
         return {
             "epoch": self._epoch,
             "taken": self._taken,

@@ -87,11 +87,13 @@ class ScalarMix(nn.Module):
             return F.layer_norm(layer, layer.shape[-1:], eps=_TOKEN_EPS)
         if mask is None:
             mask = layer.new_ones(layer.shape[:-1], dtype=torch.bool)
-        kept = mask.unsqueeze(-1).to(layer.dtype)
-        count = kept.sum() * layer.shape[-1]
-        mean = (layer * kept).sum() / count
-        variance = (((layer - mean) * kept) ** 2).sum() / count
-        return (layer - mean) / torch.sqrt(variance + _BATCH_EPS)
+        # Sums over a whole batch overflow half precision.
+        wide = layer.float() if layer.dtype in (torch.float16, torch.bfloat16) else layer
+        kept = mask.unsqueeze(-1)
+        count = mask.sum() * layer.shape[-1]
+        mean = (wide * kept).sum() / count
+        variance = (((wide - mean) * kept) ** 2).sum() / count
+        return ((wide - mean) / torch.sqrt(variance + _BATCH_EPS)).to(layer.dtype)
 
     def penalty(self, strength: float, *, centred: bool = False) -> Tensor:
         """Return lambda * ||w||^2, for a task to add to its loss.

@@ -18,6 +18,8 @@ from elmokit.sources.download import cache_dir, cached_path, fetch
 from elmokit.sources.modeldir import ModelParts
 
 _BASE = "https://allennlp.s3.amazonaws.com/models/elmo"
+# The same files under the address that older code and configurations carry.
+_OLD_BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
 _PREFIX = "allennlp:"
 
 
@@ -85,7 +87,8 @@ def place_of(url: str) -> Path:
     """Return where the file of any address is put; those of published models share one place."""
     for model in PUBLISHED.values():
         for kind in (hdf5dir.OPTIONS, hdf5dir.WEIGHTS):
-            if url in (model.url(kind), f"{_BASE}/{model.folder}/{model._file(kind)}"):
+            ends = f"/{model.folder}/{model._file(kind)}"
+            if url in (model.url(kind), _BASE + ends, _OLD_BASE + ends):
                 return model.place(kind)
     return cached_path(url)
 

@@ -66,7 +66,7 @@ class FastStep:
         self.d_weights = StackedWeights.like(lstm, self.device)
         tensors = {f"encoder.{name}": p.data for name, p in self.encoder.named_parameters()}
         self.optimizer = Optimizer(tensors | self.weights._asdict(), head, optimizer)
-        self.gradient = HeadGradient(*head.weight.shape, self.device)
+        self.gradient = HeadGradient(len(head.bias), lstm.projection_dim, self.device)
         self.cell = torch.zeros(2 * lstm.n_layers, rows, lstm.dim, device=self.device)
         self.hidden = self.cell.new_zeros(2 * lstm.n_layers, rows, lstm.projection_dim, dtype=dtype)
         self.index = torch.zeros(2, steps, rows, dtype=torch.int64, device=self.device)
@@ -207,7 +207,7 @@ class FastStep:
         self._work()
         torch.cuda.synchronize()
         snapshot = [t.clone() for t in self._changed()]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
@@ -230,4 +230,4 @@ class FastStep:
 
 def _by_direction(stacked: Tensor) -> Tensor:
     """(2L, B, n), layer by layer -> (2, L, B, n)."""
-    return stacked.unflatten(0, (-1, 2)).transpose(0, 1)
+    return stacked.view(-1, 2, *stacked.shape[1:]).transpose(0, 1)

@@ -114,7 +114,7 @@ class Optimizer:
         row_gradients = {n: g[rows] for n, g in head_gradients.items()}
         counted = [g * once.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
         norms = torch._foreach_norm([*gradients, *counted])
-        norm = torch.linalg.vector_norm(torch.stack(norms))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
         scale = torch.clamp(self.config.clip / (norm + 1e-6), max=1.0)
         torch._foreach_mul_(list(gradients), scale)
         self._dense_step(rate, list(gradients))

@@ -1,0 +1,236 @@
+"""AllenNLP's `Elmo`, `ElmoTokenEmbedder` and `batch_to_ids`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.compat.allennlp.bilm import _ElmoBiLm
+from elmokit.compat.allennlp.mix import ScalarMix
+from elmokit.errors import ConfigError, DataError
+from elmokit.model.chars import batch_ids
+
+_log = logging.getLogger(__name__)
+
+#: What the classes use that have a default model.
+DEFAULT_MODEL = "allennlp:original"
+
+
+def batch_to_ids(batch: Iterable[Iterable[str]]) -> Tensor:
+    """Spell a batch of tokenised sentences.
+
+    Returns:
+        Character ids (B, T, 50), zero where there is no token.
+    """
+    sentences = [list(sentence) for sentence in batch]
+    for row, sentence in enumerate(sentences):
+        for k, token in enumerate(sentence):
+            if not isinstance(token, str):
+                raise DataError(
+                    f"Token {k} of sentence {row} is a {type(token).__name__}; expected a string."
+                )
+    return torch.from_numpy(batch_ids(sentences))
+
+
+class ElmoOutput(TypedDict):
+    """What `Elmo` returns: one tensor (B, T, 2D) per mix, and (B, T)."""
+
+    elmo_representations: list[Tensor]
+    mask: Tensor
+
+
+class Elmo(nn.Module):
+    """ELMo for a task model: one run of the biLM, mixed once per place where it enters.
+
+    Args:
+        options_file: The `options.json`: a path, an address, or anything that `elmokit.load` takes.
+        weight_file: The HDF5 file; None if the first argument is a whole model.
+        num_output_representations: The number of mixes.
+        requires_grad: Whether the biLM can be trained.
+        do_layer_norm: Normalise each layer before mixing, over all tokens of the batch together.
+        dropout: On each mixed vector.
+        vocab_to_cache: Words whose x_k is computed now, for `word_inputs`. The first is padding.
+        keep_sentence_boundaries: Return the positions of <S> and </S> too.
+        scalar_mix_parameters: Fixed weights of the layers, before the softmax.
+        module: What to use in the place of the biLM: it has `num_layers` and `get_output_dim()`,
+            and `module(inputs, word_inputs)` returns `activations` and `mask` with boundaries.
+        stateful: Each row of a batch starts where the same row of the last batch ended, as
+            AllenNLP always does. False: from zero, so that the same input gives the same vectors.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | None,
+        weight_file: str | Path | None,
+        num_output_representations: int,
+        requires_grad: bool = False,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        vocab_to_cache: Sequence[str] | None = None,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        module: nn.Module | None = None,
+        *,
+        stateful: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_output_representations < 1:
+            raise ConfigError(
+                "Elmo needs at least one output, found num_output_representations="
+                f"{num_output_representations}."
+            )
+        if module is None:
+            module = _ElmoBiLm(
+                options_file, weight_file, requires_grad, vocab_to_cache, stateful=stateful
+            )
+        elif options_file is not None or weight_file is not None:
+            raise ConfigError("Give either options_file and weight_file or a module, not both.")
+        elif not stateful:
+            raise ConfigError("A module of your own keeps its own state; stateful is not for it.")
+        self._elmo_lstm: nn.Module = module
+        self._has_cached_vocab = vocab_to_cache is not None
+        self._keep_sentence_boundaries = keep_sentence_boundaries
+        self._dropout = nn.Dropout(p=dropout)
+        self._n_mixes = num_output_representations
+        for k in range(num_output_representations):
+            mix = ScalarMix(
+                _n_layers(module),
+                do_layer_norm=do_layer_norm,
+                initial_scalar_parameters=scalar_mix_parameters,
+                trainable=scalar_mix_parameters is None,
+            )
+            self.add_module(f"scalar_mix_{k}", mix)
+
+    @property
+    def _scalar_mixes(self) -> list[nn.Module]:
+        return [self.get_submodule(f"scalar_mix_{k}") for k in range(self._n_mixes)]
+
+    def get_output_dim(self) -> int:
+        """Return the size of each representation, 2D."""
+        size = self._elmo_lstm.get_output_dim  # of whatever module was given
+        assert callable(size)
+        return int(size())
+
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> ElmoOutput:
+        """Represent a batch.
+
+        Args:
+            inputs: Character ids from `batch_to_ids`, (B, T, 50); with more dimensions before
+                them, all but the last two are one batch.
+            word_inputs: Indices into `vocab_to_cache`, (B, T) or the same shape as `inputs` but
+                for its last dimension.
+
+        Returns:
+            `elmo_representations`, a list of (B, T, 2D), zero where there is no token, and `mask`,
+            (B, T), True where there is one; or the shape of the input.
+        """
+        shape = inputs.shape[:-1] if inputs.dim() > 3 else None
+        if word_inputs is not None:
+            shape = word_inputs.shape if word_inputs.dim() > 2 else shape
+            word_inputs = self._usable(word_inputs)
+        if inputs.dim() > 3:
+            inputs = inputs.reshape(-1, *inputs.shape[-2:])
+        output = self._elmo_lstm(inputs, word_inputs)
+        layers, mask = torch.stack(list(output["activations"])), output["mask"].bool()
+        representations = []
+        for mix in self._scalar_mixes:
+            mixed, kept = mix(layers, mask), mask
+            if not self._keep_sentence_boundaries:
+                mixed, kept = without_boundaries(mixed, mask)
+            representations.append(self._dropout(mixed))
+        if shape is not None:
+            representations = [_shaped(r, shape) for r in representations]
+            kept = kept.reshape(*shape[:-1], kept.shape[1])
+        return {"elmo_representations": representations, "mask": kept}
+
+    def _usable(self, words: Tensor) -> Tensor | None:
+        if not self._has_cached_vocab:
+            _log.warning("word_inputs are not used: there is no vocab_to_cache to look them up in.")
+            return None
+        return words.reshape(-1, words.shape[-1])
+
+
+class ElmoTokenEmbedder(nn.Module):
+    """One mix, and perhaps a projection, as a layer that returns a tensor.
+
+    Args:
+        options_file: See `Elmo`; nothing means the original published model.
+        weight_file: See `Elmo`.
+        do_layer_norm: See `Elmo`.
+        dropout: See `Elmo`.
+        requires_grad: See `Elmo`.
+        projection_dim: The size to project the vectors to.
+        vocab_to_cache: See `Elmo`.
+        scalar_mix_parameters: See `Elmo`.
+        stateful: See `Elmo`.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | None = None,
+        weight_file: str | Path | None = None,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: int | None = None,
+        vocab_to_cache: Sequence[str] | None = None,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        *,
+        stateful: bool = True,
+    ) -> None:
+        super().__init__()
+        if options_file is None and weight_file is None:
+            options_file = DEFAULT_MODEL
+        self._elmo = Elmo(
+            options_file,
+            weight_file,
+            1,
+            requires_grad=requires_grad,
+            do_layer_norm=do_layer_norm,
+            dropout=dropout,
+            vocab_to_cache=vocab_to_cache,
+            scalar_mix_parameters=scalar_mix_parameters,
+            stateful=stateful,
+        )
+        self._projection: nn.Linear | None = None
+        self.output_dim = self._elmo.get_output_dim()
+        if projection_dim:
+            self._projection = nn.Linear(self.output_dim, projection_dim)
+            self.output_dim = projection_dim
+
+    def get_output_dim(self) -> int:
+        """Return the size of the vectors."""
+        return self.output_dim
+
+    def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
+        """Represent a batch; see `Elmo.forward`."""
+        output: ElmoOutput = self._elmo(elmo_tokens, word_inputs)
+        mixed = output["elmo_representations"][0]
+        if self._projection is not None:
+            mixed = self._projection(mixed)
+        return mixed
+
+
+def without_boundaries(vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Drop the positions of <S> and </S>.
+
+    Shape:
+        (B, T + 2, 2D), (B, T + 2) -> (B, T, 2D), (B, T)
+    """
+    inner = mask[:, 2:]  # one position to the left, less one for </S>
+    return vectors[:, 1:-1].masked_fill(~inner.unsqueeze(-1), 0).contiguous(), inner
+
+
+def _n_layers(module: nn.Module) -> int:
+    n_layers = module.num_layers
+    assert isinstance(n_layers, int)
+    return n_layers
+
+
+def _shaped(vectors: Tensor, shape: Sequence[int]) -> Tensor:
+    return vectors.reshape(*shape[:-1], *vectors.shape[1:])

@@ -1,0 +1,151 @@
+"""AllenNLP's `_ElmoCharacterEncoder`: our token encoder over weights in its layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.compat.allennlp.layout import (
+    Mirror,
+    Translation,
+    our_carry,
+    our_characters,
+    our_transform,
+    same,
+    their_characters,
+    their_highway,
+)
+from elmokit.compat.allennlp.padding import positions_up_to, right_padded
+from elmokit.errors import DataError
+from elmokit.model.blank import blank
+from elmokit.model.charcnn import CharacterEncoder
+from elmokit.model.charcnn import Highway as OurHighway
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, N_CHARACTERS, char_ids
+from elmokit.model.elmo import add_boundaries
+
+
+class EncoderOutput(TypedDict):
+    """What the character encoder returns: (B, T + 2) and (B, T + 2, D)."""
+
+    mask: Tensor
+    token_embedding: Tensor
+
+
+class Highway(nn.Module):
+    """Holds the highway layers' weights."""
+
+    def __init__(self, n_filters: int, n_layers: int) -> None:
+        super().__init__()
+        self._layers = nn.ModuleList(nn.Linear(n_filters, 2 * n_filters) for _ in range(n_layers))
+
+
+class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
+    """Characters -> x_k, for every position and the two boundaries.
+
+    Args:
+        encoder: The encoder of ours whose weights to take.
+        requires_grad: Whether they can be trained.
+    """
+
+    def __init__(self, encoder: CharacterEncoder, requires_grad: bool = False) -> None:
+        super().__init__()
+        self.config = cnn = encoder.config
+        self.requires_grad = requires_grad
+        projection = encoder.projection
+        self.output_dim = cnn.n_filters if projection is None else projection.out_features
+        with blank():
+            self._char_embedding_weights = nn.Parameter(
+                torch.empty(N_CHARACTERS, cnn.embedding_dim)
+            )
+            for i, (width, count) in enumerate(cnn.filters):
+                self.add_module(f"char_conv_{i}", nn.Conv1d(cnn.embedding_dim, count, width))
+            self._highways = Highway(cnn.n_filters, cnn.n_highway)
+            self._projection = None
+            if projection is not None:
+                self._projection = nn.Linear(cnn.n_filters, self.output_dim)
+        self.load_state_dict(dict(_their_encoder(encoder)), assign=True)
+        self.requires_grad_(requires_grad)
+
+    def get_output_dim(self) -> int:
+        """Return D."""
+        return self.output_dim
+
+    def forward(self, inputs: Tensor) -> EncoderOutput:
+        """Encode a batch.
+
+        Args:
+            inputs: Character ids (B, T, C), 0 = padding, only at the end of a row.
+        """
+        ids = self._checked(inputs)
+        lengths = right_padded(
+            (ids > 0).any(dim=-1), "make ids with batch_to_ids(sentences), which does so"
+        )
+        begin, end = (
+            ids.new_tensor(char_ids(token, ids.shape[-1]))
+            for token in (BEGIN_SENTENCE, END_SENTENCE)
+        )
+        ids = add_boundaries(ids, lengths, begin, end)  # (B, T + 2, C)
+        mask = positions_up_to(lengths + 2, ids.shape[1])
+        # All padding positions are spelled alike, so one vector serves them: the last one here.
+        x = self.encode(torch.cat([ids[mask], ids.new_zeros(1, ids.shape[2])]))
+        place = torch.full(mask.shape, len(x) - 1, device=ids.device)
+        place[mask] = torch.arange(len(x) - 1, device=ids.device)
+        return {"mask": mask, "token_embedding": x[place]}
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """(n, C) -> (n, D)."""
+        x: Tensor = self.ours()(ids)
+        return x
+
+    def _checked(self, ids: Tensor) -> Tensor:
+        size = self.config.max_characters_per_token
+        if ids.dim() != 3 or ids.shape[-1] != size or ids.is_floating_point():
+            raise DataError(
+                f"Expected character ids, integers of shape (batch, tokens, {size}); found "
+                f"{ids.dtype} of shape {list(ids.shape)}. Make them with batch_to_ids(sentences)"
+                + ("." if size == 50 else f", or elmokit.batch_ids(sentences, {size}).")
+            )
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < N_CHARACTERS:
+            raise DataError(
+                f"Character ids go from 0 to {N_CHARACTERS - 1}; found {int(ids.min())} to "
+                f"{int(ids.max())}. Make them with batch_to_ids(sentences)."
+            )
+        return ids.long()
+
+    def _skeleton(self) -> CharacterEncoder:
+        return CharacterEncoder(self.config, self.output_dim)
+
+    def _translations(self) -> Iterator[Translation]:
+        yield "char_embed", self._char_embedding_weights, our_characters
+        for i in range(len(self.config.filters)):
+            convolution = self.get_submodule(f"char_conv_{i}")
+            assert isinstance(convolution, nn.Conv1d)
+            assert convolution.bias is not None
+            yield f"convolutions.{i}.weight", convolution.weight, same
+            yield f"convolutions.{i}.bias", convolution.bias, same
+        for i, layer in enumerate(self._highways._layers):
+            assert isinstance(layer, nn.Linear)
+            for part, take in (("carry", our_carry), ("transform", our_transform)):
+                yield f"highways.{i}.{part}.weight", layer.weight, take
+                yield f"highways.{i}.{part}.bias", layer.bias, take
+        if self._projection is not None:
+            yield "projection.weight", self._projection.weight, same
+            yield "projection.bias", self._projection.bias, same
+
+
+def _their_encoder(encoder: CharacterEncoder) -> Iterator[tuple[str, Tensor]]:
+    yield "_char_embedding_weights", their_characters(encoder.char_embed.detach())
+    for i, convolution in enumerate(encoder.convolutions):
+        for name, tensor in convolution.state_dict().items():
+            yield f"char_conv_{i}.{name}", tensor
+    for i, highway in enumerate(encoder.highways):
+        assert isinstance(highway, OurHighway)
+        transform, carry = highway.transform.state_dict(), highway.carry.state_dict()
+        for name in ("weight", "bias"):
+            yield f"_highways._layers.{i}.{name}", their_highway(transform[name], carry[name])
+    if encoder.projection is not None:
+        for name, tensor in encoder.projection.state_dict().items():
+            yield f"_projection.{name}", tensor
