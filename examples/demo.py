@@ -19,10 +19,12 @@ WORDS = ("read", "bank", "play")
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """The cosine of two vectors."""
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 def main() -> None:
+    """Show the table, then write a vector file with the command."""
     model = sys.argv[1] if len(sys.argv) > 1 else None
     elmo = elmokit.load(model)
     print(f"\nModel: {elmo}")

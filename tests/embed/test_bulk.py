@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from elmokit.embed import bulk
 from elmokit.embed.bulk import embed_corpus
 from elmokit.embed.bulk_settings import EmbedSettings, Progress
-from elmokit.embed.bulk_work import WorkDirectory, work_path
 from elmokit.embed.files import open_vectors
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.model.lstm import LstmState
 from elmokit.sources.modeldir import ModelParts
-from elmokit.text.tokenize import words
 from elmokit.text.vocab import Vocabulary
 from tests.conftest import TINY, random_bilm
 from tests.sources.models import make_parts
@@ -39,6 +35,15 @@ I read the book yesterday.
 The play was long. It was good.
 """
 SMALL = EmbedSettings(part_tokens=20)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    # For models this small a second thread only waits, for long if the machine has other work.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +63,13 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "out"
     folder.mkdir()
     return folder
+
+
+class Stdin:
+    """Standard input with given bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.buffer = io.BytesIO(data)
 
 
 class Stopped(Exception):
@@ -92,7 +104,7 @@ def test_a_line_is_a_sentence_and_its_vectors_are_those_of_embed(
         assert len(stored) == summary.sentences == 8
         for item, (tokens, vectors) in zip(expected, stored, strict=True):
             assert tokens == item.tokens
-            np.testing.assert_allclose(vectors, item.layers, atol=2e-6)
+            np.testing.assert_allclose(vectors, item.layers, atol=1e-5)
         assert stored.about["inputs"] == [str(text)]
     assert summary.tokens == sum(len(item) for item in expected)
     assert names(folder) == [out.name]
@@ -159,7 +171,7 @@ def test_layers_can_be_chosen(
     with open_vectors(out) as stored:
         for item, found in zip(elmo.embed(TEXT.split("\n")[:-1]), stored, strict=True):
             assert found.vectors.dtype == settings.dtype
-            np.testing.assert_allclose(found.vectors, expected(item), atol=2e-6, rtol=1e-3)
+            np.testing.assert_allclose(found.vectors, expected(item), atol=1e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
@@ -171,7 +183,7 @@ def test_carried_state_goes_on_from_part_to_part(
     whole = elmo.embed(TEXT.split("\n")[:-1], state="carry", rows=rows)
     with open_vectors(out) as stored:
         for item, found in zip(whole, stored, strict=True):
-            np.testing.assert_allclose(found.vectors, item.layers, atol=2e-6)
+            np.testing.assert_allclose(found.vectors, item.layers, atol=1e-5)
 
 
 def test_warm_state_is_used_and_is_part_of_the_model(text: Path, folder: Path) -> None:
@@ -187,7 +199,7 @@ def test_warm_state_is_used_and_is_part_of_the_model(text: Path, folder: Path) -
     embed_corpus(one, [text], out, settings, resume=True)
     with open_vectors(out) as stored:
         expected = one.embed("Don't!", state="warm").layers
-        np.testing.assert_allclose(stored[3].vectors, expected, atol=2e-6)
+        np.testing.assert_allclose(stored[3].vectors, expected, atol=1e-5)
 
 
 def test_a_model_without_warm_state_says_so_and_leaves_nothing(
@@ -241,205 +253,6 @@ def test_progress_is_told_in_bytes_of_input(elmo: ElmoModel, text: Path, folder:
     assert told[0] == (0, 0, len(TEXT))
     assert told[-1].n_bytes == len(TEXT)
     assert [p.tokens for p in told] == sorted({p.tokens for p in told})
-
-
-# ------------------------------------------------------------------------------ interruptions
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        SMALL,
-        EmbedSettings(part_tokens=8, split=True),
-        EmbedSettings(part_tokens=8, state="carry", rows=2, tokenized=True),
-    ],
-    ids=["lines", "split", "carry"],
-)
-def test_a_run_interrupted_after_every_part_gives_the_same_bytes(
-    elmo: ElmoModel, text: Path, folder: Path, suffix: str, settings: EmbedSettings
-) -> None:
-    texts = [text] * 3
-    whole = folder / f"whole{suffix}"
-    embed_corpus(elmo, texts, whole, settings)
-    out = folder / f"pieces{suffix}"
-    stops = 0
-    while not out.exists():
-        # A new object each time: nothing may depend on what a cache has seen.
-        fresh = ElmoModel(ModelParts(elmo.bilm), device="cpu")
-        try:
-            embed_corpus(fresh, texts, out, settings, resume=stops > 0, on_progress=stop_after(2))
-        except Stopped:
-            stops += 1
-    assert stops > 5
-    assert whole.read_bytes() == out.read_bytes()
-    assert names(folder) == sorted([whole.name, out.name])
-
-
-def test_nothing_finished_is_computed_again(
-    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[list[str]] = []
-    compute = ElmoModel.compute
-
-    def counting(self: ElmoModel, sentences: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.extend(sentences)
-        return compute(self, sentences, *args, **kwargs)
-
-    monkeypatch.setattr(ElmoModel, "compute", counting)
-    with pytest.raises(Stopped):
-        embed_corpus(elmo, [text], folder / "v.npz", SMALL, on_progress=stop_after(2))
-    embed_corpus(elmo, [text], folder / "v.npz", SMALL, resume=True)
-    assert seen == [words(line) for line in TEXT.split("\n")[:-1]]
-
-
-def test_resuming_nothing_starts_anew_and_says_so(
-    elmo: ElmoModel, text: Path, folder: Path
-) -> None:
-    with pytest.warns(ElmoWarning, match="no interrupted run to resume"):
-        summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL, resume=True)
-    assert summary.resumed_sentences == 0
-
-
-@pytest.fixture
-def interrupted(elmo: ElmoModel, text: Path, folder: Path) -> Path:
-    out = folder / "vectors.npz"
-    with pytest.raises(Stopped):
-        embed_corpus(elmo, [text], out, SMALL, on_progress=stop_after(2))
-    assert names(folder) == [".vectors.npz.parts"]
-    return out
-
-
-def test_an_interrupted_run_is_never_thrown_away_unasked(
-    elmo: ElmoModel, text: Path, interrupted: Path
-) -> None:
-    with pytest.raises(OutputError, match=r"Go on with it by --resume"):
-        embed_corpus(elmo, [text], interrupted, SMALL)
-    summary = embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True)
-    assert summary.resumed_sentences == 0
-    assert names(interrupted.parent) == [interrupted.name]
-
-
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"layers": "top"}, "layers was 'all' and is now 'top'"),
-        ({"dtype": "float16"}, "dtype was 'float32'"),
-        ({"tokenized": True, "part_tokens": 20}, "tokenized was False"),
-        ({"part_tokens": 21}, "part_tokens was 20 and is now 21"),
-    ],
-)
-def test_other_settings_are_refused_and_named(
-    elmo: ElmoModel, text: Path, interrupted: Path, changed: dict[str, Any], named: str
-) -> None:
-    settings = EmbedSettings(**{"part_tokens": 20, **changed})
-    with pytest.raises(ConfigError, match=named):
-        embed_corpus(elmo, [text], interrupted, settings, resume=True)
-    assert embed_corpus(elmo, [text], interrupted, SMALL, resume=True).sentences == 8
-
-
-def test_another_model_is_refused(text: Path, interrupted: Path) -> None:
-    other = ElmoModel(ModelParts(random_bilm(TINY, seed=1)), device="cpu")
-    with pytest.raises(ConfigError, match="model was"):
-        embed_corpus(other, [text], interrupted, SMALL, resume=True)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.replace("book", "look", 1),
-        lambda text: "One more line.\n" + text,
-        lambda text: text.replace("I read", "", 1),
-        lambda text: text[:10],
-        lambda text: "",
-    ],
-)
-def test_text_that_changed_before_the_interruption_is_refused(
-    elmo: ElmoModel, text: Path, interrupted: Path, change: Callable[[str], str]
-) -> None:
-    text.write_text(change(TEXT), encoding="utf-8")
-    with pytest.raises(DataError, match=r"up to line \d of .*text.txt is not what"):
-        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
-    text.write_text(TEXT, encoding="utf-8")
-    assert embed_corpus(elmo, [text], interrupted, SMALL, resume=True).sentences == 8
-
-
-def test_text_that_changed_after_the_interruption_is_taken_as_it_is(
-    elmo: ElmoModel, text: Path, interrupted: Path
-) -> None:
-    text.write_text(TEXT.replace("was good", "was mended"), encoding="utf-8")
-    embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
-    embed_corpus(elmo, [text], other := interrupted.with_name("other.npz"), SMALL)
-    assert interrupted.read_bytes() == other.read_bytes()
-
-
-def test_text_that_grew_after_its_end_was_embedded_is_refused(
-    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = folder / "vectors.npz"
-    with monkeypatch.context() as patch:
-        patch.setattr(bulk, "check_space", stop_after(0))
-        with pytest.raises(Stopped):
-            embed_corpus(elmo, [text], out, SMALL)
-    text.write_text(TEXT + "More.\n", encoding="utf-8")
-    with pytest.raises(DataError, match="has grown"):
-        embed_corpus(elmo, [text], out, SMALL, resume=True)
-    text.write_text(TEXT, encoding="utf-8")
-    assert embed_corpus(elmo, [text], out, SMALL, resume=True).resumed_sentences == 8
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("left", [True, False])
-def test_a_run_that_ended_just_before_the_last_step_is_recognised(
-    elmo: ElmoModel,
-    text: Path,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    left: bool,
-    overwrite: bool,
-) -> None:
-    out = folder / "vectors.h5"
-    with monkeypatch.context() as patch:
-        patch.setattr(WorkDirectory, "discard", stop_after(0))
-        with pytest.raises(Stopped):
-            embed_corpus(elmo, [text], out, SMALL)
-    assert names(folder) == [".vectors.h5.parts", "vectors.h5"]
-    if not left:
-        work_path(out).rename(folder.parent / "elsewhere")
-    before = out.stat().st_mtime_ns
-    summary = embed_corpus(elmo, [text], out, SMALL, resume=True, overwrite=overwrite)
-    assert (summary.sentences, summary.resumed_sentences) == (8, 8)
-    assert out.stat().st_mtime_ns == before
-    assert names(folder) == ["vectors.h5"]
-
-
-def test_two_processes_never_work_on_one_output(
-    elmo: ElmoModel, text: Path, interrupted: Path
-) -> None:
-    def again(progress: Progress) -> None:
-        with pytest.raises(OutputError, match="Another process is working"):
-            embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
-        with pytest.raises(OutputError, match="Another process is working"):
-            embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True)
-
-    embed_corpus(elmo, [text], interrupted, SMALL, resume=True, on_progress=again)
-
-
-def test_damaged_work_is_an_error_that_says_what_to_do(
-    elmo: ElmoModel, text: Path, interrupted: Path
-) -> None:
-    part = work_path(interrupted) / "part-000000.safetensors"
-    part.write_bytes(part.read_bytes()[:-8])
-    with pytest.raises(DataError, match=r"part-000000.* is damaged .* --overwrite"):
-        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
-    manifest = work_path(interrupted) / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 9'))
-    with pytest.raises(DataError, match="version 9"):
-        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
-    manifest.write_text("{")
-    with pytest.raises(DataError, match=r"manifest\.json cannot be read"):
-        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
-    assert embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True).sentences == 8
 
 
 # ------------------------------------------------------------------------- output in the way
@@ -516,49 +329,3 @@ def test_long_tokens_are_counted_and_warned_of_once(
         summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL)
     assert summary.cut_tokens == 60
     assert len(caught) == 1
-
-
-class Stdin:
-    """Standard input with given bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.buffer = io.BytesIO(data)
-
-
-def test_standard_input_resumes_when_it_is_given_again(
-    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    embed_corpus(elmo, [text], folder / "file.npz", SMALL)
-    out = folder / "stdin.npz"
-    monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
-    with pytest.raises(Stopped):
-        embed_corpus(elmo, ["-"], out, SMALL, on_progress=stop_after(2))
-    monkeypatch.setattr(sys, "stdin", Stdin(b"Something else\n"))
-    with pytest.raises(DataError, match="standard input is not what"):
-        embed_corpus(elmo, ["-"], out, SMALL, resume=True)
-    monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
-    told: list[Progress] = []
-    summary = embed_corpus(elmo, ["-"], out, SMALL, resume=True, on_progress=told.append)
-    assert 0 < summary.resumed_sentences < summary.sentences == 8
-    assert told[0].total_bytes is None
-    with open_vectors(out) as stored, open_vectors(folder / "file.npz") as expected:
-        assert stored.about["digest"] == expected.about["digest"]
-        for found, item in zip(stored, expected, strict=True):
-            np.testing.assert_array_equal(found.vectors, item.vectors)
-    monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
-    assert embed_corpus(elmo, ["-"], out, SMALL, resume=True).resumed_sentences == 8
-
-
-def test_a_bad_line_of_standard_input_keeps_what_came_before_it(
-    elmo: ElmoModel, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = TEXT.encode() + b"\xff\n" + TEXT.encode()
-    out = folder / "vectors.npz"
-    monkeypatch.setattr(sys, "stdin", Stdin(data))
-    with pytest.raises(DataError, match="standard input, line 9"):
-        embed_corpus(elmo, ["-"], out, SMALL)
-    assert bulk.kept_sentences(out) > 0
-    monkeypatch.setattr(sys, "stdin", Stdin(data))
-    with pytest.warns(ElmoWarning, match="1 lines were left out"):
-        summary = embed_corpus(elmo, ["-"], out, SMALL, resume=True, skip_bad=True)
-    assert (summary.sentences, summary.skipped_lines) == (16, 1)

@@ -11,9 +11,9 @@ import pytest
 
 from elmokit.errors import ElmoError, ElmoWarning, OutputError, WeightsError
 from elmokit.model.bilm import BiLM
+from elmokit.model.blank import blank
 from elmokit.presets import preset
 from elmokit.sources import hdf5dir, modeldir
-from elmokit.model.blank import blank
 from elmokit.sources.resolve import load_parts
 from tests.sources.models import CONFIGS, WORDS, make_parts, same_bits, write_hdf5
 

@@ -12,8 +12,8 @@ import torch
 from elmokit.convert import bilm_hdf5
 from elmokit.errors import ConfigError, DownloadError, WeightsError
 from elmokit.model.bilm import BiLM
-from elmokit.presets import preset
 from elmokit.model.blank import blank
+from elmokit.presets import preset
 from elmokit.sources.published import PUBLISHED
 from elmokit.sources.resolve import load_parts
 from tests.sources.models import make_parts, same_bits, write_hdf5

@@ -49,7 +49,7 @@ def embed(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILES...",
+            metavar="FILES",
             help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. "
             "A line is a sentence; an empty line is a sentence without tokens, so that line 8 is "
             "always sentence 7.",
@@ -153,7 +153,10 @@ def embed(
     ] = False,
     skip_bad: Annotated[
         bool,
-        typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8."),
+        typer.Option(
+            "--skip-bad",
+            help="Leave out and count lines that are not UTF-8; the sentences after them move up.",
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -27,6 +28,9 @@ class TokenBar:
     def __init__(self, *, shown: bool = True) -> None:
         from tqdm import tqdm
 
+        # By default tqdm shares its lock with other processes and starts a helper for that, which
+        # complains on the terminal when we are killed.
+        tqdm.set_lock(threading.RLock())
         self.started = False
         self._tokens_before = 0
         self._start = 0.0

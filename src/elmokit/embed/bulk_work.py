@@ -10,6 +10,7 @@ the part with the highest number tells how far the work has gone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -34,6 +35,12 @@ def work_path(out: Path) -> Path:
     return out.with_name(f".{out.name}.parts")
 
 
+def remove_leftovers(out: Path) -> None:
+    """Remove what a run leaves that is killed while it makes or removes its work directory."""
+    for leftover in (_new(work_path(out)), _old(work_path(out))):
+        _remove(leftover)
+
+
 class WorkDirectory:
     """The finished parts of an output file.
 
@@ -54,17 +61,18 @@ class WorkDirectory:
     def create(cls, out: Path, manifest: Mapping[str, Any]) -> WorkDirectory:
         """Begin; a directory that is there is removed."""
         path = work_path(out)
-        new = path.with_name(path.name + ".new")
+        new = _new(path)
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            for leftover in (new, _old(path)):  # of runs that were killed at the wrong moment
-                _remove(leftover)
             new.mkdir()
             text = json.dumps({"version": MANIFEST_VERSION, **manifest}, indent=2)
             _write_text(new / "manifest.json", text)
+            if (path / "manifest.json").is_file() and (lock := _lock(path)):
+                lock.close()  # nobody works in what is about to be removed
             _retire(path)
             new.rename(path)
         except OSError as error:
+            _remove(new)
             raise output_error(out, error) from error
         return cls(out, manifest, [])
 
@@ -79,7 +87,7 @@ class WorkDirectory:
         if not path.is_dir():
             return None
         _check_same(path, _read_manifest(path), manifest)
-        parts = []
+        parts: list[PartFile] = []
         while (file := _part(path, len(parts))).exists():
             parts.append(PartFile.open(file))
         return cls(out, manifest, parts)
@@ -92,8 +100,9 @@ class WorkDirectory:
             part.save(temporary, record)
             temporary.replace(file)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise output_error(self.out, error) from error
+        finally:
+            _unlink(temporary)
         self.parts.append(PartFile.open(file))
 
     def finish(self, write: Callable[[Path], None]) -> None:
@@ -111,7 +120,7 @@ class WorkDirectory:
         except OSError as error:
             raise output_error(self.out, error) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            _unlink(temporary)
         self.discard()
 
     def discard(self) -> None:
@@ -130,6 +139,10 @@ def _part(path: Path, number: int) -> Path:
     return path / f"part-{number:06d}.safetensors"
 
 
+def _new(path: Path) -> Path:
+    return path.with_name(path.name + ".new")
+
+
 def _old(path: Path) -> Path:
     return path.with_name(path.name + ".old")
 
@@ -144,6 +157,11 @@ def _retire(path: Path) -> None:
 
 def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):  # an error on the way out would hide the one that matters
+        path.unlink(missing_ok=True)
 
 
 def _write_text(path: Path, text: str) -> None:

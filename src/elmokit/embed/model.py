@@ -93,7 +93,7 @@ class ElmoModel:
     # ------------------------------------------------------------------------------- embedding
 
     @overload
-    def embed(
+    def embed(  # type: ignore[overload-overlap]  # a str is a Sequence[str], but comes first
         self, sentences: str, state: StatePolicy = ..., *, rows: int = ...
     ) -> SentenceVectors: ...
 

@@ -20,10 +20,10 @@ import torch
 from elmokit.config import BiLMConfig
 from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.bilm import BiLM
+from elmokit.model.blank import blank
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card
-from elmokit.model.blank import blank
 from elmokit.sources.folder import new_folder
 from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
 from elmokit.text.vocab import Vocabulary

@@ -1,5 +1,4 @@
-"""`.h5` files in the layout of AllenNLP's `elmo` command, so that everything that read those reads
-these.
+"""`.h5` files in the layout of AllenNLP's `elmo` command, which many programs read.
 
 "0", "1", ...          the vectors of each sentence: (L + 1, T, 2D) for all layers, else (T, 2D)
 "sentence_to_index"    one string, the JSON object {sentence as written: its number as a string};
@@ -13,13 +12,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from elmokit.embed.files.hdf5_sink import Hdf5Sink
 from elmokit.embed.files.layout import Layout
 from elmokit.embed.files.part import Part, decode_strings, sentence_tokens
 from elmokit.embed.files.reading import (
@@ -44,7 +43,7 @@ def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, An
     import h5py
 
     number = 0
-    with _writing(path) as file:
+    with Hdf5Sink(path) as sink, h5py.File(sink, "w") as file:
         file.attrs[DESCRIPTION] = describe(layout, about)
         for part in parts:
             vectors = part.read("vectors")
@@ -56,6 +55,7 @@ def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, An
                 # Without times in it, the same input gives the same bytes.
                 dataset = file.create_dataset(str(number), data=values, track_times=False)
                 dataset.attrs[TOKENS] = json.dumps(tokens)
+                sink.check()
                 number += 1
         index = _sentence_index(parts)
         if index is not None:
@@ -66,39 +66,29 @@ def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, An
 def _sentence_index(parts: Sequence[Part]) -> dict[str, str] | None:
     count = sum(part.sentences for part in parts)
     if count > _MOST_INDEXED:
-        return _leave_out(f"{count:,} sentences, more than {_MOST_INDEXED:,}")
+        _warn_left_out(f"{count:,} sentences, more than {_MOST_INDEXED:,}")
+        return None
     index: dict[str, str] = {}
     number = size = 0
     for part in parts:
         text = part.read("text")
         size += len(text)
         if size > _MOST_INDEXED_BYTES:
-            return _leave_out(f"more than {_MOST_INDEXED_BYTES >> 20} MB of text")
+            _warn_left_out(f"more than {_MOST_INDEXED_BYTES >> 20} MB of text")
+            return None
         for sentence in decode_strings(text, np.cumsum(part.read("text_lengths"))):
             index[sentence] = str(number)
             number += 1
     return index
 
 
-def _leave_out(reason: str) -> None:
+def _warn_left_out(reason: str) -> None:
     warnings.warn(
         f"'{INDEX}' was left out of the file, which holds {reason}; "
         "datasets are numbered in the order of the input.",
         ElmoWarning,
         stacklevel=2,
     )
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[Any]:
-    """Open a new file; what HDF5 says when the disk is full becomes an `OSError`."""
-    import h5py
-
-    try:
-        with h5py.File(path, "w") as file:
-            yield file
-    except (RuntimeError, ValueError) as error:
-        raise OSError(f"HDF5 could not write ({error})") from error
 
 
 def read(path: Path) -> StoredVectors:
@@ -118,9 +108,7 @@ class Hdf5Vectors(StoredVectors):
             raise DataError(f"it is not a whole HDF5 file ({error})") from error
         length = len(self._file) - (INDEX in self._file)
         described = self._file.attrs.get(DESCRIPTION)
-        layout, about = (
-            self._guess(length) if described is None else read_description(described)
-        )
+        layout, about = self._guess(length) if described is None else read_description(described)
         super().__init__(path, layout, about, length)
         self._index: dict[int, str] | None = None
 

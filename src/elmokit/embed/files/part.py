@@ -27,9 +27,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.files.columns import Array, Column
+from elmokit.embed.files.columns import Array, Column, write_safetensors
 from elmokit.embed.files.layout import Layout
-from elmokit.embed.files.tensors import write_tensors
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import DataError
 
@@ -109,7 +108,7 @@ class MemoryPart:
         # Wide types first, so that each array is aligned in the file.
         arrays = sorted(self.arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
         with path.open("wb") as file:
-            write_tensors(
+            write_safetensors(
                 file,
                 [Column.of(name, array) for name, array in arrays],
                 {"record": json.dumps({**sizes, **record})},

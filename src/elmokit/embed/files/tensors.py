@@ -34,15 +34,14 @@ class SafetensorsVectors(ArrayVectors):
         from safetensors import SafetensorError, safe_open
 
         try:
-            self._file = safe_open(path, framework="np")
+            file: Any = safe_open(path, framework="np")  # its methods have no types
         except SafetensorError as error:
             raise DataError(f"it is not a whole safetensors file ({error})") from error
-        slices = {name: self._file.get_slice(name) for name in self._file.keys()}  # noqa: SIM118
-        layout, about = read_description((self._file.metadata() or {}).get(DESCRIPTION))
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        layout, about = read_description((file.metadata() or {}).get(DESCRIPTION))
         lengths = {name: (array.get_shape() or [0])[0] for name, array in slices.items()}
         super().__init__(slices, lengths, path=path, layout=layout, about=about)
 
     def close(self) -> None:
-        """Close the file."""
+        """Let go of the map."""
         self._arrays = {}
-        self._file.__exit__(None, None, None)

@@ -1,0 +1,249 @@
+"""`elmo prepare`: from text files to what `elmo train` reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from elmokit.data.counting import Progress
+    from elmokit.data.prepare import Summary
+
+_INTERRUPTED = 130
+
+
+def prepare(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES...",
+            help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. A line is "
+            "a paragraph, and empty lines separate documents, as the end of a file does.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The folder to make, about 5 bytes per token and 120 per word type. "
+            "Twice that is needed while it is made.",
+            show_default=False,
+        ),
+    ],
+    one_sentence_per_line: Annotated[
+        bool,
+        typer.Option(
+            "--one-sentence-per-line",
+            help="A line is a sentence: look for no others in it.",
+        ),
+    ] = False,
+    tokenized: Annotated[
+        bool,
+        typer.Option(
+            "--tokenized",
+            help="The text is tokenised, one sentence per line: words are what whitespace "
+            "separates, taken as they are.",
+        ),
+    ] = False,
+    min_count: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Leave words seen less often out of the vocabulary. As a target they are <UNK>; "
+            "as an input they are spelled by their characters like all words.",
+        ),
+    ] = 3,
+    max_vocab: Annotated[
+        int | None,
+        typer.Option(
+            min=4,
+            help="The most words in the vocabulary, with <S>, </S> and <UNK>: the frequent ones "
+            "stay. Nothing: no limit.",
+            show_default=False,
+        ),
+    ] = None,
+    max_characters: Annotated[
+        int,
+        typer.Option(
+            min=3,
+            help="Character ids per word, two of them for its begin and end; longer words are cut. "
+            "A model has to be trained with the same number.",
+        ),
+    ] = 50,
+    valid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|FRACTION",
+            help="Hold out documents for evaluation, chosen at random: a number of them (500) or a "
+            "fraction (0.01). Their words do not count for the vocabulary.",
+            show_default=False,
+        ),
+    ] = None,
+    valid_files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--valid-files",
+            metavar="FILE",
+            help="Hold out this file; give it again for more files.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="With --valid: another seed chooses other documents.")
+    ] = 0,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8."),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes that work side by side. The result is the same with any number. "
+            "Nothing: one per core.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace a prepared corpus in the output folder. Nothing else is ever replaced.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+) -> None:
+    """Make text ready for training: sentences, words, a vocabulary, ids.
+
+    Text whose lines end in mid-sentence should be joined to one line per
+    paragraph first. The same text and options give the same bytes.
+
+    The folder is written beside and renamed at the end: it is there whole or
+    not at all.
+    """
+    held_out = _held_out(valid)
+    if valid is not None and valid_files:
+        raise typer.BadParameter("give --valid or --valid-files, not both.", param_hint="--valid")
+    try:
+        with _terminate_as_interrupt():
+            from elmokit.data.layout import PrepareSettings
+            from elmokit.data.prepare import prepare as prepare_text
+
+            settings = PrepareSettings(
+                min_count=min_count,
+                max_vocab=max_vocab,
+                max_characters=max_characters,
+                one_sentence_per_line=one_sentence_per_line,
+                tokenized=tokenized,
+                valid=held_out,
+                seed=seed,
+            )
+            with _Bar(shown=not quiet) as bar:
+                summary = prepare_text(
+                    files,
+                    output,
+                    settings,
+                    valid_files=valid_files or (),
+                    skip_bad=skip_bad,
+                    overwrite=overwrite,
+                    workers=workers,
+                    on_progress=bar,
+                )
+    except KeyboardInterrupt:
+        typer.echo("interrupted: nothing is written, nothing was changed.", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    _tell(summary, as_json=as_json)
+
+
+def _held_out(valid: str | None) -> int | float | None:
+    """Read a number of documents or a fraction of them."""
+    if valid is None:
+        return None
+    try:
+        number = int(valid) if valid.strip().isdecimal() else float(valid)
+    except ValueError:
+        number = 0
+    if (isinstance(number, int) and number >= 1) or (isinstance(number, float) and 0 < number < 1):
+        return number
+    raise typer.BadParameter(
+        f"'{valid}' is neither a number of documents (500) nor a fraction of them (0.01).",
+        param_hint="--valid",
+    )
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM, which `kill` and job schedulers send, like Ctrl-C: leave nothing behind."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Bar:
+    """Bytes of text on stderr, with the time left where the size is known; for terminals only."""
+
+    def __init__(self, *, shown: bool) -> None:
+        from tqdm import tqdm
+
+        hidden = not (shown and sys.stderr.isatty())
+        self._bar = tqdm(unit="B", unit_scale=True, disable=hidden, desc="reading")
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.total_bytes is not None:
+            # Empty lines are in the size of the files and are not counted as text.
+            self._bar.total = max(progress.total_bytes, progress.n_bytes)
+        self._bar.set_postfix_str(f"{progress.tokens:,} tokens", refresh=False)
+        self._bar.update(progress.n_bytes - self._bar.n)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+
+def _tell(summary: Summary, *, as_json: bool) -> None:
+    meta = summary.meta
+    if as_json:
+        values: dict[str, Any] = {
+            "output": str(summary.output),
+            **meta.to_dict(),
+            "bytes": summary.n_bytes,
+            "seconds": round(summary.seconds, 3),
+            "megabytes_per_second": round(summary.megabytes_per_second, 3),
+            "workers": summary.workers,
+        }
+        typer.echo(json.dumps(values, ensure_ascii=False))
+    for name, split in meta.splits.items():
+        counts = dataclasses.asdict(split)
+        told = [f"{counts[what]:,} {what}" for what in ("documents", "sentences", "tokens")]
+        told.append(f"{split.types:,} types")
+        told.append(f"{split.unknown_rate:.2%} of the tokens out of vocabulary")
+        told.append(f"{split.truncated_tokens:,} too long and cut")
+        typer.echo(f"{name}: {', '.join(told)}", err=True)
+    if meta.skipped_lines:
+        typer.echo(f"{meta.skipped_lines:,} lines skipped, first {summary.first_skipped}", err=True)
+    typer.echo(
+        f"{summary.output}: a vocabulary of {meta.n_words:,} words; "
+        f"{summary.n_bytes / 1e6:,.1f} MB of text at {summary.megabytes_per_second:,.1f} MB/s",
+        err=True,
+    )

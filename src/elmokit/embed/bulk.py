@@ -1,0 +1,327 @@
+"""Embed a corpus of any size: in bounded memory, and without loss when it is interrupted.
+
+The sentences are cut into parts of a fixed number of tokens. Each part is computed, written beside
+and renamed (see bulk_work.py); at the end the parts become the one output file. Where a part begins
+and ends depends on the input alone, so a run that was killed and resumed gives the same bytes as
+one that was not. While it runs, twice the size of the output is needed on the disk.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmokit.atomic import output_error
+from elmokit.embed.batching import windows
+from elmokit.embed.bulk_input import Corpus, Mark, Place, Sentence
+from elmokit.embed.bulk_settings import EmbedSettings, Progress, Summary, run_manifest
+from elmokit.embed.bulk_work import WorkDirectory, remove_leftovers, work_path
+from elmokit.embed.files.formats import check_space, format_of, open_vectors
+from elmokit.embed.files.part import MemoryPart, PartFile, SourceSentence, make_part
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.token_cache import TokenCache
+from elmokit.embed.vectors import SentenceVectors
+from elmokit.errors import DataError, ElmoError, ElmoWarning, OutputError
+from elmokit.model.chars import is_truncated
+from elmokit.model.lstm import LstmState
+
+
+def embed_corpus(
+    model: ElmoModel,
+    inputs: Sequence[str | Path],
+    out: str | Path,
+    settings: EmbedSettings | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    skip_bad: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Embed text files into one vector file.
+
+    Args:
+        model: The model.
+        inputs: Text files, also packed ones; "-" is standard input.
+        out: The file to write; its suffix chooses the format (see `elmokit.embed.files`).
+        settings: Which vectors.
+        resume: Go on with an interrupted run, if there is one. The model, the settings and the text
+            must be the same; standard input must be given again from its beginning.
+        overwrite: Replace the file `out`; without `resume` also throw an interrupted run away.
+        skip_bad: Leave out and count lines that are not UTF-8, instead of raising.
+        on_progress: Called at the start and after each part.
+
+    Raises:
+        OutputError: The output is there already, or cannot be written.
+        DataError: A line is bad, or the text is not that of the run to be resumed.
+        ConfigError: The model or the settings do not fit, or are not those of that run.
+    """
+    run = _Run(model, inputs, Path(out), settings or EmbedSettings(), skip_bad=skip_bad)
+    check_output(run.out, resume=resume, overwrite=overwrite)
+    remove_leftovers(run.out)
+    total_bytes = run.look_ahead(needed=resume and run.out.exists() and not overwrite)
+    started = time.monotonic()
+    if resume and run.is_finished():
+        return run.summary_of_finished()
+    if run.out.exists() and not overwrite:
+        raise _in_the_way(run.out)
+    work = run.begin(resume=resume)
+    resumed = list(work.parts)
+    try:
+        run.embed(work, lambda: _report(on_progress, work.parts, total_bytes))
+        run.assemble(work)
+    finally:
+        if work.parts:
+            work.release()
+        else:  # nothing worth keeping
+            work.discard()
+    run.warn_of_losses(work.parts)
+    return run.summary(work.parts, resumed, time.monotonic() - started)
+
+
+def check_output(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    """Raise if `out` cannot be written, before anything is loaded or computed."""
+    format_of(out)
+    if out.is_dir():
+        raise OutputError(f"{out} is a directory, expected the name of a file to write.")
+    if out.exists() and not (resume or overwrite):
+        raise _in_the_way(out)
+    if work_path(out).exists() and not (resume or overwrite):
+        raise OutputError(
+            f"An interrupted run left its finished parts in {work_path(out)}. "
+            "Go on with it by --resume, or throw it away by --overwrite."
+        )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise output_error(out, error) from error
+
+
+def kept_sentences(out: Path) -> int:
+    """Count the sentences that an interrupted run to `out` has finished."""
+    parts = sorted(work_path(out).glob("part-*.safetensors"))
+    return sum(PartFile.open(part).sentences for part in parts)
+
+
+class _Run:
+    """One call of `embed_corpus`: what does not change while it goes on."""
+
+    def __init__(
+        self,
+        model: ElmoModel,
+        inputs: Sequence[str | Path],
+        out: Path,
+        settings: EmbedSettings,
+        *,
+        skip_bad: bool,
+    ) -> None:
+        self.model = model
+        self.out = out
+        self.settings = settings
+        self.skip_bad = skip_bad
+        self.layout = settings.layout(model)
+        self.corpus = self._corpus(inputs)
+        self.corpus.check()
+        self.manifest = run_manifest(model, settings)
+        self.digest: str | None = None  # of the whole input, if it was read ahead
+
+    def _corpus(self, inputs: Sequence[str | Path]) -> Corpus:
+        tokenized, split = self.settings.tokenized, self.settings.split
+        return Corpus(inputs, tokenized=tokenized, split=split, skip_bad=self.skip_bad)
+
+    def look_ahead(self, *, needed: bool) -> int | None:
+        """Read the whole input once, so that a bad line in it is found before hours of work.
+
+        Args:
+            needed: Read it even if it cannot be read again.
+
+        Returns:
+            Its size in bytes; None if it was not read.
+        """
+        if not (self.corpus.is_rereadable or needed):
+            return None
+        ahead = self._corpus(self.corpus.inputs)
+        ahead.read_all()
+        self.digest = ahead.digest
+        return ahead.n_bytes
+
+    # ----------------------------------------------------------- a run that had come to its end
+
+    def is_finished(self) -> bool:
+        """Tell whether the output is there and is what this run would make."""
+        about = self._about_output()
+        finished = about.get("run") == self.manifest and about.get("digest") == self.digest
+        return finished and self.digest is not None
+
+    def summary_of_finished(self) -> Summary:
+        """Clean up after a run that was killed after its very last step."""
+        left = WorkDirectory.resume(self.out, self.manifest)
+        if left is not None:
+            left.discard()
+        counts = self._about_output()["counts"]
+        return Summary(
+            self.out,
+            **counts,
+            resumed_sentences=counts["sentences"],
+            seconds=0,
+            tokens_per_second=0,
+        )
+
+    def _about_output(self) -> dict[str, Any]:
+        try:
+            with open_vectors(self.out) as stored:
+                return stored.about
+        except ElmoError:  # not there, or something else
+            return {}
+
+    # -------------------------------------------------------------------------------- the work
+
+    def begin(self, *, resume: bool) -> WorkDirectory:
+        """Open the work directory, with what is finished in it."""
+        work = WorkDirectory.resume(self.out, self.manifest) if resume else None
+        if work is not None:
+            return work
+        if resume:
+            warnings.warn(
+                f"There is no interrupted run to resume for {self.out}; this one starts at the "
+                "beginning.",
+                ElmoWarning,
+                stacklevel=3,
+            )
+        return WorkDirectory.create(self.out, self.manifest)
+
+    def embed(self, work: WorkDirectory, report: Callable[[], None]) -> None:
+        """Compute all parts that are not there yet."""
+        marks = [Mark(Place(*p.record["place"]), p.record["digest"]) for p in work.parts]
+        carried = self._restore_state(work.parts)
+        report()
+        sentences = ((s.tokens, s) for s in self.corpus.sentences(marks))
+        budget, rows = self.settings.part_tokens, self.settings.rows
+        for window in windows(sentences, budget, multiple_of=rows):
+            if work.parts and not work.parts[-1].record["full"]:
+                raise DataError(
+                    "The input has grown since the interrupted run came to its end. Give the same "
+                    "text to resume, or start anew with --overwrite."
+                )
+            carried = self._embed_part(work, [sentence for _, sentence in window], carried)
+            report()
+
+    def _embed_part(
+        self, work: WorkDirectory, sentences: list[Sentence], carried: LstmState | None
+    ) -> LstmState | None:
+        settings = self.settings
+        tokens = [sentence.tokens for sentence in sentences]
+        # Some matrix products round a row differently at another place among the others, so what a
+        # cache remembers would depend on what was read before: each part starts with an empty one.
+        self.model.cache = TokenCache(self.model.bilm, self.model._spell)
+        layers, carried = self.model.compute(
+            tokens, settings.state, rows=settings.rows, carried=carried
+        )
+        part = make_part(
+            [
+                SourceSentence(SentenceVectors(s.tokens, s.spans, h), s.text, *s.place[:2])
+                for s, h in zip(sentences, layers, strict=True)
+            ],
+            self.layout,
+        )
+        if carried is not None:
+            state = {f"state.{k}": v.cpu().numpy() for k, v in carried._asdict().items()}
+            part = MemoryPart({**part.arrays, **state})
+        size = sum(len(words) + 2 for words in tokens)
+        record = {
+            "cut": self._count_cut(tokens),
+            "place": sentences[-1].place,
+            "digest": self.corpus.digest,
+            "n_bytes": self.corpus.n_bytes,
+            "full": size >= settings.part_tokens and len(sentences) % settings.rows == 0,
+        }
+        work.add(part, record)
+        return carried
+
+    def _restore_state(self, parts: Sequence[PartFile]) -> LstmState | None:
+        if not parts or self.settings.state != "carry":
+            return None
+        state = (parts[-1].read(f"state.{name}") for name in LstmState._fields)
+        return LstmState(*(torch.from_numpy(values).to(self.model.device) for values in state))
+
+    def _count_cut(self, sentences: Sequence[Sequence[str]]) -> int:
+        if (cnn := self.model.config.char_cnn) is None:
+            return 0
+        limit = cnn.max_characters_per_token
+        return sum(is_truncated(token, limit) for words in sentences for token in words)
+
+    # ----------------------------------------------------------------------------------- the end
+
+    def assemble(self, work: WorkDirectory) -> None:
+        """Make the output file of the parts."""
+        check_space(self.out, work.parts, self.layout)
+        about = {
+            "run": self.manifest,
+            "inputs": self.corpus.inputs,
+            "digest": self.corpus.digest,
+            "counts": self._counts(work.parts),
+        }
+        write = format_of(self.out).write
+        work.finish(lambda path: write(path, work.parts, self.layout, about))
+
+    def _counts(self, parts: Sequence[PartFile]) -> dict[str, int]:
+        return {
+            "sentences": sum(part.sentences for part in parts),
+            "tokens": sum(part.tokens for part in parts),
+            "cut_tokens": sum(part.record["cut"] for part in parts),
+            "skipped_lines": self.corpus.skipped,
+        }
+
+    def warn_of_losses(self, parts: Sequence[PartFile]) -> None:
+        """Say once what was not read: ends of long tokens, bad lines."""
+        counts = self._counts(parts)
+        if counts["cut_tokens"] and self.model.config.char_cnn is not None:
+            limit = self.model.config.char_cnn.max_characters_per_token - 2
+            warnings.warn(
+                f"{counts['cut_tokens']:,} tokens are longer than {limit} bytes; only their "
+                "beginning was read.",
+                ElmoWarning,
+                stacklevel=3,
+            )
+        if self.corpus.skipped:
+            warnings.warn(
+                f"{self.corpus.skipped:,} lines were left out, the first being "
+                f"{self.corpus.first_skipped}",
+                ElmoWarning,
+                stacklevel=3,
+            )
+
+    def summary(
+        self, parts: Sequence[PartFile], resumed: Sequence[PartFile], seconds: float
+    ) -> Summary:
+        """Sum up."""
+        counts = self._counts(parts)
+        new_tokens = counts["tokens"] - sum(part.tokens for part in resumed)
+        return Summary(
+            self.out,
+            **counts,
+            resumed_sentences=sum(part.sentences for part in resumed),
+            seconds=round(seconds, 3),
+            tokens_per_second=round(new_tokens / max(seconds, 1e-9), 1),
+        )
+
+
+def _report(
+    on_progress: Callable[[Progress], None] | None, parts: Sequence[PartFile], total: int | None
+) -> None:
+    if on_progress is not None:
+        n_bytes = parts[-1].record["n_bytes"] if parts else 0
+        on_progress(Progress(sum(part.tokens for part in parts), n_bytes, total))
+
+
+def _in_the_way(out: Path) -> OutputError:
+    return OutputError(
+        f"{out} is there already. Choose another name, or replace it by --overwrite."
+    )

@@ -1,0 +1,114 @@
+"""A file for HDF5 to write to that keeps errors to itself until they can be raised.
+
+HDF5 does not survive a full disk. It writes late, often when a dataset or the file is closed and
+h5py can raise no more; the failure is printed and forgotten, and then the process crashes. So HDF5
+writes to an object of ours: to HDF5 every write succeeds, and what went wrong is raised from here.
+For the same reason a signal such as Ctrl-C waits until HDF5 has returned.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_BINARY = getattr(os, "O_BINARY", 0)  # of Windows
+
+
+class Hdf5Sink:
+    """What h5py takes for a file.
+
+    Args:
+        path: The file to make.
+
+    Attributes:
+        error: What went wrong first. From then on nothing is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o666)
+        self.error: OSError | None = None
+        self._handlers: dict[int, Any] = {}
+        self._signals: list[int] = []
+
+    def check(self) -> None:
+        """Raise what went wrong, and let signals do what they do; to be called between writes."""
+        if self.error is not None:
+            raise self.error
+        while self._signals:
+            number = self._signals.pop()
+            self._handlers[number](number, None)
+
+    def __enter__(self) -> Hdf5Sink:
+        if threading.current_thread() is threading.main_thread():  # no other has signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    signal.signal(number, lambda number, frame: self._signals.append(number))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if error is None:
+            self.check()  # closing the HDF5 file inside may have gone wrong
+
+    # What HDF5 calls.
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Choose the place of the next read or write."""
+        return os.lseek(self._descriptor, offset, whence)
+
+    def tell(self) -> int:
+        """Return the place of the next read or write."""
+        return os.lseek(self._descriptor, 0, os.SEEK_CUR)
+
+    def write(self, data: memoryview) -> int:
+        """Write all of `data`."""
+        rest = memoryview(data).cast("B")
+        try:
+            while rest and self.error is None:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill `buffer`; what is not in the file is zero."""
+        view = memoryview(buffer).cast("B")
+        found = b""
+        try:
+            while len(found) < len(view) and (more := os.read(self._descriptor, len(view))):
+                found += more
+        except OSError as error:
+            self.error = self.error or error
+        view[:] = found[: len(view)].ljust(len(view), b"\0")
+        return len(view)
+
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes."""
+        buffer = bytearray(size)
+        self.readinto(memoryview(buffer))
+        return bytes(buffer)
+
+    def truncate(self, size: int) -> int:
+        """Set the length of the file."""
+        try:
+            if self.error is None:
+                os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            self.error = error
+        return size
+
+    def flush(self) -> None:
+        """Nothing waits to be written."""

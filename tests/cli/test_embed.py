@@ -1,0 +1,267 @@
+"""`elmo embed`: options, exit codes, what goes to which stream."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.cli.main import run
+from elmokit.cli.progress import TokenBar
+from elmokit.embed.bulk_settings import Progress
+from elmokit.embed.bulk_work import work_path
+from elmokit.embed.files import open_vectors
+from elmokit.embed.model import ElmoModel
+from elmokit.sources.modeldir import ModelParts, save
+from tests.conftest import TINY, random_bilm
+from tests.embed.test_bulk import Stdin, _one_thread  # noqa: F401
+
+Elmo = Callable[..., tuple[int, str, str]]
+TEXT = "I read the book yesterday.\n\nDon't! It's mine.\n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    save(ModelParts(random_bilm(TINY)), path)
+    return path
+
+
+@pytest.fixture
+def elmo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
+) -> Elmo:
+    """Run `elmo embed` in the folder of the test, with the tiny model."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["elmo", "embed", *arguments, "--model", str(model)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        output, errors = capsys.readouterr()
+        return int(ended.value.code or 0), output, errors
+
+    (tmp_path / "text.txt").write_text(TEXT)
+    return command
+
+
+def test_vectors_of_a_file_and_a_summary(elmo: Elmo, tmp_path: Path, model: Path) -> None:
+    code, output, errors = elmo("text.txt", "-o", "vectors.h5")
+    assert (code, output) == (0, "")
+    assert errors.startswith("vectors.h5: 3 sentences, 13 tokens, ")
+    assert errors.endswith("tokens/s, 0 tokens cut\n")
+    expected = elmokit.load(model, device="cpu").embed(TEXT.split("\n")[:3])
+    with h5py.File(tmp_path / "vectors.h5") as file:
+        for i, item in enumerate(expected):
+            np.testing.assert_allclose(file[str(i)][...], item.layers, atol=1e-5)
+
+
+def test_json_goes_to_stdout_and_the_rest_to_stderr(elmo: Elmo) -> None:
+    code, output, errors = elmo("text.txt", "-o", "vectors.npz", "--json", "--quiet")
+    summary = json.loads(output)
+    assert code == 0
+    assert (summary["output"], summary["sentences"], summary["tokens"]) == ("vectors.npz", 3, 13)
+    assert summary.keys() >= {"cut_tokens", "skipped_lines", "resumed_sentences", "seconds"}
+    assert "3 sentences" in errors
+
+
+def test_standard_input(elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
+    assert elmo("-", "text.txt", "-o", "vectors.parquet")[0] == 0
+    assert len(open_vectors(tmp_path / "vectors.parquet")) == 6
+
+
+def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None:
+    code, _, _ = elmo(
+        *("text.txt", "-o", "vectors.safetensors", "--split", "--layers", "mix"),
+        *("--mix", "0.5,0.25,0.25", "--gamma", "2", "--dtype", "float16"),
+        *("--state", "carry", "--rows", "2", "--device", "cpu"),
+    )
+    assert code == 0
+    sentences = ["I read the book yesterday.", "Don't!", "It's mine."]
+    expected = elmokit.load(model, device="cpu").embed(sentences, state="carry", rows=2)
+    with open_vectors(tmp_path / "vectors.safetensors") as stored:
+        assert [s.tokens for s in stored] == [item.tokens for item in expected]
+        for item, found in zip(expected, stored, strict=True):
+            assert found.vectors.dtype == np.float16
+            mixed = item.mix([0.5, 0.25, 0.25], 2.0)
+            np.testing.assert_allclose(found.vectors, mixed, atol=5e-3)
+    assert elmo("text.txt", "-o", "tokens.npz", "--tokenized", "--layers", "top")[0] == 0
+    assert open_vectors(tmp_path / "tokens.npz")[2].tokens == ["Don't!", "It's", "mine."]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--layers", "mix"], "needs the weights"),
+        (["--mix", "1,0,0"], "--layers mix only"),
+        (["--layers", "mix", "--mix", "one,0,0"], "not a list of numbers"),
+        (["--layers", "last"], "last"),
+        (["--rows", "2"], "only --state carry"),
+        (["--state", "carry", "--rows", "0"], "--rows"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    elmo: Elmo, tmp_path: Path, options: list[str], message: str
+) -> None:
+    code, _, errors = elmo("text.txt", "-o", "vectors.npz", *options)
+    assert code == 2
+    assert message in " ".join(errors.replace("\u2502", " ").split())
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["text.txt", "-o", "vectors.hdf"], "there are: .h5, .hdf5, .npz, .safetensors, .parquet"),
+        (["missing.txt", "-o", "vectors.npz"], "missing.txt does not exist"),
+        ([".", "-o", "vectors.npz"], "is a directory"),
+        (["text.txt", "-o", "text.txt/vectors.npz"], "Cannot write text.txt/vectors.npz"),
+        (["text.txt", "-o", "v.npz", "--layers", "mix", "--mix", "1,0"], "needs 3 finite weights"),
+        (["text.txt", "-o", "v.npz", "--state", "warm"], "elmo warm"),
+        (["text.txt", "-o", "v.npz", "--device", "abacus"], "'abacus' is not a device"),
+    ],
+)
+def test_what_cannot_be_done_exits_with_1_and_leaves_nothing(
+    elmo: Elmo, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    code, output, errors = elmo(*arguments)
+    assert (code, output) == (1, "")
+    assert errors.startswith("error: ") or "\nerror: " in errors
+    assert message in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_a_bad_line_is_named_or_skipped_and_counted(elmo: Elmo, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes(b"fine\ncaf\xe9\nfine\n")
+    code, _, errors = elmo("text.txt", "-o", "vectors.npz")
+    assert code == 1
+    assert "text.txt, line 2: byte 4" in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+    code, output, errors = elmo("text.txt", "-o", "vectors.npz", "--skip-bad", "--json")
+    assert code == 0
+    assert json.loads(output)["skipped_lines"] == 1
+    assert errors.count("warning: ") == 1
+    assert "1 lines skipped" in errors
+
+
+def test_long_tokens_are_one_warning(elmo: Elmo, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(f"{'x' * 60} {'y' * 60}\n" * 20)
+    _, _, errors = elmo("text.txt", "-o", "vectors.npz", "--part-tokens", "10")
+    assert errors.count("warning: ") == 1
+    assert "warning: 40 tokens are longer than 48 bytes" in errors
+    assert "40 tokens cut" in errors
+
+
+def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(
+    elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("text.txt", "-o", "vectors.npz", "--part-tokens", "4")
+    compute = ElmoModel.compute
+    calls = iter([compute])
+
+    def interrupted(self: ElmoModel, *given: object, **named: object) -> object:
+        for call in calls:
+            return call(self, *given, **named)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ElmoModel, "compute", interrupted)
+        code, _, errors = elmo(*arguments)
+    assert code == 130
+    assert "interrupted: 1 sentences are finished and kept" in errors
+    code, _, errors = elmo(*arguments)
+    assert code == 1
+    assert "--resume" in errors
+    assert work_path(tmp_path / "vectors.npz").exists()
+    code, _, errors = elmo(*arguments, "--resume")
+    assert code == 0
+    assert "3 sentences, 13 tokens" in errors
+    assert "1 sentences of them from before" in errors
+    code, _, errors = elmo(*arguments, "--resume", "--json")  # nothing is left to do
+    assert code == 0
+    assert "3 sentences of them from before" in errors
+    assert elmo(*arguments)[0] == 1
+    assert elmo(*arguments, "--overwrite")[0] == 0
+
+
+def test_an_interrupt_before_anything_is_finished_leaves_nothing(
+    elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ElmoModel, "compute", interrupted)
+    code, _, errors = elmo("text.txt", "-o", "vectors.npz")
+    assert code == 130
+    assert "nothing was finished, nothing is kept" in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_an_error_on_the_way_says_what_is_kept(elmo: Elmo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode() + b"\xff\n"))
+    code, _, errors = elmo("-", "-o", "vectors.npz", "--part-tokens", "4")
+    assert code == 1
+    assert "note: 3 sentences are finished and kept" in errors
+    assert "error: standard input, line 4" in errors
+
+
+def test_resuming_nothing_says_so(elmo: Elmo) -> None:
+    code, _, errors = elmo("text.txt", "-o", "vectors.npz", "--resume")
+    assert code == 0
+    assert "warning: There is no interrupted run to resume" in errors
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("total", [1000, None])
+def test_the_bar_shows_speed_and_where_the_size_is_known_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, total: int | None
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    clock = iter(range(100))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    with TokenBar() as bar:
+        bar(Progress(5000, 500, total))  # what an earlier run did is no speed of this one
+        bar(Progress(5300, 750, total))
+    shown = terminal.getvalue().split("\r")[-1]
+    assert "5,300 tokens, 150 tokens/s" in shown
+    assert ("75%" in shown) == ("left" in shown) == (total is not None)
+
+
+def test_without_a_terminal_or_when_quiet_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, shown in ((io.StringIO(), True), (Terminal(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with TokenBar(shown=shown) as bar:
+            bar(Progress(0, 0, 10))
+            bar(Progress(5, 5, 10))
+        assert bar.started
+        assert stream.getvalue() == ""
+
+
+def test_help_teaches_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['elmo', 'embed', '--help']\n"
+        "from elmokit.cli.main import run\n"
+        "try: run()\n"
+        "finally: print({'torch', 'numpy', 'h5py', 'tqdm'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+    for option in ("--output", "--tokenized", "--split", "--mix", "--state", "--resume"):
+        assert option in done.stdout
+    assert "--part-tokens" not in done.stdout

@@ -1,0 +1,150 @@
+"""`elmo prepare`: options, output, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from elmokit.cli.prepare import prepare
+from elmokit.data.corpus import Corpus
+from elmokit.errors import DataError, OutputError
+from tests.data.texts import documents_of, random_text, stored_documents
+
+app = typer.Typer()
+app.command()(prepare)
+
+
+def run(*arguments: str | Path, stdin: str | None = None) -> Any:
+    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text(random_text(50))
+    return tmp_path / "text.txt"
+
+
+def test_the_summary_goes_to_stderr_and_json_to_stdout(text: Path, tmp_path: Path) -> None:
+    result = run(text, "-o", tmp_path / "data", "--valid", "5", "--json")
+    assert result.exit_code == 0
+    summary = json.loads(result.stdout)
+    meta = json.loads((tmp_path / "data/meta.json").read_text())
+    assert {key: summary[key] for key in meta} == meta
+    assert summary["splits"]["valid"]["documents"] == 5
+    assert summary["output"] == str(tmp_path / "data")
+    assert summary["seconds"] > 0
+    assert f"{summary['splits']['train']['tokens']:,} tokens" in result.stderr
+    assert f"a vocabulary of {meta['n_words']:,} words" in result.stderr
+    assert run(text, "-o", tmp_path / "data", "--overwrite").stdout == ""
+
+
+def test_options_reach_the_corpus(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "held.txt").write_text("a b\n\nc\n")
+    (tmp_path / "held2.txt").write_text("d\n")
+    result = run(
+        *(text, "-o", tmp_path / "data", "--tokenized", "--min-count", 2, "--max-vocab", 12),
+        *("--max-characters", 30, "--workers", 1, "--seed", 4),
+        *("--valid-files", tmp_path / "held.txt", "--valid-files", tmp_path / "held2.txt"),
+    )
+    assert result.exit_code == 0, result.output
+    corpus = Corpus.open(tmp_path / "data")
+    assert corpus.meta.settings == {
+        "min_count": 2,
+        "max_vocab": 12,
+        "max_characters": 30,
+        "one_sentence_per_line": False,
+        "tokenized": True,
+        "valid": None,
+        "seed": 4,
+    }
+    assert corpus.n_words == 12
+    assert stored_documents(corpus, "valid") == [[["a", "b"]], [["c"]], [["d"]]]
+
+
+def test_standard_input_is_read(text: Path, tmp_path: Path) -> None:
+    assert run("-", "-o", tmp_path / "data", stdin=text.read_text()).exit_code == 0
+    assert stored_documents(Corpus.open(tmp_path / "data")) == documents_of([text])
+
+
+def test_skipped_lines_are_told(tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_bytes(b"a a a\n\xff\n")
+    assert isinstance(run(tmp_path / "bad.txt", "-o", tmp_path / "data").exception, DataError)
+    result = run(tmp_path / "bad.txt", "-o", tmp_path / "data", "--skip-bad")
+    assert "1 lines skipped, first " in result.stderr
+    assert "bad.txt, line 2: byte 1" in result.stderr
+
+
+@pytest.mark.parametrize("valid", ["0", "1.0", "-3", "ten", "nan", "1.5"])
+def test_a_wrong_held_out_part_is_wrong_usage(text: Path, tmp_path: Path, valid: str) -> None:
+    result = run(text, "-o", tmp_path / "data", "--valid", valid)
+    assert result.exit_code == 2
+    assert "--valid" in result.stderr
+    assert "(0.01)" in result.stderr
+
+
+def test_two_held_out_parts_are_wrong_usage(text: Path, tmp_path: Path) -> None:
+    result = run(text, "-o", tmp_path / "data", "--valid", "2", "--valid-files", text)
+    assert result.exit_code == 2
+
+
+def test_nothing_is_replaced_unasked(text: Path, tmp_path: Path) -> None:
+    assert isinstance(run(text, "-o", tmp_path).exception, OutputError)
+    assert text.exists()
+
+
+PROGRAM = """
+import sys, typer
+from elmokit.cli.prepare import prepare
+app = typer.Typer()
+app.command()(prepare)
+if __name__ == "__main__":
+    app()
+"""
+
+
+@pytest.mark.parametrize(("signal_number", "workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+def test_an_interrupt_ends_with_130_and_leaves_nothing(
+    tmp_path: Path, signal_number: signal.Signals, workers: int
+) -> None:
+    (tmp_path / "run.py").write_text(PROGRAM)
+    (tmp_path / "out").mkdir()
+    output = tmp_path / "out" / "data"
+    # Standard input that goes on for ever, so that the work does too.
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "run.py", "-", "-o", output, "--workers", str(workers)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    text = 20 * random_text(100).encode()
+    while len(list(output.parent.glob(".data.*.tmp/work/*.table"))) < 1:
+        process.stdin.write(text)
+        time.sleep(0.01)
+    # As the terminal does: to the workers too. They must stay silent and go.
+    target = process.pid if signal_number is signal.SIGTERM else -process.pid
+    os.kill(target, signal_number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.decode() == "interrupted: nothing is written, nothing was changed.\n"
+    assert list(output.parent.iterdir()) == []
+
+
+def test_help_imports_neither_numpy_nor_torch() -> None:
+    code = (
+        "import sys, elmokit.cli.prepare; "
+        "sys.exit(', '.join({'numpy', 'torch', 'tqdm', 'multiprocessing'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stderr.strip() == ""
