@@ -30,6 +30,7 @@ language, and its vectors mean nothing.
 
 
 def main(out: Path) -> None:
+    """Write the model directory."""
     torch.manual_seed(SEED)
     bilm = BiLM(CONFIG)
     with torch.no_grad():

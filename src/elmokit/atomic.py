@@ -68,7 +68,11 @@ def _swap(temporary: Path, path: Path) -> None:
         return
     old = temporary.with_suffix(".old")
     path.replace(old)
-    temporary.replace(path)
+    try:
+        temporary.replace(path)
+    except BaseException:  # Ctrl-C, too: the old folder goes back to its place
+        old.replace(path)
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 

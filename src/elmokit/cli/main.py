@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from elmokit.cli import convert, doctor, embed, info
+from elmokit.cli import convert, doctor, embed, info, prepare
 from elmokit.errors import ElmoError, ElmoWarning
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("embed")(embed.embed)
+app.command("prepare")(prepare.prepare)
 app.command("info")(info.info)
 app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)

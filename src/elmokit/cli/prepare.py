@@ -35,7 +35,7 @@ def prepare(
         typer.Option(
             "--output",
             "-o",
-            help="The folder to make, about 5 bytes per token and 120 per word type. "
+            help="The folder to make: about 4 bytes per token and 130 per word type. "
             "Twice that is needed while it is made.",
             show_default=False,
         ),

@@ -2,7 +2,7 @@
 
 Each block numbers its words by itself, so that blocks need nothing from each other and a process
 that works on one holds no more than its words. The main process gives every type of the corpus a
-provisional number (`elmokit.data.types`) and keeps for each block a table from the block's numbers
+provisional number (`elmokit.data.wordtypes`) and keeps for each block a table from the block's numbers
 to those. When all text is counted and the types are ranked, the blocks are rewritten through both.
 """
 
@@ -37,14 +37,13 @@ _ID_BYTES = np.dtype(ID_TYPE).itemsize
 class Numbers(dict[str, int]):
     """Words to numbers, given out in order as words are met; the specials have theirs already."""
 
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self) + self._shift
-        return number
-
     def __init__(self, taken: dict[str, int]) -> None:
         super().__init__(taken)
-        self._shift = N_SPECIALS - len(taken)
         self._taken = len(taken)
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = N_SPECIALS + len(self) - self._taken
+        return number
 
     def new_words(self) -> list[str]:
         """Return the words in order of their numbers, which start after the specials."""
@@ -130,7 +129,8 @@ class StoredBlock:
     def pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the documents that have a part in this block, and the lengths of the parts."""
         goes_on = int(not len(self.starts) or self.starts[0] > 0)  # from the block before
-        lengths = np.diff([*[0] * goes_on, *self.starts.tolist(), self.n_ids])
+        bounds = [np.zeros(goes_on, np.int64), self.starts, np.array([self.n_ids])]
+        lengths = np.diff(np.concatenate(bounds))
         return self.first_document - goes_on + np.arange(len(lengths)), lengths
 
 

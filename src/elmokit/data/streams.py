@@ -167,22 +167,26 @@ class Streams:
 
     # ------------------------------------------------------------------------------------ position
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the streams stand: what comes next depends on nothing else."""
+    def position(self) -> dict[str, Any]:
+        """Return where the streams stand: what comes next depends on nothing else.
+
+        Numbers, and two arrays of one number per row, which later reading does not change.
+        """
         return {
             "epoch": self._epoch,
             "taken": self._taken,
             "block_number": self._block_number,
             "given": self._given,
-            "document": self._document.tolist(),
-            "offset": self._offset.tolist(),
+            "document": self._document,
+            "offset": self._offset,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def go_to(self, position: dict[str, Any]) -> None:
         """Go on from where another run stood (same corpus, rows, steps and seed)."""
-        self._epoch, self._taken = state["epoch"], state["taken"]
-        self._block_number, self._given = state["block_number"], state["given"]
-        self._document = np.array(state["document"], dtype=np.int64)
-        self._offset = np.array(state["offset"], dtype=np.int64)
+        self._epoch, self._taken = int(position["epoch"]), int(position["taken"])
+        self._block_number = int(position["block_number"])
+        self._given = int(position["given"])
+        self._document = np.array(position["document"], dtype=np.int64)
+        self._offset = np.array(position["offset"], dtype=np.int64)
         self._order = self._shuffled(self._epoch)
         self._block = None

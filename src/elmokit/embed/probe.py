@@ -14,8 +14,9 @@ from dataclasses import dataclass
 _PROGRAM = """
 import torch
 kind = {kind!r}
-a = torch.linspace(-1, 1, 64 * 256).view(64, 256)
-b = torch.linspace(-1, 1, 256 * 512).view(256, 512)
+generator = torch.Generator().manual_seed(0)
+a = torch.rand(128, 1024, generator=generator) * 2 - 1
+b = torch.rand(1024, 1024, generator=generator) * 2 - 1
 exact = a.double() @ b.double()
 if kind == "int8":
     found = torch._int_mm((a * 127).round().to(torch.int8), (b * 127).round().to(torch.int8))

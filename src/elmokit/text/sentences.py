@@ -21,9 +21,12 @@ _STOPS = r"[.!?\u2026\u203c\u2047-\u2049\u061f\u06d4\u0964\u0965\u0589\u1362\u17
 _WIDE_STOPS = r"[\u3002\uff01\uff0e\uff1f\uff61]"
 
 # Possessive, and never started inside a run, so that a long run of marks costs linear time.
+# It begins with one plain class of characters, so that `re` can look for those alone, and only then
+# asks which kind of mark was found; written the natural way round it takes twice as long.
 _CANDIDATE = re.compile(
-    rf"(?<!{_STOPS}){_STOPS}++{_CLOSERS}*+(?=\s)|"
-    rf"(?P<certain>{_WIDE_STOPS}++{_CLOSERS}*+|\n\s*\n|\u2029)"
+    rf"[{_STOPS[1:-1]}{_WIDE_STOPS[1:-1]}\n\u2029]"
+    rf"(?:(?<={_STOPS})(?<!{_STOPS}{_STOPS}){_STOPS}*+{_CLOSERS}*+(?=\s)|"
+    rf"(?P<certain>(?<={_WIDE_STOPS}){_WIDE_STOPS}*+{_CLOSERS}*+|(?<=\n)\s*\n|(?<=\u2029)))"
 )
 _SPACE = re.compile(r"\s*+")
 _NEXT = re.compile(rf"\s*+{_OPENERS}*+(\w*)")

@@ -169,7 +169,7 @@ _DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # rules and ornaments: ----->  *~
 
 _LONGEST_CHUNK = 1000  # beyond it the rules that look ahead would cost quadratic time
 _LONGEST_REMEMBERED = 40
-_MOST_REMEMBERED = 1 << 17
+_MOST_REMEMBERED = 1 << 18
 
 
 def _cut(chunk: str, final: bool) -> tuple[str, ...]:

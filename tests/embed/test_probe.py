@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from elmokit.embed import probe
+from elmokit.embed.probe import KINDS, probe_cpu
+
+
+def test_float32_is_always_safe() -> None:
+    found = probe_cpu("float32")
+    assert found.works
+    assert "relative error" in found.note
+
+
+def test_a_process_that_dies_is_reported_and_does_not_take_us_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe, "_PROGRAM", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    found = probe_cpu("bfloat16")
+    assert not found.works
+    assert "signal 4" in found.note
+
+
+def test_a_wrong_result_is_not_called_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_PROGRAM", "print(0.7)")
+    assert not probe_cpu("int8").works
+
+
+def test_the_doctor_reports_every_kind_without_dying() -> None:
+    program = "from elmokit.cli.main import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = json.loads(done.stdout)
+    assert set(report["cpu_precisions"]) == set(KINDS)
+    assert report["cpu_precisions"]["float32"]["works"]
+    assert report["packages"]["torch"]
+    assert "parameters" in report["bundled_model"]
