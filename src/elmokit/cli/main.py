@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from elmokit.cli import convert, doctor, embed, info, prepare
+from elmokit.cli import convert, doctor, embed, info, prepare, train
 from elmokit.errors import ElmoError, ElmoWarning
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.command("embed")(embed.embed)
 app.command("prepare")(prepare.prepare)
+app.command("train")(train.train)
 app.command("info")(info.info)
 app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)

@@ -11,6 +11,7 @@ from zero, "warm" every sentence from a stored state. No figure depends on how t
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -127,7 +128,7 @@ def evaluate(
 def _documents(
     tokens: NDArray[np.uint32], documents: NDArray[np.int64]
 ) -> list[NDArray[np.uint32]]:
-    runs = [tokens[a:z] for a, z in zip(documents, documents[1:], strict=False)]
+    runs = [tokens[a:z] for a, z in itertools.pairwise(documents)]
     return [run for run in runs if len(run)]
 
 

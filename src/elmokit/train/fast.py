@@ -95,6 +95,16 @@ class FastStep:
         self.cell.copy_(state.cell.transpose(0, 1).flatten(0, 1))
         self.hidden.copy_(state.hidden.transpose(0, 1).flatten(0, 1))
 
+    def moments(self) -> dict[str, Tensor]:
+        """Return the optimiser's averages, by its kinds of them and the names of parameters."""
+        named: dict[str, Tensor] = {}
+        for kind, tensors in self.optimizer.moments.items():
+            stacked = StackedWeights(*(tensors[name] for name in StackedWeights._fields))
+            views = stacked.by_parameter()
+            views |= {n: t for n, t in tensors.items() if n not in StackedWeights._fields}
+            named |= {f"{kind}.bilm.{name}": tensor for name, tensor in views.items()}
+        return named | self.optimizer.head_moments()
+
     # -------------------------------------------------------------------------------------- step
 
     def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:

@@ -115,13 +115,25 @@ class Optimizer:
         counted = [g * once.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
         norms = torch._foreach_norm([*gradients, *counted])
         norm: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
-        scale = torch.clamp(self.config.clip / (norm + 1e-6), max=1.0)
+        # A gradient that is not finite changes nothing: it becomes zero, and so does the step.
+        good = torch.isfinite(norm)
+        scale = torch.where(good, torch.clamp(self.config.clip / (norm + 1e-6), max=1.0), 0.0)
+        for gradient in [*gradients, *row_gradients.values()]:
+            gradient.nan_to_num_(0.0, 0.0, 0.0)
         torch._foreach_mul_(list(gradients), scale)
         self._dense_step(rate, list(gradients))
         for name, gradient in row_gradients.items():
             self._row_step(rate, name, rows, gradient * scale)
             head_gradients[name].index_fill_(0, rows, 0.0)
         return norm
+
+    def head_moments(self) -> dict[str, Tensor]:
+        """Return the averages of the head's rows by name."""
+        return {
+            f"{kind}.head.{name}": tensor
+            for kind, tensors in self.row_moments.items()
+            for name, tensor in tensors.items()
+        }
 
     def _once(self, words: Sequence[Tensor], said: Tensor | None) -> Tensor:
         """Mark the first occurrence of each word among several lists."""

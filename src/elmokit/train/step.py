@@ -134,6 +134,15 @@ class PlainStep:
         self.state = LstmState(torch.stack(cells), torch.stack(hiddens))
         return losses, words
 
+    def moments(self) -> dict[str, Tensor]:
+        """Return the optimiser's averages, by its kinds of them and the names of parameters."""
+        named = {
+            f"{kind}.bilm.{name}": tensor
+            for kind, tensors in self.optimizer.moments.items()
+            for name, tensor in tensors.items()
+        }
+        return named | self.optimizer.head_moments()
+
     def encode(self, batch: Batch) -> Tensor:
         """Return x of the distinct types of a batch, shape (U, D)."""
         encoder: nn.Module = self.bilm.encoder

@@ -1,0 +1,109 @@
+"""`elmo train`: a biLM from a prepared corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    data: Annotated[Path, typer.Argument(help="The folder that `elmo prepare` made.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The run's folder: checkpoints, metrics, model/."),
+    ],
+    preset: Annotated[
+        str, typer.Option(help="Shape and settings: toy (a laptop), small, medium, original.")
+    ] = "toy",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change any setting: lstm.dim=1024, step.rows=256, optimizer.kind=adagrad, ...",
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides weights, order and negatives.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Steps in all.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Stop after so many tokens.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Stop after so many passes.")] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(help="Steps between two checkpoints.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint in --output.")
+    ] = False,
+    export_hdf5: Annotated[
+        bool, typer.Option("--export-hdf5", help="Also write files for AllenNLP and bilm-tf.")
+    ] = False,
+    tensorboard: Annotated[bool, typer.Option(help="Log to TensorBoard, too.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+) -> None:
+    """Train a forward and a backward language model on prepared text.
+
+    "sampled loss" is the training objective, over a sample of the vocabulary: it is smaller than
+    the true loss and only good for watching. "held-out perplexity" is measured with the full
+    softmax on the corpus's valid part: exp of the mean loss, forward, backward, and the geometric
+    mean of both. Ctrl-C saves a checkpoint before it stops.
+    """
+    import dataclasses
+    import json
+
+    from elmokit.data.corpus import Corpus
+    from elmokit.embed.precision import choose_device
+    from elmokit.errors import ConfigError
+    from elmokit.train.config import run_preset, with_settings
+    from elmokit.train.loop import train as run_training
+
+    config = run_preset(preset)
+    lengths = [x for x in (max_steps, max_tokens, epochs) if x is not None]
+    if len(lengths) > 1:
+        raise ConfigError("Give one of --max-steps, --max-tokens and --epochs.")
+    if seed is not None:
+        step = dataclasses.replace(config.step, seed=seed)
+        config = dataclasses.replace(config, seed=seed, step=step)
+    config = with_settings(config, settings or [])
+    corpus = Corpus.open(data)
+    if max_tokens is not None:
+        max_steps = -(-max_tokens // config.tokens_per_step)
+    if epochs is not None:
+        max_steps = max(1, round(epochs * len(corpus.tokens()) / config.tokens_per_step))
+    if max_steps is not None:
+        config = dataclasses.replace(config, max_steps=max_steps)
+    if checkpoint_every is not None:
+        config = dataclasses.replace(config, checkpoint_every=checkpoint_every)
+
+    def tell(line: str) -> None:
+        if not quiet:
+            typer.echo(line, err=True)
+
+    result = run_training(
+        config,
+        corpus,
+        output,
+        resume=resume,
+        device=choose_device(device),
+        tell=tell,
+        tensorboard=tensorboard,
+    )
+    if export_hdf5 and not result.interrupted:
+        from elmokit.sources import hdf5dir, modeldir
+
+        hdf5dir.save(modeldir.load(result.model), output / "hdf5", overwrite=True)
+    if as_json:
+        found = None if result.perplexity is None else result.perplexity.to_dict()
+        values = {
+            "steps": result.steps,
+            "tokens": result.tokens,
+            "perplexity": found,
+            "interrupted": result.interrupted,
+            "model": str(result.model),
+        }
+        typer.echo(json.dumps(values))
+    if result.interrupted:
+        raise typer.Exit(130)
+    tell(f"The model is in {result.model}.")

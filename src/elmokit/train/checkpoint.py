@@ -1,0 +1,147 @@
+"""Checkpoints: all that a run needs to go on as if nothing had happened, without pickle.
+
+    run/checkpoints/step-00000500/
+      weights.safetensors      the biLM (`bilm.`) and the head (`head.`)
+      optimizer.safetensors    its averages, by the names of the parameters
+      state.safetensors        the LSTM states of the rows, and the state of torch's random numbers
+      trainer.json             step, tokens, place in the data, best score, config, fingerprints
+
+A checkpoint is written beside and renamed, and older ones are removed only afterwards, so there is
+a whole one at every moment.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.atomic import replacing
+from elmokit.errors import WeightsError
+from elmokit.model.bilm import BiLM
+from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead
+from elmokit.sources.tensors import Shape, read_tensors, write_tensors
+from elmokit.train.optimizer import Optimizer
+
+FOLDER = "checkpoints"
+WEIGHTS = "weights.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.safetensors"
+TRAINER = "trainer.json"
+
+
+class Step(Protocol):
+    """What a checkpoint needs of a training step, plain or fast."""
+
+    bilm: BiLM
+    head: LMHead
+    optimizer: Optimizer
+    state: LstmState
+
+    def moments(self) -> dict[str, Tensor]:
+        """The optimiser's averages by parameter; views, so that copying into them restores."""
+
+
+@dataclass
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        step: Steps done.
+        position: Place in the data, see `Streams.position`.
+        best: Best held-out perplexity so far.
+        best_step: When it was reached.
+        evaluations_since_best: For early stopping.
+        capacity: Buffer sizes of the fast step: the same sizes give the same bits.
+    """
+
+    step: int
+    position: dict[str, Any]
+    best: float | None = None
+    best_step: int = 0
+    evaluations_since_best: int = 0
+    capacity: dict[str, int] | None = None
+
+
+def save(run: Path, step: Step, progress: Progress, config: dict[str, Any], *, keep: int) -> Path:
+    """Write a checkpoint, then remove all but the newest `keep` and the best."""
+    path = run / FOLDER / f"step-{progress.step:08d}"
+    tensors = {f"bilm.{name}": p for name, p in step.bilm.state_dict().items()}
+    tensors |= {f"head.{name}": p for name, p in step.head.state_dict().items()}
+    with replacing(path, directory=True) as folder:
+        write_tensors(_plain(tensors), folder / WEIGHTS)
+        count = {"count": step.optimizer.count.reshape(1)}
+        write_tensors(_plain(step.moments() | count), folder / OPTIMIZER)
+        state = {**step.state._asdict(), "random": torch.get_rng_state()}
+        write_tensors(_plain(state), folder / STATE)
+        position = {k: _jsonable(v) for k, v in progress.position.items()}
+        values = {**progress.__dict__, "position": position, "config": config}
+        (folder / TRAINER).write_text(json.dumps(values) + "\n", "utf-8")
+    _remove_old(run, progress, keep)
+    return path
+
+
+def newest(run: Path) -> Path | None:
+    """Return the newest checkpoint of a run."""
+    found = sorted((run / FOLDER).glob("step-*"))
+    return found[-1] if found else None
+
+
+def load(path: Path, step: Step) -> tuple[Progress, dict[str, Any]]:
+    """Put a checkpoint into a step.
+
+    Returns:
+        How far the run had come, and its config.
+    """
+    try:
+        values = json.loads((path / TRAINER).read_text("utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise WeightsError(
+            f"The checkpoint {path} is damaged ({error}). Remove that folder; `--resume` then goes "
+            "on from the one before."
+        ) from error
+    parameters = {f"bilm.{n}": p for n, p in step.bilm.state_dict().items()}
+    parameters |= {f"head.{n}": p for n, p in step.head.state_dict().items()}
+    _fill(path / WEIGHTS, parameters)
+    count = step.optimizer.count.reshape(1)
+    _fill(path / OPTIMIZER, step.moments() | {"count": count})
+    step.optimizer.count.copy_(count[0])
+    state = {name: t.clone().contiguous() for name, t in step.state._asdict().items()}
+    random = torch.empty_like(torch.get_rng_state())
+    _fill(path / STATE, {**state, "random": random})
+    step.state = LstmState(**state)
+    torch.set_rng_state(random)
+    config = values.pop("config")
+    return Progress(**values), config
+
+
+def _fill(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    shapes: dict[str, Shape] = {name: tuple(t.shape) for name, t in tensors.items()}
+    stored = read_tensors(path, shapes)
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            tensor.copy_(stored[name].to(tensor.dtype))
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+
+
+def _jsonable(value: object) -> object:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _remove_old(run: Path, progress: Progress, keep: int) -> None:
+    found = sorted((run / FOLDER).glob("step-*"))
+    best = f"step-{progress.best_step:08d}"
+    for path in found[:-keep]:
+        if path.name != best:
+            shutil.rmtree(path, ignore_errors=True)

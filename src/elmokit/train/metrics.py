@@ -1,0 +1,64 @@
+"""What a run tells while it goes: `metrics.jsonl`, one object a line, and TensorBoard if asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from elmokit.atomic import replacing
+from elmokit.errors import DependencyError
+
+FILE = "metrics.jsonl"
+
+
+class Metrics:
+    """The record of a run.
+
+    Args:
+        run: The run's folder.
+        done: Steps done so far; what an interrupted run wrote of later ones is taken back, so that
+            every step is in the file once.
+        tensorboard: Write event files, too.
+    """
+
+    def __init__(self, run: Path, done: int, *, tensorboard: bool = False) -> None:
+        self._path = run / FILE
+        self._take_back(done)
+        self._file = self._path.open("a", encoding="utf-8")
+        self._board: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise DependencyError("tensorboard", "log", "Logging to TensorBoard") from error
+            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=done)
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Add one object; it has a `step` and `tokens`."""
+        self._file.write(json.dumps(values) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float) and name != "step":
+                    self._board.add_scalar(name, value, values["step"])
+
+    def close(self) -> None:
+        """Close the files."""
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+    def _take_back(self, done: int) -> None:
+        if not self._path.exists():
+            return
+        kept = []
+        for line in self._path.read_text("utf-8").splitlines():
+            try:
+                values = json.loads(line)
+            except json.JSONDecodeError:  # the line that a kill cut short
+                continue
+            if values["step"] <= done:
+                kept.append(line)
+        with replacing(self._path) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in kept), "utf-8")

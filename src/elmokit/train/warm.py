@@ -1,0 +1,85 @@
+"""The warm state: where the LSTMs stand, on average, when a sentence has ended."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elmokit.data.streams import BEGIN, END
+from elmokit.errors import DataError
+from elmokit.model.bilm import BiLM
+from elmokit.model.lstm import LstmStack, LstmState
+from elmokit.train.evaluate import Encode
+
+_ROWS = 128
+SENTENCES = 10_000
+
+
+def warm_state(
+    bilm: BiLM, encode: Encode, tokens: NDArray[np.uint32], sentences: int = SENTENCES
+) -> LstmState:
+    """Average (c, r) of each layer and direction over the ends of sentences in running text.
+
+    The text is cut into rows that are read side by side, each from the zero state; a row's first
+    sentence does not count.
+
+    Args:
+        bilm: The model.
+        encode: From types to x_k, see `evaluate.encoder_of`.
+        tokens: Text as `elmo prepare` stores it.
+        sentences: Sentence ends to average over, if the text has as many.
+
+    Returns:
+        Shapes (2, L, 1, H) and (2, L, 1, D).
+    """
+    ends = np.flatnonzero(tokens == END)
+    if not len(ends):
+        raise DataError("A warm state needs text with at least one sentence.")
+    wanted = min(len(ends), 2 * sentences)  # first sentences and row ends are lost
+    text = np.asarray(tokens[: int(ends[wanted - 1]) + 1])
+    rows = max(1, min(_ROWS, len(text) // 200))
+    steps = len(text) // rows
+    streams = text[: rows * steps].reshape(rows, steps).T.astype(np.int64)  # (steps, rows)
+    training = bilm.training
+    bilm.eval()
+    with torch.inference_mode():
+        halves = [_average(bilm, encode, streams, direction) for direction in (0, 1)]
+    bilm.train(training)
+    return LstmState(*(torch.stack([half[part] for half in halves]).cpu() for part in (0, 1)))
+
+
+def _average(
+    bilm: BiLM, encode: Encode, streams: NDArray[np.int64], direction: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    stack = (bilm.forward_lm, bilm.backward_lm)[direction]
+    assert isinstance(stack, LstmStack)
+    types, places = np.unique(streams, return_inverse=True)
+    both = np.concatenate([types, [BEGIN]])  # the forward LM reads <S> where the stream has </S>
+    x_types = encode(both)
+    places = places.reshape(streams.shape)
+    if direction == 1:
+        places = places[::-1]
+    end = int(np.searchsorted(types, END))
+    begin = len(types)
+    zero = LstmState.zeros(bilm.config.lstm, streams.shape[1], like=x_types)
+    cell, hidden = zero.cell[direction], zero.hidden[direction]
+    sums = [torch.zeros_like(cell[:, 0]), torch.zeros_like(hidden[:, 0])]
+    count = 0
+    seen = np.zeros(streams.shape[1], dtype=bool)
+    for row in places:
+        closing = row == end
+        # Before a sentence is opened, the state is that of the end of the one before.
+        counted = closing & seen
+        if counted.any():
+            where = torch.from_numpy(np.flatnonzero(counted)).to(x_types.device)
+            sums[0] += cell[:, where].sum(dim=1)
+            sums[1] += hidden[:, where].sum(dim=1)
+            count += int(counted.sum())
+        seen |= closing
+        read = np.where(closing, begin if direction == 0 else end, row)
+        x = x_types[torch.from_numpy(read).to(x_types.device)]
+        _, cell, hidden = stack(x, [len(row)], cell, hidden)
+    if count == 0:
+        return cell.mean(dim=1, keepdim=True), hidden.mean(dim=1, keepdim=True)
+    return (sums[0] / count).unsqueeze(1), (sums[1] / count).unsqueeze(1)
