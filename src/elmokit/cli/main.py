@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from elmokit.cli import convert, doctor, embed, info, prepare, train
+from elmokit.cli import bench, convert, doctor, embed, evaluate, info, prepare, train
 from elmokit.errors import ElmoError, ElmoWarning
 
 app = typer.Typer(
@@ -28,9 +28,11 @@ app = typer.Typer(
 app.command("embed")(embed.embed)
 app.command("prepare")(prepare.prepare)
 app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
 app.command("info")(info.info)
 app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)
+app.add_typer(bench.app, name="bench")
 
 
 def _version(value: bool) -> None:

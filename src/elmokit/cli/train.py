@@ -39,6 +39,9 @@ def train(
         bool, typer.Option("--export-hdf5", help="Also write files for AllenNLP and bilm-tf.")
     ] = False,
     tensorboard: Annotated[bool, typer.Option(help="Log to TensorBoard, too.")] = False,
+    deterministic: Annotated[
+        bool, typer.Option(help="On a GPU: the same bits every time, at a price.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
@@ -89,6 +92,7 @@ def train(
         device=choose_device(device),
         tell=tell,
         tensorboard=tensorboard,
+        deterministic=deterministic,
     )
     if export_hdf5 and not result.interrupted:
         from elmokit.sources import hdf5dir, modeldir

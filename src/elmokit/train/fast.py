@@ -41,6 +41,7 @@ class FastStep:
         config: Shape and objective.
         optimizer: How the weights are changed.
         dtype: Of products.
+        graphs: Record the step as a CUDA graph.
     """
 
     def __init__(
@@ -52,11 +53,13 @@ class FastStep:
         optimizer: OptimizerConfig,
         *,
         dtype: torch.dtype = torch.bfloat16,
+        graphs: bool = True,
     ) -> None:
         assert isinstance(bilm.encoder, CharacterEncoder)
         self.bilm, self.head, self.config = bilm, head, config
         self.encoder: CharacterEncoder = bilm.encoder
         self.device, self.dtype = head.weight.device, dtype
+        self.graphs = graphs and self.device.type == "cuda"
         self.chars = torch.from_numpy(np.asarray(chars).astype(np.int16)).to(self.device)
         lstm, rows, steps = bilm.config.lstm, config.rows, config.steps
         self.wave = Wavefront(
@@ -184,7 +187,7 @@ class FastStep:
         self.types = torch.zeros(n_types, dtype=torch.int64, device=self.device)
         self.said = torch.zeros(capacity[0], dtype=torch.int64, device=self.device)
         self._run = self._work
-        if self.device.type == "cuda":
+        if self.graphs:
             self._run = self._record
 
     def _load(self, batch: Batch) -> None:

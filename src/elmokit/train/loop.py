@@ -67,6 +67,7 @@ def train(
     device: str | torch.device = "cpu",
     tell: Tell = lambda _: None,
     tensorboard: bool = False,
+    deterministic: bool = False,
 ) -> TrainResult:
     """Train a biLM.
 
@@ -78,10 +79,13 @@ def train(
         device: Where to compute; on CUDA the fast step is used.
         tell: Called with lines for the user.
         tensorboard: Log to TensorBoard, too.
+        deterministic: On a GPU, sum in a fixed order, so that two runs give the same bits; slower.
     """
     device = torch.device(device)
     out.mkdir(parents=True, exist_ok=True)
-    step = make_step(config, corpus, device)
+    if deterministic and device.type == "cuda":
+        torch.use_deterministic_algorithms(True)
+    step = make_step(config, corpus, device, graphs=not deterministic)
     streams = Streams(
         corpus.tokens(),
         corpus.documents(),
@@ -135,7 +139,9 @@ def train(
     )
 
 
-def make_step(config: RunConfig, corpus: Corpus, device: torch.device) -> Any:
+def make_step(
+    config: RunConfig, corpus: Corpus, device: torch.device, *, graphs: bool = True
+) -> Any:
     """Make the model and the step that fits the device; the seed decides the initial weights."""
     if config.model.char_cnn is None:
         raise ConfigError("Training needs a model that reads characters (char_cnn).")
@@ -155,7 +161,7 @@ def make_step(config: RunConfig, corpus: Corpus, device: torch.device) -> Any:
     if device.type == "cuda" and config.model.lstm.has_projection:
         from elmokit.train.fast import FastStep
 
-        return FastStep(bilm, head, corpus.chars, config.step, config.optimizer)
+        return FastStep(bilm, head, corpus.chars, config.step, config.optimizer, graphs=graphs)
     return PlainStep(bilm, head, corpus.chars, config.step, config.optimizer)
 
 

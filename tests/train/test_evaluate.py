@@ -1,0 +1,80 @@
+"""Perplexity against the slow way: one sentence after another, one probability at a time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from elmokit.data.corpus import Corpus
+from elmokit.data.streams import BEGIN, END, UNKNOWN
+from elmokit.model.bilm import BiLM
+from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead
+from elmokit.train.evaluate import encoder_of, evaluate
+from tests.conftest import TINY, random_bilm
+
+
+@pytest.fixture(scope="module")
+def model(corpus: Corpus) -> tuple[BiLM, LMHead]:
+    torch.manual_seed(0)
+    return random_bilm(TINY).double(), LMHead(corpus.n_words, 10).double()
+
+
+def slowly(
+    corpus: Corpus, bilm: BiLM, head: LMHead, state: str, warm: LstmState | None = None
+) -> tuple[list[float], list[float]]:
+    """Losses of both directions, token by token, the state handed on by hand."""
+    tokens, documents = corpus.tokens("valid"), corpus.documents("valid")
+    encode = encoder_of(bilm, corpus.chars)
+    losses: tuple[list[float], list[float]] = ([], [])
+    for d, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
+        for a, z in itertools.pairwise(documents):
+            run = tokens[a:z].astype(np.int64)
+            sentences = [s for s in np.split(run, np.flatnonzero(run == END) + 1) if len(s)]
+            cell, hidden = torch.zeros(2, 1, 24).double(), torch.zeros(2, 1, 10).double()
+            for sentence in sentences if d == 0 else sentences[::-1]:
+                words = sentence[:-1].tolist()
+                if state != "carry":
+                    cell, hidden = torch.zeros_like(cell), torch.zeros_like(hidden)
+                    if warm is not None:
+                        cell, hidden = warm.cell[d], warm.hidden[d]
+                inputs = [BEGIN, *words] if d == 0 else [END, *words[::-1]]
+                targets = [*words, END] if d == 0 else [*words[::-1], BEGIN]
+                for read, said in zip(inputs, targets, strict=True):
+                    outputs, cell, hidden = stack(encode(np.array([read])), [1], cell, hidden)
+                    said = said if said < corpus.n_words else UNKNOWN
+                    losses[d].append(-head(outputs[-1])[0, said].item())
+    return losses
+
+
+@pytest.mark.parametrize("state", ["carry", "reset", "warm"])
+def test_perplexity_is_what_the_slow_way_gives(
+    corpus: Corpus, model: tuple[BiLM, LMHead], state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bilm, head = model
+    warm = LstmState(torch.randn(2, 2, 1, 24).double(), torch.randn(2, 2, 1, 10).double())
+    data = (corpus.tokens("valid"), corpus.documents("valid"))
+    expected = slowly(corpus, bilm, head, state, warm if state == "warm" else None)
+    for rows, steps in ((128, 64), (2, 5)):  # however the text is batched
+        monkeypatch.setattr("elmokit.train.evaluate._ROWS", rows)
+        monkeypatch.setattr("elmokit.train.evaluate._STEPS", steps)
+        encode = encoder_of(bilm, corpus.chars)
+        found = evaluate(bilm, head, encode, *data, state=state, warm=warm)
+        assert found.forward == pytest.approx(math.exp(np.mean(expected[0])), rel=1e-9)
+        assert found.backward == pytest.approx(math.exp(np.mean(expected[1])), rel=1e-9)
+        assert found.mean == pytest.approx(math.sqrt(found.forward * found.backward), rel=1e-9)
+        assert found.targets == len(expected[0])
+    assert found.unknown > 0
+    assert found.known != found.mean
+
+
+def test_the_opening_symbol_is_not_counted(corpus: Corpus, model: tuple[BiLM, LMHead]) -> None:
+    bilm, head = model
+    data = (corpus.tokens("valid"), corpus.documents("valid"))
+    found = evaluate(bilm, head, encoder_of(bilm, corpus.chars), *data)
+    counts = corpus.meta.splits["valid"]
+    assert found.targets == counts.tokens + counts.sentences

@@ -1,0 +1,247 @@
+"""Training by real runs: it learns, it goes on after real kills, and it refuses what cannot be."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import elmokit
+from elmokit.data.corpus import Corpus
+from elmokit.errors import ConfigError, DataError
+from elmokit.train import checkpoint
+from elmokit.train.config import RunConfig, run_preset, with_settings
+from elmokit.train.loop import NotFiniteError, train
+from tests.train.conftest import SETTINGS
+
+
+def settings(**changes: Any) -> RunConfig:
+    config = with_settings(run_preset("toy"), SETTINGS)
+    changes = {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 0, **changes}
+    return dataclasses.replace(config, **changes)
+
+
+def losses(run: Path) -> list[tuple[int, float, float]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [
+        (v["step"], v["sampled_loss_forward"], v["sampled_loss_backward"])
+        for v in lines
+        if "sampled_loss_forward" in v
+    ]
+
+
+def test_a_run_learns_and_leaves_a_complete_model(corpus: Corpus, out: Path) -> None:
+    result = train(settings(max_steps=120, evaluate_every=60), corpus, out)
+    assert result.steps == 120
+    assert result.perplexity is not None
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    evaluations = [v["valid_mean"] for v in lines if "valid_mean" in v]
+    assert len(evaluations) == 2
+    assert evaluations[1] < evaluations[0] < corpus.n_words
+    elmo = elmokit.load(result.model)
+    assert elmo.head is not None
+    assert elmo.vocabulary is not None
+    assert elmo.vocabulary.words == corpus.vocabulary.words
+    for state in ("reset", "warm", "carry"):
+        assert elmo.embed("The dog can't read.", state).layers.shape == (3, 6, 32)
+    assert elmo.warm is not None
+    assert elmo.warm.cell.shape == (2, 2, 1, 24)
+    assert elmo.warm.cell.abs().max() > 0
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(settings(max_steps=6, seed=seed), corpus, tmp_path / name)
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    assert losses(tmp_path / "a") != losses(tmp_path / "c")
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adagrad"])
+def test_a_resumed_run_is_the_run_that_was_never_stopped(
+    corpus: Corpus, tmp_path: Path, kind: str
+) -> None:
+    config = settings(max_steps=70)
+    config = with_settings(config, [f"optimizer.kind={kind}"])
+    assert config.step.dropout > 0
+    train(config, corpus, tmp_path / "whole")
+    # A run that is cut at step 37, amid a block of the streams: only max_steps differs.
+    part = dataclasses.replace(config, checkpoint_every=37)
+    cut = subprocess_free_cut(part, corpus, tmp_path / "cut", 37)
+    assert cut == 37
+    train(config, corpus, tmp_path / "cut", resume=True)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
+    assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
+
+
+def subprocess_free_cut(config: RunConfig, corpus: Corpus, out: Path, at: int) -> int:
+    """Stop a run by the signal that a person would send, once it has told of step `at`."""
+
+    def tell(line: str) -> None:
+        if line.startswith(f"step {at}/"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = train(config, corpus, out, tell=tell)
+    assert result.interrupted
+    return result.steps
+
+
+def weights(run: Path) -> dict[str, bytes]:
+    found = {}
+    for name in ("model.safetensors", "head.safetensors", "warm.safetensors"):
+        for key, tensor in load_file(run / "model" / name).items():
+            found[f"{name}/{key}"] = tensor.numpy().tobytes()
+    return found
+
+
+def start(corpus: Corpus, run: Path, steps: int) -> subprocess.Popen[bytes]:
+    program = "from elmokit.cli.main import run; run()"
+    command = [sys.executable, "-c", program, "train", str(corpus.path), "-o", str(run)]
+    command += ["--preset", "toy", "--max-steps", str(steps), "--resume", "--device", "cpu"]
+    command += ["--checkpoint-every", "1", "--set", "log_every=1", "--set", "evaluate_every=0"]
+    for setting in SETTINGS:
+        command += ["--set", setting]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def run_through_kills(corpus: Corpus, run: Path, steps: int, kills: int, seed: int) -> int:
+    """Kill a run with -9 at random moments after its first step, then let it end."""
+    rng = random.Random(seed)
+    killed = 0
+    while True:
+        process = start(corpus, run, steps)
+        if killed < kills:
+            before = len(losses(run)) if (run / "metrics.jsonl").exists() else 0
+            while process.poll() is None:
+                done = len(losses(run)) if (run / "metrics.jsonl").exists() else 0
+                if done > before:
+                    time.sleep(rng.random() * 0.25)  # into a step, a write, a rename, ...
+                    process.kill()
+                    break
+                time.sleep(0.005)
+        _, errors = process.communicate(timeout=300)
+        if process.returncode == 0:
+            return killed
+        assert process.returncode == -signal.SIGKILL, errors.decode()
+        killed += 1
+
+
+@pytest.mark.parametrize(
+    ("kills", "steps"), [(2, 40), pytest.param(25, 600, marks=pytest.mark.slow)]
+)
+def test_kill_9_at_random_moments_changes_nothing(
+    corpus: Corpus, tmp_path: Path, kills: int, steps: int
+) -> None:
+    killed = run_through_kills(corpus, tmp_path / "killed", steps, kills, seed=kills)
+    assert killed > 0
+    run_through_kills(corpus, tmp_path / "whole", steps, 0, seed=0)
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+    assert [step for step, *_ in losses(tmp_path / "killed")] == list(range(1, steps + 1))
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+
+
+def test_old_checkpoints_go_and_the_best_stays(corpus: Corpus, out: Path) -> None:
+    train(settings(max_steps=10, checkpoint_every=2, evaluate_every=2, keep=2), corpus, out)
+    names = sorted(p.name for p in (out / checkpoint.FOLDER).iterdir())
+    assert names[-2:] == ["step-00000008", "step-00000010"]
+    assert len(names) <= 3
+
+
+def test_resume_without_a_run_starts_anew_and_says_so(corpus: Corpus, out: Path) -> None:
+    told: list[str] = []
+    train(settings(max_steps=2), corpus, out, resume=True, tell=told.append)
+    assert any("Nothing to resume" in line for line in told)
+
+
+def test_a_second_run_in_the_same_folder_is_refused(corpus: Corpus, out: Path) -> None:
+    train(settings(max_steps=2), corpus, out)
+    with pytest.raises(ConfigError, match="--resume"):
+        train(settings(max_steps=2), corpus, out)
+
+
+def test_changed_settings_are_named(corpus: Corpus, out: Path) -> None:
+    train(settings(max_steps=2), corpus, out)
+    with pytest.raises(ConfigError, match="restart differ"):
+        train(settings(max_steps=4, restart=0.5), corpus, out, resume=True)
+
+
+def test_a_damaged_checkpoint_says_what_to_do(corpus: Corpus, out: Path) -> None:
+    train(settings(max_steps=2), corpus, out)
+    newest = checkpoint.newest(out)
+    assert newest is not None
+    (newest / checkpoint.TRAINER).write_text("{")
+    with pytest.raises(elmokit.ElmoError, match="Remove that folder"):
+        train(settings(max_steps=4), corpus, out, resume=True)
+
+
+def test_another_corpus_is_refused(corpus: Corpus, out: Path, monkeypatch: Any) -> None:
+    train(settings(max_steps=2), corpus, out)
+    monkeypatch.setattr(Corpus, "fingerprint", "other")
+    with pytest.raises(DataError, match="another corpus"):
+        train(settings(max_steps=4), corpus, out, resume=True)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(corpus: Corpus, out: Path) -> None:
+    config = with_settings(settings(max_steps=50), ["optimizer.learning_rate=1e38"])
+    with pytest.raises(NotFiniteError, match=r"Step \d+ gave .* lower learning rate"):
+        train(config, corpus, out)
+
+
+def test_early_stopping_stops(corpus: Corpus, out: Path) -> None:
+    config = settings(max_steps=400, evaluate_every=1, patience=3)
+    config = with_settings(config, ["optimizer.learning_rate=0.0"])
+    result = train(config, corpus, out)
+    assert result.steps == 4  # the first is the best, three more are not better
+
+
+def test_settings_by_dotted_names_are_checked() -> None:
+    config = with_settings(run_preset("toy"), ["lstm.dim=128", "optimizer.kind=adagrad"])
+    assert config.model.lstm.dim == 128
+    assert config.optimizer.kind == "adagrad"
+    for wrong, message in (
+        ("lstm.dimm=3", "'dim'"),
+        ("step.rows=0", "step.rows"),
+        ("step.dropout=2", "between 0 and 1"),
+        ("nothing", "NAME=VALUE"),
+        ("optimizer.kind=sgd", "adamw or adagrad"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            with_settings(run_preset("toy"), [wrong])
+
+
+def test_a_config_survives_json() -> None:
+    config = settings()
+    assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_the_schedule_rises_and_falls() -> None:
+    optimizer = run_preset("original").optimizer
+    rates = [optimizer.rate(step, 2000) for step in range(2000)]
+    assert np.argmax(rates) in (optimizer.warmup - 1, optimizer.warmup)
+    assert rates[0] == pytest.approx(optimizer.learning_rate / optimizer.warmup)
+    assert rates[-1] == pytest.approx(optimizer.learning_rate * optimizer.final, rel=1e-2)
+
+
+def test_random_numbers_of_the_caller_are_left_alone(corpus: Corpus, out: Path) -> None:
+    torch.manual_seed(123)
+    expected = torch.rand(3)
+    torch.manual_seed(123)
+    train(settings(max_steps=1), corpus, out)
+    torch.manual_seed(123)
+    assert torch.equal(torch.rand(3), expected)
