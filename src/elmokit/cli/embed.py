@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.signals import terminate_as_interrupt
 from elmokit.errors import ElmoError
 
 if TYPE_CHECKING:
@@ -176,7 +174,7 @@ def embed(
     weights_of_mix = _mix(layers, mix)
     if state is not State.CARRY and rows != 1:
         raise typer.BadParameter("only --state carry has rows.", param_hint="--rows")
-    with _terminate_as_interrupt():
+    with terminate_as_interrupt():
         from elmokit.cli.progress import TokenBar
         from elmokit.embed import bulk
         from elmokit.embed.bulk_settings import PART_TOKENS, EmbedSettings
@@ -234,20 +232,6 @@ def _mix(layers: Layers, mix: str | None) -> tuple[float, ...] | None:
         raise typer.BadParameter(
             f"'{mix}' is not a list of numbers such as 0.2,0.3,0.5.", param_hint="--mix"
         ) from None
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM, which `kill` and job schedulers send, like Ctrl-C: keep what is finished."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _kept(output: Path) -> str:

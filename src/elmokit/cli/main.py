@@ -7,7 +7,6 @@ so that `elmo --help` answers at once; each command imports what it needs when i
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from typing import Any
@@ -68,6 +67,3 @@ def run() -> None:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from elmokit.cli.signals import terminate_as_interrupt
 
 if TYPE_CHECKING:
     from elmokit.data.counting import Progress
@@ -138,7 +137,7 @@ def prepare(
     if valid is not None and valid_files:
         raise typer.BadParameter("give --valid or --valid-files, not both.", param_hint="--valid")
     try:
-        with _terminate_as_interrupt():
+        with terminate_as_interrupt():
             from elmokit.data.layout import PrepareSettings
             from elmokit.data.prepare import prepare as prepare_text
 
@@ -182,20 +181,6 @@ def _held_out(valid: str | None) -> int | float | None:
         f"'{valid}' is neither a number of documents (500) nor a fraction of them (0.01).",
         param_hint="--valid",
     )
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM, which `kill` and job schedulers send, like Ctrl-C: leave nothing behind."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Bar:

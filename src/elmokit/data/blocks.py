@@ -2,8 +2,9 @@
 
 Each block numbers its words by itself, so that blocks need nothing from each other and a process
 that works on one holds no more than its words. The main process gives every type of the corpus a
-provisional number (`elmokit.data.wordtypes`) and keeps for each block a table from the block's numbers
-to those. When all text is counted and the types are ranked, the blocks are rewritten through both.
+provisional number (`elmokit.data.wordtypes`) and keeps for each block a table from the block's
+numbers to those. When all text is counted and the types are ranked, the blocks are rewritten
+through both.
 """
 
 from __future__ import annotations

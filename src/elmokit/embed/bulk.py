@@ -25,7 +25,6 @@ from elmokit.embed.bulk_work import WorkDirectory, remove_leftovers, work_path
 from elmokit.embed.files.formats import check_space, format_of, open_vectors
 from elmokit.embed.files.part import MemoryPart, PartFile, SourceSentence, make_part
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.token_cache import TokenCache
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import DataError, ElmoError, ElmoWarning, OutputError
 from elmokit.model.chars import is_truncated
@@ -220,7 +219,7 @@ class _Run:
         tokens = [sentence.tokens for sentence in sentences]
         # Some matrix products round a row differently at another place among the others, so what a
         # cache remembers would depend on what was read before: each part starts with an empty one.
-        self.model.cache = TokenCache(self.model.bilm, self.model._spell)
+        self.model.cache.clear()
         layers, carried = self.model.compute(
             tokens, settings.state, rows=settings.rows, carried=carried
         )

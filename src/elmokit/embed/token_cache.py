@@ -74,6 +74,12 @@ class TokenCache:
         self._store(missing, new)
         return out
 
+    def clear(self) -> None:
+        """Forget all tokens; the counts of hits and misses go on."""
+        self._places.clear()
+        self._tokens.clear()
+        self._next = 0
+
     def __len__(self) -> int:
         return len(self._tokens)
 
