@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ if not torch.cuda.is_available():
 
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.model.bilm import BiLM
+
+# A job in the background is started with Ctrl-C ignored, and so would be the commands that the
+# tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Models this small only wait for a second thread, and for long on a busy machine.
 torch.set_num_threads(1)
