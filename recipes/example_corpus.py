@@ -1,0 +1,46 @@
+"""Make `examples/corpus.txt` from the King James Bible that Debian packages.
+
+The text (1611, public domain) comes from Debian's `bible-kjv-text`, read with the program of
+`bible-kjv`: apt-get install bible-kjv bible-kjv-text. A chapter is a document and one paragraph.
+
+Run as: python recipes/example_corpus.py examples/corpus.txt
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# Books that tell stories, for sentences in the plain order of words.
+BOOKS = ("Genesis", "Ruth", "1Samuel", "Jonah", "Matthew", "Mark", "Luke", "John", "Acts")
+LAST = ("50:26", "4:22", "31:13", "4:11", "28:20", "16:20", "24:53", "21:25", "28:31")
+_VERSE = re.compile(r"^(\w+?)(\d+):(\d+) (.*)$")
+
+
+def verses(book: str, last: str) -> list[tuple[int, str]]:
+    """Return the verses of a book with the number of their chapter."""
+    asked = f"{book}1:1-{book}{last}\n"
+    done = subprocess.run(
+        ["bible", "-f"], input=asked, capture_output=True, text=True, check=True
+    )
+    found = []
+    for line in done.stdout.splitlines():
+        if match := _VERSE.match(line):
+            found.append((int(match[2]), match[4].strip()))
+    return found[1:]  # the program begins by showing Genesis 1:1
+
+
+def main(out: Path) -> None:
+    """Write the corpus."""
+    chapters = []
+    for book, last in zip(BOOKS, LAST, strict=True):
+        for _, group in itertools.groupby(verses(book, last), key=lambda verse: verse[0]):
+            chapters.append(" ".join(text for _, text in group))
+    out.write_text("\n\n".join(chapters) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
