@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from elmokit.embed.model import load as load
     from elmokit.embed.vectors import SentenceVectors as SentenceVectors
     from elmokit.errors import ElmoError as ElmoError
+    from elmokit.errors import ElmoWarning as ElmoWarning
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.chars import batch_ids as batch_ids
     from elmokit.model.elmo import Elmo as Elmo
@@ -36,6 +37,7 @@ _HOMES = {
     "Elmo": "elmokit.model.elmo",
     "ElmoError": "elmokit.errors",
     "ElmoModel": "elmokit.embed.model",
+    "ElmoWarning": "elmokit.errors",
     "ScalarMix": "elmokit.model.mix",
     "SentenceVectors": "elmokit.embed.vectors",
     "batch_ids": "elmokit.model.chars",

@@ -149,7 +149,8 @@ def _lstm_problems(lstm: LstmConfig) -> list[str]:
         )
     for name in ("cell_clip", "proj_clip"):
         value = getattr(lstm, name)
-        if value is not None and not (isinstance(value, int | float) and value > 0):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and value > 0):
             problems.append(f"lstm.{name} should be a positive number or null, found {value!r}")
     if not isinstance(lstm.use_skip_connections, bool):
         problems.append("lstm.use_skip_connections should be true or false")

@@ -48,7 +48,7 @@ class ElmoWarning(UserWarning):
     """Something that works but that the user should know."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: object, known: Iterable[str]) -> str:
     """Return ' Did you mean ...?' for the known word closest to `word`, or an empty string."""
-    matches = difflib.get_close_matches(word, list(known), n=1)
+    matches = difflib.get_close_matches(str(word), list(known), n=1)
     return f" Did you mean '{matches[0]}'?" if matches else ""

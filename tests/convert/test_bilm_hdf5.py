@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import elmokit
 from elmokit.config import BiLMConfig, LstmConfig
 from elmokit.convert import bilm_hdf5
 from elmokit.errors import ConfigError, ElmoWarning, WeightsError
@@ -200,7 +203,10 @@ def test_a_misspelt_key_is_named_with_its_neighbour(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lstm\.projection_dim.*proj_dim"):
         bilm_hdf5.read(options, weights)
     options.write_text(text.replace('"cell_clip"', '"cell_clp"'))
-    with pytest.warns(ElmoWarning, match=r"lstm\.cell_clp.*'cell_clip'"):
+    with pytest.raises(ConfigError, match=r"lstm\.cell_clp.*'cell_clip'"):
+        bilm_hdf5.read(options, weights)
+    options.write_text(text.replace('"lstm": {', '"lstm": {"something_new": 1, '))
+    with pytest.warns(ElmoWarning, match=r"lstm\.something_new"):
         bilm_hdf5.read(options, weights)
 
 
@@ -217,3 +223,67 @@ def test_another_character_set_is_refused(tmp_path: Path) -> None:
     options.write_text(options.read_text().replace("262", "300"))
     with pytest.raises(ConfigError, match="300"):
         bilm_hdf5.read(options, weights)
+
+
+def test_odd_datasets_are_refused(tmp_path: Path) -> None:
+    options, weights = write_tiny(tmp_path)
+    with h5py.File(weights, "a") as file:
+        del file["char_embed"]
+        file["char_embed"] = h5py.Empty("f")
+    with pytest.raises(WeightsError, match="char_embed"):
+        bilm_hdf5.read(options, weights)
+    values = json.loads(options.read_text())
+    del values["char_cnn"]
+    options.write_text(json.dumps(values))
+    for odd in (np.float32(1.0), None):
+        with h5py.File(weights, "a") as file:
+            file.pop("embedding", None)
+            if odd is None:
+                file.create_group("embedding")
+            else:
+                file.create_dataset("embedding", data=odd)
+        with pytest.raises(elmokit.ElmoError):
+            bilm_hdf5.read(options, weights)
+
+
+def test_json_without_a_bottom_is_refused(tmp_path: Path) -> None:
+    options, weights = write_tiny(tmp_path)
+    options.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=r"options\.json"):
+        bilm_hdf5.read(options, weights)
+
+
+FILL_THE_DISK = """
+import sys
+from pathlib import Path
+from elmokit.errors import OutputError
+from elmokit.sources import hdf5dir, modeldir
+parts = modeldir.load(Path(sys.argv[1]))
+try:
+    hdf5dir.save(parts, Path(sys.argv[2]))
+except OutputError as error:
+    print(error)
+    sys.exit(7)
+"""
+
+
+def test_a_full_disk_is_our_error_and_leaves_nothing(tmp_path: Path) -> None:
+    model = Path(elmokit.__file__).parent / "models" / "tiny"
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        # In a process of its own: HDF5 likes to crash at its end.
+        done = subprocess.run(
+            [sys.executable, "-c", FILL_THE_DISK, str(model), str(disk / "out")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 7, done.stderr
+        assert f"Cannot write {disk / 'out'}: no space is left" in done.stdout
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

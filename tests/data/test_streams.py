@@ -78,6 +78,26 @@ def test_a_stream_goes_on_where_it_was_left(stop: int) -> None:
         assert np.array_equal(a, b)
 
 
+@pytest.mark.parametrize("world", [1, 2, 3, 6])
+def test_the_shares_of_several_processes_are_the_rows_of_one(world: int) -> None:
+    def make(share: range | None = None) -> Streams:
+        return Streams(*corpus(), rows=6, steps=3, seed=5, restart=0.3, share=share)
+
+    each = 6 // world
+    ranges = [range(rank * each, (rank + 1) * each) for rank in range(world)]
+    whole, shares = make(), [make(mine) for mine in ranges]
+    for _ in range(2):
+        found = [read(share, 75) for share in shares]
+        for name, expected in enumerate(read(whole, 75)):
+            assert np.array_equal(np.concatenate([f[name] for f in found], axis=2), expected)
+        for share in shares:
+            assert str(share.position()) == str(whole.position())
+        # Another number of processes can go on from there: a position is one of all rows.
+        shares = [make(mine) for mine in ranges]
+        for share in shares:
+            share.go_to(whole.position())
+
+
 def test_restarts_are_at_beginnings_of_sentences_only() -> None:
     inputs, _, starts = read(Streams(*corpus(), rows=3, steps=5, restart=0.5), 100)
     opening = np.stack([inputs[0] == BEGIN, inputs[1] == END])

@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elmokit import hdf5_sink
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.embed import bulk
 from elmokit.embed.bulk import embed_corpus
 from elmokit.embed.bulk_settings import EmbedSettings
 from elmokit.embed.bulk_work import work_path
-from elmokit.embed.files import hdf5, hdf5_sink, open_vectors, write_vectors
+from elmokit.embed.files import hdf5, open_vectors, write_vectors
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import OutputError

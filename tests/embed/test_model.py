@@ -127,12 +127,11 @@ def test_repeated_tokens_are_encoded_once(elmo: ElmoModel) -> None:
 
 def test_stream_gives_what_embed_gives(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elmokit.embed.model._WINDOW_TOKENS", 12)
-    for state in ("reset", "carry"):
-        for rows in (1, 2):
-            whole = elmo.embed(TEXTS, state, rows=rows)
-            for a, b in zip(whole, elmo.stream(iter(TEXTS), state, rows=rows), strict=True):
-                assert a.tokens == b.tokens
-                assert np.abs(a.layers - b.layers).max(initial=0) <= 2e-6
+    for state, rows in (("reset", 1), ("carry", 1), ("carry", 2)):
+        whole = elmo.embed(TEXTS, state, rows=rows)
+        for a, b in zip(whole, elmo.stream(iter(TEXTS), state, rows=rows), strict=True):
+            assert a.tokens == b.tokens
+            assert np.abs(a.layers - b.layers).max(initial=0) <= 2e-6
 
 
 # ---------------------------------------------------------------------------------------- state
@@ -223,6 +222,47 @@ def test_cut_tokens_are_counted_in_one_warning(elmo: ElmoModel) -> None:
     with pytest.warns(ElmoWarning, match="2 tokens are longer than 48 bytes") as caught:
         elmo.embed([["x" * 49, "ok"], ["\u20ac" * 17]])
     assert len(caught) == 1
+
+
+def test_a_stream_counts_cut_tokens_in_one_warning(
+    elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elmokit.embed.model._WINDOW_TOKENS", 4)
+    with pytest.warns(ElmoWarning, match="5 tokens are longer") as caught:
+        list(elmo.stream([["x" * 49]] * 5))
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("bad", ["one string", b"bytes", None, 3])
+def test_what_is_no_list_of_sentences_is_said(elmo: ElmoModel, bad: object) -> None:
+    with pytest.raises(DataError, match="list of sentences"):
+        list(elmo.stream(bad))  # type: ignore[arg-type]
+    if not isinstance(bad, str):
+        with pytest.raises(DataError, match="list of sentences"):
+            elmo.embed(bad)  # type: ignore[call-overload]
+
+
+def test_rows_and_states_that_make_no_sense_are_refused(elmo: ElmoModel) -> None:
+    for rows, state in ((0, "carry"), (1.5, "carry"), (2, "reset"), (1, None), (1, True)):
+        with pytest.raises(ConfigError):
+            elmo.embed(["a"], state, rows=rows)  # type: ignore[call-overload]
+
+
+def test_mixes_that_make_no_sense_are_refused(elmo: ElmoModel) -> None:
+    item = elmo.embed("a")
+    for s, gamma in (("abc", 1.0), (["a", "b", "c"], 1.0), (1.0, 1.0), ([1, 0, 0], float("nan"))):
+        with pytest.raises(ConfigError):
+            item.mix(s, gamma)  # type: ignore[arg-type]
+
+
+def test_arrays_are_their_own_and_contiguous(elmo: ElmoModel) -> None:
+    for item in elmo.embed(TEXTS):
+        assert item.layers.flags.c_contiguous
+        assert item.layers.flags.owndata or not item.layers.size
+
+
+def test_half_a_surrogate_pair_can_be_shown(elmo: ElmoModel) -> None:
+    repr(elmo.embed([["\ud800"]])[0]).encode("utf-8")
 
 
 @pytest.mark.parametrize("bad", [[3], [None], [["a", 3]], [b"bytes"]])

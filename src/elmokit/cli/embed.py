@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.signals import terminate_as_interrupt
+from elmokit.cli.signals import interruptible
 from elmokit.errors import ElmoError
 
 if TYPE_CHECKING:
@@ -172,15 +172,19 @@ def embed(
     sentence.
     """
     weights_of_mix = _mix(layers, mix)
+    if layers is not Layers.MIX and gamma != 1.0:
+        raise typer.BadParameter("only --layers mix has a scale.", param_hint="--gamma")
     if state is not State.CARRY and rows != 1:
         raise typer.BadParameter("only --state carry has rows.", param_hint="--rows")
-    with terminate_as_interrupt():
+    with interruptible():
         from elmokit.cli.progress import TokenBar
         from elmokit.embed import bulk
+        from elmokit.embed.bulk_input import check_inputs
         from elmokit.embed.bulk_settings import PART_TOKENS, EmbedSettings
         from elmokit.embed.model import load
 
         bulk.check_output(output, resume=resume, overwrite=overwrite)
+        check_inputs(files)  # before a model is fetched for a name that was mistyped
         settings = EmbedSettings(
             layers=layers.value,
             mix=weights_of_mix,
@@ -209,7 +213,7 @@ def embed(
             typer.echo(f"interrupted: {_kept(output)}", err=True)
             raise typer.Exit(_INTERRUPTED) from None
         except ElmoError:
-            if bar.started:  # else the message itself says how to go on
+            if bar.started and bulk.kept_sentences(output):
                 typer.echo(f"note: {_kept(output)}", err=True)
             raise
     _tell(summary, as_json=as_json)

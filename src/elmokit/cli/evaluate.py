@@ -44,7 +44,7 @@ def evaluate(
     if elmo.vocabulary.words != corpus.vocabulary.words:
         raise ConfigError(
             f"{data} was prepared with another vocabulary than the model {elmo.source} has. "
-            "Prepare the text again with the model's own vocabulary."
+            f"Prepare the text again with: elmo prepare --vocab {elmo.source} FILES... -o DATA"
         )
     if state == "warm" and elmo.warm is None:
         raise ConfigError(f"The model {elmo.source} has no warm state; make one with: elmo warm.")

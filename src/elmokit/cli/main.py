@@ -13,7 +13,22 @@ from typing import Any
 
 import typer
 
-from elmokit.cli import bench, convert, doctor, embed, evaluate, info, prepare, train
+from elmokit.cli import (
+    bench,
+    convert,
+    doctor,
+    embed,
+    evaluate,
+    finetune,
+    info,
+    perplexity,
+    prepare,
+    score,
+    substitutes,
+    train,
+    warm,
+)
+from elmokit.cli.signals import interruptible
 from elmokit.errors import ElmoError, ElmoWarning
 
 app = typer.Typer(
@@ -27,7 +42,12 @@ app = typer.Typer(
 app.command("embed")(embed.embed)
 app.command("prepare")(prepare.prepare)
 app.command("train")(train.train)
+app.command("finetune")(finetune.finetune)
 app.command("evaluate")(evaluate.evaluate)
+app.command("perplexity")(perplexity.perplexity)
+app.command("score")(score.score)
+app.command("substitutes")(substitutes.substitutes)
+app.command("warm")(warm.warm)
 app.command("info")(info.info)
 app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)
@@ -60,10 +80,16 @@ def run() -> None:
     warnings.simplefilter("always", ElmoWarning)
     warnings.showwarning = _show_warning
     try:
-        app()
+        with interruptible():
+            app()
     except ElmoError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
+    except OSError as error:  # what is left of them: standard output that cannot be written
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except SystemExit as stop:
+        # A command that has nothing to say of its interruption: typer says nothing either.
+        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):
+            typer.echo("interrupted", err=True)
+        raise

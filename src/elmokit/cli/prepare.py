@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.signals import terminate_as_interrupt
+from elmokit.cli.signals import interruptible
 
 if TYPE_CHECKING:
     from elmokit.data.counting import Progress
@@ -68,6 +68,16 @@ def prepare(
             min=4,
             help="The most words in the vocabulary, with <S>, </S> and <UNK>: the frequent ones "
             "stay. Nothing: no limit.",
+            show_default=False,
+        ),
+    ] = None,
+    vocab: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE|MODEL",
+            help="Take this vocabulary, so that the ids are those of an existing model, as "
+            "`elmo finetune` and `elmo evaluate` need: a model's folder, or a file with one word "
+            "per line that starts with <S>, </S>, <UNK>. All other words are <UNK> as targets.",
             show_default=False,
         ),
     ] = None,
@@ -137,8 +147,9 @@ def prepare(
     if valid is not None and valid_files:
         raise typer.BadParameter("give --valid or --valid-files, not both.", param_hint="--valid")
     try:
-        with terminate_as_interrupt():
+        with interruptible():
             from elmokit.data.layout import PrepareSettings
+            from elmokit.data.prepare import given_vocabulary
             from elmokit.data.prepare import prepare as prepare_text
 
             settings = PrepareSettings(
@@ -160,6 +171,7 @@ def prepare(
                     overwrite=overwrite,
                     workers=workers,
                     on_progress=bar,
+                    vocabulary=None if vocab is None else given_vocabulary(vocab),
                 )
     except KeyboardInterrupt:
         typer.echo("interrupted: nothing is written, nothing was changed.", err=True)

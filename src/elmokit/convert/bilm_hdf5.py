@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from elmokit.atomic import replacing
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
+from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
@@ -52,21 +53,23 @@ def read(options: Path, weights: Path) -> BiLM:
 
 
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
-    """Write a biLM so that AllenNLP, bilm-tf and simple_elmo can read it."""
+    """Write a biLM so that AllenNLP, bilm-tf and simple_elmo can read it; files whole or not."""
+    with replacing(weights) as new_weights, replacing(options) as new_options:
+        write_files(bilm, new_options, new_weights)
+
+
+def write_files(bilm: BiLM, options: Path, weights: Path) -> None:
+    """Do as `write`, for a caller who sees to it that half-written files are never seen."""
     import h5py
 
     state = {name: tensor.detach().cpu().numpy() for name, tensor in bilm.state_dict().items()}
-    with replacing(weights) as temporary:
-        try:
-            with h5py.File(temporary, "w") as file:
-                for entry in _entries(bilm.config):
-                    value = entry.pack(*(state[name] for name in entry.names))
-                    data = np.ascontiguousarray(value, dtype=np.float32)
-                    file.create_dataset(entry.dataset, data=data)
-        except RuntimeError as error:  # how h5py reports a disk that fills up while it closes
-            raise OSError(f"the file could not be completed ({error})") from error
-    with replacing(options) as temporary:
-        temporary.write_text(json.dumps(to_options(bilm.config), indent=2) + "\n", "utf-8")
+    with Hdf5Sink(weights) as sink, h5py.File(sink, "w") as file:
+        for entry in _entries(bilm.config):
+            value = entry.pack(*(state[name] for name in entry.names))
+            data = np.ascontiguousarray(value, dtype=np.float32)
+            file.create_dataset(entry.dataset, data=data)
+            sink.check()
+    options.write_text(json.dumps(to_options(bilm.config), indent=2) + "\n", "utf-8")
 
 
 # ---------------------------------------------------------------------------------------- options
@@ -83,7 +86,7 @@ def read_options(path: Path, weights: Path | None = None) -> BiLMConfig:
         values = json.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"There is no options file {path}.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not a readable JSON file: {error}.") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path} should hold a JSON object, found {type(values).__name__}.")
@@ -171,9 +174,12 @@ def _section(
 def _warn_unknown(values: Mapping[str, Any], known: frozenset[str] | set[str], where: str) -> None:
     for key in values:
         if key not in known:
+            missing = [name for name in known if name not in values]
+            if meant := nearest(str(key), missing):
+                # A misspelt clip would silently give unclipped vectors.
+                raise ConfigError(f"Unknown key '{where}{key}'.{meant}")
             warnings.warn(
-                f"Unknown key '{where}{key}' in the options is not used."
-                + nearest(str(key), known),
+                f"Unknown key '{where}{key}' in the options is not used.",
                 ElmoWarning,
                 stacklevel=4,
             )
@@ -288,13 +294,14 @@ def _dataset(file: Any, entry: _Entry, path: Path) -> Array:
         )
     if found.shape != entry.shape:
         raise WeightsError(
-            f"Tensor '{entry.dataset}' in {path} has shape {list(found.shape)}; the options call "
-            f"for {list(entry.shape)}. The two files are not of the same model."
+            f"Tensor '{entry.dataset}' in {path} has shape {list(found.shape or ())}; the options "
+            f"call for {list(entry.shape)}. The two files are not of the same model."
         )
     if found.dtype.kind != "f":
         raise WeightsError(f"Tensor '{entry.dataset}' in {path} holds {found.dtype}, not floats.")
     try:
-        value: Array = np.asarray(found[()], dtype=np.float32)
+        with np.errstate(over="ignore"):  # a float64 beyond float32 is told of below
+            value: Array = np.asarray(found[()], dtype=np.float32)
     except OSError as error:
         raise WeightsError(f"Tensor '{entry.dataset}' in {path} is damaged: {error}.") from error
     if not np.isfinite(value).all():
@@ -318,4 +325,5 @@ def _names(file: Any) -> list[str]:
 def _n_words(path: Path) -> int | None:
     with _opened(path) as file:
         table = file.get("embedding")
-        return None if table is None else int(table.shape[0])
+        shape = getattr(table, "shape", None)  # a group has none, an empty dataset None
+        return int(shape[0]) if shape else None

@@ -113,9 +113,10 @@ def _check_vocabulary(corpus: Corpus) -> None:
 
 def _check_counts(corpus: Corpus) -> None:
     counts, train = corpus.counts, corpus.meta.splits[TRAIN]
-    rising = np.flatnonzero(np.diff(counts[N_SPECIALS:]) > 0)
+    first = corpus.n_words if corpus.meta.has_given_vocabulary else N_SPECIALS
+    rising = np.flatnonzero(np.diff(counts[first:]) > 0)
     if len(rising):
-        wrong = N_SPECIALS + 1 + int(rising[0])
+        wrong = first + 1 + int(rising[0])
         raise _fault(corpus, f"{COUNTS} is not sorted: id {wrong} has more than the one before it")
     if (counts < 0).any() or counts.sum() != train.tokens + train.sentences:
         raise _fault(

@@ -42,6 +42,7 @@ class CountedText:
         skip_bad: Leave out and count lines that are not UTF-8.
         total_bytes: The size of all text, if known.
         on_progress: Called after each block.
+        vocabulary: Words whose place is given, without the specials.
 
     Attributes:
         blocks: The blocks so far.
@@ -61,10 +62,11 @@ class CountedText:
         skip_bad: bool,
         total_bytes: int | None,
         on_progress: OnProgress | None,
+        vocabulary: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.blocks: list[StoredBlock] = []
-        self.counter = TypeCounter()
+        self.counter = TypeCounter(vocabulary)
         self.n_documents = 0
         self.n_bytes = 0
         self.skipped = 0

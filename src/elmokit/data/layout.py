@@ -8,6 +8,10 @@ The vocabulary of the softmax is the first V ids: as a target an id >= V means <
 every type is spelled by its characters, so nothing is unknown there. Types that only the held-out
 part has come last, with a count of 0.
 
+A corpus may be prepared with a given vocabulary, so that its ids are those of an existing model's
+head. Then the first V ids are the lines of that vocabulary, in its order and whatever their counts,
+and only the types after them fall by count.
+
     meta.json             format, settings, counts of each split, digests; written last
     vocab.txt             the V words of the vocabulary, one per line in order of their ids
     types.txt             all words in the same way; vocab.txt is its beginning
@@ -71,6 +75,9 @@ def documents_file(split: str) -> str:
     """Return the name of the file that says where the documents of a split start."""
     return f"{split}.documents.npy"
 
+
+#: The setting that holds the digest of a given vocabulary; there is none without one.
+GIVEN = "vocabulary"
 
 #: All files that a prepared corpus may hold.
 FILES = (
@@ -179,6 +186,11 @@ class Meta:
     def max_characters(self) -> int:
         """Character ids per word."""
         return int(self.settings["max_characters"])
+
+    @property
+    def has_given_vocabulary(self) -> bool:
+        """Whether the vocabulary was given, so that its counts need not fall."""
+        return GIVEN in self.settings
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, with the name and version of the format."""

@@ -22,12 +22,20 @@ import numpy as np
 from elmokit.atomic import replacing
 from elmokit.data.arrays import sync
 from elmokit.data.counting import CountedText, OnProgress
-from elmokit.data.layout import RESERVED, Meta, PrepareSettings, check_output
+from elmokit.data.layout import (
+    N_SPECIALS,
+    RESERVED,
+    VOCABULARY,
+    Meta,
+    PrepareSettings,
+    check_output,
+)
 from elmokit.data.reading import Reading, check_files, plain_size
 from elmokit.data.split import choose_documents
 from elmokit.data.workers import Workers, available_cores
 from elmokit.data.writing import write_corpus
-from elmokit.errors import ConfigError, ElmoWarning
+from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.text.vocab import SPECIALS, Vocabulary
 
 #: About half a second of work: long enough to be worth sending, short enough to wait for.
 BLOCK_CHARACTERS = 1 << 21
@@ -74,6 +82,7 @@ def prepare(
     workers: int | None = None,
     on_progress: OnProgress | None = None,
     block_characters: int = BLOCK_CHARACTERS,
+    vocabulary: Vocabulary | None = None,
 ) -> Summary:
     """Prepare text for training.
 
@@ -91,14 +100,19 @@ def prepare(
         workers: Processes; None for one per core.
         on_progress: Called after each block of text.
         block_characters: How much text is worked on at a time; it changes no result.
+        vocabulary: The words of an existing model's head: ids are then its ids, and no words are
+            chosen by count. All other words are <UNK> as targets.
 
     Raises:
+        ConfigError: The settings contradict one another.
         DataError: The text cannot be read, or there is too little of it.
         OutputError: The folder cannot be written, or may not be replaced.
     """
     settings = settings or PrepareSettings()
     if settings.valid is not None and valid_files:
         raise ConfigError("Hold out documents (valid) or files (valid_files), not both.")
+    if vocabulary is not None:
+        _check_given(vocabulary, settings)
     n_workers = available_cores() if workers is None else workers
     if n_workers < 1:
         raise ConfigError(f"workers should be 1 or more, found {n_workers}.")
@@ -116,6 +130,7 @@ def prepare(
             skip_bad=skip_bad,
             total_bytes=plain_size([*files, *valid_files]),
             on_progress=on_progress,
+            vocabulary=() if vocabulary is None else vocabulary.words[N_SPECIALS:],
         )
         text.read(files, pool)
         n_train = text.n_documents
@@ -124,13 +139,51 @@ def prepare(
         held_out = np.arange(text.n_documents) >= n_train
         if settings.valid is not None:
             held_out = choose_documents(n_train, settings.valid, settings.seed)
-        meta = write_corpus(text, held_out, settings, folder, pool)
+        meta = write_corpus(text, held_out, settings, folder, pool, vocabulary)
         shutil.rmtree(work)
         for path in folder.iterdir():
             sync(path)
     _warn_of_reserved(meta)
     seconds = time.monotonic() - start
     return Summary(target, meta, text.first_skipped, text.n_bytes, seconds, n_workers)
+
+
+def given_vocabulary(path: File) -> Vocabulary:
+    """Read the vocabulary to prepare text with.
+
+    Args:
+        path: A file with one word per line, or a folder that holds one: a model, a prepared corpus.
+
+    Raises:
+        DataError: There is none, or it is damaged.
+    """
+    where = Path(path).expanduser()
+    if not where.is_dir():
+        return Vocabulary.from_file(where)
+    if not (where / VOCABULARY).is_file():
+        raise DataError(
+            f"The folder {where} has no {VOCABULARY}. A model without a language-model head needs "
+            "none: prepare the text with its own vocabulary, and `elmo finetune` makes a head."
+        )
+    return Vocabulary.from_file(where / VOCABULARY)
+
+
+def _check_given(vocabulary: Vocabulary, settings: PrepareSettings) -> None:
+    chosen = (settings.min_count, settings.max_vocab)
+    if chosen != (PrepareSettings.min_count, PrepareSettings.max_vocab):
+        raise ConfigError(
+            "With a given vocabulary no words are chosen by count: leave out min_count and "
+            "max_vocab (--min-count, --max-vocab)."
+        )
+    vocabulary.require_specials()
+    if len(vocabulary) == N_SPECIALS:
+        raise DataError(f"The given vocabulary holds no words but {' '.join(SPECIALS)}.")
+    found = vocabulary.words[:N_SPECIALS]
+    if found != SPECIALS:
+        raise DataError(
+            f"The given vocabulary should start with the lines {' '.join(SPECIALS)}, found "
+            f"{' '.join(found)}. Put these three first, if no head was learned in another order."
+        )
 
 
 def _warn_of_reserved(meta: Meta) -> None:

@@ -55,6 +55,10 @@ class Streams:
         seed: Decides the order of documents and the restarts.
         restart: Chance that a row starts from the zero state at the beginning of a sentence. It
             always does at the beginning of a document.
+        share: Rows to give out, all if None. Where the others stand is followed, too, because all
+            rows take their documents from one queue, but only from the documents' lengths: the
+            shares of several processes together are the rows of one, bit by bit, and a position
+            is one of all rows.
     """
 
     def __init__(
@@ -66,9 +70,11 @@ class Streams:
         steps: int,
         seed: int = 0,
         restart: float = 0.0,
+        share: range | None = None,
     ) -> None:
         self._tokens, self._documents = tokens, documents
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
+        self._share = range(rows) if share is None else share
         self._epoch, self._taken = 0, 0  # place in the queue of documents
         self._order = self._shuffled(0)
         self._document = np.full(rows, -1, dtype=np.int64)  # where each row stands, at the start
@@ -98,11 +104,12 @@ class Streams:
         )
 
     def _lay_out(self) -> StreamBatch:
-        """Lay out a block of batches for all rows, document by document."""
+        """Lay out a block of batches, document by document."""
         length = _BATCHES_AT_ONCE * self._steps
-        size = (2, self._rows, length)
+        size = (2, len(self._share), length)
         inputs, targets = np.empty(size, np.uint32), np.empty(size, np.uint32)
         starts = np.zeros(size, np.bool_)
+        block = StreamBatch(inputs, targets, starts)
         document, offset = self._document.copy(), self._offset.copy()
         epoch, taken, order = self._epoch, self._taken, self._order
         for row in range(self._rows):
@@ -116,19 +123,9 @@ class Streams:
                     taken += 1
                 begin, end = self._documents[document[row] : document[row] + 2]
                 n = int(min(length - filled, end - begin - offset[row]))
-                at = slice(filled, filled + n)
-                k = int(offset[row])
-                run = self._tokens[begin + k : begin + k + n]
-                targets[0, row, at] = run
-                inputs[0, row, filled + 1 : filled + n] = run[:-1]
-                inputs[0, row, filled] = END if k == 0 else self._tokens[begin + k - 1]
-                back = self._tokens[end - k - n : end - k][::-1]
-                inputs[1, row, at] = back
-                targets[1, row, filled : filled + n - 1] = back[1:]
-                last = end - k - n
-                targets[1, row, filled + n - 1] = END if last == begin else self._tokens[last - 1]
-                if k == 0:
-                    starts[:, row, filled] = True
+                if row in self._share:
+                    place = row - self._share.start
+                    self._copy_run(block, place, filled, n, int(document[row]), int(offset[row]))
                 offset[row] += n
                 if offset[row] == end - begin:
                     document[row] = -1
@@ -144,12 +141,32 @@ class Streams:
         targets[1][targets[1] == END] = BEGIN
         if self._restart > 0:
             opening = np.stack([inputs[0] == BEGIN, inputs[1] == END])
-            chance = np.random.default_rng((self._seed, 1, self._block_number))
-            starts |= opening & (chance.random(size, dtype=np.float32) < self._restart)
+            rng = np.random.default_rng((self._seed, 1, self._block_number))
+            chance = rng.random((2, self._rows, length), dtype=np.float32)  # the same for any share
+            mine = chance[:, self._share.start : self._share.stop]
+            starts |= opening & (mine < self._restart)
         turned = (0, 2, 1)  # rows were filled one by one, batches are cut by steps
         return StreamBatch(
             inputs.transpose(turned), targets.transpose(turned), starts.transpose(turned)
         )
+
+    def _copy_run(
+        self, block: StreamBatch, row: int, filled: int, n: int, document: int, k: int
+    ) -> None:
+        """Copy n positions of a document, from its k-th on, to a row of which some is filled."""
+        begin, end = self._documents[document : document + 2]
+        inputs, targets, at = block.inputs, block.targets, slice(filled, filled + n)
+        run = self._tokens[begin + k : begin + k + n]
+        targets[0, row, at] = run
+        inputs[0, row, filled + 1 : filled + n] = run[:-1]
+        inputs[0, row, filled] = END if k == 0 else self._tokens[begin + k - 1]
+        back = self._tokens[end - k - n : end - k][::-1]
+        inputs[1, row, at] = back
+        targets[1, row, filled : filled + n - 1] = back[1:]
+        last = end - k - n
+        targets[1, row, filled + n - 1] = END if last == begin else self._tokens[last - 1]
+        if k == 0:
+            block.starts[:, row, filled] = True
 
     def _enter_next_block(self) -> None:
         if self._block is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +21,18 @@ _CHUNK = 1 << 15  # types that are spelled in one job
 
 
 class TypeCounter:
-    """All words of a corpus, with a provisional number in the order they are met, and counts."""
+    """All words of a corpus, with a provisional number in the order they are met, and counts.
 
-    def __init__(self) -> None:
+    Args:
+        given: Words of a given vocabulary, without the specials: their numbers are final.
+    """
+
+    def __init__(self, given: Iterable[str] = ()) -> None:
         self._numbers = Numbers({word: number for number, word in enumerate(SPECIALS)})
-        self._counts = np.zeros(1 << 16, np.int64)
+        for word in given:
+            _ = self._numbers[word]  # asking for a new word gives it the next number
+        self._n_given = len(self._numbers)
+        self._counts = np.zeros(max(1 << 16, len(self)), np.int64)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -54,17 +62,17 @@ class TypeCounter:
         return table
 
     def rank(self, counts: NDArray[np.int64]) -> RankedTypes:
-        """Order the words by falling count and then by word.
+        """Order the words by falling count and then by word; those of a given vocabulary stay.
 
         Args:
             counts: How often each number is in the training part.
         """
-        words = list(self._numbers)
-        by_word = sorted(range(N_SPECIALS, len(words)), key=words.__getitem__)
-        order = np.array([*range(N_SPECIALS), *by_word])
+        words, first = list(self._numbers), self._n_given
+        by_word = sorted(range(first, len(words)), key=words.__getitem__)
+        order = np.array([*range(first), *by_word])
         # Stable, so that words with one count stay in the order of words.
-        falling = np.argsort(-counts[order[N_SPECIALS:]], kind="stable")
-        order[N_SPECIALS:] = order[N_SPECIALS:][falling]
+        falling = np.argsort(-counts[order[first:]], kind="stable")
+        order[first:] = order[first:][falling]
         ranks = np.empty(len(words), np.uint32)
         ranks[order] = np.arange(len(words), dtype=np.uint32)
         return RankedTypes([words[number] for number in order.tolist()], counts[order], ranks)

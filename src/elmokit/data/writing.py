@@ -17,6 +17,7 @@ from elmokit.data.counting import CountedText
 from elmokit.data.layout import (
     COUNTS,
     END_ID,
+    GIVEN,
     ID_TYPE,
     META,
     N_SPECIALS,
@@ -46,6 +47,7 @@ def write_corpus(
     settings: PrepareSettings,
     folder: Path,
     workers: Workers,
+    vocabulary: Vocabulary | None = None,
 ) -> Meta:
     """Write all files of a prepared corpus.
 
@@ -55,6 +57,7 @@ def write_corpus(
         settings: What the text was prepared with.
         folder: Where the files go.
         workers: The processes.
+        vocabulary: The vocabulary that `text` was counted with, if one was given.
 
     Returns:
         What was written.
@@ -70,7 +73,10 @@ def write_corpus(
         counts[VALID] = np.empty_like(held_counts)
         counts[VALID][types.ranks] = held_counts
 
-    n_words = types.vocabulary_size(settings.min_count, settings.max_vocab)
+    if vocabulary is not None:
+        n_words = len(vocabulary)
+    else:
+        n_words = types.vocabulary_size(settings.min_count, settings.max_vocab)
     if n_words == N_SPECIALS:
         raise DataError(
             f"No word comes {settings.min_count} times or more, so the vocabulary would be empty. "
@@ -80,11 +86,14 @@ def write_corpus(
     save_array(folder / COUNTS, types.counts)
     too_long = write_types(types, folder, settings.max_characters, workers)
 
+    settings_told = dataclasses.asdict(settings)
+    if vocabulary is not None:
+        settings_told[GIVEN] = digest_of(folder / VOCABULARY)
     n_documents = _write_documents(text, held_out, folder)
     _write_tokens(text, held_out, counts, folder, workers)
     meta = Meta(
         elmokit=__version__,
-        settings=dataclasses.asdict(settings),
+        settings=settings_told,
         n_types=len(types.words),
         n_words=n_words,
         types_digest=digest_of(folder / TYPES),

@@ -19,7 +19,7 @@ import torch
 
 from elmokit.atomic import output_error
 from elmokit.embed.batching import windows
-from elmokit.embed.bulk_input import Corpus, Mark, Place, Sentence
+from elmokit.embed.bulk_input import Corpus, Mark, Place, Sentence, check_inputs
 from elmokit.embed.bulk_settings import EmbedSettings, Progress, Summary, run_manifest
 from elmokit.embed.bulk_work import WorkDirectory, remove_leftovers, work_path
 from elmokit.embed.files.formats import check_space, format_of, open_vectors
@@ -127,7 +127,7 @@ class _Run:
         self.skip_bad = skip_bad
         self.layout = settings.layout(model)
         self.corpus = self._corpus(inputs)
-        self.corpus.check()
+        check_inputs(inputs)
         self.manifest = run_manifest(model, settings)
         self.digest: str | None = None  # of the whole input, if it was read ahead
 

@@ -22,6 +22,18 @@ from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import tokenize
 
 
+def check_inputs(names: Sequence[str | Path]) -> None:
+    """Raise if a file is missing or standard input is named twice, before anything is read."""
+    inputs = [str(name) for name in names]
+    if inputs.count(STDIN) > 1:
+        raise DataError("Standard input ('-') can be read only once.")
+    for name in inputs:
+        if name != STDIN and not Path(name).exists():
+            raise DataError(f"{name} does not exist.")
+        if name != STDIN and Path(name).is_dir():
+            raise DataError(f"{name} is a directory, expected a file; give the files in it.")
+
+
 class Place(NamedTuple):
     """Where a sentence stands: file (from 0), line (from 1), sentence in the line (from 0)."""
 
@@ -84,14 +96,6 @@ class Corpus:
     def digest(self) -> str:
         """The digest of all lines read so far and of their places."""
         return self._digest.hexdigest()
-
-    def check(self) -> None:
-        """Raise if a file is missing or standard input is named twice, before anything is read."""
-        if self.inputs.count(STDIN) > 1:
-            raise DataError("Standard input ('-') can be read only once.")
-        for name in self.inputs:
-            if name != STDIN and not Path(name).exists():
-                raise DataError(f"{name} does not exist.")
 
     @property
     def is_rereadable(self) -> bool:

@@ -18,20 +18,25 @@ from typing import Literal, overload
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from elmokit.config import BiLMConfig
+from elmokit.embed import scoring
+from elmokit.embed import substitutes as expected
 from elmokit.embed.batching import batches_by_length, windows
 from elmokit.embed.precision import check_precision, choose_device, exact
+from elmokit.embed.scoring import SentenceScore
+from elmokit.embed.substitutes import Substitutes
 from elmokit.embed.token_cache import TokenCache
+from elmokit.embed.tokenised import check_sentences, cut_tokens, tokens_of
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
-from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table, is_truncated
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
-from elmokit.text.tokenize import tokenize
 from elmokit.text.vocab import UNKNOWN
 
 StatePolicy = Literal["reset", "warm", "carry"]
@@ -128,9 +133,10 @@ class ElmoModel:
         """
         if isinstance(sentences, str):
             return self.embed([sentences], state, rows=rows)[0]
-        tokenised = [_tokenised(sentence, i) for i, sentence in enumerate(sentences)]
+        check_sentences(sentences)
+        tokenised = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
         tokens = [words for words, _ in tokenised]
-        self._warn_truncated(tokens)
+        self._warn_cut(cut_tokens(self.config, tokens))
         layers, _ = self.compute(tokens, state, rows=rows)
         return [
             SentenceVectors(words, offsets, h)
@@ -145,14 +151,17 @@ class ElmoModel:
         rows: int = 1,
     ) -> Iterator[SentenceVectors]:
         """Do as `embed`, over any number of sentences, holding only a few thousand tokens."""
+        check_sentences(sentences)
         carried: LstmState | None = None
-        tokenised = (_tokenised(sentence, i) for i, sentence in enumerate(sentences))
+        cut: list[str] = []
+        tokenised = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
         for window in windows(tokenised, _WINDOW_TOKENS, multiple_of=rows):
             tokens = [words for words, _ in window]
-            self._warn_truncated(tokens)
+            cut += cut_tokens(self.config, tokens)
             layers, carried = self.compute(tokens, state, rows=rows, carried=carried)
             for (words, offsets), h in zip(window, layers, strict=True):
                 yield SentenceVectors(words, offsets, h)
+        self._warn_cut(cut)
 
     def compute(
         self,
@@ -175,9 +184,14 @@ class ElmoModel:
         Returns:
             One array (L + 1, T, 2D) per sentence, and with `state="carry"` the state at the end.
         """
+        if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
+            raise ConfigError(
+                f"rows should be an integer of at least 1, and more than 1 only with "
+                f"state='carry'; found rows={rows!r} with state={state!r}."
+            )
         if state == "carry":
             return self._compute_carried(sentences, rows, carried)
-        start = self._start(state)
+        start = self.start(state)
         lengths = [len(sentence) for sentence in sentences]
         results: list[FloatArray] = [self._empty()] * len(sentences)
         for batch in batches_by_length(lengths, self.batch_tokens):
@@ -193,8 +207,6 @@ class ElmoModel:
     def _compute_carried(
         self, sentences: Sequence[Sequence[str]], rows: int, carried: LstmState | None
     ) -> tuple[list[FloatArray], LstmState]:
-        if rows < 1:
-            raise ConfigError(f"rows should be at least 1, found {rows}.")
         if carried is None:
             weight = next(self.bilm.parameters())
             carried = LstmState.zeros(self.config.lstm, rows, like=weight)
@@ -214,33 +226,52 @@ class ElmoModel:
     def _run(
         self, sentences: Sequence[Sequence[str]], start: LstmState | None
     ) -> tuple[list[FloatArray], LstmState]:
-        """Run one batch: each distinct token is encoded once, then the biLM reads all sentences."""
-        places: dict[str, int] = {}
-        read = [
-            [places.setdefault(t, len(places)) for t in (BEGIN_SENTENCE, *words, END_SENTENCE)]
-            if words
-            else []
-            for words in sentences
-        ]
-        packing = Packing.of([len(row) for row in read])
-        flat = np.array([place for row in read for place in row], dtype=np.int64)
+        """Run one batch and leave out the sentence boundaries that were read."""
+        read = [(BEGIN_SENTENCE, *words, END_SENTENCE) if words else () for words in sentences]
+        layers, places, state = self.read(read, start)
+        found = layers.cpu().numpy()
+        return [np.take(found, p[1:-1], axis=1) if len(p) else self._empty() for p in places], state
+
+    def read(
+        self, sentences: Sequence[Sequence[str]], start: LstmState | None = None
+    ) -> tuple[Tensor, list[NDArray[np.int64]], LstmState]:
+        """Run one batch: each distinct token is encoded once, then the biLM reads all sentences.
+
+        Args:
+            sentences: Lists of tokens, with the sentence boundaries if they are to be read.
+            start: What they start from; None is the zero state.
+
+        Returns:
+            h_{k,j} in packed order, shape (L + 1, N, 2D); for each sentence the places of its
+            tokens in that order; the state after the last tokens.
+        """
+        types: dict[str, int] = {}
+        numbers = [[types.setdefault(token, len(types)) for token in row] for row in sentences]
+        packing = Packing.of([len(row) for row in numbers])
+        flat = np.array([number for row in numbers for number in row], dtype=np.int64)
         # Packed order -> sentence order and back: tokens sorted by sentence, then by step.
         in_order = np.lexsort((packing.steps, packing.rows))
         packed = np.empty_like(flat)
         packed[in_order] = flat
         with torch.inference_mode(), exact(self.device):
-            x_types = self.cache.vectors(list(places))
+            x_types = self.cache.vectors(list(types))
             x = x_types[torch.from_numpy(packed).to(self.device)]
             layers, state = self.bilm.contextualize(x, packing, start)
-            found = layers.cpu().numpy()
-        results: list[FloatArray] = []
-        end = 0
-        for row in read:
-            begin, end = end, end + len(row)
-            results.append(found[:, in_order[begin + 1 : end - 1]] if row else self._empty())
-        return results, state
+        ends = np.cumsum([len(row) for row in numbers])
+        return layers, np.split(in_order, ends[:-1]), state
 
-    def _start(self, state: str) -> LstmState | None:
+    def _warn_cut(self, cut: list[str]) -> None:
+        if cut and self.config.char_cnn is not None:
+            limit = self.config.char_cnn.max_characters_per_token - 2
+            warnings.warn(
+                f"{len(cut)} tokens are longer than {limit} bytes and only their beginning was "
+                f"read, the first being '{cut[0][:60]}'.",
+                ElmoWarning,
+                stacklevel=3,
+            )
+
+    def start(self, state: str) -> LstmState | None:
+        """Return what sentences start from, as one row; None is the zero state."""
         if state == "reset":
             return None
         if state != "warm":
@@ -256,6 +287,57 @@ class ElmoModel:
 
     def _empty(self) -> FloatArray:
         return np.zeros((self.config.n_layers, 0, self.config.output_dim), dtype=np.float32)
+
+    # -------------------------------------------------------------------------- language models
+
+    @overload
+    def score(self, sentences: str, state: str = ...) -> SentenceScore: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def score(
+        self, sentences: Sequence[str] | Sequence[Sequence[str]], state: str = ...
+    ) -> list[SentenceScore]: ...
+
+    def score(
+        self, sentences: str | Sequence[str] | Sequence[Sequence[str]], state: str = "reset"
+    ) -> SentenceScore | list[SentenceScore]:
+        """Say how probable both language models find each token, and the perplexity.
+
+        Args:
+            sentences: As for `embed`: a list of strings or of lists of tokens, or one bare string.
+            state: What each sentence starts from, "reset" or "warm".
+
+        Returns:
+            A `SentenceScore` per sentence, or one for a bare string.
+        """
+        if isinstance(sentences, str):
+            return self.score([sentences], state)[0]
+        tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(sentences)]
+        self._warn_cut(cut_tokens(self.config, tokens))
+        return scoring.score(self, tokens, state)
+
+    def substitutes(
+        self,
+        sentence: str | Sequence[str],
+        k: int = 10,
+        *,
+        position: int | None = None,
+        state: str = "reset",
+        specials: bool = False,
+        counts: ArrayLike | None = None,
+    ) -> Substitutes:
+        """Say which words the two language models expect in a place; see `embed.substitutes`.
+
+        Args:
+            sentence: A string with the place in brackets, "I [read] the book .", or a list of
+                tokens with `position`, counted from 0. What stands there is not looked at.
+            k: Words per list.
+            position: The place in a list of tokens.
+            state: What the language models start from, "reset" or "warm".
+            specials: List `<S>`, `</S>` and `<UNK>`, too.
+            counts: How often each word of the vocabulary is in the training text, if known.
+        """
+        return expected.substitutes(self, sentence, k, position, state, specials, counts)
 
     # ---------------------------------------------------------------------------------- tokens
 
@@ -275,41 +357,9 @@ class ElmoModel:
                 )
         return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)
 
-    def _warn_truncated(self, sentences: Iterable[Sequence[str]]) -> None:
-        if (cnn := self.config.char_cnn) is None:
-            return
-        limit = cnn.max_characters_per_token
-        cut = [token for words in sentences for token in words if is_truncated(token, limit)]
-        if cut:
-            warnings.warn(
-                f"{len(cut)} tokens are longer than {limit - 2} bytes and only their beginning "
-                f"was read, the first being '{cut[0][:60]}'.",
-                ElmoWarning,
-                stacklevel=3,
-            )
-
     def __repr__(self) -> str:
         n = sum(p.numel() for p in self.bilm.parameters())
         return (
             f"<ElmoModel {self.config.n_layers} layers of {self.config.output_dim}, "
             f"{n:,} parameters, on {self.device}, from {self.source or 'memory'}>"
         )
-
-
-def _tokenised(sentence: object, index: int) -> tuple[list[str], list[tuple[int, int]] | None]:
-    """Return the tokens of one sentence as the user gave it, and their offsets in a string."""
-    if isinstance(sentence, str):
-        tokens = tokenize(sentence)
-        return [t.text for t in tokens], [(t.start, t.end) for t in tokens]
-    if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
-        raise DataError(
-            f"Sentence {index} is a {type(sentence).__name__}; expected a string or a list of "
-            "tokens."
-        )
-    words = list(sentence)
-    for k, word in enumerate(words):
-        if not isinstance(word, str):
-            raise DataError(
-                f"Token {k} of sentence {index} is a {type(word).__name__}; expected a string."
-            )
-    return words, None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 
 from elmokit.errors import ConfigError, nearest
 
-Precision = Literal["exact"]
 PRECISIONS: tuple[str, ...] = ("exact",)
 
 
@@ -50,11 +48,15 @@ def choose_device(name: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"'{name}' is not a device: use auto, cpu, cuda or cuda:N.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"{name!r} is not a device: use auto, cpu, cuda or cuda:N.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"Device '{name}' is not supported: use auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
         raise ConfigError(
-            f"Device '{name}' was asked for, but this torch sees no CUDA GPU. "
-            "Use --device cpu (or auto); `elmo doctor` shows what there is."
+            f"Device '{name}' was asked for, but this torch sees {there or 'no'} CUDA GPU"
+            f"{'s' if there > 1 else ''}. Use --device cpu (or auto); `elmo doctor` shows what "
+            "there is."
         )
     return device

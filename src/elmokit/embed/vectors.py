@@ -57,6 +57,8 @@ class SentenceVectors:
         Returns:
             ELMo_k, shape (T, 2D). Without weights all layers count the same.
         """
+        if not np.isfinite(gamma):
+            raise ConfigError(f"gamma should be a finite number, found {gamma}.")
         weights = mix_weights(len(self.layers), s, w)
         mixed: FloatArray = np.tensordot(np.float32(gamma) * weights, self.layers, axes=1)
         return mixed
@@ -88,6 +90,7 @@ class SentenceVectors:
 
     def __repr__(self) -> str:
         shown = " ".join(self.tokens[:12]) + (" ..." if len(self.tokens) > 12 else "")
+        shown = shown.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
         return f"<SentenceVectors {list(self.layers.shape)}: {shown}>"
 
 
@@ -98,11 +101,13 @@ def mix_weights(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | N
     given = s if s is not None else w
     if given is None:
         return np.full(n_layers, 1.0 / n_layers, dtype=np.float32)
-    weights = np.asarray(given, dtype=np.float32)
+    try:
+        weights = np.asarray(given, dtype=np.float32)
+    except (TypeError, ValueError):
+        weights = np.empty(0, dtype=np.float32)
     if weights.shape != (n_layers,) or not np.isfinite(weights).all():
         raise ConfigError(
-            f"A mix of this model needs {n_layers} finite weights, one per layer; "
-            f"found {list(given)}."
+            f"A mix of this model needs {n_layers} finite weights, one per layer; found {given!r}."
         )
     if w is not None:
         weights = np.exp(weights - weights.max())

@@ -76,10 +76,11 @@ def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[n
 def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> NDArray[np.int64]:
     """Spell a batch of tokenised sentences, padded with zero rows to the longest one.
 
-    The sentence boundaries are not included; `elmokit.Elmo` adds them.
+    The sentence boundaries are not included; `elmokit.Elmo` adds them, `BiLM` does not.
 
     Returns:
-        Character ids, shape (B, T, max_characters).
+        Character ids, a numpy array of shape (B, T, max_characters); `torch.from_numpy` makes it
+        what the modules take.
     """
     longest = max((len(sentence) for sentence in sentences), default=0)
     ids = np.full((len(sentences), longest, max_characters), PADDING_POSITION, dtype=np.int64)

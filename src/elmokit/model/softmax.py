@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+# Numbers of the full softmax that are held at once: bounds its memory whatever the text's length.
+_LOGITS_AT_ONCE = 1 << 25
+
 
 class LMHead(nn.Module):
     """log p(word) = log softmax(W h + b), over the words of a vocabulary.
@@ -30,6 +33,19 @@ class LMHead(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         return F.log_softmax(F.linear(h, self.weight, self.bias), dim=-1)
+
+    def losses(self, h: Tensor, targets: Tensor) -> Tensor:
+        """Return -log p of each target over the whole vocabulary, in bounded memory.
+
+        Shape:
+            h (n, D), targets (n,) -> (n,), float64 so that long texts sum exactly
+        """
+        rows = max(1, _LOGITS_AT_ONCE // len(self.bias))
+        starts = range(0, max(1, len(targets)), rows)
+        parts = [
+            self(h[a : a + rows]).gather(1, targets[a : a + rows].unsqueeze(1)) for a in starts
+        ]
+        return -torch.cat(parts).squeeze(1).double()
 
     def sampled_loss(self, h: Tensor, targets: Tensor, sample: Sample) -> Tensor:
         """Return -log p of each target among itself and the sampled words.

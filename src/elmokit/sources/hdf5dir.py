@@ -102,7 +102,7 @@ def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
     """
     parts.check()
     with new_folder(path, overwrite=overwrite, ours=FILES, is_model=_is_ours) as folder:
-        bilm_hdf5.write(parts.bilm, folder / OPTIONS, folder / WEIGHTS)
+        bilm_hdf5.write_files(parts.bilm, folder / OPTIONS, folder / WEIGHTS)
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)
 

@@ -4,7 +4,11 @@
       weights.safetensors      the biLM (`bilm.`) and the head (`head.`)
       optimizer.safetensors    its averages, by the names of the parameters
       state.safetensors        the LSTM states of the rows, and the state of torch's random numbers
+      random.safetensors       random numbers of all ranks, if several processes trained
       trainer.json             step, tokens, place in the data, best score, config, fingerprints
+
+Rank 0 writes for all ranks, and the states are those of all rows, so that any number of ranks can
+go on from them.
 
 A checkpoint is written beside and renamed, and older ones are removed only afterwards, so there is
 a whole one at every moment.
@@ -29,12 +33,14 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources.tensors import Shape, read_tensors, write_tensors
+from elmokit.train.distributed import ALONE, Group
 from elmokit.train.optimizer import Optimizer
 
 FOLDER = "checkpoints"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.safetensors"
+RANDOM = "random.safetensors"
 TRAINER = "trainer.json"
 
 
@@ -71,19 +77,33 @@ class Progress:
     capacity: dict[str, int] | None = None
 
 
-def save(run: Path, step: Step, progress: Progress, config: dict[str, Any], *, keep: int) -> Path:
+def save(
+    run: Path,
+    step: Step,
+    progress: Progress,
+    config: dict[str, Any],
+    *,
+    keep: int,
+    group: Group = ALONE,
+) -> Path:
     """Write a checkpoint, then remove all but the newest `keep` and the best."""
     path = run / FOLDER / f"step-{progress.step:08d}"
+    rows = {name: group.gather(t, dim=2) for name, t in step.state._asdict().items()}
+    randoms = group.gather(torch.get_rng_state().unsqueeze(0), dim=0)
+    if not group.first:
+        return path
     tensors = {f"bilm.{name}": p for name, p in step.bilm.state_dict().items()}
     tensors |= {f"head.{name}": p for name, p in step.head.state_dict().items()}
     with replacing(path, directory=True) as folder:
         write_tensors(_plain(tensors), folder / WEIGHTS)
         count = {"count": step.optimizer.count.reshape(1)}
         write_tensors(_plain(step.moments() | count), folder / OPTIMIZER)
-        state = {**step.state._asdict(), "random": torch.get_rng_state()}
-        write_tensors(_plain(state), folder / STATE)
+        write_tensors(_plain({**rows, "random": randoms[0]}), folder / STATE)
+        if group.world > 1:
+            write_tensors(_plain({"random": randoms}), folder / RANDOM)
         position = {k: _jsonable(v) for k, v in progress.position.items()}
         values = {**progress.__dict__, "position": position, "config": config}
+        values["ranks"] = group.world
         (folder / TRAINER).write_text(json.dumps(values) + "\n", "utf-8")
     _remove_old(run, progress, keep)
     return path
@@ -95,7 +115,7 @@ def newest(run: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load(path: Path, step: Step) -> tuple[Progress, dict[str, Any]]:
+def load(path: Path, step: Step, group: Group = ALONE) -> tuple[Progress, dict[str, Any]]:
     """Put a checkpoint into a step.
 
     Returns:
@@ -114,13 +134,29 @@ def load(path: Path, step: Step) -> tuple[Progress, dict[str, Any]]:
     count = step.optimizer.count.reshape(1)
     _fill(path / OPTIMIZER, step.moments() | {"count": count})
     step.optimizer.count.copy_(count[0])
-    state = {name: t.clone().contiguous() for name, t in step.state._asdict().items()}
+    state = {name: _of_all_rows(t, group) for name, t in step.state._asdict().items()}
     random = torch.empty_like(torch.get_rng_state())
     _fill(path / STATE, {**state, "random": random})
-    step.state = LstmState(**state)
-    torch.set_rng_state(random)
+    step.state = LstmState(*(group.part(t, dim=2).contiguous() for t in state.values()))
+    _set_random(path, group, random, values.pop("ranks", 1), values["step"])
     config = values.pop("config")
     return Progress(**values), config
+
+
+def _of_all_rows(part: Tensor, group: Group) -> Tensor:
+    return part.new_empty(*part.shape[:2], group.world * part.shape[2], part.shape[3])
+
+
+def _set_random(path: Path, group: Group, random: Tensor, ranks: int, done: int) -> None:
+    """Go on with the random numbers of this rank; a rank that was not there begins its own."""
+    if group.world > 1 and group.world == ranks:
+        randoms = random.repeat(ranks, 1)
+        _fill(path / RANDOM, {"random": randoms})
+        random = randoms[group.rank].clone()  # torch 2.13 crashes on a view
+    if group.first or group.world == ranks:
+        torch.set_rng_state(random)
+    else:
+        torch.manual_seed(torch.initial_seed() + 7919 * done)  # of (seed, rank), see `make_step`
 
 
 def _fill(path: Path, tensors: Mapping[str, Tensor]) -> None:

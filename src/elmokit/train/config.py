@@ -32,6 +32,7 @@ class RunConfig:
         keep: Checkpoints that are kept.
         patience: Stop after so many evaluations without a better one; 0 never.
         seed: Of initial weights, order of documents, negatives and dropout.
+        start: Digest of the weights that a finetuned model starts from; nothing for new weights.
     """
 
     model: BiLMConfig
@@ -45,6 +46,7 @@ class RunConfig:
     keep: int = 2
     patience: int = 0
     seed: int = 0
+    start: str = ""
 
     @property
     def tokens_per_step(self) -> int:
@@ -73,7 +75,7 @@ def run_preset(name: str) -> RunConfig:
             model,
             StepConfig(rows=32, steps=20, negatives=512),
             OptimizerConfig(learning_rate=4e-3, warmup=50),
-            max_steps=600,
+            max_steps=400,
             evaluate_every=200,
             checkpoint_every=200,
         )

@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,11 +30,12 @@ from elmokit.model.softmax import LMHead
 
 _ROWS = 128
 _STEPS = 64
-_LOGITS_AT_ONCE = 1 << 25  # numbers; bounds the memory of the full softmax
 _TYPES_AT_ONCE = 512
 
 #: x_k of some types, shape (n, D).
 Encode = Callable[[NDArray[np.int64]], Tensor]
+#: What the token encoder reads for some types, shape (n, C) or (n,).
+Spell = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -62,18 +64,79 @@ class Perplexity:
         """Return plain values."""
         return asdict(self)
 
+    def __str__(self) -> str:
+        return (
+            f"{self.state:6} perplexity {self.mean:.2f} (forward {self.forward:.2f}, backward "
+            f"{self.backward:.2f}; without <UNK> {self.known:.2f}) over {self.targets:,} targets, "
+            f"{self.unknown / max(1, self.targets):.2%} unknown"
+        )
+
+
+class Tally:
+    """Losses summed up, from which a perplexity comes.
+
+    Attributes:
+        targets: Words and sentence ends so far, per direction.
+        unknown: How many of them were `<UNK>`.
+    """
+
+    def __init__(self) -> None:
+        self._sums = np.zeros((2, 2))  # loss by direction, over all targets and over known ones
+        self.targets = 0
+        self.unknown = 0
+
+    def add(self, losses: Losses) -> None:
+        """Count the losses of a unit."""
+        known = np.where(losses.unknown, 0.0, losses.values)
+        self._sums += np.stack([losses.values.sum(axis=1), known.sum(axis=1)], axis=1)
+        self.targets += losses.values.shape[1]
+        self.unknown += int(losses.unknown[0].sum())
+
+    def perplexity(self, state: str) -> Perplexity:
+        """Return the perplexity of all that was counted."""
+        means = self._sums[:, 0] / max(1, self.targets)
+        known = self._sums[:, 1].sum() / max(1, 2 * (self.targets - self.unknown))
+        return Perplexity(
+            forward=math.exp(means[0]),
+            backward=math.exp(means[1]),
+            mean=math.exp(means.mean()),
+            known=math.exp(known),
+            targets=self.targets,
+            unknown=self.unknown,
+            state=state,
+        )
+
+
+class Losses(NamedTuple):
+    """-log p of every target of a unit, in the order of the text.
+
+    For a sentence `w1 .. wn </S>` at places a .. a + n of its unit, the forward LM's losses there
+    are those of `w1 .. wn </S>` and the backward LM's those of `<S> w1 .. wn`.
+
+    Attributes:
+        values: Forward and backward, shape (2, length of the unit).
+        unknown: Where the target was `<UNK>`, same shape.
+    """
+
+    values: NDArray[np.float64]
+    unknown: NDArray[np.bool_]
+
 
 def encoder_of(bilm: BiLM, chars: NDArray[np.uint16] | None) -> Encode:
     """Return a function from types to x_k, given how every type is spelled (None: word input)."""
+    if chars is None:
+        return encoder_by(bilm, lambda types: types + 1)
+    return encoder_by(bilm, lambda types: chars[types].astype(np.int64))
+
+
+def encoder_by(bilm: BiLM, spell: Spell) -> Encode:
+    """Return a function from types to x_k, given a function that spells types."""
     device = next(bilm.parameters()).device
 
     def encode(types: NDArray[np.int64]) -> Tensor:
-        parts = []
-        for start in range(0, len(types), _TYPES_AT_ONCE):
-            some = types[start : start + _TYPES_AT_ONCE]
-            ids = some + 1 if chars is None else chars[some].astype(np.int64)
-            parts.append(bilm.encoder(torch.from_numpy(ids).to(device)))
-        return torch.cat(parts)
+        starts = range(0, len(types), _TYPES_AT_ONCE)
+        pieces = (spell(types[start : start + _TYPES_AT_ONCE]) for start in starts)
+        return torch.cat([bilm.encoder(torch.from_numpy(ids).to(device)) for ids in pieces])
 
     return encode
 
@@ -99,86 +162,96 @@ def evaluate(
         state: "carry", "reset" or "warm".
         warm: The state that "warm" starts from.
     """
+    tally = Tally()
+    units = units_of(tokens, documents, state)
+    for _, losses in losses_of(bilm, head, encode, units, warm if state == "warm" else None):
+        tally.add(losses)
+    return tally.perplexity(state)
+
+
+def units_of(
+    tokens: NDArray[np.uint32], documents: NDArray[np.int64], state: str
+) -> list[NDArray[np.uint32]]:
+    """Cut text into what is read in one go: documents if the state is carried, else sentences."""
+    bounds = documents if state == "carry" else np.append(0, np.flatnonzero(tokens == END) + 1)
+    return [tokens[a:z] for a, z in itertools.pairwise(bounds) if z > a]
+
+
+def losses_of(
+    bilm: BiLM,
+    head: LMHead,
+    encode: Encode,
+    units: Sequence[NDArray[np.uint32]],
+    start: LstmState | None = None,
+) -> Iterator[tuple[int, Losses]]:
+    """Compute the losses of all targets, some units side by side.
+
+    Args:
+        bilm: The model.
+        head: Its LM head.
+        encode: From types to x_k.
+        units: Runs of whole sentences that are read in one go, see `units_of`.
+        start: What each unit starts from; None is the zero state.
+
+    Yields:
+        The number of each unit with its losses, the longest units first.
+    """
     training = bilm.training
     bilm.eval()
-    units = _documents(tokens, documents) if state == "carry" else _sentences(tokens)
-    start = warm if state == "warm" else None
-    total = np.zeros((2, 2))  # loss by direction, over all targets and over known ones
-    n_targets = n_unknown = 0
-    with torch.inference_mode():
-        for group in _groups(units):
-            sums, unknown = _group_losses(bilm, head, encode, group, start)
-            total += sums
-            n_targets += sum(map(len, group))
-            n_unknown += unknown
-    bilm.train(training)
-    means = total[:, 0] / max(1, n_targets)
-    known = total[:, 1].sum() / max(1, 2 * (n_targets - n_unknown))
-    return Perplexity(
-        forward=math.exp(means[0]),
-        backward=math.exp(means[1]),
-        mean=math.exp(means.mean()),
-        known=math.exp(known),
-        targets=n_targets,
-        unknown=n_unknown,
-        state=state,
-    )
+    try:
+        # Units of about one length waste nothing, and falling lengths make packed rows rows.
+        order = sorted(range(len(units)), key=lambda i: -len(units[i]))
+        for first in range(0, len(order), _ROWS):
+            members = order[first : first + _ROWS]
+            found = _group_losses(bilm, head, encode, [units[i] for i in members], start)
+            yield from zip(members, found, strict=True)
+    finally:
+        bilm.train(training)
 
 
-def _documents(
-    tokens: NDArray[np.uint32], documents: NDArray[np.int64]
-) -> list[NDArray[np.uint32]]:
-    runs = [tokens[a:z] for a, z in itertools.pairwise(documents)]
-    return [run for run in runs if len(run)]
-
-
-def _sentences(tokens: NDArray[np.uint32]) -> list[NDArray[np.uint32]]:
-    ends = np.flatnonzero(tokens == END) + 1
-    return [run for run in np.split(tokens, ends) if len(run)]
-
-
-def _groups(units: Sequence[NDArray[np.uint32]]) -> Iterator[list[NDArray[np.uint32]]]:
-    order = sorted(range(len(units)), key=lambda i: -len(units[i]))
-    for start in range(0, len(order), _ROWS):
-        yield [units[i] for i in order[start : start + _ROWS]]
-
-
+@torch.inference_mode()
 def _group_losses(
     bilm: BiLM,
     head: LMHead,
     encode: Encode,
     group: list[NDArray[np.uint32]],
     start: LstmState | None,
-) -> tuple[NDArray[np.float64], int]:
-    """Sum the losses of some units that are read side by side, a stretch of steps at a time."""
+) -> list[Losses]:
+    """Read some units side by side, a stretch of steps at a time."""
     device, n_words = head.weight.device, len(head.bias)
     types, places = np.unique(np.concatenate([*group, [BEGIN, END]]), return_inverse=True)
     x_types = encode(types.astype(np.int64))
     begin, end = int(places[-2]), int(places[-1])
-    runs = np.split(places[:-2], np.cumsum([len(run) for run in group])[:-1])
+    ends = np.cumsum([len(run) for run in group])
+    begins = np.append(0, ends[:-1])
+    runs = np.split(places[:-2], ends[:-1])
     words = types.astype(np.int64)
     words[words >= n_words] = UNKNOWN
-    unknown = int(sum((words[run] == UNKNOWN).sum() for run in runs))
-    lstm = bilm.config.lstm
-    state = LstmState.zeros(lstm, len(group), like=x_types)
+    state = LstmState.zeros(bilm.config.lstm, len(group), like=x_types)
     if start is not None:
         state = LstmState(*(part.to(device) for part in start)).expand(len(group))
-    sums = np.zeros((2, 2))
+    values = np.empty((2, ends[-1]))
+    unknown = np.empty((2, ends[-1]), dtype=bool)
     for direction, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
         assert isinstance(stack, LstmStack)
         cell, hidden = state.cell[direction], state.hidden[direction]
         pairs = [_pairs(run, begin, end, direction) for run in runs]
         for first in range(0, max(map(len, runs)), _STEPS):
             pieces = [(i[first : first + _STEPS], t[first : first + _STEPS]) for i, t in pairs]
-            # Units are sorted by falling length, so packed rows are rows.
             packing = Packing.of([len(inputs) for inputs, _ in pieces])
             inputs, targets = (_packed(packing, [p[k] for p in pieces]) for k in (0, 1))
             x = x_types[torch.from_numpy(inputs).to(device)]
             outputs, cell, hidden = stack(x, packing.active, cell, hidden)
-            wanted = torch.from_numpy(words[targets]).to(device)
-            losses = _losses(head, outputs[-1], wanted)
-            sums[direction] += losses.sum().item(), losses[wanted != UNKNOWN].sum().item()
-    return sums, unknown
+            wanted = words[targets]
+            losses = head.losses(outputs[-1], torch.from_numpy(wanted).to(device))
+            step = first + packing.steps
+            # The backward LM comes from the end.
+            at = ends[packing.rows] - 1 - step if direction else begins[packing.rows] + step
+            values[direction, at] = losses.cpu().numpy()
+            unknown[direction, at] = wanted == UNKNOWN
+    cuts = ends[:-1]
+    halves = zip(np.split(values, cuts, axis=1), np.split(unknown, cuts, axis=1), strict=True)
+    return [Losses(*both) for both in halves]
 
 
 def _pairs(
@@ -198,13 +271,3 @@ def _packed(packing: Packing, rows: list[NDArray[np.int64]]) -> NDArray[np.int64
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])[:-1]])
     packed: NDArray[np.int64] = flat[starts[packing.rows] + packing.steps]
     return packed
-
-
-def _losses(head: LMHead, h: Tensor, targets: Tensor) -> Tensor:
-    """-log p of each target, over the full vocabulary, a bounded number of logits at a time."""
-    rows = max(1, _LOGITS_AT_ONCE // len(head.bias))
-    losses = [
-        -head(some).gather(1, wanted.unsqueeze(1)).squeeze(1).double()
-        for some, wanted in zip(h.split(rows), targets.split(rows), strict=True)  # type: ignore[no-untyped-call]
-    ]
-    return torch.cat(losses)

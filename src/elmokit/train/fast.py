@@ -5,6 +5,9 @@ over fixed buffers, so that the host only copies a few arrays and says "again"; 
 from batch to batch (distinct words by length, words to be said) is filled up to a capacity with
 repetitions, which cost a little time and change nothing. A batch that does not fit makes the step
 record a graph with more room.
+
+With several processes no graph is recorded: the reduction of gradients stands amid the step, and
+ranks run out of room at different times, so that recording would upset the order of reductions.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from elmokit.model.kernels.wavefront import StackedWeights, Wavefront
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead, Sample
 from elmokit.train.batches import Batch
+from elmokit.train.distributed import ALONE, Group
 from elmokit.train.optimizer import Optimizer, OptimizerConfig
 from elmokit.train.step import StepConfig, StepResult, sample_of_step
 
@@ -38,10 +42,11 @@ class FastStep:
         bilm: The model, on a CUDA device; its LSTM parameters become views of stacked storage.
         head: The LM head, there too.
         chars: Character ids of every type; the whole table is kept on the device.
-        config: Shape and objective.
+        config: Shape and objective; `rows` are those of this process.
         optimizer: How the weights are changed.
         dtype: Of products.
-        graphs: Record the step as a CUDA graph.
+        graphs: Record the step as a CUDA graph, if one process does it alone.
+        group: The processes that do the step together.
     """
 
     def __init__(
@@ -54,12 +59,14 @@ class FastStep:
         *,
         dtype: torch.dtype = torch.bfloat16,
         graphs: bool = True,
+        group: Group = ALONE,
     ) -> None:
         assert isinstance(bilm.encoder, CharacterEncoder)
         self.bilm, self.head, self.config = bilm, head, config
         self.encoder: CharacterEncoder = bilm.encoder
         self.device, self.dtype = head.weight.device, dtype
-        self.graphs = graphs and self.device.type == "cuda"
+        self.group = group
+        self.graphs = graphs and self.device.type == "cuda" and group.world == 1
         self.chars = torch.from_numpy(np.asarray(chars).astype(np.int16)).to(self.device)
         lstm, rows, steps = bilm.config.lstm, config.rows, config.steps
         self.wave = Wavefront(
@@ -84,6 +91,7 @@ class FastStep:
         self.types = torch.zeros(0, dtype=torch.int64, device=self.device)
         self.said = torch.zeros(0, dtype=torch.int64, device=self.device)
         self.n_said = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.frozen = False  # whether only the head is learned now
         self._run: Callable[[], None] = self._work
 
     # ------------------------------------------------------------------------------------- state
@@ -112,17 +120,24 @@ class FastStep:
 
     def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
         """Do step `number` with the learning rate `rate`."""
+        frozen = number < self.optimizer.config.head_steps
+        if frozen != self.frozen:
+            self.frozen = frozen
+            self._run = self._record if self.graphs else self._work
+        batch = self.group.with_words_of_all(batch, len(self.head.bias))
         if not self._fits(batch):
             self._make_room(batch)
         self._load(batch)
         self.rate.fill_(rate)
-        self.wave.seed.fill_(self.config.seed * 1_000_003 + number)
+        # The rank stands in the upper half, which steps never reach: masks differ between ranks.
+        self.wave.seed.fill_(self.config.seed * 1_000_003 + number + (self.group.rank << 32))
         for direction in (0, 1):
             n_words = len(self.head.bias)
             sample = sample_of_step(self.config, n_words, number, direction, self.device)
             self.drawn[direction].copy_(sample.words)
             self.drawn_time[direction].copy_(sample.time)
         self._run()
+        self.gradient.words.clear()  # the optimiser has set those rows back to zero
         forward_loss, backward_loss, norm = self.result.clone().unbind()
         return StepResult(forward_loss, backward_loss, norm)
 
@@ -147,19 +162,22 @@ class FastStep:
             )
             losses.append(loss)
         (d_top,) = torch.autograd.grad(losses[0] + losses[1], top)
-        d_types = wave.backward(d_top, self.index, len(x_types), self.d_weights)
-        learned = list(self.encoder.parameters())
-        gradients = torch.autograd.grad(x_types, learned, d_types.to(self.dtype))
-        norm = self.optimizer.step(
-            self.rate,
-            [*(g.contiguous() for g in gradients), *self.d_weights],
-            {"weight": self.gradient.weight, "bias": self.gradient.bias},
-            [self.said, *self.drawn],
-            self.n_said,
-        )
+        changes = [] if self.frozen else self._changes(x_types, d_top)
+        head_changes = {"weight": self.gradient.weight, "bias": self.gradient.bias}
+        words = [self.said, *self.drawn]
+        told = [loss.detach() for loss in losses]
+        self.group.average([*changes, *told], head_changes, words)
+        norm = self.optimizer.step(self.rate, changes, head_changes, words, self.n_said)
         for mine, now in zip((self.cell, self.hidden), wave.state(), strict=True):
             mine.copy_(now)
-        self.result.copy_(torch.stack([*(loss.detach() for loss in losses), norm]))
+        self.result.copy_(torch.stack([*told, norm]))
+
+    def _changes(self, x_types: Tensor, d_top: Tensor) -> list[Tensor]:
+        """Return the gradients of the biLM, given that of its top outputs."""
+        d_types = self.wave.backward(d_top, self.index, len(x_types), self.d_weights)
+        learned = list(self.encoder.parameters())
+        gradients = torch.autograd.grad(x_types, learned, d_types.to(self.dtype))
+        return [*(g.contiguous() for g in gradients), *self.d_weights]
 
     def _groups(self) -> list[Tensor]:
         columns = [c for c in sorted(self.capacity) if c > 0]

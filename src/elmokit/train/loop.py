@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,12 +20,14 @@ from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
 from elmokit.sources import modeldir
-from elmokit.train import checkpoint
+from elmokit.sources.modeldir import ModelParts
+from elmokit.train import checkpoint, distributed
 from elmokit.train.batches import columns_of
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
+from elmokit.train.distributed import ALONE, Group
 from elmokit.train.evaluate import Perplexity, encoder_of, evaluate
-from elmokit.train.metrics import Metrics
+from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.prefetch import Prefetch
 from elmokit.train.step import PlainStep, StepResult
 from elmokit.train.warm import warm_state
@@ -33,6 +35,10 @@ from elmokit.train.warm import warm_state
 MODEL = "model"
 
 Tell = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""
 
 
 class NotFiniteError(ElmoError):
@@ -65,11 +71,12 @@ def train(
     *,
     resume: bool = False,
     device: str | torch.device = "cpu",
-    tell: Tell = lambda _: None,
+    tell: Tell = _silent,
     tensorboard: bool = False,
     deterministic: bool = False,
+    start: ModelParts | None = None,
 ) -> TrainResult:
-    """Train a biLM.
+    """Train a biLM; started by torchrun, together with the other processes (see `distributed`).
 
     Args:
         config: Everything that decides the run.
@@ -80,67 +87,81 @@ def train(
         tell: Called with lines for the user.
         tensorboard: Log to TensorBoard, too.
         deterministic: On a GPU, sum in a fixed order, so that two runs give the same bits; slower.
+        start: A biLM and head to start from, which are evaluated first; see `finetune`.
     """
-    device = torch.device(device)
-    out.mkdir(parents=True, exist_ok=True)
-    if deterministic and device.type == "cuda":
-        torch.use_deterministic_algorithms(True)
-    step = make_step(config, corpus, device, graphs=not deterministic)
-    streams = Streams(
-        corpus.tokens(),
-        corpus.documents(),
-        rows=config.step.rows,
-        steps=config.step.steps,
-        seed=config.seed,
-        restart=config.restart,
-    )
-    progress = _begin(config, corpus, out, step, resume=resume, tell=tell)
-    if progress.position:
-        streams.go_to(progress.position)
-    metrics = Metrics(out, progress.step, tensorboard=tensorboard)
-    columns = columns_of(corpus.chars, step.bilm.encoder.config.max_width)
-    batches = Prefetch(streams, columns, corpus.n_words)
-    identity = {"run": config.to_dict(), "corpus": corpus.fingerprint}
-    clock = _Clock(config, progress.step)
-    pending: list[tuple[int, StepResult]] = []
-    found: Perplexity | None = None
-    try:
-        with _signals() as stopped:
-            while progress.step < config.max_steps and not stopped.is_set():
-                batch, position = next(batches)
-                rate = config.optimizer.rate(progress.step, config.max_steps)
-                pending.append((progress.step + 1, step(batch, progress.step, rate)))
-                progress.step, progress.position = progress.step + 1, position
-                if _due(progress.step, config.log_every, config.max_steps):
-                    metrics.write(_line(pending, rate, clock, config, device))
-                    tell(clock.told(progress.step, pending))
-                    pending = []
-                if _due(progress.step, config.evaluate_every, config.max_steps):
-                    found = _evaluate(step, corpus, progress, metrics, config, tell) or found
-                if _due(progress.step, config.checkpoint_every, config.max_steps):
-                    _save(out, step, progress, identity, config)
-                if config.patience and progress.evaluations_since_best >= config.patience:
-                    tell(f"No better perplexity in {config.patience} evaluations: stopping early.")
-                    break
-        if stopped.is_set():
-            _save(out, step, progress, identity, config)
-            tell(f"Stopped at step {progress.step:,}; the run goes on with --resume.")
-    finally:
-        batches.close()
-        metrics.close()
-    if not stopped.is_set():
-        export(step.bilm, step.head, corpus, config, out / MODEL, progress, found)
+    with distributed.join(torch.device(device)) as (group, device):
+        if not group.first:
+            tell = _silent
+        out.mkdir(parents=True, exist_ok=True)
+        if deterministic and device.type == "cuda":
+            torch.use_deterministic_algorithms(True)
+        step = make_step(config, corpus, device, graphs=not deterministic, group=group, start=start)
+        streams = Streams(
+            corpus.tokens(),
+            corpus.documents(),
+            rows=config.step.rows,
+            steps=config.step.steps,
+            seed=config.seed,
+            restart=config.restart,
+            share=group.share(config.step.rows),
+        )
+        progress = _begin(config, corpus, out, step, resume=resume, tell=tell)
+        if progress.position:
+            streams.go_to(progress.position)
+        metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.first else None
+        columns = columns_of(corpus.chars, step.bilm.encoder.config.max_width)
+        batches = Prefetch(streams, columns, corpus.n_words)
+        clock = Clock(config, progress.step)
+        pending: list[tuple[int, StepResult]] = []
+        found: Perplexity | None = None
+        try:
+            with _signals() as stopped:
+                _evaluate_start(start, step, corpus, progress, metrics, config, tell)
+                while progress.step < config.max_steps and not group.any(stopped.is_set()):
+                    batch, position = next(batches)
+                    rate = config.optimizer.rate(progress.step, config.max_steps)
+                    pending.append((progress.step + 1, step(batch, progress.step, rate)))
+                    progress.step, progress.position = progress.step + 1, position
+                    if _due(progress.step, config.log_every, config.max_steps):
+                        _log(metrics, _line(pending, rate, clock, config, device))
+                        tell(clock.told(progress.step, pending))
+                        pending = []
+                    ends = (config.optimizer.head_steps, config.max_steps)
+                    if _due(progress.step, config.evaluate_every, *ends):
+                        found = _evaluate(step, corpus, progress, metrics, config, tell) or found
+                    if _due(progress.step, config.checkpoint_every, config.max_steps):
+                        _save(out, step, progress, config, corpus)
+                    if config.patience and progress.evaluations_since_best >= config.patience:
+                        n = config.patience
+                        tell(f"No better perplexity in {n} evaluations: stopping early.")
+                        break
+                interrupted = group.any(stopped.is_set())
+                if interrupted:  # further signals, such as torchrun's own, must wait for this
+                    _save(out, step, progress, config, corpus)
+                    tell(f"Stopped at step {progress.step:,}; the run goes on with --resume.")
+        finally:
+            batches.close()
+            if metrics is not None:
+                metrics.close()
+        if group.first and not interrupted:
+            export(step.bilm, step.head, corpus, config, out / MODEL, progress, found, start)
     return TrainResult(
         steps=progress.step,
         tokens=progress.step * config.tokens_per_step,
         perplexity=found,
-        interrupted=stopped.is_set(),
+        interrupted=interrupted,
         model=out / MODEL,
     )
 
 
 def make_step(
-    config: RunConfig, corpus: Corpus, device: torch.device, *, graphs: bool = True
+    config: RunConfig,
+    corpus: Corpus,
+    device: torch.device,
+    *,
+    graphs: bool = True,
+    group: Group = ALONE,
+    start: ModelParts | None = None,
 ) -> Any:
     """Make the model and the step that fits the device; the seed decides the initial weights."""
     if config.model.char_cnn is None:
@@ -155,14 +176,20 @@ def make_step(
     torch.manual_seed(config.seed)
     bilm = BiLM(config.model)
     head = LMHead(corpus.n_words, config.model.lstm.projection_dim)
+    if start is not None and start.head is not None:
+        bilm.load_state_dict(start.bilm.state_dict())
+        head.load_state_dict(start.head.state_dict())
     torch.set_rng_state(generator_state)
-    torch.manual_seed(config.seed + 1)  # of dropout in the plain step
+    torch.manual_seed(config.seed + 1 + 1_000_003 * group.rank)  # of dropout in the plain step
     bilm, head = bilm.to(device), head.to(device)
+    shape = dataclasses.replace(config.step, rows=len(group.share(config.step.rows)))
     if device.type == "cuda" and config.model.lstm.has_projection:
         from elmokit.train.fast import FastStep
 
-        return FastStep(bilm, head, corpus.chars, config.step, config.optimizer, graphs=graphs)
-    return PlainStep(bilm, head, corpus.chars, config.step, config.optimizer)
+        return FastStep(
+            bilm, head, corpus.chars, shape, config.optimizer, graphs=graphs, group=group
+        )
+    return PlainStep(bilm, head, corpus.chars, shape, config.optimizer, group=group)
 
 
 def export(
@@ -173,10 +200,11 @@ def export(
     path: Path,
     progress: Progress,
     found: Perplexity | None,
+    start: ModelParts | None = None,
 ) -> None:
     """Write the complete model directory."""
     warm = warm_state(bilm, encoder_of(bilm, corpus.chars), corpus.tokens())
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": path.parent.name,
         "training": {
             "steps": progress.step,
@@ -186,7 +214,9 @@ def export(
             "perplexity": None if found is None else found.to_dict(),
         },
     }
-    parts = modeldir.ModelParts(
+    if start is not None:
+        metadata["finetuned_from"] = start.source
+    parts = ModelParts(
         bilm.eval(), vocabulary=corpus.vocabulary, head=head, warm=warm, metadata=metadata
     )
     modeldir.save(parts, path, overwrite=True)
@@ -199,6 +229,15 @@ def _begin(
     config: RunConfig, corpus: Corpus, out: Path, step: Any, *, resume: bool, tell: Tell
 ) -> Progress:
     """Start anew or go on; a changed corpus or model is refused."""
+    progress = _found(config, corpus, out, step, resume=resume, tell=tell)
+    weights = [*step.bilm.parameters(), *step.head.parameters()]
+    step.group.check_same("start", [torch.tensor(progress.step), *weights])
+    return progress
+
+
+def _found(
+    config: RunConfig, corpus: Corpus, out: Path, step: Any, *, resume: bool, tell: Tell
+) -> Progress:
     newest = checkpoint.newest(out)
     if newest is None:
         if resume:
@@ -209,7 +248,7 @@ def _begin(
             f"{out} already holds a run ({newest.name}). Go on with --resume, or choose another "
             "folder."
         )
-    progress, identity = checkpoint.load(newest, step)
+    progress, identity = checkpoint.load(newest, step, step.group)
     if identity["corpus"] != corpus.fingerprint:
         raise DataError(
             f"The run in {out} was trained on another corpus than {corpus.path}. Give the same "
@@ -230,38 +269,42 @@ def _begin(
     return progress
 
 
-def _save(
-    out: Path, step: Any, progress: Progress, identity: dict[str, Any], config: RunConfig
-) -> None:
+def _save(out: Path, step: Any, progress: Progress, config: RunConfig, corpus: Corpus) -> None:
+    step.group.check_same("weights", [*step.bilm.parameters(), *step.head.parameters()])
     capacity = getattr(step, "capacity", None)
     progress.capacity = None if capacity is None else {str(k): v for k, v in capacity.items()}
-    checkpoint.save(out, step, progress, identity, keep=config.keep)
+    identity = {"run": config.to_dict(), "corpus": corpus.fingerprint}
+    checkpoint.save(out, step, progress, identity, keep=config.keep, group=step.group)
 
 
 def _evaluate(
     step: Any,
     corpus: Corpus,
     progress: Progress,
-    metrics: Metrics,
+    metrics: Metrics | None,
     config: RunConfig,
     tell: Tell,
 ) -> Perplexity | None:
+    """Evaluate on rank 0, while the others wait; all learn the result."""
     if "valid" not in corpus.splits:
         return None
-    found = evaluate(
-        step.bilm,
-        step.head,
-        encoder_of(step.bilm, corpus.chars),
-        corpus.tokens("valid"),
-        corpus.documents("valid"),
-    )
+    measured: dict[str, Any] | None = None
+    if step.group.first:
+        measured = evaluate(
+            step.bilm,
+            step.head,
+            encoder_of(step.bilm, corpus.chars),
+            corpus.tokens("valid"),
+            corpus.documents("valid"),
+        ).to_dict()
+    found = Perplexity(**step.group.from_first(measured))
     progress.evaluations_since_best += 1
     if progress.best is None or found.mean < progress.best:
         progress.best, progress.best_step = found.mean, progress.step
         progress.evaluations_since_best = 0
     tokens = progress.step * config.tokens_per_step
     values = {f"valid_{k}": v for k, v in found.to_dict().items()}
-    metrics.write({"step": progress.step, "tokens": tokens, **values})
+    _log(metrics, {"step": progress.step, "tokens": tokens, **values})
     tell(
         f"step {progress.step:,}: held-out perplexity {found.mean:.2f} "
         f"(forward {found.forward:.2f}, backward {found.backward:.2f})"
@@ -269,10 +312,22 @@ def _evaluate(
     return found
 
 
+def _evaluate_start(
+    start: ModelParts | None, step: Any, corpus: Corpus, progress: Progress, *rest: Any
+) -> None:
+    if start is not None and progress.step == 0:
+        _evaluate(step, corpus, progress, *rest)
+
+
+def _log(metrics: Metrics | None, values: dict[str, Any]) -> None:
+    if metrics is not None:  # of rank 0
+        metrics.write(values)
+
+
 def _line(
     pending: list[tuple[int, StepResult]],
     rate: float,
-    clock: _Clock,
+    clock: Clock,
     config: RunConfig,
     device: torch.device,
 ) -> dict[str, Any]:
@@ -302,35 +357,8 @@ def _line(
     return line
 
 
-class _Clock:
-    """Tokens per second since the last look, and the time left."""
-
-    def __init__(self, config: RunConfig, step: int) -> None:
-        self._config = config
-        self._first, self._begin = step, time.perf_counter()
-        self._last, self._then = step, self._begin
-        self._now = 0.0
-
-    def rate(self, step: int) -> float:
-        now = time.perf_counter()
-        done = (step - self._last) * self._config.tokens_per_step
-        self._now = done / max(1e-9, now - self._then)
-        self._last, self._then = step, now
-        return self._now
-
-    def told(self, step: int, pending: list[tuple[int, StepResult]]) -> str:
-        elapsed = time.perf_counter() - self._begin
-        left = elapsed / max(1, step - self._first) * (self._config.max_steps - step)
-        result = pending[-1][1]
-        return (
-            f"step {step:,}/{self._config.max_steps:,}  sampled loss "
-            f"{float(result.forward_loss):.3f} / {float(result.backward_loss):.3f}  "
-            f"{self._now:,.0f} tokens/s  {left / 60:.1f} min left"
-        )
-
-
-def _due(step: int, every: int, last: int) -> bool:
-    return step == last or (every > 0 and step % every == 0)
+def _due(step: int, every: int, *always: int) -> bool:
+    return step in always or (every > 0 and step % every == 0)
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from elmokit.atomic import replacing
 from elmokit.errors import DependencyError
+from elmokit.train.config import RunConfig
+from elmokit.train.step import StepResult
 
 FILE = "metrics.jsonl"
 
@@ -58,7 +61,36 @@ class Metrics:
                 values = json.loads(line)
             except json.JSONDecodeError:  # the line that a kill cut short
                 continue
-            if values["step"] <= done:
+            if 0 < done >= values["step"]:  # a run that begins anew keeps nothing
                 kept.append(line)
         with replacing(self._path) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in kept), "utf-8")
+
+
+class Clock:
+    """Tokens per second since the last look, and the time left."""
+
+    def __init__(self, config: RunConfig, step: int) -> None:
+        self._config = config
+        self._first, self._begin = step, time.perf_counter()
+        self._last, self._then = step, self._begin
+        self._now = 0.0
+
+    def rate(self, step: int) -> float:
+        """Return the tokens per second since it was last asked."""
+        now = time.perf_counter()
+        done = (step - self._last) * self._config.tokens_per_step
+        self._now = done / max(1e-9, now - self._then)
+        self._last, self._then = step, now
+        return self._now
+
+    def told(self, step: int, pending: list[tuple[int, StepResult]]) -> str:
+        """Return the line for the user."""
+        elapsed = time.perf_counter() - self._begin
+        left = elapsed / max(1, step - self._first) * (self._config.max_steps - step)
+        result = pending[-1][1]
+        return (
+            f"step {step:,}/{self._config.max_steps:,}  sampled loss "
+            f"{float(result.forward_loss):.3f} / {float(result.backward_loss):.3f}  "
+            f"{self._now:,.0f} tokens/s  {left / 60:.1f} min left"
+        )

@@ -34,6 +34,9 @@ class OptimizerConfig:
         beta2: Of Adam.
         epsilon: Of Adam and Adagrad.
         weight_decay: Of AdamW.
+        head_steps: First steps in which only the head is changed, as a new head on a finished biLM
+            needs; the schedule of the others begins after them.
+        head_rate: Peak of the schedule of those steps.
     """
 
     kind: Kind = "adamw"
@@ -45,16 +48,23 @@ class OptimizerConfig:
     beta2: float = 0.999
     epsilon: float = 1e-8
     weight_decay: float = 0.0
+    head_steps: int = 0
+    head_rate: float = 4e-3
 
     def rate(self, step: int, total: int) -> float:
         """Return the learning rate of a step, counted from 0, of so many."""
+        if step < self.head_steps:
+            return self.head_rate * self._share(step, self.head_steps)
+        return self.learning_rate * self._share(step - self.head_steps, total - self.head_steps)
+
+    def _share(self, step: int, total: int) -> float:
+        """Return the share of its peak that the rate has: it rises, then falls as a cosine."""
         if step < self.warmup:
-            return self.learning_rate * (step + 1) / self.warmup
+            return (step + 1) / self.warmup
         if self.final == 1.0 or total <= self.warmup:
-            return self.learning_rate
+            return 1.0
         done = min(1.0, (step - self.warmup) / (total - self.warmup))
-        share = self.final + (1.0 - self.final) * 0.5 * (1.0 + math.cos(math.pi * done))
-        return self.learning_rate * share
+        return self.final + (1.0 - self.final) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 class Optimizer:
@@ -100,7 +110,8 @@ class Optimizer:
 
         Args:
             rate: Learning rate, a scalar tensor.
-            gradients: Of the tensors, in their order; they are scaled in place.
+            gradients: Of the tensors, in their order; they are scaled in place. None at all leave
+                the tensors alone, in the first `head_steps` steps.
             head_gradients: Of the whole head, by name; the rows in `words` are set back to zero.
             words: Rows of the head with a gradient: several lists, each without repetition.
             said: How many of the first list count, if it is filled up with repetitions.
@@ -120,8 +131,9 @@ class Optimizer:
         scale = torch.where(good, torch.clamp(self.config.clip / (norm + 1e-6), max=1.0), 0.0)
         for gradient in [*gradients, *row_gradients.values()]:
             gradient.nan_to_num_(0.0, 0.0, 0.0)
-        torch._foreach_mul_(list(gradients), scale)
-        self._dense_step(rate, list(gradients))
+        if gradients:
+            torch._foreach_mul_(list(gradients), scale)
+            self._dense_step(rate, list(gradients))
         for name, gradient in row_gradients.items():
             self._row_step(rate, name, rows, gradient * scale)
             head_gradients[name].index_fill_(0, rows, 0.0)
@@ -159,13 +171,15 @@ class Optimizer:
             torch._foreach_mul_(gradients, rate)
             torch._foreach_sub_(tensors, gradients)
             return
+        # Adam makes up for averages that begin at 0, and these began after the head's own steps.
+        count = self.count - c.head_steps if c.head_steps else self.count
         torch._fused_adamw_(
             tensors,
             gradients,
             list(self.moments["mean"].values()),
             square,
             [],
-            [self.count] * len(tensors),
+            [count] * len(tensors),
             lr=rate,
             beta1=c.beta1,
             beta2=c.beta2,

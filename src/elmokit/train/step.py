@@ -18,6 +18,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.softmax import LMHead, Sample, draw_sample
 from elmokit.train.batches import Batch
+from elmokit.train.distributed import ALONE, Group
 from elmokit.train.optimizer import Optimizer, OptimizerConfig
 
 
@@ -73,8 +74,9 @@ class PlainStep:
         bilm: The model; its dropout is set from `config`.
         head: The LM head.
         chars: Character ids of every type, shape (types, C); None for a word-input model.
-        config: Shape and objective.
+        config: Shape and objective; `rows` are those of this process.
         optimizer: How the weights are changed.
+        group: The processes that do the step together.
     """
 
     def __init__(
@@ -84,7 +86,10 @@ class PlainStep:
         chars: NDArray[np.uint16] | None,
         config: StepConfig,
         optimizer: OptimizerConfig,
+        *,
+        group: Group = ALONE,
     ) -> None:
+        self.group = group
         self.bilm, self.head, self.chars, self.config = bilm, head, chars, config
         tensors = {name: p.data for name, p in bilm.named_parameters()}
         self.optimizer = Optimizer(tensors, head, optimizer)
@@ -97,14 +102,20 @@ class PlainStep:
     def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
         """Do step `number` with the learning rate `rate`."""
         self.bilm.train()
+        frozen = number < self.optimizer.config.head_steps
+        self.bilm.requires_grad_(not frozen)
+        batch = self.group.with_words_of_all(batch, len(self.head.bias))
         losses, words = self.losses(batch, number)
         objective = self.config.gradient_scale * 0.5 * (losses[0] + losses[1])
-        learned = [*self.bilm.parameters(), self.head.weight, self.head.bias]
+        learned = [p for p in self.bilm.parameters() if not frozen]
+        learned += [self.head.weight, self.head.bias]
         *gradients, weight, bias = torch.autograd.grad(objective, learned)
         head_gradients = {"weight": weight, "bias": bias}
+        forward_loss, backward_loss = (loss.detach() for loss in losses)
+        self.group.average([*gradients, forward_loss, backward_loss], head_gradients, words)
         rate_now = torch.tensor(rate, device=self.device)
         norm = self.optimizer.step(rate_now, gradients, head_gradients, words)
-        return StepResult(losses[0].detach(), losses[1].detach(), norm)
+        return StepResult(forward_loss, backward_loss, norm)
 
     def losses(self, batch: Batch, number: int) -> tuple[list[Tensor], list[Tensor]]:
         """Return the mean loss of both directions, and the rows of the head that were used."""
@@ -147,9 +158,12 @@ class PlainStep:
         """Return x of the distinct types of a batch, shape (U, D)."""
         encoder: nn.Module = self.bilm.encoder
         if self.chars is None:
-            ids = torch.from_numpy(batch.types + 1).to(self.device)
-        else:
-            spelled = self.chars[batch.types].astype(np.int64)
-            ids = torch.from_numpy(spelled).to(self.device)
-        x: Tensor = encoder(ids)
-        return x
+            x: Tensor = encoder(torch.from_numpy(batch.types + 1).to(self.device))
+            return x
+        # Types lie by the columns they need; short words are not convolved over all of them.
+        parts, end = [], 0
+        for columns, count in batch.groups:
+            begin, end = end, end + count
+            spelled = self.chars[batch.types[begin:end], :columns].astype(np.int64)
+            parts.append(encoder(torch.from_numpy(spelled).to(self.device)))
+        return torch.cat(parts)

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from elmokit.data.reading import Sentence
 from elmokit.data.streams import BEGIN, END
 from elmokit.errors import DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmStack, LstmState
+from elmokit.text.vocab import Vocabulary
 from elmokit.train.evaluate import Encode
+from elmokit.train.text import text_groups
 
 _ROWS = 128
 SENTENCES = 10_000
 
 
+class WarmState(NamedTuple):
+    """A warm state and what it stands on.
+
+    Attributes:
+        state: Shapes (2, L, 1, H) and (2, L, 1, D).
+        sentences: How many sentence ends were averaged in each direction; 0 if the text was too
+            short for any, and the state is only where its rows ended.
+    """
+
+    state: LstmState
+    sentences: int
+
+
 def warm_state(
     bilm: BiLM, encode: Encode, tokens: NDArray[np.uint32], sentences: int = SENTENCES
 ) -> LstmState:
+    """Average (c, r) over the ends of sentences, see `average_state`."""
+    return average_state(bilm, encode, tokens, sentences).state
+
+
+def average_state(
+    bilm: BiLM, encode: Encode, tokens: NDArray[np.uint32], sentences: int = SENTENCES
+) -> WarmState:
     """Average (c, r) of each layer and direction over the ends of sentences in running text.
 
     The text is cut into rows that are read side by side, each from the zero state; a row's first
@@ -30,8 +58,8 @@ def warm_state(
         tokens: Text as `elmo prepare` stores it.
         sentences: Sentence ends to average over, if the text has as many.
 
-    Returns:
-        Shapes (2, L, 1, H) and (2, L, 1, D).
+    Raises:
+        DataError: There is no sentence.
     """
     ends = np.flatnonzero(tokens == END)
     if not len(ends):
@@ -46,29 +74,50 @@ def warm_state(
     with torch.inference_mode():
         halves = [_average(bilm, encode, streams, direction) for direction in (0, 1)]
     bilm.train(training)
-    return LstmState(*(torch.stack([half[part] for half in halves]).cpu() for part in (0, 1)))
+    state = LstmState(*(torch.stack(part).cpu() for part in list(zip(*halves, strict=True))[:2]))
+    return WarmState(state, min(count for _, _, count in halves))
+
+
+def warm_state_of_text(
+    bilm: BiLM,
+    vocabulary: Vocabulary | None,
+    sentences: Iterable[Sentence],
+    wanted: int = SENTENCES,
+) -> WarmState:
+    """Make the warm state from plain text; no more of it is read than is needed.
+
+    Args:
+        bilm: The model.
+        vocabulary: Its words, if it has any.
+        sentences: The text, see `elmokit.data.reading.read_sentences`.
+        wanted: Sentence ends to average over.
+    """
+    # One group: rows are cut from the text as a whole.
+    needed = itertools.islice(sentences, 2 * wanted)
+    group = next(text_groups(needed, vocabulary, group_tokens=sys.maxsize), None)
+    if group is None:
+        raise DataError("There are no words in the text. Give files with text.")
+    return average_state(bilm, group.encoder(bilm, vocabulary), group.tokens, wanted)
 
 
 def _average(
     bilm: BiLM, encode: Encode, streams: NDArray[np.int64], direction: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, int]:
     stack = (bilm.forward_lm, bilm.backward_lm)[direction]
     assert isinstance(stack, LstmStack)
     types, places = np.unique(streams, return_inverse=True)
     both = np.concatenate([types, [BEGIN]])  # the forward LM reads <S> where the stream has </S>
     x_types = encode(both)
-    places = places.reshape(streams.shape)
-    if direction == 1:
-        places = places[::-1]
-    end = int(np.searchsorted(types, END))
     begin = len(types)
+    places, closings = places.reshape(streams.shape), streams == END
+    if direction == 1:
+        places, closings = places[::-1], closings[::-1]
     zero = LstmState.zeros(bilm.config.lstm, streams.shape[1], like=x_types)
     cell, hidden = zero.cell[direction], zero.hidden[direction]
     sums = [torch.zeros_like(cell[:, 0]), torch.zeros_like(hidden[:, 0])]
     count = 0
     seen = np.zeros(streams.shape[1], dtype=bool)
-    for row in places:
-        closing = row == end
+    for row, closing in zip(places, closings, strict=True):
         # Before a sentence is opened, the state is that of the end of the one before.
         counted = closing & seen
         if counted.any():
@@ -77,9 +126,9 @@ def _average(
             sums[1] += hidden[:, where].sum(dim=1)
             count += int(counted.sum())
         seen |= closing
-        read = np.where(closing, begin if direction == 0 else end, row)
+        read = np.where(closing, begin, row) if direction == 0 else row
         x = x_types[torch.from_numpy(read).to(x_types.device)]
         _, cell, hidden = stack(x, [len(row)], cell, hidden)
     if count == 0:
-        return cell.mean(dim=1, keepdim=True), hidden.mean(dim=1, keepdim=True)
-    return (sums[0] / count).unsqueeze(1), (sums[1] / count).unsqueeze(1)
+        return cell.mean(dim=1, keepdim=True), hidden.mean(dim=1, keepdim=True), 0
+    return (sums[0] / count).unsqueeze(1), (sums[1] / count).unsqueeze(1), count

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.embed.files.hdf5_sink import Hdf5Sink
 from elmokit.embed.files.layout import Layout
 from elmokit.embed.files.part import Part, decode_strings, sentence_tokens
 from elmokit.embed.files.reading import (
@@ -29,6 +28,7 @@ from elmokit.embed.files.reading import (
     read_description,
 )
 from elmokit.errors import DataError, ElmoWarning
+from elmokit.hdf5_sink import Hdf5Sink
 
 INDEX = "sentence_to_index"
 TOKENS = "tokens"

@@ -1,0 +1,168 @@
+"""`elmo perplexity`: how surprised both language models are by a text."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from elmokit.embed.model import ElmoModel
+    from elmokit.train.text import ScoredSentence
+
+
+class State(StrEnum):
+    """What is measured."""
+
+    CARRY = "carry"
+    RESET = "reset"
+    WARM = "warm"
+    ALL = "all"
+
+
+def perplexity(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES...",
+            help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. They are "
+            "read as `elmo prepare` reads them: a line is a paragraph, and empty lines separate "
+            "documents, as the end of a file does.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model folder with its LM head, as `elmo train` and `elmo finetune` make it. "
+            "Nothing: the model that comes with the package.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        State,
+        typer.Option(
+            help="What sentences start from. carry: where the one before ended, and zero at the "
+            "beginning of a document. reset: zero. warm: the stored state of the model. all: each "
+            "of them."
+        ),
+    ] = State.CARRY,
+    one_sentence_per_line: Annotated[
+        bool,
+        typer.Option(
+            "--one-sentence-per-line", help="A line is a sentence: look for no others in it."
+        ),
+    ] = False,
+    tokenized: Annotated[
+        bool,
+        typer.Option(
+            "--tokenized",
+            help="The text is tokenised, one sentence per line: words are what whitespace "
+            "separates, taken as they are.",
+        ),
+    ] = False,
+    by_sentence: Annotated[
+        bool,
+        typer.Option(
+            "--sentences", help="Also print every sentence, like elmo score, before the figures."
+        ),
+    ] = False,
+    by_token: Annotated[
+        bool, typer.Option("--tokens", help="With --sentences: also log p of every token.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8.")
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
+    ] = "auto",
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print a JSON list with one object per state; with --sentences one object per "
+            "line and sentence before it.",
+        ),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+) -> None:
+    """Measure the perplexity of text with the full softmax.
+
+    Exp of the mean loss per word and sentence end: forward, backward, and the
+    geometric mean of both. Words that are not in the model's vocabulary are read
+    by their characters and count as <UNK> where they should be said; the figure
+    without them stands beside. No figure depends on how the text is batched, and
+    elmo evaluate gives the same for the same text prepared with the same
+    vocabulary.
+
+    Memory is bounded by the longest document.
+    """
+    from elmokit.cli.progress import TokenBar
+    from elmokit.data.reading import Reading, check_files, read_sentences
+    from elmokit.embed.bulk_settings import Progress
+    from elmokit.embed.model import load
+    from elmokit.embed.scoring import language_model
+    from elmokit.train.text import evaluate_text
+
+    if by_token and not by_sentence:
+        raise typer.BadParameter("goes with --sentences.", param_hint="--tokens")
+    check_files(files)
+    elmo = load(model, device=device)
+    head, vocabulary = language_model(elmo)
+    states = _states(elmo, state)
+    skipped: list[str] = []
+    reading = Reading(one_sentence_per_line, tokenized)
+    text = read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append)
+
+    def show(scored: ScoredSentence) -> None:
+        _show(scored, by_token=by_token, as_json=as_json)
+
+    with TokenBar(shown=not (quiet or by_sentence)) as bar:
+        found = evaluate_text(
+            elmo.bilm,
+            head,
+            vocabulary,
+            text,
+            states=states,
+            warm=elmo.warm,
+            on_sentence=show if by_sentence else None,
+            on_progress=lambda targets: bar(Progress(targets, 0, None)),
+        )
+    if skipped:
+        typer.echo(f"{len(skipped):,} lines skipped, first {skipped[0]}", err=True)
+    if as_json:
+        typer.echo(json.dumps([figure.to_dict() for figure in found]))
+    else:
+        for figure in found:
+            typer.echo(str(figure))
+
+
+def _states(elmo: ElmoModel, state: State) -> list[str]:
+    """Return the states to measure, all of which the model has."""
+    if state is not State.ALL:
+        if state is State.WARM:
+            elmo.start("warm")  # raises if there is none
+        return [state.value]
+    if elmo.warm is None:
+        typer.echo("note: the model has no warm state; make one with: elmo warm", err=True)
+        return ["carry", "reset"]
+    return ["carry", "reset", "warm"]
+
+
+def _show(scored: ScoredSentence, *, by_token: bool, as_json: bool) -> None:
+    from elmokit.cli import score
+    from elmokit.embed.scoring import SentenceScore
+
+    forward, backward = (-scored.forward).tolist(), (-scored.backward).tolist()
+    found = SentenceScore(
+        tokens=tuple(scored.words),
+        forward=tuple(forward[:-1]),
+        backward=tuple(backward[1:]),
+        end=forward[-1],
+        begin=backward[0],
+        unknown=tuple(scored.unknown.tolist()),
+        state=scored.state,
+    )
+    score.show(found, {"document": scored.document}, by_token=by_token, as_json=as_json)

@@ -1,0 +1,58 @@
+"""`elmo substitutes`: which words the two language models expect in a place."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from elmokit.cli.score import State
+
+
+def substitutes(
+    sentence: Annotated[
+        str,
+        typer.Argument(
+            help="A sentence with one word in brackets: 'I [read] the book .'", show_default=False
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model folder with its LM head, as `elmo train` and `elmo finetune` make it. "
+            "Nothing: the model that comes with the package.",
+            show_default=False,
+        ),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Words per list.")] = 10,
+    state: Annotated[
+        State,
+        typer.Option(
+            help="What the language models start from. reset: zero. warm: the stored state of the "
+            "model."
+        ),
+    ] = State.RESET,
+    specials: Annotated[
+        bool, typer.Option("--specials", help="List <S>, </S> and <UNK>, too.")
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
+    ] = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> None:
+    """List the words that both language models expect in a place of a sentence.
+
+    forward: after the words to the left. backward: before the words to the
+    right. combined: proportional to p_forward * p_backward / p_unigram, where
+    the unigram is the log-uniform law over the ranks of the vocabulary. The
+    word in brackets itself is not looked at.
+    """
+    from elmokit.embed.model import load
+
+    found = load(model, device=device).substitutes(
+        sentence, k, state=state.value, specials=specials
+    )
+    typer.echo(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))

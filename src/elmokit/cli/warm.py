@@ -1,0 +1,159 @@
+"""`elmo warm`: give a model the state that `state="warm"` starts from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elmokit.cli.signals import interruptible
+
+if TYPE_CHECKING:
+    from elmokit.sources.modeldir import ModelParts
+
+
+def warm(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, or a name such as "
+            "allennlp:original.",
+            show_default=False,
+        ),
+    ],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TEXT...",
+            help="Running text of the kind the model should feel at home in, best what it was "
+            "trained on; '-' is standard input. Read as `elmo prepare` reads it, and no further "
+            "than needed: 20,000 sentences.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The model folder to make. Nothing: MODEL itself, if it is a folder of elmokit.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="The HDF5 file, if MODEL is an options.json and they do not lie side by side.",
+            show_default=False,
+        ),
+    ] = None,
+    one_sentence_per_line: Annotated[
+        bool,
+        typer.Option(
+            "--one-sentence-per-line", help="A line is a sentence: look for no others in it."
+        ),
+    ] = False,
+    tokenized: Annotated[
+        bool,
+        typer.Option(
+            "--tokenized",
+            help="The text is tokenised, one sentence per line: words are what whitespace "
+            "separates, taken as they are.",
+        ),
+    ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8.")
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace a model in OUTPUT. Other files never are."),
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
+    ] = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout.")
+    ] = False,
+) -> None:
+    """Make the warm state of a model from text.
+
+    It is the mean of (c, r) of each layer and direction where sentences of
+    running text end: sentences that start from it start as if in mid-text, and
+    yet each depends on nothing but itself. At least 10,000 sentence ends should
+    be averaged.
+
+    The folder is written beside and renamed at the end.
+    """
+    import warnings
+
+    from elmokit.data.reading import Reading, check_files, read_sentences
+    from elmokit.embed.precision import choose_device
+    from elmokit.errors import DataError, ElmoWarning
+    from elmokit.sources import modeldir
+    from elmokit.sources.resolve import load_parts
+    from elmokit.train.warm import SENTENCES, warm_state_of_text
+
+    check_files(files)
+    target = _target(model, output)
+    place = choose_device(device)
+    with interruptible():
+        parts = load_parts(model, weights)
+        skipped: list[str] = []
+        text = read_sentences(
+            files,
+            Reading(one_sentence_per_line, tokenized),
+            skip_bad=skip_bad,
+            on_bad=skipped.append,
+        )
+        made = warm_state_of_text(parts.bilm.to(place), parts.vocabulary, text)
+        if not made.sentences:
+            raise DataError(
+                "The text is too short for a warm state: it needs sentences that follow on others, "
+                f"best {SENTENCES:,} of them. Give more text."
+            )
+        _forget_own_card(parts, Path(model).resolve().name)
+        parts.bilm.cpu()
+        parts.warm = made.state
+        modeldir.save(parts, target, overwrite=overwrite or output is None)
+    if skipped:
+        typer.echo(f"{len(skipped):,} lines skipped, first {skipped[0]}", err=True)
+    if made.sentences < SENTENCES:
+        warnings.warn(
+            f"The warm state is the mean of only {made.sentences:,} sentence ends; "
+            f"{SENTENCES:,} or more make it dependable. Give more text.",
+            ElmoWarning,
+            stacklevel=2,
+        )
+    if as_json:
+        typer.echo(json.dumps({"model": str(target), "sentences": made.sentences}))
+    else:
+        told = f"{target}: a warm state, the mean of {made.sentences:,} sentence ends"
+        typer.echo(told, err=True)
+
+
+def _target(model: str, output: Path | None) -> Path:
+    """Return the folder to write."""
+    from elmokit.sources.modeldir import is_model_dir
+
+    if output is not None:
+        return output
+    if not is_model_dir(Path(model)):
+        raise typer.BadParameter(
+            f"{model} is not a folder of elmokit, which alone has a place for a warm state; name "
+            "the folder to make.",
+            param_hint="--output",
+        )
+    return Path(model)
+
+
+def _forget_own_card(parts: ModelParts, folder_name: str) -> None:
+    """Have a card that was made from the files made again: it says there is no warm state."""
+    from elmokit.sources.card import write_card
+
+    name = str(parts.metadata.get("name") or folder_name)
+    head, warm = parts.head is not None, parts.warm is not None
+    made = write_card(name, parts.bilm.config, parts.n_parameters, head=head, warm=warm)
+    if parts.card == made:
+        parts.card = None

@@ -1,0 +1,213 @@
+"""How probable both language models find a sentence.
+
+The forward LM reads `<S> w1 .. wn` and should say `w1 .. wn </S>`; the backward LM reads
+`</S> wn .. w1` and should say `wn .. w1 <S>`. The symbol that opens a direction is read and never
+asked for. As in training every word is spelled by its characters where it is read, and one that is
+not in the vocabulary counts as `<UNK>` where it should be said. Logarithms are natural.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from elmokit.embed.batching import batches_by_length
+from elmokit.embed.precision import exact
+from elmokit.errors import ConfigError, nearest
+from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead
+from elmokit.text.vocab import BEGIN, END, SPECIALS, UNKNOWN, Vocabulary
+
+if TYPE_CHECKING:
+    from elmokit.embed.model import ElmoModel
+
+# A word of the text that is written like a special must not look like a boundary: as
+# `elmo prepare` does, it is read and said as <UNK>.
+_AS_UNKNOWN = frozenset((*SPECIALS, "!!!MAXTERMID"))
+_STATES = ("reset", "warm")
+
+
+@dataclass(frozen=True, repr=False)
+class SentenceScore:
+    """What both language models think of a sentence.
+
+    Attributes:
+        tokens: Its tokens.
+        forward: log p of each token given those before it.
+        backward: log p of each token given those after it.
+        end: log p of `</S>` after the last token, by the forward LM.
+        begin: log p of `<S>` before the first token, by the backward LM.
+        unknown: Which tokens are not in the vocabulary and were scored as `<UNK>`.
+        state: What the sentence started from.
+    """
+
+    tokens: tuple[str, ...]
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    end: float
+    begin: float
+    unknown: tuple[bool, ...]
+    state: str = "reset"
+
+    @property
+    def forward_perplexity(self) -> float:
+        """Return exp of the mean of -log p over the tokens and `</S>`, forward."""
+        return _perplexity([*self.forward, self.end])
+
+    @property
+    def backward_perplexity(self) -> float:
+        """Return exp of the mean of -log p over the tokens and `<S>`, backward."""
+        return _perplexity([*self.backward, self.begin])
+
+    @property
+    def perplexity(self) -> float:
+        """The geometric mean of both perplexities."""
+        return math.sqrt(self.forward_perplexity * self.backward_perplexity)
+
+    @property
+    def known_perplexity(self) -> float:
+        """The same without the tokens that count as `<UNK>`."""
+        pairs = zip(self.forward, self.backward, self.unknown, strict=True)
+        return _perplexity(
+            [p for f, b, u in pairs if not u for p in (f, b)] + [self.end, self.begin]
+        )
+
+    def to_dict(self, *, by_token: bool = True) -> dict[str, Any]:
+        """Return plain JSON values, with or without the log-probabilities of each token."""
+        values: dict[str, Any] = {
+            "tokens": list(self.tokens),
+            "perplexity": self.perplexity,
+            "forward_perplexity": self.forward_perplexity,
+            "backward_perplexity": self.backward_perplexity,
+            "known_perplexity": self.known_perplexity,
+            "targets": len(self.tokens) + 1,
+            "unknown_tokens": sum(self.unknown),
+            "state": self.state,
+        }
+        if by_token:
+            values |= {
+                "forward": list(self.forward),
+                "backward": list(self.backward),
+                "end": self.end,
+                "begin": self.begin,
+                "unknown": list(self.unknown),
+            }
+        return values
+
+    def __repr__(self) -> str:
+        return (
+            f"<SentenceScore {len(self.tokens)} tokens, perplexity {self.perplexity:.2f} (forward "
+            f"{self.forward_perplexity:.2f}, backward {self.backward_perplexity:.2f})>"
+        )
+
+    def __str__(self) -> str:
+        """Return a table: one token a line, log p forward and backward."""
+        width = max(len(name) for name in ("perplexity", *self.tokens))
+        rows = [f"{'log p':<{width}} {'forward':>10} {'backward':>10}"]
+        rows.append(f"{BEGIN:<{width}} {'':>10} {self.begin:>10.3f}")
+        for token, f, b, unknown in zip(
+            self.tokens, self.forward, self.backward, self.unknown, strict=True
+        ):
+            note = f"  {UNKNOWN}" if unknown else ""
+            rows.append(f"{token:<{width}} {f:>10.3f} {b:>10.3f}{note}")
+        rows.append(f"{END:<{width}} {self.end:>10.3f}")
+        both = f"{self.forward_perplexity:>10.2f} {self.backward_perplexity:>10.2f}"
+        rows.append(f"{'perplexity':<{width}} {both}  mean {self.perplexity:.2f}")
+        return "\n".join(rows)
+
+
+def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> list[SentenceScore]:
+    """Score tokenised sentences; one without tokens is only asked for its ends."""
+    head, vocabulary = language_model(model)
+    start = start_of(model, state)
+    lengths = [len(words) + 2 for words in sentences]
+    results: list[SentenceScore | None] = [None] * len(sentences)
+    for batch in batches_by_length(lengths, model.batch_tokens):
+        initial = None if start is None else start.expand(len(batch))
+        read = [[BEGIN, *as_read(sentences[i]), END] for i in batch]
+        for i, (ahead, back, unknown) in zip(
+            batch, _score_batch(model, head, vocabulary, read, initial), strict=True
+        ):
+            words = tuple(sentences[i])
+            results[i] = SentenceScore(
+                tokens=words,
+                forward=ahead[:-1],
+                backward=back[1:],
+                end=ahead[-1],
+                begin=back[0],
+                unknown=unknown,
+                state=state,
+            )
+    return [result for result in results if result is not None]
+
+
+def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
+    """Return the LM head and its words.
+
+    Raises:
+        ConfigError: The model has none.
+    """
+    if model.head is None or model.vocabulary is None:
+        raise ConfigError(
+            "There is no language-model head with its vocabulary in "
+            f"{model.source or 'this model'}: released and other vectors-only weights come without "
+            "one. `elmo finetune` learns one from text, and a model of `elmo train` has it."
+        )
+    model.vocabulary.require_specials()
+    return model.head, model.vocabulary
+
+
+def start_of(model: ElmoModel, state: str) -> LstmState | None:
+    """Return what sentences that are scored one by one start from."""
+    if state not in _STATES:
+        raise ConfigError(
+            f"Sentences are scored one by one, from state 'reset' or 'warm', not '{state}'."
+            f"{nearest(state, _STATES)} For a running text there is: elmo perplexity --state carry"
+        )
+    return model.start(state)
+
+
+def as_read(words: Iterable[str]) -> list[str]:
+    """Return the words as the LMs read them: those written like a special are `<UNK>`."""
+    return [UNKNOWN if word in _AS_UNKNOWN else word for word in words]
+
+
+def _score_batch(
+    model: ElmoModel,
+    head: LMHead,
+    vocabulary: Vocabulary,
+    read: list[list[str]],
+    start: LstmState | None,
+) -> list[tuple[tuple[float, ...], tuple[float, ...], tuple[bool, ...]]]:
+    """Give for each sentence log p of `w1 .. wn </S>`, of `<S> w1 .. wn`, and what is unknown."""
+    layers, places, _ = model.read(read, start)
+    d = model.config.lstm.projection_dim
+    ids = [np.array([vocabulary.index(token) for token in row], dtype=np.int64) for row in read]
+    with torch.inference_mode(), exact(model.device):
+        top = layers[-1]  # (N, 2D)
+        # The forward LM says the token after the one it stands on, the backward LM the one before.
+        halves = (
+            (top[:, :d], [p[:-1] for p in places], [row[1:] for row in ids]),
+            (top[:, d:], [p[1:] for p in places], [row[:-1] for row in ids]),
+        )
+        found = []
+        for h, stands, says in halves:
+            where, targets = (
+                torch.from_numpy(np.concatenate(parts)).to(model.device) for parts in (stands, says)
+            )
+            found.append((-head.losses(h[where], targets)).cpu().numpy())
+    cuts = np.cumsum([len(row) - 1 for row in ids])[:-1]
+    unknown = vocabulary.index(UNKNOWN)
+    return [
+        (tuple(ahead.tolist()), tuple(back.tolist()), tuple((row[1:-1] == unknown).tolist()))
+        for ahead, back, row in zip(*(np.split(f, cuts) for f in found), ids, strict=True)
+    ]
+
+
+def _perplexity(log_probabilities: Sequence[float]) -> float:
+    return math.exp(-math.fsum(log_probabilities) / len(log_probabilities))

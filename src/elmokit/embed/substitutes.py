@@ -1,0 +1,215 @@
+"""Which words the two language models expect in a place of a sentence.
+
+The forward LM is asked after the words to the left, the backward LM after those to the right;
+neither sees what stands in the place, nor the other side. Together they say
+
+    p(w | left, right)  ~  p_forward(w | left) * p_backward(w | right) / p(w)
+
+which is exact if left and right are independent given w: both factors hold the frequency p(w) of
+the word, so one of them is taken out. It is normalised over the whole vocabulary.
+
+p(w) comes from counts if they are given. A model directory holds none; then it is the log-uniform
+law over ranks by which training draws its negatives, P(k) = log((k + 2) / (k + 1)) / log(V + 1):
+close to the frequencies of words in a vocabulary sorted by frequency, as `elmo prepare` makes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from elmokit.embed.precision import exact
+from elmokit.embed.scoring import as_read, language_model, start_of
+from elmokit.errors import ConfigError, DataError
+from elmokit.model.lstm import LstmStack, LstmState
+from elmokit.model.softmax import log_uniform
+from elmokit.text.tokenize import tokenize
+from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
+
+if TYPE_CHECKING:
+    from elmokit.embed.model import ElmoModel
+
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_EXAMPLE = "Mark one word, as in: I [read] the book ."
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A word and its probability."""
+
+    word: str
+    probability: float
+
+
+@dataclass(frozen=True, repr=False)
+class Substitutes:
+    """What the language models expect in a place.
+
+    Attributes:
+        tokens: The sentence.
+        position: The place in it, counted from 0.
+        forward: The words the forward LM expects after those to the left, the likeliest first.
+        backward: The words the backward LM expects before those to the right.
+        combined: The words both expect, see above.
+        state: What the language models started from.
+    """
+
+    tokens: tuple[str, ...]
+    position: int
+    forward: tuple[Candidate, ...]
+    backward: tuple[Candidate, ...]
+    combined: tuple[Candidate, ...]
+    state: str = "reset"
+
+    @property
+    def word(self) -> str:
+        """What stands in the place."""
+        return self.tokens[self.position]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        words = ", ".join(candidate.word for candidate in self.combined[:5])
+        return f"<Substitutes for '{self.word}': {words}{', ...' if self.combined[5:] else ''}>"
+
+    def __str__(self) -> str:
+        """Return a table with a column per list."""
+        marked = [f"[{t}]" if i == self.position else t for i, t in enumerate(self.tokens)]
+        columns = [
+            _column("forward", self.forward),
+            _column("backward", self.backward),
+            _column("combined", self.combined),
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        rows = zip_longest(*columns, fillvalue="")
+        table = (
+            "   ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows
+        )
+        return "\n".join([" ".join(marked), *(row.rstrip() for row in table)])
+
+
+def substitutes(
+    model: ElmoModel,
+    sentence: str | Sequence[str],
+    k: int,
+    position: int | None,
+    state: str,
+    specials: bool,
+    counts: ArrayLike | None,
+) -> Substitutes:
+    """Find the likeliest words; the arguments are those of `ElmoModel.substitutes`."""
+    head, vocabulary = language_model(model)
+    tokens, place = _place(sentence, position)
+    if k < 1:
+        raise ConfigError(f"k, the number of words to list, should be 1 or more, found {k}.")
+    start = start_of(model, state)
+    unigram = _log_unigram(vocabulary, counts).to(model.device)
+    left, right = as_read(tokens[:place]), as_read(tokens[place + 1 :])
+    with torch.inference_mode(), exact(model.device):
+        ahead = head(_last(model, [BEGIN, *left], 0, start)).double()
+        back = head(_last(model, [END, *reversed(right)], 1, start)).double()
+        both = torch.log_softmax(ahead + back - unigram, dim=-1)
+        forward, backward, combined = (
+            _likeliest(log_p[0], k, vocabulary, specials=specials) for log_p in (ahead, back, both)
+        )
+    return Substitutes(tuple(tokens), place, forward, backward, combined, state)
+
+
+def _place(sentence: object, position: int | None) -> tuple[list[str], int]:
+    """Return the tokens and which of them is meant."""
+    if isinstance(sentence, str):
+        if position is not None:
+            raise DataError(f"A position goes with a list of tokens, not a string. {_EXAMPLE}")
+        return _bracketed(sentence)
+    words = list(sentence) if isinstance(sentence, Iterable) else []
+    if not words or not all(isinstance(word, str) for word in words):
+        raise DataError(f"Expected a string or a list of tokens, found {sentence!r:.60}.")
+    if position is None:
+        raise DataError("Which of the tokens is meant? Give position=, counted from 0.")
+    if not 0 <= position < len(words):
+        raise DataError(
+            f"The position is {position}; in a list of {len(words)} tokens it goes from 0 to "
+            f"{len(words) - 1}."
+        )
+    return words, position
+
+
+def _bracketed(text: str) -> tuple[list[str], int]:
+    """Tokenise a sentence as if it had no brackets, and find the token that was in them."""
+    found = list(_BRACKETS.finditer(text))
+    if len(found) != 1:
+        what = "no word" if not found else f"{len(found)} words"
+        raise DataError(f"There is {what} in brackets in '{text:.80}'. {_EXAMPLE}")
+    mark = found[0]
+    inside = mark[1].strip()
+    if not inside:
+        raise DataError(f"The brackets in '{text:.80}' are empty. {_EXAMPLE}")
+    plain = text[: mark.start()] + mark[1] + text[mark.end() :]
+    start = plain.index(inside, mark.start())
+    end = start + len(inside)
+    tokens = tokenize(plain)
+    within = [i for i, token in enumerate(tokens) if token.start < end and token.end > start]
+    if len(within) != 1 or tokens[within[0]].text != inside:
+        names = "', '".join(tokens[i].text for i in within)
+        raise DataError(
+            f"The brackets should hold one whole token; '{inside}' is not one: the sentence has "
+            f"'{names}' there. Bracket one of these, or give a list of tokens and a position."
+        )
+    return [token.text for token in tokens], within[0]
+
+
+def _log_unigram(vocabulary: Vocabulary, counts: ArrayLike | None) -> Tensor:
+    """Return log p(w) of all words, shape (V,)."""
+    n_words = len(vocabulary)
+    if counts is None:
+        return log_uniform(torch.arange(n_words), n_words).double().log()
+    values = np.asarray(counts, dtype=np.float64)
+    if values.shape != (n_words,) or not (np.isfinite(values) & (values >= 0)).all():
+        raise DataError(
+            f"counts should be one number of 0 or more for each of the {n_words:,} words of the "
+            f"vocabulary, found shape {values.shape}."
+        )
+    values = np.maximum(values, 1.0)  # a word never seen must not be expected without bounds
+    return torch.from_numpy(np.log(values / values.sum()))
+
+
+def _last(model: ElmoModel, read: list[str], direction: int, start: LstmState | None) -> Tensor:
+    """Return the top layer of one direction after the last of some tokens, shape (1, D)."""
+    stack = (model.bilm.forward_lm, model.bilm.backward_lm)[direction]
+    assert isinstance(stack, LstmStack)
+    types = {token: number for number, token in enumerate(dict.fromkeys(read))}
+    x_types = model.cache.vectors(list(types))
+    x = x_types[torch.tensor([types[token] for token in read], device=model.device)]
+    if start is None:
+        start = LstmState.zeros(model.config.lstm, 1, like=x)
+    outputs, _, _ = stack(x, [1] * len(read), start.cell[direction], start.hidden[direction])
+    last: Tensor = outputs[-1][-1:]
+    return last
+
+
+def _likeliest(
+    log_p: Tensor, k: int, vocabulary: Vocabulary, *, specials: bool
+) -> tuple[Candidate, ...]:
+    listed = log_p.clone()
+    if not specials:
+        listed[[vocabulary.index(word) for word in SPECIALS]] = -torch.inf
+    n_listed = len(vocabulary) - (0 if specials else len(SPECIALS))
+    values, places = torch.topk(listed, min(k, n_listed))
+    return tuple(
+        Candidate(vocabulary[place], probability)
+        for place, probability in zip(places.tolist(), values.exp().tolist(), strict=True)
+    )
+
+
+def _column(name: str, candidates: Sequence[Candidate]) -> list[str]:
+    return [name, *(f"{c.probability:7.4f} {c.word}" for c in candidates)]

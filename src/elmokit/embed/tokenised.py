@@ -1,0 +1,46 @@
+"""Sentences as users give them -> lists of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import DataError
+from elmokit.model.chars import is_truncated
+from elmokit.text.tokenize import tokenize
+
+
+def tokens_of(sentence: object, index: int) -> tuple[list[str], list[tuple[int, int]] | None]:
+    """Return the tokens of one sentence as the user gave it, and their offsets in a string."""
+    if isinstance(sentence, str):
+        tokens = tokenize(sentence)
+        return [t.text for t in tokens], [(t.start, t.end) for t in tokens]
+    if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
+        raise DataError(
+            f"Sentence {index} is a {type(sentence).__name__}; expected a string or a list of "
+            "tokens."
+        )
+    words = list(sentence)
+    for k, word in enumerate(words):
+        if not isinstance(word, str):
+            raise DataError(
+                f"Token {k} of sentence {index} is a {type(word).__name__}; expected a string."
+            )
+    return words, None
+
+
+def check_sentences(sentences: object) -> None:
+    """Refuse what cannot be meant as several sentences."""
+    if isinstance(sentences, str | bytes) or not isinstance(sentences, Iterable):
+        raise DataError(
+            f"Expected a list of sentences, found a {type(sentences).__name__}. A sentence is a "
+            "string or a list of tokens."
+        )
+
+
+def cut_tokens(config: BiLMConfig, sentences: Iterable[Sequence[str]]) -> list[str]:
+    """Return the tokens that are longer than the token encoder reads."""
+    if (cnn := config.char_cnn) is None:
+        return []
+    limit = cnn.max_characters_per_token
+    return [token for words in sentences for token in words if is_truncated(token, limit)]

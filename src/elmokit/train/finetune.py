@@ -1,0 +1,233 @@
+"""Finetuning: a trained biLM goes on learning, on text of the kind that it is wanted for.
+
+A model with its LM head goes on as a whole, on text that was prepared with its vocabulary. Bare
+weights, as AllenNLP and bilm-tf published them, have no head to learn with: they get a new one, for
+the vocabulary of the text. A new head would send noise into the biLM, so it learns alone for the
+first `head_steps` steps, while the biLM stays as it is to the bit; then both learn together.
+
+It is a run like any other: one schedule, the same checkpoints, metrics, exact resume and export.
+The peak of the learning rate is lower, because the weights are good already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit.data.corpus import Corpus
+from elmokit.errors import ConfigError
+from elmokit.model.softmax import LMHead
+from elmokit.sources.modeldir import ModelParts
+from elmokit.train.config import RunConfig, with_settings
+from elmokit.train.loop import Tell, TrainResult, train
+from elmokit.train.metrics import FILE
+from elmokit.train.optimizer import OptimizerConfig
+from elmokit.train.step import StepConfig
+
+# So many rows that a pass over the text has about this many steps, within bounds: a small text
+# needs many small steps, a large one fills the GPU.
+_STEPS_PER_EPOCH = 1000
+_ROWS = (16, 1024)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run starts from.
+
+    Attributes:
+        parts: The biLM, and a head for the words of the corpus.
+        new_head: Whether that head has learned nothing yet.
+    """
+
+    parts: ModelParts
+    new_head: bool
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """How a run ended.
+
+    Attributes:
+        run: Its end, as of any training run.
+        perplexity: Held-out perplexity "before", after the steps of the "head" alone (if there are
+            any) and "after"; what was not measured is not there.
+    """
+
+    run: TrainResult
+    perplexity: dict[str, dict[str, Any]]
+
+
+def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> Start:
+    """Take a model to start from, and give it a head if it has none.
+
+    Args:
+        parts: The model; bare weights or with a head.
+        corpus: The text.
+        new_head: Make a new head even if there is one, for another vocabulary.
+
+    Raises:
+        ConfigError: The head is not one for the vocabulary of the text.
+    """
+    if parts.bilm.config.char_cnn is None:
+        raise ConfigError(
+            f"{parts.source} reads words, not characters: there is nothing that it could learn "
+            "about the words of another text."
+        )
+    if parts.head is None or new_head:
+        head = unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
+        started = dataclasses.replace(
+            parts, vocabulary=corpus.vocabulary, head=head, warm=None, card=None
+        )
+        return Start(started, new_head=True)
+    if parts.vocabulary is None or parts.vocabulary.words != corpus.vocabulary.words:
+        raise ConfigError(
+            f"{corpus.path} was prepared with another vocabulary than the head of {parts.source} "
+            f"has. Prepare the text again with: elmo prepare --vocab {parts.source} FILES... -o "
+            "DATA. Or give up that head and learn a new one for the words of this text: --new-head."
+        )
+    return Start(parts, new_head=False)
+
+
+def unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
+    """Make a head that knows how frequent words are, and nothing else.
+
+    Its perplexity is that of the unigram distribution, whatever the biLM says: a fairer beginning
+    than random rows, and the first steps are not spent on unlearning them.
+    """
+    head = LMHead(corpus.n_words, projection_dim)
+    counts = corpus.target_counts.astype(np.float64) + 1.0  # a given vocabulary has unseen words
+    with torch.no_grad():
+        head.weight.zero_()
+        head.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    return head
+
+
+def finetune_config(
+    start: Start,
+    corpus: Corpus,
+    *,
+    epochs: float | None = None,
+    max_steps: int | None = None,
+    head_steps: int | None = None,
+    settings: Iterable[str] = (),
+    seed: int = 0,
+) -> RunConfig:
+    """Return the settings of a run.
+
+    Args:
+        start: What it starts from.
+        corpus: The text.
+        epochs: Passes over the text; 1, and one more for a new head.
+        max_steps: Steps in all, instead of `epochs`.
+        head_steps: How many of them are the head's alone; half of them for a new head, else none.
+        settings: Changes by dotted names, see `with_settings`.
+        seed: Of the order of documents, negatives and dropout.
+
+    Raises:
+        ConfigError: They cannot be.
+    """
+    n_tokens = len(corpus.tokens())
+    shape = StepConfig(seed=seed)
+    rows = 2 ** int(math.log2(max(1.0, n_tokens / shape.steps / _STEPS_PER_EPOCH)))
+    base = RunConfig(
+        start.parts.bilm.config,
+        dataclasses.replace(shape, rows=min(max(rows, _ROWS[0]), _ROWS[1])),
+        OptimizerConfig(learning_rate=5e-4, warmup=20, head_rate=4e-3),
+        seed=seed,
+    )
+    config = with_settings(base, settings)
+    if config.model != base.model:
+        raise ConfigError(
+            f"The shape of {start.parts.source} cannot be changed: leave the settings of model, "
+            "lstm and char_cnn as they are."
+        )
+    if max_steps is None and (epochs is not None or config.max_steps == base.max_steps):
+        passes = epochs if epochs is not None else 1.0 + start.new_head
+        max_steps = max(1, round(passes * n_tokens / config.tokens_per_step))
+    steps = config.max_steps if max_steps is None else max_steps
+    if head_steps is None:
+        default = steps // 2 if start.new_head else 0
+        head_steps = config.optimizer.head_steps or default
+    if not 0 <= head_steps <= steps:
+        raise ConfigError(f"The head's own steps should be 0 to {steps}, found {head_steps}.")
+    optimizer = dataclasses.replace(config.optimizer, head_steps=head_steps)
+    return dataclasses.replace(
+        config, max_steps=steps, optimizer=optimizer, start=_digest(start.parts)
+    )
+
+
+def finetune(
+    config: RunConfig,
+    start: Start,
+    corpus: Corpus,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str | torch.device = "cpu",
+    tell: Tell | None = None,
+    tensorboard: bool = False,
+    deterministic: bool = False,
+) -> FinetuneResult:
+    """Finetune a model; the arguments are those of `train`.
+
+    Args:
+        config: Everything that decides the run, see `finetune_config`.
+        start: What it starts from, see `start_from`.
+        corpus: The prepared text; perplexities are of its "valid" part.
+        out: The run's folder.
+        resume: Go on from the newest checkpoint there.
+        device: Where to compute.
+        tell: Called with lines for the user.
+        tensorboard: Log to TensorBoard, too.
+        deterministic: On a GPU, the same bits every time.
+    """
+    told: dict[str, Any] = {} if tell is None else {"tell": tell}
+    run = train(
+        config,
+        corpus,
+        out,
+        resume=resume,
+        device=device,
+        tensorboard=tensorboard,
+        deterministic=deterministic,
+        start=start.parts,
+        **told,
+    )
+    measured = _measured(out)
+    steps = {"before": 0, "head": config.optimizer.head_steps, "after": run.steps}
+    if not config.optimizer.head_steps:
+        del steps["head"]
+    if run.interrupted:
+        del steps["after"]
+    found = {name: measured[step] for name, step in steps.items() if step in measured}
+    return FinetuneResult(run, found)
+
+
+def _measured(out: Path) -> dict[int, dict[str, Any]]:
+    """Return the evaluations of a run by step; those before an interruption are there, too."""
+    found = {}
+    for line in (out / FILE).read_text("utf-8").splitlines():
+        values = json.loads(line)
+        valid = {k.removeprefix("valid_"): v for k, v in values.items() if k.startswith("valid_")}
+        if valid:
+            found[int(values["step"])] = valid
+    return found
+
+
+def _digest(parts: ModelParts) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for module in (parts.bilm, parts.head):
+        assert module is not None
+        for name, tensor in module.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,225 @@
+"""Plain text for a model that exists: the ids `elmo prepare` would give, with the model's words.
+
+The text is read as `elmo prepare` reads it (`elmokit.data.reading`). Words of the model's
+vocabulary have their ids, specials first; all others get ids behind them, so that as everywhere an
+id of V or more is spelled by its characters where it is read and is `<UNK>` where it should be
+said. Text of any length is worked on in groups of whole documents.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.data.blocks import Numbers
+from elmokit.data.layout import END_ID, RESERVED, UNKNOWN_ID
+from elmokit.data.reading import Sentence
+from elmokit.errors import ConfigError, DataError
+from elmokit.model.bilm import BiLM
+from elmokit.model.chars import char_ids_table
+from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead
+from elmokit.text.vocab import SPECIALS, Vocabulary
+from elmokit.train.evaluate import (
+    Encode,
+    Perplexity,
+    Tally,
+    encoder_by,
+    losses_of,
+    units_of,
+)
+
+# A group is this long, or as long as its last document makes it: the backward LM reads a document
+# from its end, so it must be here as a whole.
+_GROUP_TOKENS = 1 << 17
+
+
+@dataclass(frozen=True)
+class TextGroup:
+    """Some whole documents (or, if states are not carried, some sentences) as ids.
+
+    Attributes:
+        tokens: The ids, each sentence followed by that of `</S>`.
+        documents: Where each document begins, and the end of the last.
+        first_document: The number of the first document in the text; a document that was begun
+            in an earlier group counts there.
+        words: All words by their ids.
+    """
+
+    tokens: NDArray[np.uint32]
+    documents: NDArray[np.int64]
+    first_document: int
+    words: Sequence[str]
+
+    def encoder(self, bilm: BiLM, vocabulary: Vocabulary | None) -> Encode:
+        """Return the function from types of this group to x_k."""
+        cnn = bilm.config.char_cnn
+
+        def spell(types: NDArray[np.int64]) -> NDArray[np.int64]:
+            words = [self.words[number] for number in types.tolist()]
+            if cnn is not None:
+                return char_ids_table(words, cnn.max_characters_per_token)
+            assert vocabulary is not None  # a word-input model is not loaded without one
+            return np.array([vocabulary.index(word) + 1 for word in words], dtype=np.int64)
+
+        return encoder_by(bilm, spell)
+
+
+def text_groups(
+    sentences: Iterable[Sentence],
+    vocabulary: Vocabulary | None,
+    *,
+    whole_documents: bool = True,
+    group_tokens: int | None = None,
+) -> Iterator[TextGroup]:
+    """Turn sentences into ids, group by group.
+
+    Args:
+        sentences: The text, see `elmokit.data.reading.read_sentences`.
+        vocabulary: The model's words, if it has any.
+        whole_documents: Never cut a document, however long.
+        group_tokens: Tokens in a group, about.
+    """
+    limit = _GROUP_TOKENS if group_tokens is None else group_tokens
+    known = [*SPECIALS, *(word for word in vocabulary or () if word not in SPECIALS)]
+    ids = {word: number for number, word in enumerate(known)} | dict.fromkeys(RESERVED, UNKNOWN_ID)
+    group = _Group(known, ids)
+    for sentence in sentences:
+        new = sentence.document != group.document
+        if len(group.tokens) >= limit and (new or not whole_documents):
+            yield group.done()
+            group = _Group(known, ids)
+        group.add(sentence)
+    if group.tokens:
+        yield group.done()
+
+
+class _Group:
+    """A group that is being filled."""
+
+    def __init__(self, known: list[str], ids: dict[str, int]) -> None:
+        self.tokens = array("I")
+        self.document = -1
+        self._first = -1
+        self._starts: list[int] = []
+        self._known = known
+        self._ids = ids
+        self._others = Numbers({})  # words beyond the vocabulary, forgotten with the group
+
+    def add(self, sentence: Sentence) -> None:
+        if sentence.document != self.document:
+            self._starts.append(len(self.tokens))
+            self._first = sentence.document if self._first < 0 else self._first
+            self.document = sentence.document
+        shift = len(self._known) - len(SPECIALS)  # the numbers of others start behind the specials
+        for word in sentence.words:
+            number = self._ids.get(word)
+            self.tokens.append(self._others[word] + shift if number is None else number)
+        self.tokens.append(END_ID)
+
+    def done(self) -> TextGroup:
+        return TextGroup(
+            np.frombuffer(self.tokens, dtype=np.uint32),
+            np.array([*self._starts, len(self.tokens)], dtype=np.int64),
+            self._first,
+            [*self._known, *self._others],
+        )
+
+
+class ScoredSentence(NamedTuple):
+    """A sentence of an evaluated text.
+
+    Attributes:
+        document: The document it is in, counted from 0.
+        state: What it started from.
+        words: Its words.
+        forward: Loss of each word and of `</S>`, forward.
+        backward: Loss of `<S>` and of each word, backward.
+        unknown: Which words are not in the vocabulary.
+    """
+
+    document: int
+    state: str
+    words: list[str]
+    forward: NDArray[np.float64]
+    backward: NDArray[np.float64]
+    unknown: NDArray[np.bool_]
+
+
+def evaluate_text(
+    bilm: BiLM,
+    head: LMHead,
+    vocabulary: Vocabulary,
+    sentences: Iterable[Sentence],
+    *,
+    states: Sequence[str] = ("carry",),
+    warm: LstmState | None = None,
+    on_sentence: Callable[[ScoredSentence], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> list[Perplexity]:
+    """Measure the perplexity of text, which is read once and held group by group.
+
+    Args:
+        bilm: The model.
+        head: Its LM head.
+        vocabulary: The words of the head.
+        sentences: The text, see `elmokit.data.reading.read_sentences`.
+        states: What to measure: "carry", "reset", "warm".
+        warm: The state that "warm" starts from.
+        on_sentence: Called with every sentence, in the order of the text.
+        on_progress: Called with the targets so far.
+
+    Returns:
+        The perplexity from each of `states`.
+    """
+    vocabulary.require_specials()
+    if vocabulary.words[: len(SPECIALS)] != SPECIALS:
+        raise ConfigError(
+            f"The vocabulary of the model should begin with {', '.join(SPECIALS)}, as "
+            f"`elmo prepare` makes it; found {', '.join(vocabulary.words[: len(SPECIALS)])}."
+        )
+    tallies = [Tally() for _ in states]
+    for group in text_groups(sentences, vocabulary, whole_documents="carry" in states):
+        encode = group.encoder(bilm, vocabulary)
+        for state, tally in zip(states, tallies, strict=True):
+            units = units_of(group.tokens, group.documents, state)
+            values = np.empty((2, len(group.tokens)))
+            unknown = np.empty((2, len(group.tokens)), dtype=bool)
+            starts = np.cumsum([0, *map(len, units)])
+            for i, losses in losses_of(
+                bilm, head, encode, units, warm if state == "warm" else None
+            ):
+                tally.add(losses)
+                at = slice(starts[i], starts[i + 1])
+                values[:, at], unknown[:, at] = losses
+            if on_sentence is not None:
+                for scored in _sentences(group, state, values, unknown):
+                    on_sentence(scored)
+        if on_progress is not None:
+            on_progress(tallies[0].targets)
+    if not tallies[0].targets:
+        raise DataError("There are no words in the text. Give files with text.")
+    return [tally.perplexity(state) for state, tally in zip(states, tallies, strict=True)]
+
+
+def _sentences(
+    group: TextGroup, state: str, values: NDArray[np.float64], unknown: NDArray[np.bool_]
+) -> Iterator[ScoredSentence]:
+    ends = np.flatnonzero(group.tokens == END_ID) + 1
+    members = group.first_document + np.searchsorted(group.documents, ends - 1, side="right") - 1
+    start = 0
+    for document, end in zip(members.tolist(), ends.tolist(), strict=True):
+        yield ScoredSentence(
+            document,
+            state,
+            [group.words[number] for number in group.tokens[start : end - 1].tolist()],
+            values[0, start:end],
+            values[1, start:end],
+            unknown[0, start : end - 1],
+        )
+        start = end

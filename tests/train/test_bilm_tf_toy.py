@@ -1,0 +1,48 @@
+"""bilm-tf's own check of its training: a few sentences, learned by heart.
+
+Its test trains a tiny model on four lines and asks for a test perplexity below 20 on the same lines
+(`tests/test_training.py` there). Ours is measured honestly: the symbol that opens a direction's
+stream is not among the targets, which alone makes the figure harder to reach.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.data.corpus import Corpus
+from elmokit.data.layout import PrepareSettings
+from elmokit.data.prepare import given_vocabulary, prepare
+from elmokit.sources import modeldir
+from elmokit.train.config import RunConfig
+from elmokit.train.evaluate import encoder_of, evaluate
+from elmokit.train.loop import train
+from elmokit.train.optimizer import OptimizerConfig
+from elmokit.train.step import StepConfig
+
+EPOCHS = 50
+ROWS, STEPS = 2, 10
+
+
+def test_the_toy_of_bilm_tf_is_learned_as_in_its_own_test(shared: Path, tmp_path: Path) -> None:
+    toy = shared / "fixtures/allenai-bilm-tf/fixtures/train"
+    vocabulary = given_vocabulary(toy / "vocab.txt")
+    settings = PrepareSettings(tokenized=True)
+    prepare([toy / "data.txt"], tmp_path / "data", settings, workers=1, vocabulary=vocabulary)
+    corpus = Corpus.open(tmp_path / "data")
+    config = RunConfig(
+        BiLMConfig(
+            LstmConfig(dim=16, projection_dim=8, n_layers=2),
+            CharCnnConfig(embedding_dim=4, filters=((1, 2), (2, 4), (3, 8), (4, 16)), n_highway=1),
+        ),
+        StepConfig(ROWS, STEPS, negatives=16, dropout=0.1, gradient_scale=STEPS),
+        OptimizerConfig(kind="adagrad", learning_rate=0.2, warmup=0, final=1.0, clip=1.0),
+        max_steps=EPOCHS * -(-len(corpus.tokens()) // (ROWS * STEPS)),
+        checkpoint_every=0,
+        evaluate_every=0,
+    )
+    model = modeldir.load(train(config, corpus, tmp_path / "run").model)
+    assert model.head is not None
+    encode = encoder_of(model.bilm, corpus.chars)
+    found = evaluate(model.bilm, model.head, encode, corpus.tokens(), corpus.documents())
+    assert found.mean < 20

@@ -1,0 +1,305 @@
+"""Training in two real processes over gloo, against one process with the same rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from safetensors.torch import load_file
+
+from elmokit.data.corpus import Corpus
+from elmokit.data.streams import Streams
+from elmokit.errors import ConfigError
+from elmokit.train import checkpoint
+from elmokit.train.__main__ import arguments
+from elmokit.train.batches import columns_of, make_batch
+from elmokit.train.config import RunConfig, run_preset, with_settings
+from elmokit.train.distributed import ALONE, Group, RanksDifferError
+from elmokit.train.loop import train
+from tests.train.conftest import SETTINGS
+from tests.train.test_loop import losses
+
+# Adagrad: Adam divides by the gradient's own size, so where that is near zero it makes much of the
+# order of sums.
+EXACT = [*SETTINGS, "step.dropout=0", "optimizer.kind=adagrad", "optimizer.learning_rate=0.2"]
+EXACT += ["optimizer.clip=0.3"]  # below the usual norm
+# Triton's interpreter takes seconds for a step of any other size.
+TINY = [*EXACT, "step.rows=2", "step.steps=2", "lstm.dim=12", "lstm.projection_dim=8"]
+TINY += ["char_cnn.filters=[[1,4],[2,6],[3,6]]", "char_cnn.n_highway=1"]
+STEPS = 14
+
+
+def config_of(settings: list[str], **changes: Any) -> RunConfig:
+    config = with_settings(run_preset("toy"), settings)
+    values = {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 1, "max_steps": STEPS}
+    return dataclasses.replace(config, **{**values, **changes})
+
+
+def command(corpus: Corpus, run: Path, settings: list[str], *more: str) -> list[str]:
+    """What config_of says, as arguments."""
+    words = [str(corpus.path), "-o", str(run), "--max-steps", str(STEPS), "--checkpoint-every", "1"]
+    for setting in ("log_every=1", "evaluate_every=0", *settings):
+        words += ["--set", setting]
+    return [*words, "--device", "cpu", *more]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_ranks(world: int, words: list[str]) -> list[subprocess.Popen[str]]:
+    """Start ranks as torchrun would, but without its agent, which ends all when one is gone."""
+    port = free_port()
+    ranks = []
+    for rank in range(world):
+        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+        environment = os.environ | {k: str(v) for k, v in own.items()}
+        environment |= {"MASTER_ADDR": "localhost", "OMP_NUM_THREADS": "1"}
+        program = [sys.executable, "-m", "elmokit.train", *words]
+        ranks.append(
+            subprocess.Popen(
+                program,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    return ranks
+
+
+def ended(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    ends = []
+    for rank in ranks:
+        printed, said = rank.communicate(timeout=120)
+        ends.append((rank.returncode, printed, said))
+    return ends
+
+
+def wait_for_steps(run: Path, steps: int, ranks: list[subprocess.Popen[str]]) -> None:
+    while not (run / "metrics.jsonl").exists() or len(losses(run)) < steps:
+        assert all(rank.poll() is None for rank in ranks), ended(ranks)
+        time.sleep(0.002)
+
+
+def largest_difference(a: Path, b: Path) -> float:
+    first, second = losses(a), losses(b)
+    assert [step for step, *_ in first] == [step for step, *_ in second] != []
+    return float(np.abs(np.array(first) - np.array(second)).max())
+
+
+def weights_differ_by(a: Path, b: Path) -> float:
+    largest = 0.0
+    for name in ("model.safetensors", "head.safetensors"):
+        first, second = (load_file(run / "model" / name) for run in (a, b))
+        assert first.keys() == second.keys()
+        largest = max([largest, *(float((first[k] - second[k]).abs().max()) for k in first)])
+    return largest
+
+
+def shapes(run: Path) -> dict[str, tuple[int, ...]]:
+    newest = checkpoint.newest(run)
+    assert newest is not None
+    return {
+        f"{name}/{key}": tuple(tensor.shape)
+        for name in (checkpoint.WEIGHTS, checkpoint.OPTIMIZER, checkpoint.STATE)
+        for key, tensor in load_file(newest / name).items()
+    }
+
+
+@pytest.fixture(scope="session")
+def whole(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in one process."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    train(config_of(EXACT), corpus, run)
+    return run
+
+
+def test_two_ranks_of_torchrun_train_as_one_process_does(
+    corpus: Corpus, whole: Path, out: Path
+) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    launcher += ["--nproc_per_node=2", "-m", "elmokit.train"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*launcher, *command(corpus, out, EXACT, "--json")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)  # rank 0 alone speaks
+    assert summary["steps"] == STEPS
+    assert done.stderr.count(f"step {STEPS}/{STEPS}") == 1
+    assert largest_difference(whole, out) < 1e-6
+    assert weights_differ_by(whole, out) < 1e-5
+    assert shapes(whole) == shapes(out)
+
+
+def test_two_ranks_killed_go_on_as_one(corpus: Corpus, whole: Path, out: Path) -> None:
+    ranks = start_ranks(2, command(corpus, out, EXACT))
+    wait_for_steps(out, 4, ranks)
+    ranks[1].kill()
+    ends = ended(ranks)
+    assert [code for code, *_ in ends] == [1, -signal.SIGKILL], ends
+    assert "error: Rank 0 lost another rank" in ends[0][2]
+    newest = checkpoint.newest(out)
+    assert newest is not None
+    assert 3 <= int(newest.name[5:]) < STEPS
+    train(config_of(EXACT), corpus, out, resume=True)
+    assert largest_difference(whole, out) < 1e-6
+    assert weights_differ_by(whole, out) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_signal_to_any_rank_stops_all_and_any_number_goes_on(
+    corpus: Corpus, whole: Path, out: Path, before: int
+) -> None:
+    ranks = start_ranks(before, command(corpus, out, EXACT))
+    wait_for_steps(out, 3, ranks)
+    ranks[-1].send_signal(signal.SIGTERM)
+    ends = ended(ranks)
+    assert [code for code, *_ in ends] == [130] * before, ends
+    assert "goes on with --resume" in ends[0][2]
+    newest = checkpoint.newest(out)
+    assert newest is not None
+    assert int(newest.name[5:]) == len(losses(out)) < STEPS
+    ends = ended(start_ranks(2, command(corpus, out, EXACT, "--resume")))
+    assert [code for code, *_ in ends] == [0, 0], ends
+    assert largest_difference(whole, out) < 1e-6
+    assert weights_differ_by(whole, out) < 1e-5
+
+
+@pytest.mark.slow
+def test_as_many_ranks_go_on_with_the_same_bits_with_dropout(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    for name in ("whole", "cut"):
+        ranks = start_ranks(2, command(corpus, tmp_path / name, SETTINGS))
+        if name == "cut":
+            wait_for_steps(tmp_path / name, 4, ranks)
+            ranks[0].send_signal(signal.SIGINT)
+            assert [code for code, *_ in ended(ranks)] == [130, 130]
+            ranks = start_ranks(2, command(corpus, tmp_path / name, SETTINGS, "--resume"))
+        ends = ended(ranks)
+        assert [code for code, *_ in ends] == [0, 0], ends
+    assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
+    assert weights_differ_by(tmp_path / "whole", tmp_path / "cut") == 0.0
+
+
+@pytest.mark.slow
+def test_evaluation_and_early_stopping_are_known_to_all_ranks(corpus: Corpus, out: Path) -> None:
+    stuck = [*EXACT, "optimizer.learning_rate=0.0", "patience=2", "evaluate_every=1"]
+    ends = ended(start_ranks(2, command(corpus, out, stuck)))
+    assert [code for code, *_ in ends] == [0, 0], ends
+    assert len(losses(out)) == 3  # the first is the best, two more are not better
+
+
+# ---------------------------------------------------------------------------- the step on its own
+
+
+def run_steps(kind: str, corpus: Corpus, group: Group) -> tuple[Any, list[list[float]]]:
+    """Do steps with this rank's rows; the fast step in float32 through Triton's interpreter."""
+    config = config_of(TINY if kind == "fast" else EXACT)
+    from elmokit.train import loop, step
+
+    made = loop.make_step(config, corpus, torch.device("cpu"), group=group)
+    if kind == "fast":
+        from elmokit.train.fast import FastStep
+
+        parts = (made.bilm, made.head, corpus.chars, made.config, config.optimizer)
+        made = FastStep(*parts, dtype=torch.float32, group=group)
+    assert isinstance(made, step.PlainStep) == (kind == "plain")
+    share = group.share(config.step.rows)
+    size = {"rows": config.step.rows, "steps": config.step.steps, "restart": 0.3}
+    streams = Streams(corpus.tokens(), corpus.documents(), share=share, **size)  # type: ignore[arg-type]
+    columns = columns_of(corpus.chars, 3)
+    found = []
+    for number in range(3 if kind == "fast" else 12):
+        result = made(make_batch(next(streams), columns, corpus.n_words), number, 0.1)
+        found.append([float(x) for x in dataclasses.astuple(result)])
+    return made, found
+
+
+def checksum(made: Any) -> str:
+    digest = hashlib.sha256()
+    for tensor in [*made.bilm.parameters(), *made.head.parameters(), *made.moments().values()]:
+        digest.update(tensor.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def rank_of_steps(rank: int, world: int, port: int, kind: str, data: str, out: str) -> None:
+    torch.set_num_threads(1)
+    address = f"tcp://localhost:{port}"
+    dist.init_process_group("gloo", address, rank=rank, world_size=world)
+    group = Group(rank, world)
+    made, found = run_steps(kind, Corpus.open(Path(data)), group)
+    state = [group.gather(part, dim=2).tolist() for part in made.state]
+    values = {"found": found, "checksum": checksum(made), "state": state}
+    group.check_same("weights", made.bilm.parameters())
+    with torch.no_grad():
+        made.head.bias[0] += rank
+    try:
+        group.check_same("weights", made.head.parameters())
+    except RanksDifferError as error:
+        values["error"] = str(error)
+    (Path(out) / f"{rank}.json").write_text(json.dumps(values))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
+def test_ranks_hold_the_same_weights_to_the_bit(corpus: Corpus, tmp_path: Path, kind: str) -> None:
+    if kind == "fast":
+        pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
+    alone, expected = run_steps(kind, corpus, ALONE)
+    given = (2, free_port(), kind, str(corpus.path), str(tmp_path))
+    torch.multiprocessing.spawn(rank_of_steps, given, nprocs=2)  # type: ignore[no-untyped-call]
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert first["checksum"] == second["checksum"]
+    assert first["found"] == second["found"]
+    np.testing.assert_allclose(first["found"], expected, atol=1e-6)
+    for part, whole in zip(first["state"], alone.state, strict=True):
+        np.testing.assert_allclose(part, whole, atol=1e-5)
+    assert "weights of rank 1 is not that of rank 0" in second["error"]
+
+
+# ------------------------------------------------------------------------------ without processes
+
+
+def test_rows_that_do_not_divide_are_refused() -> None:
+    assert [list(Group(rank, 2).share(6)) for rank in (0, 1)] == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(ConfigError, match=r"5 rows .* 2 processes.* such as 6"):
+        Group(1, 2).share(5)
+
+
+def test_only_rank_0_prints_and_exports() -> None:
+    given = ["data", "-o", "run", "--json", "--export-hdf5"]
+    assert arguments(given, 0) == ["train", *given]
+    assert arguments(given, 1) == ["train", "--quiet", "data", "-o", "run"]
+
+
+def test_one_process_is_a_group_of_one() -> None:
+    tensor = torch.ones(2, 3)
+    assert ALONE.gather(tensor, 0) is tensor
+    assert torch.equal(ALONE.part(tensor, 1), tensor)
+    assert ALONE.any(True)
+    assert not ALONE.any(False)
+    assert ALONE.from_first({"a": 1}) == {"a": 1}

@@ -1,0 +1,218 @@
+"""Plain text measured like prepared text: the same words, the same figures."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from elmokit.data.corpus import Corpus
+from elmokit.data.layout import PrepareSettings
+from elmokit.data.prepare import prepare
+from elmokit.data.reading import Reading, Sentence, read_sentences
+from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.model.bilm import BiLM
+from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead
+from elmokit.text.lines import Line
+from elmokit.text.vocab import Vocabulary
+from elmokit.train.evaluate import Perplexity, encoder_of, evaluate
+from elmokit.train.text import ScoredSentence, evaluate_text, text_groups
+from elmokit.train.warm import average_state, warm_state_of_text
+from tests.conftest import TINY, random_bilm
+from tests.data.texts import random_text
+
+STATES = ("carry", "reset", "warm")
+ODD = "\n\nIt is <S> and </S> and <UNK> in one !!!MAXTERMID line.\n\nunheard-of naïveté!\n"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Path]:
+    """Text in both forms: the valid part of a corpus, and its file."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "train.txt").write_text(random_text(40), "utf-8")
+    (folder / "valid.txt").write_text(random_text(12, seed=1) + ODD, "utf-8")
+    reading = PrepareSettings(tokenized=True)  # keeps "<S>" one word
+    with pytest.warns(ElmoWarning, match="written like a special"):
+        prepare(
+            [folder / "train.txt"],
+            folder / "data",
+            reading,
+            valid_files=[folder / "valid.txt"],
+            workers=1,
+        )
+    return Corpus.open(folder / "data"), folder / "valid.txt"
+
+
+@pytest.fixture(scope="module")
+def model(prepared: tuple[Corpus, Path]) -> tuple[BiLM, LMHead, LstmState]:
+    torch.manual_seed(0)
+    warm = LstmState(torch.randn(2, 2, 1, 24).double(), torch.randn(2, 2, 1, 10).double())
+    return random_bilm(TINY).double(), LMHead(prepared[0].n_words, 10).double(), warm
+
+
+def sentences(path: Path) -> list[Sentence]:
+    return list(read_sentences([path], Reading(tokenized=True)))
+
+
+def assert_same(found: Perplexity, expected: Perplexity) -> None:
+    one, other = found.to_dict(), expected.to_dict()
+    assert one.pop("state") == other.pop("state")
+    assert one == pytest.approx(other, rel=1e-9)
+
+
+def made_up(*documents: str) -> list[Sentence]:
+    return [
+        Sentence(i, line.split(), Line("-", 1, line))
+        for i, text in enumerate(documents)
+        for line in text.split("\n")
+    ]
+
+
+@pytest.mark.parametrize("group_tokens", [1, 100, 1 << 17])
+def test_text_gives_the_perplexity_of_prepared_text(
+    prepared: tuple[Corpus, Path],
+    model: tuple[BiLM, LMHead, LstmState],
+    group_tokens: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("elmokit.train.text._GROUP_TOKENS", group_tokens)
+    corpus, path = prepared
+    bilm, head, warm = model
+    text = iter(sentences(path))
+    found = evaluate_text(bilm, head, corpus.vocabulary, text, states=STATES, warm=warm)
+    for state, figure in zip(STATES, found, strict=True):
+        expected = evaluate(
+            bilm,
+            head,
+            encoder_of(bilm, corpus.chars),
+            corpus.tokens("valid"),
+            corpus.documents("valid"),
+            state=state,
+            warm=warm,
+        )
+        assert_same(figure, expected)
+        assert figure.unknown > 4
+
+
+def test_states_alone_give_the_same_as_together(
+    prepared: tuple[Corpus, Path],
+    model: tuple[BiLM, LMHead, LstmState],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("elmokit.train.text._GROUP_TOKENS", 7)  # cuts documents, without carry
+    (corpus, path), (bilm, head, warm) = prepared, model
+    together = evaluate_text(
+        bilm, head, corpus.vocabulary, sentences(path), states=STATES, warm=warm
+    )
+    for state, expected in zip(STATES, together, strict=True):
+        (found,) = evaluate_text(
+            bilm, head, corpus.vocabulary, sentences(path), states=[state], warm=warm
+        )
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_sentences_come_in_order_and_add_up(
+    prepared: tuple[Corpus, Path], model: tuple[BiLM, LMHead, LstmState], state: str
+) -> None:
+    (corpus, path), (bilm, head, warm) = prepared, model
+    scored: list[ScoredSentence] = []
+    (total,) = evaluate_text(
+        bilm,
+        head,
+        corpus.vocabulary,
+        sentences(path),
+        states=[state],
+        warm=warm,
+        on_sentence=scored.append,
+    )
+    given = sentences(path)
+    assert [s.document for s in scored] == [s.document for s in given]
+    special = ("<S>", "</S>", "!!!MAXTERMID")
+    for one, other in zip(scored, given, strict=True):
+        assert one.words == ["<UNK>" if word in special else word for word in other.words]
+        known = [word in corpus.vocabulary and word != "<UNK>" for word in one.words]
+        assert one.unknown.tolist() == [not k for k in known]
+    forward = np.concatenate([s.forward for s in scored])
+    backward = np.concatenate([s.backward for s in scored])
+    assert math.exp(forward.mean()) == pytest.approx(total.forward)
+    assert math.exp(backward.mean()) == pytest.approx(total.backward)
+    assert len(forward) == len(backward) == total.targets
+
+
+def test_losses_stand_at_their_words(model: tuple[BiLM, LMHead, LstmState]) -> None:
+    bilm, _, _ = model
+    words = ["<S>", "</S>", "<UNK>", "a", "b"]
+    head = LMHead(len(words), 10).double()
+    with torch.no_grad():  # a head that thinks nothing of its input: the loss tells the word
+        head.weight.zero_()
+        head.bias.copy_(torch.arange(5.0).double())
+    log_p = torch.log_softmax(head.bias, 0)
+    loss = {word: -log_p[i].item() for i, word in enumerate(words)}
+    text = made_up("a b c\nb", "a")
+    for state in ("carry", "reset"):
+        scored: list[ScoredSentence] = []
+        evaluate_text(
+            bilm, head, Vocabulary(words), text, states=[state], on_sentence=scored.append
+        )
+        for one in scored:
+            said = [word if word in words else "<UNK>" for word in one.words]
+            assert one.forward == pytest.approx([loss[word] for word in [*said, "</S>"]])
+            assert one.backward == pytest.approx([loss[word] for word in ["<S>", *said]])
+
+
+def test_groups_hold_whole_documents_and_forget_strange_words() -> None:
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a"])
+    text = made_up("a x y\nx", "z", "x a")
+    groups = list(text_groups(text, vocabulary, group_tokens=2))
+    assert [group.tokens.tolist() for group in groups] == [[3, 4, 5, 1, 4, 1], [4, 1], [4, 3, 1]]
+    assert [group.words[4:] for group in groups] == [["x", "y"], ["z"], ["x"]]
+    assert [group.first_document for group in groups] == [0, 1, 2]
+    pieces = list(text_groups(text, vocabulary, group_tokens=2, whole_documents=False))
+    assert [len(group.tokens) for group in pieces] == [4, 2, 2, 3]
+    assert [group.first_document for group in pieces] == [0, 0, 1, 2]
+    (whole,) = text_groups(text, None)
+    assert whole.documents.tolist() == [0, 6, 8, 11]
+
+
+def test_bad_text_and_vocabularies_are_refused(model: tuple[BiLM, LMHead, LstmState]) -> None:
+    bilm, head, _ = model
+    with pytest.raises(DataError, match="no words"):
+        evaluate_text(bilm, head, Vocabulary(["<S>", "</S>", "<UNK>"]), [])
+    with pytest.raises(ConfigError, match="should begin with"):
+        evaluate_text(bilm, head, Vocabulary(["</S>", "<S>", "<UNK>"]), made_up("a"))
+    with pytest.raises(DataError, match="lacks"):
+        evaluate_text(bilm, head, Vocabulary(["a"]), made_up("a"))
+
+
+def test_the_warm_state_of_text_is_that_of_prepared_text(
+    prepared: tuple[Corpus, Path], model: tuple[BiLM, LMHead, LstmState]
+) -> None:
+    (corpus, path), (bilm, _, _) = prepared, model
+    expected = average_state(bilm, encoder_of(bilm, corpus.chars), corpus.tokens("valid"))
+    for vocabulary in (corpus.vocabulary, None):
+        found = warm_state_of_text(bilm, vocabulary, sentences(path))
+        assert found.sentences == expected.sentences
+        assert 0 < found.sentences < len(sentences(path))
+        torch.testing.assert_close(found.state, expected.state)
+
+
+def test_the_warm_state_reads_no_more_than_it_needs(
+    prepared: tuple[Corpus, Path], model: tuple[BiLM, LMHead, LstmState]
+) -> None:
+    text = iter(sentences(prepared[1]))
+    found = warm_state_of_text(model[0], None, text, 5)
+    assert 5 <= found.sentences <= 10
+    assert len(list(text)) == len(sentences(prepared[1])) - 10
+
+
+def test_a_long_sentence_is_not_taken_for_ends(model: tuple[BiLM, LMHead, LstmState]) -> None:
+    # Two rows of 200 and the last </S> is cut off: no end is left, and no word may pass for one.
+    found = warm_state_of_text(model[0], None, made_up(" ".join(["a", "b"] * 200)))
+    assert found.sentences == 0
+    with pytest.raises(DataError, match="no words"):
+        warm_state_of_text(model[0], None, [])
