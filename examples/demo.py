@@ -43,7 +43,8 @@ def main() -> None:
         first, second = (v for v in vectors if word in v.tokens)
         a, b = first.word(word), second.word(word)
         values = [cosine(x, y) for x, y in zip(a, b, strict=True)]
-        values.append(cosine(a.mean(axis=0), b.mean(axis=0)))
+        # A task would learn the weights of the mix; without one all layers count the same.
+        values.append(cosine(*(v.mix()[v.tokens.index(word)] for v in (first, second))))
         cells = "".join(f"{value:9.2f}" for value in values)
         print(f"  {word:6}{cells}   {' '.join(first.tokens)}")
         print(f"  {'':6}{'':{9 * len(values)}}   {' '.join(second.tokens)}")

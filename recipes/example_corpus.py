@@ -23,9 +23,7 @@ _VERSE = re.compile(r"^(\w+?)(\d+):(\d+) (.*)$")
 def verses(book: str, last: str) -> list[tuple[int, str]]:
     """Return the verses of a book with the number of their chapter."""
     asked = f"{book}1:1-{book}{last}\n"
-    done = subprocess.run(
-        ["bible", "-f"], input=asked, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["bible", "-f"], input=asked, capture_output=True, text=True, check=True)
     found = []
     for line in done.stdout.splitlines():
         if match := _VERSE.match(line):
