@@ -19,6 +19,7 @@ _PACKAGES: dict[str, tuple[str | None, str]] = {
     "typer": (None, "this command"),
     "tqdm": (None, "progress bars"),
     "pyarrow": ("arrow", "vectors in Parquet files"),
+    "tensorboard": ("log", "training logs in TensorBoard"),
 }
 
 

@@ -27,6 +27,7 @@ from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.evaluate import Perplexity, encoder_of, evaluate
+from elmokit.train.memory import told_of_memory
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.prefetch import Prefetch
 from elmokit.train.step import PlainStep, StepResult
@@ -89,7 +90,10 @@ def train(
         deterministic: On a GPU, sum in a fixed order, so that two runs give the same bits; slower.
         start: A biLM and head to start from, which are evaluated first; see `finetune`.
     """
-    with distributed.join(torch.device(device)) as (group, device):
+    with (
+        distributed.join(torch.device(device)) as (group, device),
+        told_of_memory(config, device),
+    ):
         if not group.first:
             tell = _silent
         out.mkdir(parents=True, exist_ok=True)
