@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from elmokit.cli.options import Device
+
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
 
@@ -29,7 +31,7 @@ def train(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As for `elmo train`.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Steps to time, a multiple of 4.")] = 40,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Time whole training steps, from character ids to changed weights."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.options import Weights
+
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
 
@@ -33,13 +35,7 @@ def convert(
         Path,
         typer.Argument(help="The folder to make.", metavar="OUT", show_default=False),
     ],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="The HDF5 file, if MODEL is an options.json and they do not lie side by side.",
-            show_default=False,
-        ),
-    ] = None,
+    weights: Weights = None,
     to: Annotated[
         Format,
         typer.Option(

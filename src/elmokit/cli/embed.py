@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.options import Device, Quiet, Weights
 from elmokit.cli.signals import interruptible
 from elmokit.errors import ElmoError
 
@@ -72,13 +73,7 @@ def embed(
             show_default=False,
         ),
     ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="The HDF5 file, if the model is an options.json and they do not lie side by side.",
-            show_default=False,
-        ),
-    ] = None,
+    weights: Weights = None,
     tokenized: Annotated[
         bool,
         typer.Option(
@@ -129,9 +124,7 @@ def embed(
     dtype: Annotated[
         Numbers, typer.Option(help="float16 takes half the space and keeps three digits.")
     ] = Numbers.FLOAT32,
-    device: Annotated[
-        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
-    ] = "auto",
+    device: Device = "auto",
     resume: Annotated[
         bool,
         typer.Option(
@@ -159,7 +152,7 @@ def embed(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    quiet: Quiet = False,
     part_tokens: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
 ) -> None:
     """Compute the vectors of every token of text files.

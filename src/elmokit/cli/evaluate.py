@@ -7,16 +7,18 @@ from typing import Annotated
 
 import typer
 
+from elmokit.cli.options import Device, HeadModel
+
 
 def evaluate(
     data: Annotated[Path, typer.Argument(help="The folder that `elmo prepare` made.")],
-    model: Annotated[str | None, typer.Option(help="A model with its LM head.")] = None,
+    model: HeadModel = None,
     split: Annotated[str, typer.Option(help="Which part of the corpus.")] = "valid",
     state: Annotated[
         str,
         typer.Option(help="What sentences start from: carry, reset, warm, or all three."),
     ] = "carry",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Measure held-out perplexity with the full softmax.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elmokit.cli.options import Device, Weights
+
 if TYPE_CHECKING:
     from elmokit.train.finetune import FinetuneResult
 
@@ -40,12 +42,7 @@ def finetune(
             show_default=False,
         ),
     ],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="The HDF5 file, if it does not lie beside the options.json.", show_default=False
-        ),
-    ] = None,
+    weights: Weights = None,
     new_head: Annotated[
         bool,
         typer.Option(
@@ -107,7 +104,7 @@ def finetune(
         bool,
         typer.Option("--deterministic", help="On a GPU: the same bits every time, at a price."),
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
     ] = False,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elmokit.cli.options import Weights
+
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
 
@@ -22,13 +24,7 @@ def info(
             show_default=False,
         ),
     ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="The HDF5 file, if MODEL is an options.json and they do not lie side by side.",
-            show_default=False,
-        ),
-    ] = None,
+    weights: Weights = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,

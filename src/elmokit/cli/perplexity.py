@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.options import Device, HeadModel, OneSentencePerLine, Quiet, SkipBad, Tokenized
+
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
     from elmokit.train.text import ScoredSentence
@@ -33,14 +35,7 @@ def perplexity(
             show_default=False,
         ),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model folder with its LM head, as `elmo train` and `elmo finetune` make it. "
-            "Nothing: the model that comes with the package.",
-            show_default=False,
-        ),
-    ] = None,
+    model: HeadModel = None,
     state: Annotated[
         State,
         typer.Option(
@@ -49,20 +44,8 @@ def perplexity(
             "of them."
         ),
     ] = State.CARRY,
-    one_sentence_per_line: Annotated[
-        bool,
-        typer.Option(
-            "--one-sentence-per-line", help="A line is a sentence: look for no others in it."
-        ),
-    ] = False,
-    tokenized: Annotated[
-        bool,
-        typer.Option(
-            "--tokenized",
-            help="The text is tokenised, one sentence per line: words are what whitespace "
-            "separates, taken as they are.",
-        ),
-    ] = False,
+    one_sentence_per_line: OneSentencePerLine = False,
+    tokenized: Tokenized = False,
     by_sentence: Annotated[
         bool,
         typer.Option(
@@ -72,12 +55,8 @@ def perplexity(
     by_token: Annotated[
         bool, typer.Option("--tokens", help="With --sentences: also log p of every token.")
     ] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8.")
-    ] = False,
-    device: Annotated[
-        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
-    ] = "auto",
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
     as_json: Annotated[
         bool,
         typer.Option(
@@ -86,7 +65,7 @@ def perplexity(
             "line and sentence before it.",
         ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure the perplexity of text with the full softmax.
 

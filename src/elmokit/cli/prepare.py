@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elmokit.cli.options import Quiet, SkipBad, Tokenized
 from elmokit.cli.signals import interruptible
 
 if TYPE_CHECKING:
@@ -46,14 +47,7 @@ def prepare(
             help="A line is a sentence: look for no others in it.",
         ),
     ] = False,
-    tokenized: Annotated[
-        bool,
-        typer.Option(
-            "--tokenized",
-            help="The text is tokenised, one sentence per line: words are what whitespace "
-            "separates, taken as they are.",
-        ),
-    ] = False,
+    tokenized: Tokenized = False,
     min_count: Annotated[
         int,
         typer.Option(
@@ -110,10 +104,7 @@ def prepare(
     seed: Annotated[
         int, typer.Option(help="With --valid: another seed chooses other documents.")
     ] = 0,
-    skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8."),
-    ] = False,
+    skip_bad: SkipBad = False,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -133,7 +124,7 @@ def prepare(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Make text ready for training: sentences, words, a vocabulary, ids.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elmokit.cli.options import Device, HeadModel, SkipBad
+
 if TYPE_CHECKING:
     from elmokit.embed.scoring import SentenceScore
 
@@ -33,14 +35,7 @@ def score(
             show_default=False,
         ),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model folder with its LM head, as `elmo train` and `elmo finetune` make it. "
-            "Nothing: the model that comes with the package.",
-            show_default=False,
-        ),
-    ] = None,
+    model: HeadModel = None,
     tokenized: Annotated[
         bool,
         typer.Option(
@@ -68,13 +63,8 @@ def score(
             help="Also give log p of every token, forward and backward, and of the sentence ends.",
         ),
     ] = False,
-    skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8."),
-    ] = False,
-    device: Annotated[
-        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
-    ] = "auto",
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per sentence and line.")
     ] = False,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from elmokit.cli.options import Device, HeadModel
 from elmokit.cli.score import State
 
 
@@ -17,14 +18,7 @@ def substitutes(
             help="A sentence with one word in brackets: 'I [read] the book .'", show_default=False
         ),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model folder with its LM head, as `elmo train` and `elmo finetune` make it. "
-            "Nothing: the model that comes with the package.",
-            show_default=False,
-        ),
-    ] = None,
+    model: HeadModel = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Words per list.")] = 10,
     state: Annotated[
         State,
@@ -36,9 +30,7 @@ def substitutes(
     specials: Annotated[
         bool, typer.Option("--specials", help="List <S>, </S> and <UNK>, too.")
     ] = False,
-    device: Annotated[
-        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
-    ] = "auto",
+    device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,

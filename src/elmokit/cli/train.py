@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from elmokit.cli.options import Device
+
 
 def train(
     data: Annotated[Path, typer.Argument(help="The folder that `elmo prepare` made.")],
@@ -42,7 +44,7 @@ def train(
     deterministic: Annotated[
         bool, typer.Option(help="On a GPU: the same bits every time, at a price.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
 ) -> None:

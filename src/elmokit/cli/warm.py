@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.options import Device, OneSentencePerLine, SkipBad, Tokenized, Weights
 from elmokit.cli.signals import interruptible
 
 if TYPE_CHECKING:
@@ -42,37 +43,15 @@ def warm(
             show_default=False,
         ),
     ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="The HDF5 file, if MODEL is an options.json and they do not lie side by side.",
-            show_default=False,
-        ),
-    ] = None,
-    one_sentence_per_line: Annotated[
-        bool,
-        typer.Option(
-            "--one-sentence-per-line", help="A line is a sentence: look for no others in it."
-        ),
-    ] = False,
-    tokenized: Annotated[
-        bool,
-        typer.Option(
-            "--tokenized",
-            help="The text is tokenised, one sentence per line: words are what whitespace "
-            "separates, taken as they are.",
-        ),
-    ] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8.")
-    ] = False,
+    weights: Weights = None,
+    one_sentence_per_line: OneSentencePerLine = False,
+    tokenized: Tokenized = False,
+    skip_bad: SkipBad = False,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace a model in OUTPUT. Other files never are."),
     ] = False,
-    device: Annotated[
-        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")
-    ] = "auto",
+    device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on stdout.")
     ] = False,
