@@ -56,9 +56,13 @@ class LMHead(nn.Module):
         Shape:
             h (n, D), targets (n,) -> (n,)
         """
-        true = (h * self.weight[targets]).sum(-1) + self.bias[targets]  # (n,)
+        # index_select and not weight[targets]: the gradient of the latter is added up by several
+        # threads in any order, and no two runs on a CPU would be the same.
+        true = (h * self.weight.index_select(0, targets)).sum(-1)  # (n,)
+        true = true + self.bias.index_select(0, targets)
         true = true - sample.log_expected(targets)
-        others = F.linear(h, self.weight[sample.words], self.bias[sample.words])  # (n, K)
+        weight = self.weight.index_select(0, sample.words)
+        others = F.linear(h, weight, self.bias.index_select(0, sample.words))  # (n, K)
         others = others - sample.log_expected(sample.words)
         others = others.masked_fill(targets.unsqueeze(1) == sample.words, -math.inf)
         return torch.logsumexp(torch.cat([true.unsqueeze(1), others], dim=1), dim=1) - true

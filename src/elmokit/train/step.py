@@ -128,7 +128,7 @@ class PlainStep:
             starts = torch.from_numpy(batch.starts[direction]).to(self.device).flatten()
             assert isinstance(stack, LstmStack)
             outputs, cell, hidden = stack(
-                x_types[index.flatten()],
+                x_types.index_select(0, index.flatten()),
                 active,
                 self.state.cell[direction],
                 self.state.hidden[direction],
