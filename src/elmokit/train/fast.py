@@ -28,8 +28,11 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead, Sample
 from elmokit.train.batches import Batch
 from elmokit.train.distributed import ALONE, Group
+from elmokit.train.fused import FusedAdamW
+from elmokit.train.negatives import Negatives
 from elmokit.train.optimizer import Optimizer, OptimizerConfig
-from elmokit.train.step import StepConfig, StepResult, sample_of_step
+from elmokit.train.staging import Staging
+from elmokit.train.step import StepConfig, StepResult
 
 # Room beyond what a batch needs, so that few later ones do not fit, and the grain of capacities.
 _SPARE, _GRAIN = 1.08, 128
@@ -73,26 +76,27 @@ class FastStep:
             lstm, rows, steps, dropout=config.dropout, dtype=dtype, device=self.device
         )
         self.weights = StackedWeights.adopt(bilm)
-        self.d_weights = StackedWeights.like(lstm, self.device)
-        tensors = {f"encoder.{name}": p.data for name, p in self.encoder.named_parameters()}
-        self.optimizer = Optimizer(tensors | self.weights._asdict(), head, optimizer)
+        # Products give gradients in their own dtype; a sum over ranks should not be rounded to it.
+        kept = dtype if group.world == 1 else torch.float32
+        self.d_weights = StackedWeights.like(lstm, self.device, kept)
+        self.optimizer = self._make_optimizer(optimizer)
         self.gradient = HeadGradient(len(head.bias), lstm.projection_dim, self.device)
         self.cell = torch.zeros(2 * lstm.n_layers, rows, lstm.dim, device=self.device)
         self.hidden = self.cell.new_zeros(2 * lstm.n_layers, rows, lstm.projection_dim, dtype=dtype)
-        self.index = torch.zeros(2, steps, rows, dtype=torch.int64, device=self.device)
-        self.targets = torch.zeros_like(self.index)
-        n_drawn = min(config.negatives or len(head.bias), len(head.bias))
-        self.drawn = torch.zeros(2, n_drawn, dtype=torch.int64, device=self.device)
-        self.drawn_time = torch.zeros(2, device=self.device)
-        self.rate = torch.zeros((), device=self.device)
+        self.negatives = Negatives(config, len(head.bias), self.device)
         self.result = torch.zeros(3, device=self.device)
-        #: How many types of each number of columns fit, and how many words to be said.
-        self.capacity: dict[int, int] = {}
-        self.types = torch.zeros(0, dtype=torch.int64, device=self.device)
-        self.said = torch.zeros(0, dtype=torch.int64, device=self.device)
-        self.n_said = torch.zeros((), dtype=torch.int64, device=self.device)
+        #: How many types of each number of columns fit, and under 0 how many words to be said.
+        self.capacity: dict[int, int] = {0: 0}
         self.frozen = False  # whether only the head is learned now
         self._run: Callable[[], None] = self._work
+        self.set_capacity(self.capacity)
+
+    def _make_optimizer(self, config: OptimizerConfig) -> Optimizer:
+        tensors = {f"encoder.{name}": p.data for name, p in self.encoder.named_parameters()}
+        tensors |= self.weights._asdict()
+        if config.kind != "adamw":
+            return Optimizer(tensors, self.head, config)
+        return FusedAdamW(tensors, self.head, config, self.wave.weights()._asdict())
 
     # ------------------------------------------------------------------------------------- state
 
@@ -105,6 +109,7 @@ class FastStep:
     def state(self, state: LstmState) -> None:
         self.cell.copy_(state.cell.transpose(0, 1).flatten(0, 1))
         self.hidden.copy_(state.hidden.transpose(0, 1).flatten(0, 1))
+        self._begin_anew()  # a state comes with weights, of which a recorded step has old copies
 
     def moments(self) -> dict[str, Tensor]:
         """Return the optimiser's averages, by its kinds of them and the names of parameters."""
@@ -123,34 +128,28 @@ class FastStep:
         frozen = number < self.optimizer.config.head_steps
         if frozen != self.frozen:
             self.frozen = frozen
-            self._run = self._record if self.graphs else self._work
+            self._begin_anew()
         batch = self.group.with_words_of_all(batch, len(self.head.bias))
         if not self._fits(batch):
             self._make_room(batch)
-        self._load(batch)
-        self.rate.fill_(rate)
-        # The rank stands in the upper half, which steps never reach: masks differ between ranks.
-        self.wave.seed.fill_(self.config.seed * 1_000_003 + number + (self.group.rank << 32))
-        for direction in (0, 1):
-            n_words = len(self.head.bias)
-            sample = sample_of_step(self.config, n_words, number, direction, self.device)
-            self.drawn[direction].copy_(sample.words)
-            self.drawn_time[direction].copy_(sample.time)
+        self._load(batch, number, rate)
+        self.negatives.load(number)
         self._run()
         self.gradient.words.clear()  # the optimiser has set those rows back to zero
         forward_loss, backward_loss, norm = self.result.clone().unbind()
         return StepResult(forward_loss, backward_loss, norm)
 
-    def _work(self) -> None:
+    def _work(self, *, recorded: bool = False) -> None:
         """Everything a step does on the device, from the buffers and into them."""
         wave = self.wave
-        wave.load_weights(self.weights)
+        if not (recorded and isinstance(self.optimizer, FusedAdamW)):
+            wave.load_weights(self.weights)  # which the fused optimiser does for the next step
         wave.load_state(self.cell, self.hidden)
         x_types = encode_types(self.encoder, self._groups(), self.dtype)
         top = wave.forward(x_types.detach(), self.index).detach().requires_grad_()
-        losses = []
+        drawn, losses = self.negatives, []
         for direction in (0, 1):
-            sample = Sample(self.drawn[direction], self.drawn_time[direction], len(self.head.bias))
+            sample = Sample(drawn.words[direction], drawn.time[direction], len(self.head.bias))
             loss = sampled_loss(
                 top[direction].flatten(0, 1),
                 self.targets[direction].flatten(),
@@ -164,7 +163,7 @@ class FastStep:
         (d_top,) = torch.autograd.grad(losses[0] + losses[1], top)
         changes = [] if self.frozen else self._changes(x_types, d_top)
         head_changes = {"weight": self.gradient.weight, "bias": self.gradient.bias}
-        words = [self.said, *self.drawn]
+        words = [self.said, *drawn.words]
         told = [loss.detach() for loss in losses]
         self.group.average([*changes, *told], head_changes, words)
         norm = self.optimizer.step(self.rate, changes, head_changes, words, self.n_said)
@@ -202,15 +201,34 @@ class FastStep:
         """Make buffers for so many types by columns (and, under 0, words to be said)."""
         self.capacity = dict(capacity)
         n_types = sum(n for columns, n in capacity.items() if columns > 0)
-        self.types = torch.zeros(n_types, dtype=torch.int64, device=self.device)
-        self.said = torch.zeros(capacity[0], dtype=torch.int64, device=self.device)
-        self._run = self._work
-        if self.graphs:
-            self._run = self._record
+        places = (2, self.config.steps, self.config.rows)
+        self.staging = Staging(
+            {
+                "types": ((n_types,), torch.int64),
+                "said": ((capacity[0],), torch.int64),
+                "n_said": ((), torch.int64),
+                "index": (places, torch.int64),
+                "targets": (places, torch.int64),
+                "starts": (places, torch.uint8),
+                "seed": ((1,), torch.int64),
+                "rate": ((), torch.float32),
+            },
+            self.device,
+        )
+        there = self.staging.on_device
+        self.types, self.said, self.n_said = there["types"], there["said"], there["n_said"]
+        self.index, self.targets, self.rate = there["index"], there["targets"], there["rate"]
+        self.wave.starts, self.wave.seed = there["starts"], there["seed"]
+        self._begin_anew()
 
-    def _load(self, batch: Batch) -> None:
-        """Copy a batch into the buffers, each part filled up to its capacity."""
-        types = np.zeros(len(self.types), dtype=np.int64)
+    def _begin_anew(self) -> None:
+        """See to it that the next step reads weights, buffers and phase as they are now."""
+        self._run = self._record if self.graphs else self._work
+
+    def _load(self, batch: Batch, number: int, rate: float) -> None:
+        """Copy what a step needs into the buffers, each part filled up to its capacity."""
+        here = self.staging.next()
+        types = here["types"]
         moved = np.empty(len(batch.types), dtype=np.int64)  # place of each type in the buffer
         counts = dict(batch.groups)
         to = source = 0
@@ -221,17 +239,15 @@ class FastStep:
             # An unused place holds any word that needs no more columns; nothing refers to it.
             types[to + n : to + self.capacity[columns]] = batch.types[0]
             to, source = to + self.capacity[columns], source + n
-        self.n_said.fill_(len(batch.words))
-        said = np.resize(batch.words, len(self.said))
-        pairs = (
-            (self.types, types),
-            (self.index, moved[batch.index]),
-            (self.targets, batch.targets),
-            (self.said, said),
-            (self.wave.starts, batch.starts.view(np.uint8)),
-        )
-        for buffer, array in pairs:
-            buffer.copy_(torch.from_numpy(array), non_blocking=True)
+        np.take(moved, batch.index, out=here["index"])
+        here["targets"][...] = batch.targets
+        here["said"][:] = np.resize(batch.words, len(self.said))
+        here["n_said"][...] = len(batch.words)
+        here["starts"][...] = batch.starts
+        # The rank stands in the upper half, which steps never reach: masks differ between ranks.
+        here["seed"][0] = self.config.seed * 1_000_003 + number + (self.group.rank << 32)
+        here["rate"][...] = rate
+        self.staging.send()
 
     def _record(self) -> None:
         """Do the step once plainly, then record it for the steps to come."""
@@ -245,10 +261,11 @@ class FastStep:
             self._work()  # the allocator's and cuBLAS's first needs on this stream
             stream.synchronize()
             with torch.cuda.graph(graph, stream=stream):
-                self._work()
+                self._work(recorded=True)
         torch.cuda.current_stream().wait_stream(stream)
         for tensor, before in zip(self._changed(), snapshot, strict=True):
             tensor.copy_(before)
+        self.wave.load_weights(self.weights)
         self._run = graph.replay
 
     def _changed(self) -> list[Tensor]:

@@ -28,7 +28,7 @@ from elmokit.model.kernels import pointwise as kernels
 _BLOCK = 1024
 # Block shapes of the cell kernels, the fastest of those tried on an H200.
 _FORWARD_ROWS, _FORWARD_COLS = 8, 128
-_BACKWARD_BLOCKS, _BACKWARD_COLS = 32, 512
+_BACKWARD_COLS = 512
 
 
 class StackedWeights(NamedTuple):
@@ -45,11 +45,16 @@ class StackedWeights(NamedTuple):
     projection: Tensor
 
     @classmethod
-    def like(cls, config: LstmConfig, device: torch.device) -> StackedWeights:
-        """Return float32 zeros of the shapes of a configuration."""
+    def like(
+        cls, config: LstmConfig, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> StackedWeights:
+        """Return zeros of the shapes of a configuration; the bias is float32 in any case."""
         h, d, g = config.dim, config.projection_dim, 2 * config.n_layers
-        sizes = ((g, 4 * h, 2 * d), (g, 4 * h), (g, d, h))
-        return cls(*(torch.zeros(size, device=device) for size in sizes))
+        return cls(
+            gates=torch.zeros(g, 4 * h, 2 * d, dtype=dtype, device=device),
+            bias=torch.zeros(g, 4 * h, device=device),
+            projection=torch.zeros(g, d, h, dtype=dtype, device=device),
+        )
 
     @classmethod
     def adopt(cls, bilm: BiLM) -> StackedWeights:
@@ -124,16 +129,22 @@ class Wavefront:
         self.d_output = buffer(g, 2, rows, d)
         self.d_hidden = buffer(g, rows, h)
         self.d_cell = buffer(g, rows, h, dtype=torch.float32)
-        blocks = triton.cdiv(rows, _BACKWARD_BLOCKS)
+        # Rows that one program of the backward cell kernel adds up: few where there are few, or
+        # half of the GPU has nothing to do.
+        self.backward_blocks = 32 if rows >= 512 else 8
+        blocks = triton.cdiv(rows, self.backward_blocks)
         self.d_bias = buffer(g, blocks, 4 * h, dtype=torch.float32)
         # The approximate tanh of the GPU is as exact as bfloat16 can tell.
         self.fast_tanh = device.type == "cuda" and dtype == torch.bfloat16
 
+    def weights(self) -> StackedWeights:
+        """Return the weights that the passes read, in the dtype of the products."""
+        return StackedWeights(self.gates_weight, self.bias, self.projection_weight)
+
     def load_weights(self, weights: StackedWeights) -> None:
         """Copy the (float32) weights into the dtype of the products."""
-        self.gates_weight.copy_(weights.gates)
-        self.bias.copy_(weights.bias)
-        self.projection_weight.copy_(weights.projection)
+        for mine, given in zip(self.weights(), weights, strict=True):
+            mine.copy_(given)
 
     def load_state(self, cell: Tensor, hidden: Tensor) -> None:
         """Say where the rows stand: cell (G, B, H), hidden (G, B, D)."""
@@ -235,7 +246,7 @@ class Wavefront:
             torch.bmm(
                 self.projected[a:z, slot], self.projection_weight[a:z], out=self.d_hidden[a:z]
             )
-            blocks, cols = _BACKWARD_BLOCKS, _BACKWARD_COLS
+            blocks, cols = self.backward_blocks, _BACKWARD_COLS
             grid = (triton.cdiv(self.rows, blocks), triton.cdiv(h, cols), z - a)
             kernels.cell_backward[grid](
                 self.gates,
@@ -262,10 +273,10 @@ class Wavefront:
             pair, slots = slice(2 * layer, 2 * layer + 2), slice(layer, layer + t)
             d_gates = self.gates[pair, slots].flatten(1, 2)  # (2, T B, 4H)
             inputs = self.inputs[pair, slots].flatten(1, 2)  # (2, T B, 2D)
-            into.gates[pair] = torch.bmm(d_gates.transpose(1, 2), inputs)
+            _product(d_gates.transpose(1, 2), inputs, into.gates[pair])
             d_projected = self.projected[pair, slots].flatten(1, 2)  # (2, T B, D)
             hidden = self.hidden[pair, slots].flatten(1, 2)  # (2, T B, H)
-            into.projection[pair] = torch.bmm(d_projected.transpose(1, 2), hidden)
+            _product(d_projected.transpose(1, 2), hidden, into.projection[pair])
         torch.sum(self.d_bias, dim=1, out=into.bias)
 
     # ------------------------------------------------------------------------------ for the caller
@@ -323,3 +334,11 @@ class Wavefront:
             DROP=self.dropout > 0,
             BLOCK=_BLOCK,
         )
+
+
+def _product(a: Tensor, b: Tensor, into: Tensor) -> None:
+    """Batched a @ b, straight to where it belongs if that has the same dtype."""
+    if into.dtype == a.dtype:
+        torch.bmm(a, b, out=into)
+    else:
+        into.copy_(torch.bmm(a, b))

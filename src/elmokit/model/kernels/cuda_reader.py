@@ -1,0 +1,346 @@
+"""Reading sentences on a GPU: all layers of both directions as one wave, over a ragged batch.
+
+As in training (`wavefront.py`) layer j stands on token s - j in slot s, and the stacks that are at
+work in a slot share one matrix product. Nothing is kept for a backward pass, the batch is packed
+(see `packing.py`), so that later slots hold fewer sentences, and the outputs go straight to where
+the caller reads them. The work on one or two sentences is so little that starting it costs more
+than doing it; it is recorded as a CUDA graph for each shape that comes up again.
+
+The plain twin is `elmokit.model.bilm.BiLM.contextualize`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from elmokit.model.bilm import BiLM
+from elmokit.model.charcnn import CharacterEncoder
+from elmokit.model.kernels.charcnn import encode_types
+from elmokit.model.kernels.pointwise import FORGET_BIAS, _sigmoid, _tanh
+from elmokit.model.kernels.wavefront import StackedWeights
+from elmokit.model.lstm import LstmState
+from elmokit.model.packing import Packing
+
+# Block shape of the cell kernel, the fastest of those tried on an H200.
+_ROWS, _COLS = 2, 512
+_BLOCK = 1024
+# Batches so small that a graph is recorded for their shape, and how many graphs are kept.
+_GRAPH_ROWS, _GRAPH_TOKENS = 2, 512
+_MAX_GRAPHS = 64
+
+
+@triton.jit
+def _cell(
+    gates_ptr,  # (G, B, 4H)
+    bias_ptr,  # (G, 4H)
+    cells_ptr,  # (G, B, H) float32, changed in place
+    hidden_ptr,  # (G, B, H)
+    plan_ptr,  # sentences that reach each step, ...
+    first,
+    slot,
+    n_rows,
+    H: tl.constexpr,
+    CLIP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    FAST: tl.constexpr,
+):
+    """c_k and sigmoid(o) tanh(c_k) of the sentences that reach the token."""
+    g = (first + tl.program_id(2)).to(tl.int64)
+    active = tl.load(plan_ptr + slot - g // 2)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    if tl.program_id(0) * ROWS >= active:
+        return
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    good = cols < H
+    inside = (rows[:, None] < active) & good[None, :]
+    bias = bias_ptr + g * 4 * H + cols
+    z = gates_ptr + (g * n_rows + rows[:, None]) * 4 * H + cols[None, :]
+    at = (g * n_rows + rows[:, None]) * H + cols[None, :]
+    i = tl.load(z, inside, 0.0).to(tl.float32) + tl.load(bias, good, 0.0)[None, :]
+    j = tl.load(z + H, inside, 0.0).to(tl.float32) + tl.load(bias + H, good, 0.0)[None, :]
+    f = tl.load(z + 2 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 2 * H, good, 0.0)[None, :]
+    o = tl.load(z + 3 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 3 * H, good, 0.0)[None, :]
+    c = tl.load(cells_ptr + at, inside, 0.0)
+    c = _sigmoid(f + FORGET_BIAS, FAST) * c + _sigmoid(i, FAST) * _tanh(j, FAST)
+    if CLIP > 0:
+        c = tl.minimum(tl.maximum(c, -CLIP), CLIP)
+    tl.store(cells_ptr + at, c, inside)
+    h = _sigmoid(o, FAST) * _tanh(c, FAST)
+    tl.store(hidden_ptr + at, h.to(hidden_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def _output(
+    projected_ptr,  # (G, B, D)
+    inputs_ptr,  # (G, 2, B, 2D), by parity of the slot
+    carried_ptr,  # (G, B, D) float32: r of each sentence's last token so far
+    x_ptr,  # (N, D)
+    layers_ptr,  # (L + 1, N, 2D)
+    plan_ptr,  # active (T), start of each step (T), reversal (N)
+    first,
+    slot,
+    n_rows,
+    n_steps,
+    n_tokens,
+    n_layers,
+    D: tl.constexpr,
+    CLIP: tl.constexpr,
+    SKIP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """r_k and h_k, to the next token, the layer above and the caller; and layer 0's next input."""
+    g = (first + tl.program_id(1)).to(tl.int64)
+    layer, direction = g // 2, g % 2
+    step = slot - layer
+    active = tl.load(plan_ptr + step)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, col = at // D, at % D
+    inside = row < active
+    r = tl.load(projected_ptr + g * n_rows * D + at, inside, 0.0).to(tl.float32)
+    if CLIP > 0:
+        r = tl.minimum(tl.maximum(r, -CLIP), CLIP)
+    tl.store(carried_ptr + g * n_rows * D + at, r, inside)
+    dtype = inputs_ptr.dtype.element_ty
+    place = row * 2 * D + col
+    here = inputs_ptr + (g * 2 + slot % 2) * n_rows * 2 * D + place
+    there = inputs_ptr + (g * 2 + (slot + 1) % 2) * n_rows * 2 * D + place
+    tl.store(there + D, r.to(dtype), inside)
+    y = r
+    if SKIP and layer > 0:
+        y += tl.load(here, inside, 0.0).to(tl.float32)
+    if layer + 1 < n_layers:
+        tl.store(there + 4 * n_rows * 2 * D, y.to(dtype), inside)
+    start = tl.load(plan_ptr + n_steps + step)
+    token = (start + row).to(tl.int64)
+    if direction == 1:
+        token = tl.load(plan_ptr + 2 * n_steps + token, inside, 0).to(tl.int64)
+    to = layers_ptr + ((layer + 1) * n_tokens + token) * 2 * D + direction * D + col
+    tl.store(to, y.to(layers_ptr.dtype.element_ty), inside)
+    if layer == 0 and step + 1 < n_steps:
+        goes_on = row < tl.load(plan_ptr + step + 1)
+        token = (tl.load(plan_ptr + n_steps + step + 1) + row).to(tl.int64)
+        if direction == 1:
+            token = tl.load(plan_ptr + 2 * n_steps + token, goes_on, 0).to(tl.int64)
+        x = tl.load(x_ptr + token * D + col, goes_on, 0.0)
+        tl.store(there, x.to(dtype), goes_on)
+
+
+class CudaReader:
+    """Runs a biLM over packed sentences.
+
+    Args:
+        bilm: The model; its LSTMs must have a projection. Its weights are copied.
+        dtype: Of the products: float32, or bfloat16 for speed.
+        tf32: Let float32 products round their factors to 10 bits, for speed.
+    """
+
+    def __init__(
+        self, bilm: BiLM, dtype: torch.dtype = torch.float32, *, tf32: bool = False
+    ) -> None:
+        self.bilm, self.config, self.dtype, self.tf32 = bilm, bilm.config.lstm, dtype, tf32
+        self.device = next(bilm.parameters()).device
+        exact = StackedWeights.like(self.config, self.device)
+        parameters = dict(bilm.named_parameters())
+        for name, view in exact.by_parameter().items():
+            view.copy_(parameters[name].data)
+        self.weights = StackedWeights(exact.gates.to(dtype), exact.bias, exact.projection.to(dtype))
+        self._fast_tanh = self.device.type == "cuda" and dtype == torch.bfloat16
+        self._graphs: OrderedDict[tuple[int, ...], _Recorded | None] = OrderedDict()
+
+    @torch.inference_mode()
+    def encode(self, ids: Tensor) -> Tensor:
+        """Return x of some tokens: ids (n, C) or (n,) -> (n, D), float32."""
+        encoder = self.bilm.encoder
+        if not isinstance(encoder, CharacterEncoder):
+            looked_up: Tensor = encoder(ids)
+            return looked_up
+        with _products(self.tf32):
+            return encode_types(encoder, [ids], self.dtype).float()
+
+    @torch.inference_mode()
+    def contextualize(
+        self, x: Tensor, packing: Packing, state: LstmState | None = None
+    ) -> tuple[Tensor, LstmState]:
+        """Do as `BiLM.contextualize`."""
+        if packing.n_tokens == 0:
+            return self.bilm.contextualize(x, packing, state)
+        work = self._recorded(packing) or _Work(self, packing)
+        order = torch.from_numpy(packing.order).to(self.device)
+        start = None if state is None else state.select(order)
+        layers, last = work(x, start)
+        return layers, last.select(torch.argsort(order))
+
+    def _recorded(self, packing: Packing) -> _Recorded | None:
+        """Return the graph of this shape if it is small and was seen before."""
+        small = len(packing.lengths) <= _GRAPH_ROWS and packing.n_tokens <= _GRAPH_TOKENS
+        if not small or self.device.type != "cuda":
+            return None
+        shape = tuple(packing.active)
+        if shape not in self._graphs:
+            self._graphs[shape] = None  # recording pays from the second time on
+            if len(self._graphs) > _MAX_GRAPHS:
+                self._graphs.popitem(last=False)
+            return None
+        self._graphs.move_to_end(shape)
+        found = self._graphs[shape]
+        if found is None:
+            found = self._graphs[shape] = _Recorded(self, packing)
+        return found
+
+
+class _Work:
+    """The buffers of one packing and the passes over them."""
+
+    def __init__(self, reader: CudaReader, packing: Packing) -> None:
+        self.reader, self.config = reader, reader.config
+        self.active = packing.active
+        # Sentences without tokens lie last; they only have a state.
+        self.rows, self.steps = len(packing.lengths), len(packing.active)
+        self.n_tokens = packing.n_tokens
+        starts = np.cumsum(packing.active) - packing.active
+        plan = np.concatenate([packing.active, starts, packing.reversal]).astype(np.int32)
+        self.plan = torch.from_numpy(plan).to(reader.device, non_blocking=True)
+        h, d, g = self.config.dim, self.config.projection_dim, 2 * self.config.n_layers
+
+        def buffer(*size: int, dtype: torch.dtype = reader.dtype) -> Tensor:
+            return torch.empty(size, dtype=dtype, device=reader.device)
+
+        self.inputs = buffer(g, 2, self.rows, 2 * d)
+        self.gates = buffer(g, self.rows, 4 * h)
+        self.hidden = buffer(g, self.rows, h)
+        self.projected = buffer(g, self.rows, d)
+        self.cells = buffer(g, self.rows, h, dtype=torch.float32)
+        self.carried = buffer(g, self.rows, d, dtype=torch.float32)
+        self.layers = buffer(self.config.n_layers + 1, self.n_tokens, 2 * d, dtype=torch.float32)
+
+    def __call__(self, x: Tensor, start: LstmState | None) -> tuple[Tensor, LstmState]:
+        """Read everything; `start` is in packed order, and so is the state that is returned."""
+        self.begin(start)
+        self.read(x)
+        return self.layers, self.state()
+
+    def begin(self, start: LstmState | None) -> None:
+        """Set what the sentences start from."""
+        if start is None:
+            self.cells.zero_()
+            self.carried.zero_()
+        else:
+            self.cells.copy_(start.cell.transpose(0, 1).flatten(0, 1))
+            self.carried.copy_(start.hidden.transpose(0, 1).flatten(0, 1))
+
+    def state(self) -> LstmState:
+        """Return where the sentences ended."""
+        return LstmState(
+            *(t.view(-1, 2, *t.shape[1:]).transpose(0, 1) for t in (self.cells, self.carried))
+        )
+
+    def read(self, x: Tensor) -> None:
+        """Run the wave."""
+        d, n_layers = self.config.projection_dim, self.config.n_layers
+        self.layers[0, :, :d] = x
+        self.layers[0, :, d:] = x
+        # What each stack reads in its first slot.
+        n = self.active[0]
+        self.inputs[0, 0, :n, :d] = x[:n]
+        self.inputs[1, 0, :n, :d] = x[self.plan[2 * self.steps :][:n]]
+        for layer in range(n_layers):
+            pair = slice(2 * layer, 2 * layer + 2)
+            self.inputs[pair, layer % 2, :, d:] = self.carried[pair]
+        with _products(self.reader.tf32):
+            for slot in range(self.steps + n_layers - 1):
+                low, high = max(0, slot - self.steps + 1), min(n_layers - 1, slot)
+                self._slot(slot, 2 * low, 2 * high + 2, self.active[slot - high], x)
+
+    def _slot(self, slot: int, a: int, z: int, n: int, x: Tensor) -> None:
+        """One slot of the stacks a to z, whose largest has n sentences."""
+        weights, c = self.reader.weights, self.config
+        h, d = c.dim, c.projection_dim
+        torch.bmm(
+            self.inputs[a:z, slot % 2, :n],
+            weights.gates[a:z].transpose(1, 2),
+            out=self.gates[a:z, :n],
+        )
+        _cell[(triton.cdiv(n, _ROWS), triton.cdiv(h, _COLS), z - a)](
+            self.gates,
+            weights.bias,
+            self.cells,
+            self.hidden,
+            self.plan,
+            a,
+            slot,
+            self.rows,
+            H=h,
+            CLIP=float(c.cell_clip or 0.0),
+            ROWS=_ROWS,
+            COLS=_COLS,
+            FAST=self.reader._fast_tanh,
+        )
+        torch.bmm(
+            self.hidden[a:z, :n],
+            weights.projection[a:z].transpose(1, 2),
+            out=self.projected[a:z, :n],
+        )
+        _output[(triton.cdiv(n * d, _BLOCK), z - a)](
+            self.projected,
+            self.inputs,
+            self.carried,
+            x,
+            self.layers,
+            self.plan,
+            a,
+            slot,
+            self.rows,
+            self.steps,
+            self.n_tokens,
+            c.n_layers,
+            D=d,
+            CLIP=float(c.proj_clip or 0.0),
+            SKIP=c.use_skip_connections,
+            BLOCK=_BLOCK,
+        )
+
+
+class _Recorded:
+    """The work on one shape as a CUDA graph over buffers of its own."""
+
+    def __init__(self, reader: CudaReader, packing: Packing) -> None:
+        self._work = _Work(reader, packing)
+        d = reader.config.projection_dim
+        self._x = torch.zeros(packing.n_tokens, d, device=reader.device)
+        stream = torch.cuda.Stream(reader.device)
+        stream.wait_stream(torch.cuda.current_stream(reader.device))
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            self._work.begin(None)
+            self._work.read(self._x)  # kernels are compiled and cuBLAS finds its workspace
+            stream.synchronize()
+            with torch.cuda.graph(self._graph, stream=stream):
+                self._work.read(self._x)
+        torch.cuda.current_stream(reader.device).wait_stream(stream)
+
+    def __call__(self, x: Tensor, start: LstmState | None) -> tuple[Tensor, LstmState]:
+        self._x.copy_(x)
+        self._work.begin(start)
+        self._graph.replay()
+        state = self._work.state()  # buffers of the graph: the next sentence overwrites them
+        return self._work.layers.clone(), LstmState(state.cell.clone(), state.hidden.clone())
+
+
+@contextmanager
+def _products(tf32: bool) -> Iterator[None]:
+    """Say how float32 products are done inside, whatever the process has set."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

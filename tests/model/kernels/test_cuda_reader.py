@@ -1,0 +1,123 @@
+"""Reading on a GPU against the plain modules; through Triton's interpreter where no GPU is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.model.bilm import BiLM
+from elmokit.model.chars import char_ids_table
+from elmokit.model.lstm import LstmState
+from elmokit.model.packing import Packing
+
+pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
+
+from elmokit.model.kernels.cuda_reader import CudaReader
+
+CNN = CharCnnConfig(embedding_dim=4, filters=((1, 4), (2, 6), (3, 6)), n_highway=1)
+LENGTHS = [[3, 5, 1, 5], [4], [0, 2, 0, 7], [1]]
+
+
+def model(lstm: LstmConfig, device: str = "cpu") -> BiLM:
+    torch.manual_seed(0)
+    bilm = BiLM(BiLMConfig(lstm, CNN)).to(device).eval().requires_grad_(False)
+    for parameter in bilm.parameters():  # large enough that both clips matter
+        parameter *= 3.0 if parameter.dim() == 2 else 1.0
+    return bilm
+
+
+def state_of(bilm: BiLM, rows: int) -> LstmState:
+    zeros = LstmState.zeros(bilm.config.lstm, rows, like=next(bilm.parameters()))
+    return LstmState(*(0.3 * torch.randn_like(part) for part in zeros))
+
+
+def compare(bilm: BiLM, reader: CudaReader, lengths: list[int], *, tolerance: float) -> None:
+    device = next(bilm.parameters()).device
+    packing = Packing.of(lengths)
+    x = torch.randn(packing.n_tokens, bilm.config.lstm.projection_dim, device=device)
+    for state in (None, state_of(bilm, len(lengths))):
+        layers, last = bilm.contextualize(x, packing, state)
+        found, found_last = reader.contextualize(x, packing, state)
+        for plain, fast in ((layers, found), *zip(last, found_last, strict=True)):
+            torch.testing.assert_close(plain, fast, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(
+    "lstm",
+    [
+        LstmConfig(12, 8, 2, 0.5, 0.4),
+        LstmConfig(12, 8, 1, None, None),
+        LstmConfig(10, 4, 3, 0.2, 0.5, use_skip_connections=False),
+    ],
+)
+def test_a_ragged_batch_is_read_as_by_the_plain_modules(
+    lstm: LstmConfig, lengths: list[int]
+) -> None:
+    bilm = model(lstm)
+    compare(bilm, CudaReader(bilm), lengths, tolerance=2e-6)
+
+
+def test_no_tokens_at_all_leave_the_state_as_it_was() -> None:
+    bilm = model(LstmConfig(12, 8, 2, 0.5, 0.4))
+    compare(bilm, CudaReader(bilm), [0, 0], tolerance=1e-9)
+
+
+def test_tokens_are_encoded_as_by_the_plain_encoder() -> None:
+    bilm = model(LstmConfig(12, 8, 2, 0.5, 0.4))
+    ids = torch.from_numpy(char_ids_table(["a", "Straße", "x" * 60])).long()
+    found = CudaReader(bilm).encode(ids)
+    assert (found - bilm.encoder(ids)).abs().max() < 1e-6
+
+
+ORIGINAL = LstmConfig(4096, 512, 2, 3.0, 3.0)
+
+
+def original() -> BiLM:
+    torch.manual_seed(0)
+    return BiLM(BiLMConfig(ORIGINAL, CharCnnConfig())).cuda().eval().requires_grad_(False)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("lengths", [[22], [22, 9], [30, 4, 17] * 50])
+def test_float32_on_a_gpu_is_exact_with_and_without_graphs(lengths: list[int]) -> None:
+    bilm = original()
+    reader = CudaReader(bilm)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")  # of the plain twin
+        for _ in range(3):  # small shapes: plainly, recorded, again
+            compare(bilm, reader, lengths, tolerance=1e-5)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    small = len(lengths) <= 2
+    assert len([g for g in reader._graphs.values() if g is not None]) == (1 if small else 0)
+
+
+@pytest.mark.gpu
+def test_what_a_graph_gave_stays_when_it_runs_again() -> None:
+    bilm = original()
+    reader = CudaReader(bilm)
+    packing = Packing.of([12])
+    xs = torch.randn(3, 12, 512, device="cuda")
+    results = [reader.contextualize(x, packing)[0] for x in (*xs, *xs)]
+    for first, again in zip(results[:3], results[3:], strict=True):
+        assert (first - again).abs().max() < 1e-5
+    assert (results[0] - results[1]).abs().max() > 0.01
+
+
+@pytest.mark.gpu
+def test_bfloat16_on_a_gpu_is_near() -> None:
+    bilm = original()
+    packing = Packing.of([20, 7, 33] * 20)
+    x = 0.5 * torch.randn(packing.n_tokens, 512, device="cuda")
+    exact, _ = CudaReader(bilm).contextualize(x, packing)
+    near, _ = CudaReader(bilm, torch.bfloat16).contextualize(x, packing)
+    cosine = torch.cosine_similarity(exact, near, dim=-1)
+    assert cosine.min() > 0.999
+    ids = torch.from_numpy(char_ids_table(["play", "Straße", "x" * 60])).long().cuda()
+    plain = bilm.encoder(ids)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 5e-2)):
+        found = CudaReader(bilm, dtype).encode(ids)
+        assert (found - plain).abs().max() < tolerance * plain.abs().max()

@@ -1,0 +1,101 @@
+"""AdamW in one pass against the plain optimiser."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from elmokit.model.softmax import LMHead
+from elmokit.train.optimizer import Optimizer, OptimizerConfig
+
+pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
+
+from elmokit.train.fused import FusedAdamW
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+V, D = 40, 6
+SHAPES = {"a": (7, 300), "b": (5,), "c": (2, 3, 4)}
+
+
+def pair(
+    config: OptimizerConfig,
+) -> tuple[Optimizer, FusedAdamW]:
+    torch.manual_seed(0)
+    tensors = {name: torch.randn(shape, device=DEVICE) for name, shape in SHAPES.items()}
+    head = LMHead(V, D).to(DEVICE)
+    copies = {"a": tensors["a"].to(torch.bfloat16)}
+    plain = Optimizer({n: t.clone() for n, t in tensors.items()}, copy.deepcopy(head), config)
+    return plain, FusedAdamW(tensors, head, config, copies)
+
+
+def changes(seed: int) -> tuple[list[torch.Tensor], dict[str, torch.Tensor], list[torch.Tensor]]:
+    """Gradients of a step, in which rows of the head are listed more than once."""
+    torch.manual_seed(seed)
+    words = [torch.tensor([3, 5, 9, 3, 5]), torch.tensor([1, 5, 30]), torch.tensor([9, 1, 2, 39])]
+    words = [part.to(DEVICE) for part in words]
+    weight, bias = torch.zeros(V, D, device=DEVICE), torch.zeros(V, device=DEVICE)
+    rows = torch.unique(torch.cat(words))
+    weight[rows], bias[rows] = (
+        torch.randn(len(rows), D).to(DEVICE),
+        torch.randn(len(rows)).to(DEVICE),
+    )
+    dense = [torch.randn(shape).to(DEVICE) for shape in SHAPES.values()]
+    return dense, {"weight": weight, "bias": bias}, words
+
+
+def both(config: OptimizerConfig, *, bad: bool = False, frozen: int = 0) -> None:
+    plain, fused = pair(config)
+    said = torch.tensor(3, device=DEVICE)  # of the five in the first list
+    rate = torch.tensor(0.05, device=DEVICE)
+    for number in range(4):
+        norms = []
+        for optimizer in (plain, fused):
+            dense, head, words = changes(number)
+            if bad and number == 2:
+                dense[0][0, 0] = float("nan")
+            dense = [] if number < frozen else dense
+            norms.append(optimizer.step(rate, dense, head, words, said))
+            assert not any(gradient.any() for gradient in head.values())  # set back
+        if not (bad and number == 2):
+            torch.testing.assert_close(norms[0], norms[1], rtol=1e-5, atol=0)
+        else:
+            assert not torch.isfinite(norms[1])
+    for name in SHAPES:
+        torch.testing.assert_close(plain.tensors[name], fused.tensors[name], rtol=0, atol=2e-6)
+    for name, weight in plain.head.items():
+        torch.testing.assert_close(weight, fused.head[name], rtol=0, atol=2e-6)
+    for kind in ("mean", "square"):
+        for name, average in plain.row_moments[kind].items():
+            found = fused.row_moments[kind][name]
+            torch.testing.assert_close(average, found, rtol=1e-5, atol=1e-7)
+    # Triton's interpreter cuts where a GPU rounds.
+    torch.testing.assert_close(fused.copies["a"].float(), fused.tensors["a"], rtol=2**-7, atol=0)
+    assert fused.tensors["a"].isfinite().all()
+
+
+@pytest.mark.parametrize("clip", [0.5, 1000.0])
+def test_weights_and_averages_are_those_of_the_plain_optimiser(clip: float) -> None:
+    both(OptimizerConfig(clip=clip, weight_decay=0.1))
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+    both(OptimizerConfig(clip=1.0), bad=True)
+
+
+def test_the_averages_of_tensors_begin_after_the_heads_own_steps() -> None:
+    both(OptimizerConfig(clip=1.0, head_steps=2), frozen=2)
+
+
+def test_gradients_may_be_in_the_dtype_of_the_products() -> None:
+    plain, fused = pair(OptimizerConfig(clip=1.0))
+    rate = torch.tensor(0.05, device=DEVICE)
+    dense, head, words = changes(0)
+    said = torch.tensor(3, device=DEVICE)
+    rounded = [g.to(torch.bfloat16) if g.dim() == 2 else g for g in dense]
+    exact = [g.float().clone() for g in rounded]  # the plain one scales them in place
+    expected = plain.step(rate, exact, copy.deepcopy(head), words, said)
+    found = fused.step(rate, rounded, head, words, said)
+    torch.testing.assert_close(expected, found, rtol=1e-5, atol=0)
+    torch.testing.assert_close(plain.tensors["a"], fused.tensors["a"], rtol=0, atol=2e-6)
