@@ -22,6 +22,14 @@ class Format(StrEnum):
     HDF5 = "hdf5"
 
 
+class Storage(StrEnum):
+    """How numbers may be stored."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
+
+
 def convert(
     model: Annotated[
         str,
@@ -50,6 +58,17 @@ def convert(
             show_default=False,
         ),
     ] = None,
+    storage: Annotated[
+        Storage,
+        typer.Option(
+            help="How a folder of elmokit stores its numbers: float32 keeps every bit, float16 "
+            "takes half of the space, int8 (one scale per row) a quarter."
+        ),
+    ] = Storage.FLOAT32,
+    part_size: Annotated[
+        int | None,
+        typer.Option(help="Cut the weights into files of so many MB, about.", show_default=False),
+    ] = None,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace a model in OUT. Other files are never replaced."),
@@ -58,17 +77,26 @@ def convert(
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
 ) -> None:
-    """Convert a model between AllenNLP's format and elmokit's. No bit of a float32 weight changes.
+    """Convert a model between AllenNLP's format and elmokit's, or store it smaller.
+
+    No bit of a float32 weight changes unless --storage asks for fewer.
 
     OUT is written beside and renamed at the end: it is there whole or not at all.
     """
+    from elmokit.errors import ConfigError
     from elmokit.sources import hdf5dir, modeldir
     from elmokit.sources.resolve import load_parts
 
     parts = load_parts(model, weights, vocab=vocab)
-    writer = modeldir if to is Format.ELMOKIT else hdf5dir
     lost = _lost(parts) if to is Format.HDF5 else []
-    writer.save(parts, out, overwrite=overwrite)
+    if to is Format.HDF5:
+        if storage is not Storage.FLOAT32 or part_size is not None:
+            raise ConfigError("HDF5 is one file of float32: --storage and --part-size do not fit.")
+        hdf5dir.save(parts, out, overwrite=overwrite)
+    else:
+        part_bytes = None if part_size is None else part_size * 10**6
+        modeldir.save(parts, out, overwrite=overwrite, storage=storage.value, part_bytes=part_bytes)
+    writer = modeldir if to is Format.ELMOKIT else hdf5dir
     written = {name: (out / name).stat().st_size for name in writer.FILES if (out / name).exists()}
     if as_json:
         result = {"format": to, "folder": str(out), "written": written, "lost": lost}

@@ -1,7 +1,8 @@
 """A model directory, our own format: complete, without pickle, checked when it is opened.
 
 config.json           the shape of the biLM, and what else is known of the model
-model.safetensors     its weights, float32, under the names of its `state_dict`
+model.safetensors     its weights, under the names of its `state_dict`; large ones in parts,
+                      model-2.safetensors, ... (float32; float16 or int8 where `storage` says so)
 vocab.txt             optional: the words of the head, or of a word-input model
 head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
 warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
@@ -25,7 +26,15 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card
 from elmokit.sources.folder import new_folder
-from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
+from elmokit.sources.tensors import (
+    STORAGES,
+    Shape,
+    Storage,
+    part_path,
+    read_shapes,
+    read_tensors,
+    write_tensors,
+)
 from elmokit.text.vocab import Vocabulary
 
 FORMAT = "elmokit"
@@ -37,9 +46,11 @@ VOCABULARY = "vocab.txt"
 HEAD = "head.safetensors"
 WARM = "warm.safetensors"
 CARD = "README.md"
-FILES = (CONFIG, WEIGHTS, VOCABULARY, HEAD, WARM, CARD)
+#: Parts of the weights beyond the first; more are read, but these are what a save may replace.
+PARTS = tuple(part_path(Path(WEIGHTS), number).name for number in range(2, 10))
+FILES = (CONFIG, WEIGHTS, *PARTS, VOCABULARY, HEAD, WARM, CARD)
 
-_OWN_KEYS = ("format", "format_version", "bilm")
+_OWN_KEYS = ("format", "format_version", "storage", "bilm")
 
 
 @dataclass
@@ -96,26 +107,40 @@ def is_model_dir(path: Path) -> bool:
     return (path / WEIGHTS).is_file() and (path / CONFIG).is_file()
 
 
-def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
+def save(
+    parts: ModelParts,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    storage: Storage = "float32",
+    part_bytes: int | None = None,
+) -> None:
     """Write a model directory, whole or not at all.
 
     Args:
         parts: The model.
         path: The folder; if it holds anything but a model, it is not touched.
         overwrite: Replace a model that is there.
+        storage: How the numbers of biLM and head are stored, see `sources/tensors.py`.
+        part_bytes: Cut the weights of the biLM into parts of this size, about.
     """
     parts.check()
+    if storage not in STORAGES:
+        raise ConfigError(
+            f"No storage '{storage}'.{nearest(storage, STORAGES)} There are: {', '.join(STORAGES)}."
+        )
     path = Path(path).resolve()
-    values = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
     known = {key: value for key, value in parts.metadata.items() if key not in _OWN_KEYS}
     config = {**values, **known, "bilm": parts.bilm.config.to_dict()}
     with new_folder(path, overwrite=overwrite, ours=FILES, is_model=is_model_dir) as folder:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-        write_tensors(parts.bilm.state_dict(), folder / WEIGHTS)
+        weights = parts.bilm.state_dict()
+        write_tensors(weights, folder / WEIGHTS, storage=storage, part_bytes=part_bytes)
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)
         if parts.head is not None:
-            write_tensors(parts.head.state_dict(), folder / HEAD)
+            write_tensors(parts.head.state_dict(), folder / HEAD, storage=storage)
         if parts.warm is not None:
             write_tensors(parts.warm._asdict(), folder / WARM)
         text = parts.card if parts.card is not None else _new_card(parts, path.name)

@@ -14,6 +14,8 @@ from elmokit.sources.modeldir import ModelParts
 DEFAULT_MODEL = "tiny"
 
 _MODELS = Path(__file__).resolve().parent.parent / "models"
+# Models too large for the package lie in a checkout of the repository, beside `src/`.
+_WEIGHTS = Path(__file__).resolve().parents[3] / "weights"
 _KINDS = (
     "a folder of elmokit, a folder or zip with an options.json and an HDF5 file, or such an "
     "options.json"
@@ -30,7 +32,8 @@ def load_parts(
 
     Args:
         path: A model directory; a folder, a zip, an `options.json` or a weight file of AllenNLP or
-            bilm-tf; the address of one of these files; a name such as `allennlp:original`.
+            bilm-tf; the address of one of these files; a name such as `allennlp:original` or
+            `english-original` (the latter in a checkout of the repository).
             Nothing means the model that comes with the package.
         weights: The HDF5 file, if it does not lie beside the `options.json`.
         vocab: The words, one per line, if they do not lie beside the model as `vocab.txt`.
@@ -40,6 +43,10 @@ def load_parts(
     words = None if vocab is None else Path(vocab).expanduser()
     if path is None:
         return _bundled(words)
+    if weights is None and str(path) in named_models():
+        parts = modeldir.load(named_models()[str(path)], vocab=words)
+        parts.source = str(path)
+        return parts
     if published.is_name(str(path)):
         if weights is not None or words is not None:
             raise WeightsError(f"{path} is complete; it takes no other weights and no vocabulary.")
@@ -55,12 +62,21 @@ def load_parts(
     return parts
 
 
+def named_models() -> dict[str, Path]:
+    """Return the models that came with the package or its checkout, by name.
+
+    A folder of the same name in the working directory is reached as ./NAME.
+    """
+    folders = [entry for room in (_MODELS, _WEIGHTS) if room.is_dir() for entry in room.iterdir()]
+    return {folder.name: folder for folder in sorted(folders) if modeldir.is_model_dir(folder)}
+
+
 def _bundled(vocab: Path | None) -> ModelParts:
     folder = _MODELS / DEFAULT_MODEL
     if not modeldir.is_model_dir(folder):
         raise WeightsError(
             f"This installation has no default model (looked in {folder}). Give {_KINDS}, or a "
-            f"name: {', '.join(published.PUBLISHED)}."
+            f"name: {', '.join(_names())}."
         )
     parts = modeldir.load(folder, vocab=vocab)
     parts.source = f"the default model '{DEFAULT_MODEL}' ({folder})"
@@ -134,10 +150,14 @@ def _not_found(text: str, path: Path) -> str:
     beside: Iterable[str] = ()
     if path.parent.is_dir():
         beside = [entry.name for entry in path.parent.iterdir()]
-    hint = nearest(path.name, beside) or nearest(text, published.PUBLISHED)
+    hint = nearest(path.name, beside) or nearest(text, _names())
     if f"allennlp:{text}" in published.PUBLISHED:
         hint = f" Did you mean 'allennlp:{text}'?"
     return (
         f"There is no '{text}'.{hint} A model is {_KINDS}, or one of the names "
-        f"{', '.join(published.PUBLISHED)}."
+        f"{', '.join(_names())}."
     )
+
+
+def _names() -> list[str]:
+    return [*named_models(), *published.PUBLISHED]

@@ -1,7 +1,11 @@
-"""Tensors in a safetensors file: checked by name, shape, type and value, and not copied.
+"""Tensors in safetensors files: checked by name, shape, type and value, and not copied.
 
 The file is mapped into memory, so that a model of 374 MB opens in a fraction of a second; a change
 to a tensor stays in this process.
+
+To be small, a file may hold float16, or matrices as int8: the numbers are then q[n, k] * scale[n],
+with the float32 scales of the rows of `name` under `name.scale`. Either is float32 again once read.
+A large file may be cut into parts: `model.safetensors`, `model-2.safetensors`, ...
 """
 
 from __future__ import annotations
@@ -9,16 +13,26 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from elmokit.errors import WeightsError, nearest
+from elmokit.errors import ConfigError, WeightsError, nearest
+from elmokit.model.kernels.quantize import dequantize_rows, quantize_rows
 
 Shape = tuple[int, ...]
+
+#: How numbers are stored.
+Storage = Literal["float32", "float16", "int8"]
+STORAGES: tuple[str, ...] = get_args(Storage)
+
+_SCALE = ".scale"
+# Smaller matrices stay float32: nothing is saved, and the embeddings of characters are worth it.
+_SMALLEST_INT8 = 1 << 14
+_MAX_PARTS = 99
 
 # What we write, and what others may have written: the value is the same or nearly so in float32.
 _FLOATS = ("F32", "F16", "BF16", "F64")
@@ -28,34 +42,32 @@ _PROBLEMS_SHOWN = 5
 
 def read_shapes(path: Path) -> dict[str, Shape]:
     """Read only the header: the names and shapes of the tensors in a file."""
-    with _opened(path) as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    with _opened(path) as files:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name, file in files.items()}
+    return {name: shape for name, shape in shapes.items() if not _is_scale(name, shapes)}
 
 
 def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]:
     """Read exactly the expected tensors, as float32.
 
     Args:
-        path: The safetensors file.
+        path: The safetensors file, or the first of its parts.
         expected: The shape of each tensor that should be there.
     """
     tensors: dict[str, Tensor] = {}
-    with _opened(path) as file:
-        names = set(file.keys())
+    with _opened(path) as files:
+        names = {name for name in files if not _is_scale(name, files)}
         problems = _names_that_differ(names, expected)
         for name in sorted(names & expected.keys()):
-            header = file.get_slice(name)
-            shape, dtype = tuple(header.get_shape()), header.get_dtype()
-            if shape != expected[name]:
-                problems.append(
-                    f"tensor '{name}' has shape {list(shape)}, expected {list(expected[name])}"
-                )
-            elif dtype not in _FLOATS:
-                problems.append(f"tensor '{name}' holds {dtype}, expected F32")
+            problems += _misfits(files, name, expected[name])
         if problems:
             raise WeightsError(_told(path, problems))
         for name in expected:
-            tensors[name] = file.get_tensor(name).to(torch.float32)
+            tensor = files[name].get_tensor(name)
+            if tensor.dtype == torch.int8:
+                scale = files[name + _SCALE].get_tensor(name + _SCALE)
+                tensor = dequantize_rows(tensor, scale)
+            tensors[name] = tensor.to(torch.float32)
     for name, tensor in tensors.items():
         if not _is_finite(tensor):
             raise WeightsError(
@@ -65,37 +77,113 @@ def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
     return tensors
 
 
-def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors as float32; a disk that is full is an `OSError`, as for any other file."""
+def write_tensors(
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    *,
+    storage: Storage = "float32",
+    part_bytes: int | None = None,
+) -> None:
+    """Write tensors; a disk that is full is an `OSError`, as for any other file.
+
+    Args:
+        tensors: By name.
+        path: The file, or the first of its parts.
+        storage: How numbers are stored; all but float32 loses some of their digits.
+        part_bytes: Begin another part when one has this size, about.
+    """
+    parts: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        ready = _stored(name, tensor.detach().to("cpu", torch.float32), storage)
+        n = sum(t.numel() * t.element_size() for t in ready.values())
+        if part_bytes is not None and parts[-1] and size + n > part_bytes:
+            parts.append({})
+            size = 0
+        parts[-1] |= ready
+        size += n
+    for number, part in enumerate(parts, start=1):
+        _write(part, part_path(path, number))
+
+
+def part_path(path: Path, number: int) -> Path:
+    """Return the name of a part of a file, counted from 1; the first has the name of the file."""
+    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def part_paths(path: Path) -> list[Path]:
+    """Return the parts of a file that are there; at least the first, there or not."""
+    numbers = range(2, _MAX_PARTS + 1)
+    return [path, *(p for p in (part_path(path, n) for n in numbers) if p.is_file())]
+
+
+def _stored(name: str, tensor: Tensor, storage: Storage) -> dict[str, Tensor]:
+    if storage == "int8" and tensor.dim() == 2 and tensor.numel() >= _SMALLEST_INT8:
+        q, scale = quantize_rows(tensor)
+        return {name: q.contiguous(), name + _SCALE: scale.contiguous()}
+    if storage == "float16":
+        short = tensor.to(torch.float16)
+        if not bool(torch.isfinite(short).all()):
+            raise ConfigError(f"Tensor '{name}' has values beyond float16: store it as float32.")
+        tensor = short
+    return {name: tensor.contiguous()}
+
+
+def _write(tensors: dict[str, Tensor], path: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    ready = {
-        name: tensor.detach().to("cpu", torch.float32).contiguous()
-        for name, tensor in tensors.items()
-    }
     path.touch()
     mode = path.stat().st_mode
     try:
-        save_file(ready, path)
+        save_file(tensors, path)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
     path.chmod(mode)  # safetensors makes files that only their owner can read
 
 
+def _is_scale(name: str, names: Mapping[str, Any]) -> bool:
+    return name.endswith(_SCALE) and name[: -len(_SCALE)] in names
+
+
+def _misfits(files: Mapping[str, Any], name: str, expected: Shape) -> list[str]:
+    """Say what is wrong with a tensor."""
+    header = files[name].get_slice(name)
+    shape, dtype = tuple(header.get_shape()), header.get_dtype()
+    if shape != expected:
+        return [f"tensor '{name}' has shape {list(shape)}, expected {list(expected)}"]
+    if dtype == "I8" and len(shape) == 2:
+        scale = name + _SCALE
+        if scale not in files:
+            return [f"tensor '{name}' holds I8 without the scales of its rows, '{scale}'"]
+        header = files[scale].get_slice(scale)
+        found = (header.get_dtype(), tuple(header.get_shape()))
+        if found != ("F32", shape[:1]):
+            return [f"tensor '{scale}' should be F32 {list(shape[:1])}, found {found}"]
+    elif dtype not in _FLOATS:
+        return [f"tensor '{name}' holds {dtype}, expected F32, F16 or I8 with scales"]
+    return []
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path) -> Iterator[dict[str, Any]]:
+    """Give the open file that holds each tensor, by the tensor's name."""
     from safetensors import SafetensorError, safe_open
 
+    part = path
     try:
-        with safe_open(path, framework="pt") as file:
-            yield file
+        with ExitStack() as stack:
+            files: dict[str, Any] = {}
+            for part in part_paths(path):
+                file = stack.enter_context(safe_open(part, framework="pt"))
+                files |= dict.fromkeys(file.keys(), file)
+            yield files
     except FileNotFoundError:
         raise WeightsError(f"There is no weight file {path}.") from None
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         raise WeightsError(
-            f"{path} cannot be read as safetensors ({error}). {_what_it_is(path)}"
+            f"{part} cannot be read as safetensors ({error}). {_what_it_is(part)}"
         ) from error
 
 
