@@ -21,7 +21,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "embed": {"model", "text", "sources"},
     "train": {"model", "text", "data", "sources"},
     "compat": {"model", "text", "convert", "sources", "embed"},
-    "cli": {"model", "text", "data", "convert", "sources", "embed", "compat", "train"},
+    "analysis": {"text", "embed"},
+    "cli": {"model", "text", "data", "convert", "sources", "embed", "compat", "train", "analysis"},
 }
 
 

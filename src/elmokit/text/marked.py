@@ -1,0 +1,119 @@
+"""A sentence with one word meant: "The [play] was staged ." or tokens with a position."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from elmokit.errors import DataError
+from elmokit.text.tokenize import tokenize
+
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_EXAMPLE = "Mark one word, as in: I [read] the book ."
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A word in its sentence.
+
+    Attributes:
+        tokens: The sentence.
+        position: Which token is meant, counted from 0.
+    """
+
+    tokens: tuple[str, ...]
+    position: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.position < len(self.tokens):
+            raise DataError(
+                f"The position is {self.position}; in a list of {len(self.tokens)} tokens it goes "
+                f"from 0 to {len(self.tokens) - 1}."
+            )
+
+    @property
+    def word(self) -> str:
+        """The token that is meant."""
+        return self.tokens[self.position]
+
+    def sides(self, around: int | None = None) -> tuple[str, str]:
+        """Return what stands to the left and to the right of the word.
+
+        Args:
+            around: Tokens to show on each side at most; what is left out becomes "...".
+        """
+        left, right = list(self.tokens[: self.position]), list(self.tokens[self.position + 1 :])
+        if around is not None and len(left) > around:
+            left = ["...", *left[len(left) - around :]]
+        if around is not None and len(right) > around:
+            right = [*right[:around], "..."]
+        return " ".join(left), " ".join(right)
+
+    def show(self, around: int | None = None) -> str:
+        """Return the sentence with the word in brackets, shortened as by `sides`."""
+        left, right = self.sides(around)
+        return f"{left} [{self.word}] {right}".strip()
+
+    @classmethod
+    def read(
+        cls, sentence: str | Sequence[str], position: int | None = None, *, tokenized: bool = False
+    ) -> Marked:
+        """Read a query as users give it.
+
+        Args:
+            sentence: A string with one word in brackets, or a list of tokens with `position`.
+            position: The place in a list of tokens.
+            tokenized: The tokens of a string are what whitespace separates.
+        """
+        if not isinstance(sentence, str):
+            return _listed(sentence, position)
+        if position is not None:
+            raise DataError(f"A position goes with a list of tokens, not a string. {_EXAMPLE}")
+        return _split(sentence) if tokenized else _bracketed(sentence)
+
+
+def _listed(sentence: object, position: int | None) -> Marked:
+    words = tuple(sentence) if isinstance(sentence, Iterable) else ()
+    if not words or not all(isinstance(word, str) for word in words):
+        raise DataError(f"Expected a string or a list of tokens, found {sentence!r:.60}.")
+    if position is None:
+        raise DataError("Which of the tokens is meant? Give position=, counted from 0.")
+    return Marked(words, position)
+
+
+def _split(text: str) -> Marked:
+    tokens = text.split()
+    marked = [i for i, t in enumerate(tokens) if len(t) > 2 and t[0] == "[" and t[-1] == "]"]
+    if len(marked) != 1:
+        raise _not_one(len(marked), text)
+    tokens[marked[0]] = tokens[marked[0]][1:-1]
+    return Marked(tuple(tokens), marked[0])
+
+
+def _bracketed(text: str) -> Marked:
+    """Tokenise a sentence as if it had no brackets, and find the token that was in them."""
+    found = list(_BRACKETS.finditer(text))
+    if len(found) != 1:
+        raise _not_one(len(found), text)
+    mark = found[0]
+    inside = mark[1].strip()
+    if not inside:
+        raise DataError(f"The brackets in '{text:.80}' are empty. {_EXAMPLE}")
+    plain = text[: mark.start()] + mark[1] + text[mark.end() :]
+    start = plain.index(inside, mark.start())
+    end = start + len(inside)
+    tokens = tokenize(plain)
+    within = [i for i, token in enumerate(tokens) if token.start < end and token.end > start]
+    if len(within) != 1 or tokens[within[0]].text != inside:
+        names = "', '".join(tokens[i].text for i in within)
+        raise DataError(
+            f"The brackets should hold one whole token; '{inside}' is not one: the sentence has "
+            f"'{names}' there. Bracket one of these, or give a list of tokens and a position."
+        )
+    return Marked(tuple(token.text for token in tokens), within[0])
+
+
+def _not_one(found: int, text: str) -> DataError:
+    what = "no word" if not found else f"{found} words"
+    return DataError(f"There is {what} in brackets in '{text:.80}'. {_EXAMPLE}")
