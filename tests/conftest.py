@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-# Without a GPU the Triton kernels run in Triton's interpreter, asked for before they are loaded.
-if not torch.cuda.is_available():
+# The Triton kernels run in Triton's interpreter, asked for before they are loaded, unless
+# `make test-gpu` runs the tests that need a GPU.
+if "ELMOKIT_TEST_GPU" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
@@ -43,6 +45,20 @@ def random_bilm(config: BiLMConfig, seed: int = 0, scale: float = 3.0) -> BiLM:
             if name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     return bilm.eval()
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Where the kernels run: on a CPU through Triton's interpreter, or on a GPU.
+
+    Tensors that a test makes without naming a device are there.
+    """
+    before = torch.get_default_device()
+    torch.set_default_device(request.param)
+    try:
+        yield torch.device(request.param)
+    finally:
+        torch.set_default_device(before)
 
 
 @pytest.fixture

@@ -35,8 +35,9 @@ WORDS = ["<S>", "</S>", "<UNK>", *(f"word{i}" * (1 + i % 6) for i in range(90))]
     [("adagrad", 0), ("adamw", 2)],  # 2: the first two of the four steps change only the head
 )
 def test_several_steps_change_the_weights_as_the_plain_step_does(
-    kind: str, head_steps: int
+    kind: str, head_steps: int, device: torch.device
 ) -> None:
+    torch.backends.cudnn.allow_tf32 = False  # of the plain convolutions on a GPU
     torch.manual_seed(0)
     bilm, head = BiLM(CONFIG), LMHead(V, 8)
     chars = char_ids_table(WORDS).astype(np.uint16)
@@ -51,7 +52,7 @@ def test_several_steps_change_the_weights_as_the_plain_step_does(
     )
     runs = []
     for make in (PlainStep, FastStep):
-        b, h = copy.deepcopy(bilm), copy.deepcopy(head)
+        b, h = copy.deepcopy(bilm).to(device), copy.deepcopy(head).to(device)
         options = {"dtype": torch.float32} if make is FastStep else {}
         step = make(b, h, chars, step_config, optimizer_config, **options)  # type: ignore[operator]
         streams = Streams(*corpus(), rows=3, steps=4, restart=0.3)
@@ -67,3 +68,27 @@ def test_several_steps_change_the_weights_as_the_plain_step_does(
         assert (plain - fast).abs().max() < (1e-5 if kind == "adagrad" else 2e-3)
     for plain, fast in zip(runs[0][3], runs[1][3], strict=True):
         assert torch.allclose(plain, fast, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kind", "head_steps"), [("adagrad", 0), ("adamw", 0), ("adamw", 3)])
+def test_a_recorded_step_does_what_it_does_unrecorded(kind: str, head_steps: int) -> None:
+    chars = char_ids_table(WORDS).astype(np.uint16)
+    columns = columns_of(chars, 3)
+    shape = StepConfig(rows=16, steps=8, negatives=20, dropout=0.1)
+    how = OptimizerConfig(kind=kind, clip=1.0, head_steps=head_steps)  # type: ignore[arg-type]
+    runs = []
+    for graphs in (True, False):
+        torch.manual_seed(0)
+        bilm, head = BiLM(CONFIG).cuda(), LMHead(V, 8).cuda()
+        step = FastStep(bilm, head, chars, shape, how, graphs=graphs)
+        streams = Streams(*corpus(), rows=16, steps=8, restart=0.3)
+        batches = [make_batch(next(streams), columns, V) for _ in range(8)]
+        results = [step(batch, n, 0.02) for n, batch in enumerate(batches)]
+        losses = [[r.forward_loss.item(), r.backward_loss.item()] for r in results]
+        runs.append(
+            (losses, [p.detach().clone() for p in (*bilm.parameters(), *head.parameters())])
+        )
+    np.testing.assert_allclose(runs[0][0], runs[1][0], rtol=2e-3)
+    for recorded, plain in zip(runs[0][1], runs[1][1], strict=True):
+        assert (recorded - plain).abs().mean() < 2e-3

@@ -14,17 +14,14 @@ pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
 
 from elmokit.train.fused import FusedAdamW
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 V, D = 40, 6
 SHAPES = {"a": (7, 300), "b": (5,), "c": (2, 3, 4)}
 
 
-def pair(
-    config: OptimizerConfig,
-) -> tuple[Optimizer, FusedAdamW]:
+def pair(config: OptimizerConfig) -> tuple[Optimizer, FusedAdamW]:
     torch.manual_seed(0)
-    tensors = {name: torch.randn(shape, device=DEVICE) for name, shape in SHAPES.items()}
-    head = LMHead(V, D).to(DEVICE)
+    tensors = {name: torch.randn(shape) for name, shape in SHAPES.items()}
+    head = LMHead(V, D)
     copies = {"a": tensors["a"].to(torch.bfloat16)}
     plain = Optimizer({n: t.clone() for n, t in tensors.items()}, copy.deepcopy(head), config)
     return plain, FusedAdamW(tensors, head, config, copies)
@@ -34,21 +31,17 @@ def changes(seed: int) -> tuple[list[torch.Tensor], dict[str, torch.Tensor], lis
     """Gradients of a step, in which rows of the head are listed more than once."""
     torch.manual_seed(seed)
     words = [torch.tensor([3, 5, 9, 3, 5]), torch.tensor([1, 5, 30]), torch.tensor([9, 1, 2, 39])]
-    words = [part.to(DEVICE) for part in words]
-    weight, bias = torch.zeros(V, D, device=DEVICE), torch.zeros(V, device=DEVICE)
+    weight, bias = torch.zeros(V, D), torch.zeros(V)
     rows = torch.unique(torch.cat(words))
-    weight[rows], bias[rows] = (
-        torch.randn(len(rows), D).to(DEVICE),
-        torch.randn(len(rows)).to(DEVICE),
-    )
-    dense = [torch.randn(shape).to(DEVICE) for shape in SHAPES.values()]
+    weight[rows], bias[rows] = torch.randn(len(rows), D), torch.randn(len(rows))
+    dense = [torch.randn(shape) for shape in SHAPES.values()]
     return dense, {"weight": weight, "bias": bias}, words
 
 
 def both(config: OptimizerConfig, *, bad: bool = False, frozen: int = 0) -> None:
     plain, fused = pair(config)
-    said = torch.tensor(3, device=DEVICE)  # of the five in the first list
-    rate = torch.tensor(0.05, device=DEVICE)
+    said = torch.tensor(3)  # of the five in the first list
+    rate = torch.tensor(0.05)
     for number in range(4):
         norms = []
         for optimizer in (plain, fused):
@@ -75,24 +68,28 @@ def both(config: OptimizerConfig, *, bad: bool = False, frozen: int = 0) -> None
     assert fused.tensors["a"].isfinite().all()
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("clip", [0.5, 1000.0])
 def test_weights_and_averages_are_those_of_the_plain_optimiser(clip: float) -> None:
     both(OptimizerConfig(clip=clip, weight_decay=0.1))
 
 
+@pytest.mark.usefixtures("device")
 def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
     both(OptimizerConfig(clip=1.0), bad=True)
 
 
+@pytest.mark.usefixtures("device")
 def test_the_averages_of_tensors_begin_after_the_heads_own_steps() -> None:
     both(OptimizerConfig(clip=1.0, head_steps=2), frozen=2)
 
 
+@pytest.mark.usefixtures("device")
 def test_gradients_may_be_in_the_dtype_of_the_products() -> None:
     plain, fused = pair(OptimizerConfig(clip=1.0))
-    rate = torch.tensor(0.05, device=DEVICE)
+    rate = torch.tensor(0.05)
     dense, head, words = changes(0)
-    said = torch.tensor(3, device=DEVICE)
+    said = torch.tensor(3)
     rounded = [g.to(torch.bfloat16) if g.dim() == 2 else g for g in dense]
     exact = [g.float().clone() for g in rounded]  # the plain one scales them in place
     expected = plain.step(rate, exact, copy.deepcopy(head), words, said)

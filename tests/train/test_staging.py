@@ -7,10 +7,8 @@ import torch
 
 from elmokit.train.staging import Staging
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-
-def test_what_is_written_arrives_under_its_name_and_stays_in_place() -> None:
+def test_what_is_written_arrives_under_its_name_and_stays_in_place(device: torch.device) -> None:
     fields = {
         "types": ((5,), torch.int64),
         "starts": ((2, 3), torch.uint8),
@@ -18,7 +16,7 @@ def test_what_is_written_arrives_under_its_name_and_stays_in_place() -> None:
         "rate": ((), torch.float32),
         "index": ((2, 2), torch.int64),
     }
-    staging = Staging(fields, DEVICE)
+    staging = Staging(fields, device)
     places = {name: tensor.data_ptr() for name, tensor in staging.on_device.items()}
     for turn in range(5):  # more than there are blocks
         here = staging.next()

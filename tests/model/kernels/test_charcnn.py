@@ -17,14 +17,17 @@ GROUPS = ((16, [0, 1, 2, 3, 6]), (32, [4]), (50, [5]))
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("projection_dim", [8, 20])
-def test_words_and_gradients_equal_the_plain_encoder(activation: str, projection_dim: int) -> None:
+def test_words_and_gradients_equal_the_plain_encoder(
+    activation: str, projection_dim: int, device: torch.device
+) -> None:
+    torch.backends.cudnn.allow_tf32 = False  # of the plain convolutions on a GPU
     torch.manual_seed(0)
     filters = ((1, 4), (2, 4), (3, 4), (7, 8))
     config = CharCnnConfig(filters=filters, activation=activation)  # type: ignore[arg-type]
     encoder = CharacterEncoder(config, projection_dim)
     for p in encoder.parameters():
         p.data.add_(torch.randn_like(p), alpha=0.1)
-    ids = torch.from_numpy(char_ids_table(WORDS))
+    ids = torch.from_numpy(char_ids_table(WORDS)).to(device)
     order = [i for _, members in GROUPS for i in members]
     fast = encode_types(encoder, [ids[m][:, :c] for c, m in GROUPS], torch.float32)
     direction = torch.randn_like(fast)

@@ -13,16 +13,16 @@ V, D, N = 50, 8, 13
 
 
 @pytest.mark.parametrize("size", [11, 16, V])
-def test_loss_and_gradients_equal_the_plain_head(size: int) -> None:
+def test_loss_and_gradients_equal_the_plain_head(size: int, device: torch.device) -> None:
     torch.manual_seed(0)
     head = LMHead(V, D)
     torch.nn.init.normal_(head.bias)
     h, targets = torch.randn(N, D, requires_grad=True), torch.randint(0, V, (N,))
-    sample = draw_sample(V, size, torch.Generator().manual_seed(3))
+    sample = draw_sample(V, size, torch.Generator(device).manual_seed(3))
     plain = head.sampled_loss(h, targets, sample).mean()
     plain.backward()
     fast_h = h.detach().clone().requires_grad_()
-    gradient = HeadGradient(V, D, torch.device("cpu"))
+    gradient = HeadGradient(V, D, device)
     fast = sampled_loss(fast_h, targets, head.weight, head.bias, sample, gradient)
     fast.backward()
     assert fast.item() == pytest.approx(plain.item(), abs=1e-6)
@@ -36,13 +36,13 @@ def test_loss_and_gradients_equal_the_plain_head(size: int) -> None:
         assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_a_share_of_the_loss_scales_the_gradient_and_not_the_loss() -> None:
+def test_a_share_of_the_loss_scales_the_gradient_and_not_the_loss(device: torch.device) -> None:
     torch.manual_seed(0)
     head, h, targets = LMHead(V, D), torch.randn(N, D), torch.randint(0, V, (N,))
-    sample = draw_sample(V, 11, torch.Generator().manual_seed(3))
+    sample = draw_sample(V, 11, torch.Generator(device).manual_seed(3))
     found = []
     for share in (1.0, 0.5):
-        gradient = HeadGradient(V, D, torch.device("cpu"))
+        gradient = HeadGradient(V, D, device)
         x = h.clone().requires_grad_()
         loss = sampled_loss(x, targets, head.weight, head.bias, sample, gradient, share=share)
         loss.backward()
@@ -52,8 +52,8 @@ def test_a_share_of_the_loss_scales_the_gradient_and_not_the_loss() -> None:
         assert torch.allclose(whole * 0.5, half, atol=1e-7)
 
 
-def test_clearing_leaves_no_gradient_behind() -> None:
-    gradient = HeadGradient(V, D, torch.device("cpu"))
+def test_clearing_leaves_no_gradient_behind(device: torch.device) -> None:
+    gradient = HeadGradient(V, D, device)
     gradient.add(torch.tensor([3, 3, 7]), torch.ones(3, D), torch.ones(3))
     assert gradient.weight[3, 0] == 2
     gradient.clear()

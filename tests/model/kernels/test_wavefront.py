@@ -14,7 +14,6 @@ pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
 from elmokit.model.kernels.wavefront import StackedWeights, Wavefront
 
 B, T, U, H, D = 5, 4, 7, 12, 8
-CPU = torch.device("cpu")
 
 
 def make(n_layers: int, skip: bool) -> BiLM:
@@ -47,13 +46,16 @@ def plain(
 
 
 def wave_of(bilm: BiLM, steps: int = T, dropout: float = 0.0) -> Wavefront:
-    wave = Wavefront(bilm.config.lstm, B, steps, dropout=dropout, dtype=torch.float32, device=CPU)
+    lstm, device = bilm.config.lstm, torch.get_default_device()
+    wave = Wavefront(lstm, B, steps, dropout=dropout, dtype=torch.float32, device=device)
     wave.load_weights(StackedWeights.adopt(bilm))
     return wave
 
 
 @pytest.mark.parametrize(("n_layers", "skip"), [(1, False), (2, True), (2, False), (3, True)])
-def test_outputs_states_and_gradients_equal_the_plain_stacks(n_layers: int, skip: bool) -> None:
+def test_outputs_states_and_gradients_equal_the_plain_stacks(
+    n_layers: int, skip: bool, device: torch.device
+) -> None:
     bilm = make(n_layers, skip)
     types = torch.randn(U, D, requires_grad=True)
     index = torch.randint(0, U, (2, T, B))
@@ -66,7 +68,7 @@ def test_outputs_states_and_gradients_equal_the_plain_stacks(n_layers: int, skip
     wave.starts.copy_(starts)
     wave.load_state(cell, hidden)
     fast = wave.forward(types.detach(), index).clone()
-    gradients = StackedWeights.like(bilm.config.lstm, CPU)
+    gradients = StackedWeights.like(bilm.config.lstm, device)
     d_types = wave.backward(direction, index, U, gradients)
 
     slow, last_cell, last_hidden = plain(bilm, types[index], starts, cell, hidden)
@@ -94,6 +96,7 @@ def test_adopted_weights_and_parameters_are_the_same_memory() -> None:
     assert (bilm.forward_lm.layers[1].weight_recurrent == 7.0).all()
 
 
+@pytest.mark.usefixtures("device")
 def test_a_stream_read_in_two_pieces_is_read_whole() -> None:
     bilm = make(2, True)
     types, index = torch.randn(U, D), torch.randint(0, U, (2, 2 * T, B))
@@ -106,7 +109,9 @@ def test_a_stream_read_in_two_pieces_is_read_whole() -> None:
     assert torch.allclose(torch.cat(pieces, dim=1), expected, atol=2e-6)
 
 
-def test_dropout_is_the_same_for_the_gradient_and_changes_with_the_seed() -> None:
+def test_dropout_is_the_same_for_the_gradient_and_changes_with_the_seed(
+    device: torch.device,
+) -> None:
     bilm = make(2, True)
     index = torch.randint(0, U, (2, T, B))
     wave = wave_of(bilm, dropout=0.4)
@@ -118,7 +123,7 @@ def test_dropout_is_the_same_for_the_gradient_and_changes_with_the_seed() -> Non
 
     x = torch.randn(U, D)
     loss(x, 1)
-    gradients = StackedWeights.like(bilm.config.lstm, CPU)
+    gradients = StackedWeights.like(bilm.config.lstm, device)
     d_x = wave.backward(2 * wave.out, index, U, gradients)
     # Along its own gradient the loss must change as fast as the gradient says.
     step = 1e-2 * d_x / d_x.norm()
@@ -131,7 +136,6 @@ def test_dropout_is_the_same_for_the_gradient_and_changes_with_the_seed() -> Non
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_bf16_is_near_float32_and_repeatable() -> None:
     device = torch.device("cuda")
     torch.manual_seed(0)

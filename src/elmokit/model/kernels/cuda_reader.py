@@ -28,10 +28,13 @@ from elmokit.model.kernels.pointwise import FORGET_BIAS, _sigmoid, _tanh
 from elmokit.model.kernels.wavefront import StackedWeights
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
+from elmokit.model.trimming import trimmed_blocks
 
 # Block shape of the cell kernel, the fastest of those tried on an H200.
 _ROWS, _COLS = 2, 512
 _BLOCK = 1024
+# Words that are encoded at once.
+_WORDS = 512
 # Batches so small that a graph is recorded for their shape, and how many graphs are kept.
 _GRAPH_ROWS, _GRAPH_TOKENS = 2, 512
 _MAX_GRAPHS = 64
@@ -158,13 +161,18 @@ class CudaReader:
 
     @torch.inference_mode()
     def encode(self, ids: Tensor) -> Tensor:
-        """Return x of some tokens: ids (n, C) or (n,) -> (n, D), float32."""
+        """Return x of distinct tokens: ids (n, C) or (n,), on the CPU -> (n, D), float32."""
         encoder = self.bilm.encoder
         if not isinstance(encoder, CharacterEncoder):
-            looked_up: Tensor = encoder(ids)
+            looked_up: Tensor = encoder(ids.to(self.device))
             return looked_up
+        out = torch.empty(len(ids), self.config.projection_dim, device=self.device)
         with _products(self.tf32):
-            return encode_types(encoder, [ids], self.dtype).float()
+            for block, trimmed in trimmed_blocks(ids.numpy(), encoder.config.max_width, _WORDS):
+                characters = torch.from_numpy(trimmed).to(self.device)
+                x = encode_types(encoder, [characters], self.dtype)
+                out[torch.from_numpy(block).to(self.device)] = x[: len(block)].float()
+        return out
 
     @torch.inference_mode()
     def contextualize(
