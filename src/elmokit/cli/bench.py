@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device
+from elmokit.cli.options import Device, Weights
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -62,3 +62,123 @@ def train(
     if as_json:
         report = {"preset": preset, "device": name, "torch": torch.__version__, "speeds": found}
         typer.echo(json.dumps(report, indent=2))
+
+
+@app.command("embed")
+def embed(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model folder, a zip, an options.json, or a name such as allennlp:original. "
+            "Nothing: the model that comes with the package.",
+            show_default=False,
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a model, a shape with random weights: toy, small, medium or original.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Weights = None,
+    batch: Annotated[
+        str, typer.Option(help="Sentences per call, separated by commas.")
+    ] = "1,32,64,128",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Such as exact,fast. Nothing: all that this model can have here.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[
+        str | None,
+        typer.Option(help="CPU threads, such as 1,2. Nothing: torch's own choice."),
+    ] = None,
+    device: Device = "auto",
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text file, a paragraph per line. Nothing: examples/corpus.txt where it is "
+            "there, else made-up words.",
+            show_default=False,
+        ),
+    ] = None,
+    tokens: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Tokens that fill the cache first, and tokens per batch size that are then timed.",
+        ),
+    ] = 20_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Times that each cell is measured.")] = 5,
+    loads: Annotated[
+        int, typer.Option(min=1, help="Fresh processes that loading is measured in.")
+    ] = 3,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="Instead of the cells: runs of so many tokens each, such as "
+            "1000,10000,100000,1000000, and one very long sentence. Shows that time grows "
+            "linearly and memory does not.",
+            show_default=False,
+        ),
+    ] = None,
+    long_sentence: Annotated[
+        int, typer.Option("--long", min=1, help="With --lengths: tokens of the long sentence.")
+    ] = 10_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """Time embedding: tokens/s, the first vector, loading, memory.
+
+    Every precision and number of threads has its own process. They are timed
+    in turn on the same sentences, and medians are reported.
+    """
+    if model is not None and preset is not None:
+        raise typer.BadParameter("a model and a preset exclude each other.", param_hint="--preset")
+    batches, runs = _numbers(batch, "--batch"), _numbers(lengths, "--lengths")
+    cores = _numbers(threads, "--threads")
+    if not batches:
+        raise typer.BadParameter("at least one batch size is needed.", param_hint="--batch")
+    import json
+
+    from elmokit.cli.signals import interruptible
+    from elmokit.embed.bench import BenchSettings, measure
+    from elmokit.embed.bench_table import render
+
+    with interruptible():
+        report = measure(
+            BenchSettings(
+                model=model,
+                weights=weights,
+                preset=preset,
+                batches=batches,
+                precisions=tuple(name.strip() for name in (precision or "").split(",") if name),
+                threads=cores,
+                device=device,
+                tokens=tokens,
+                rounds=rounds,
+                loads=loads,
+                text=text,
+                lengths=runs,
+                long_sentence=long_sentence,
+            ),
+            lambda line: typer.echo(line, err=True),
+        )
+    typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else render(report))
+
+
+def _numbers(values: str | None, option: str) -> tuple[int, ...]:
+    """Read a list of positive numbers such as 1,32,64."""
+    try:
+        found = tuple(int(part) for part in values.split(",")) if values else ()
+    except ValueError:
+        found = (0,)
+    if any(number < 1 for number in found):
+        raise typer.BadParameter(
+            f"'{values}' is not a list of numbers of at least 1, such as 1,32,64.",
+            param_hint=option,
+        )
+    return found

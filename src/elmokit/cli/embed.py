@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.options import Device, Quiet, Weights
+from elmokit.cli.options import Device, Precision, PrecisionName, Quiet, Weights
 from elmokit.cli.signals import interruptible
 from elmokit.errors import ElmoError
 
@@ -125,6 +125,7 @@ def embed(
         Numbers, typer.Option(help="float16 takes half the space and keeps three digits.")
     ] = Numbers.FLOAT32,
     device: Device = "auto",
+    precision: Precision = PrecisionName.EXACT,
     resume: Annotated[
         bool,
         typer.Option(
@@ -193,7 +194,7 @@ def embed(
         try:
             with bar:
                 summary = bulk.embed_corpus(
-                    load(model, weights, device),
+                    load(model, weights, device, precision.value),
                     files,
                     output,
                     settings,

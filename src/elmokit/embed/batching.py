@@ -9,21 +9,21 @@ import numpy as np
 
 Rest = TypeVar("Rest")
 
-#: Sentences that run together at most. More brings no speed on a CPU and little on a GPU.
-MAX_SENTENCES = 128
 
-
-def batches_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def batches_by_length(
+    lengths: Sequence[int], budget: int, max_sentences: int
+) -> Iterator[list[int]]:
     """Yield the indices of the sentences of each batch, longest first.
 
     Args:
         lengths: Tokens in each sentence.
         budget: Tokens in a batch at most; a longer sentence runs alone.
+        max_sentences: Sentences in a batch at most.
     """
     batch: list[int] = []
     size = 0
     for index in np.argsort([-length for length in lengths], kind="stable").tolist():
-        if batch and (size + lengths[index] > budget or len(batch) == MAX_SENTENCES):
+        if batch and (size + lengths[index] > budget or len(batch) == max_sentences):
             yield batch
             batch, size = [], 0
         batch.append(index)

@@ -91,6 +91,7 @@ def run_manifest(model: ElmoModel, settings: EmbedSettings) -> dict[str, Any]:
         "elmokit": __version__,
         "model": _fingerprint(model, settings),
         "batch_tokens": model.batch_tokens,
+        "precision": model.precision,
         **dataclasses.asdict(settings),
     }
     return dict(json.loads(json.dumps(values)))

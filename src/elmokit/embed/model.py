@@ -12,6 +12,7 @@ sentence and the model; what the LSTMs start from is said by `state`:
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, overload
@@ -25,6 +26,8 @@ from elmokit.config import BiLMConfig
 from elmokit.embed import scoring
 from elmokit.embed import substitutes as expected
 from elmokit.embed.batching import batches_by_length, windows
+from elmokit.embed.engine import engine_for
+from elmokit.embed.landing import Landing, to_device
 from elmokit.embed.precision import check_precision, choose_device, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
@@ -45,8 +48,13 @@ STATES: tuple[str, ...] = ("reset", "warm", "carry")
 # Tokens that run together. Enough for full speed on two cores, small enough for a laptop: the
 # largest temporary of the original-size model is about half a gigabyte.
 _BATCH_TOKENS = 4096
+_BATCH_TOKENS_ON_GPU = 16384
+# Sentences that run together at most. More brings no speed.
+_BATCH_SENTENCES = 128
+_BATCH_SENTENCES_ON_GPU = 1024
 # Tokens of a stream that are sorted by length and held together before any is given out.
 _WINDOW_TOKENS = 16384
+_WINDOW_TOKENS_ON_GPU = 65536
 
 
 def load(
@@ -62,10 +70,12 @@ def load(
             as `allennlp:original`. Nothing means the model that comes with the package.
         weights: The HDF5 file, if `path` is an `options.json`.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
-        precision: "exact": float32, equal to the original systems.
+        precision: "exact": float32, equal to the original systems. "fast": several times as fast,
+            with rounded numbers (int8 on a CPU; the cosine to exact vectors is at least 0.999, or
+            the model is refused). `elmo doctor` tells what it is on this machine.
     """
     check_precision(precision)
-    return ElmoModel(load_parts(path, weights), device=device)
+    return ElmoModel(load_parts(path, weights), device=device, precision=precision)
 
 
 class ElmoModel:
@@ -79,11 +89,20 @@ class ElmoModel:
         warm: The state that `state="warm"` starts from, if the model has one.
         metadata: What else the model directory tells: its name, how it was trained.
         source: Where the model was loaded from.
-        batch_tokens: Tokens that run together; lower it where memory is short.
+        batch_tokens: Tokens that run together at most; lower it where memory is short.
+        batch_sentences: Sentences that run together at most.
+        precision: "exact" or "fast".
+        engine: What computes: the fastest twin of `bilm` for the device and the precision.
         cache: x_k of the tokens seen so far, within a bound.
     """
 
-    def __init__(self, parts: ModelParts, *, device: str | torch.device = "auto") -> None:
+    def __init__(
+        self,
+        parts: ModelParts,
+        *,
+        device: str | torch.device = "auto",
+        precision: str = "exact",
+    ) -> None:
         self.device = choose_device(device)
         self.bilm = parts.bilm.to(self.device).eval().requires_grad_(False)
         self.config: BiLMConfig = self.bilm.config
@@ -92,8 +111,19 @@ class ElmoModel:
         self.warm = parts.warm
         self.metadata = parts.metadata
         self.source = parts.source
-        self.batch_tokens = _BATCH_TOKENS
-        self.cache = TokenCache(self.bilm, self._spell)
+        on_gpu = self.device.type == "cuda"
+        self.batch_tokens = _BATCH_TOKENS_ON_GPU if on_gpu else _BATCH_TOKENS
+        self.batch_sentences = _BATCH_SENTENCES_ON_GPU if on_gpu else _BATCH_SENTENCES
+        # Batches that are under way while the vectors of an earlier one are brought home.
+        self._ahead = 1 if on_gpu else 0
+        self.precision = precision
+        self.engine = engine_for(self.bilm, self.device, precision)
+        self.cache = TokenCache(
+            self.engine.encode,
+            self._spell,
+            like=next(self.bilm.parameters()),
+            dim=self.config.lstm.projection_dim,
+        )
 
     # ------------------------------------------------------------------------------- embedding
 
@@ -155,7 +185,8 @@ class ElmoModel:
         carried: LstmState | None = None
         cut: list[str] = []
         tokenised = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
-        for window in windows(tokenised, _WINDOW_TOKENS, multiple_of=rows):
+        budget = _WINDOW_TOKENS_ON_GPU if self.device.type == "cuda" else _WINDOW_TOKENS
+        for window in windows(tokenised, budget, multiple_of=rows):
             tokens = [words for words, _ in window]
             cut += cut_tokens(self.config, tokens)
             layers, carried = self.compute(tokens, state, rows=rows, carried=carried)
@@ -194,14 +225,23 @@ class ElmoModel:
         start = self.start(state)
         lengths = [len(sentence) for sentence in sentences]
         results: list[FloatArray] = [self._empty()] * len(sentences)
-        for batch in batches_by_length(lengths, self.batch_tokens):
+        under_way: deque[tuple[list[int], Landing]] = deque()
+
+        def land(members: list[int], landing: Landing) -> None:
+            for i, h in zip(members, landing.arrays(), strict=True):
+                results[i] = h
+
+        for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
             members = [i for i in batch if lengths[i]]
             if not members:
                 continue
             initial = None if start is None else start.expand(len(members))
-            layers, _ = self._run([sentences[i] for i in members], initial)
-            for i, h in zip(members, layers, strict=True):
-                results[i] = h
+            landing, _ = self._launch([sentences[i] for i in members], initial)
+            under_way.append((members, landing))
+            if len(under_way) > self._ahead:
+                land(*under_way.popleft())
+        for members, landing in under_way:
+            land(members, landing)
         return results, None
 
     def _compute_carried(
@@ -226,11 +266,17 @@ class ElmoModel:
     def _run(
         self, sentences: Sequence[Sequence[str]], start: LstmState | None
     ) -> tuple[list[FloatArray], LstmState]:
-        """Run one batch and leave out the sentence boundaries that were read."""
+        """Run one batch."""
+        landing, state = self._launch(sentences, start)
+        return landing.arrays(), state
+
+    def _launch(
+        self, sentences: Sequence[Sequence[str]], start: LstmState | None
+    ) -> tuple[Landing, LstmState]:
+        """Start one batch; the sentence boundaries that are read are left out of the result."""
         read = [(BEGIN_SENTENCE, *words, END_SENTENCE) if words else () for words in sentences]
         layers, places, state = self.read(read, start)
-        found = layers.cpu().numpy()
-        return [np.take(found, p[1:-1], axis=1) if len(p) else self._empty() for p in places], state
+        return Landing(layers, [place[1:-1] for place in places]), state
 
     def read(
         self, sentences: Sequence[Sequence[str]], start: LstmState | None = None
@@ -255,8 +301,8 @@ class ElmoModel:
         packed[in_order] = flat
         with torch.inference_mode(), exact(self.device):
             x_types = self.cache.vectors(list(types))
-            x = x_types[torch.from_numpy(packed).to(self.device)]
-            layers, state = self.bilm.contextualize(x, packing, start)
+            x = x_types[to_device(packed, self.device)]
+            layers, state = self.engine.contextualize(x, packing, start)
         ends = np.cumsum([len(row) for row in numbers])
         return layers, np.split(in_order, ends[:-1]), state
 

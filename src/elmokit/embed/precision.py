@@ -9,14 +9,14 @@ import torch
 
 from elmokit.errors import ConfigError, nearest
 
-PRECISIONS: tuple[str, ...] = ("exact",)
+PRECISIONS: tuple[str, ...] = ("exact", "fast")
 
 
 def check_precision(name: str) -> None:
     """Raise if there is no such precision."""
     if name not in PRECISIONS:
         raise ConfigError(
-            f"No precision '{name}'.{nearest(name, PRECISIONS)} There is: {', '.join(PRECISIONS)}."
+            f"No precision '{name}'.{nearest(name, PRECISIONS)} There are: {', '.join(PRECISIONS)}."
         )
 
 

@@ -127,7 +127,7 @@ def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> l
     start = start_of(model, state)
     lengths = [len(words) + 2 for words in sentences]
     results: list[SentenceScore | None] = [None] * len(sentences)
-    for batch in batches_by_length(lengths, model.batch_tokens):
+    for batch in batches_by_length(lengths, model.batch_tokens, model.batch_sentences):
         initial = None if start is None else start.expand(len(batch))
         read = [[BEGIN, *as_read(sentences[i]), END] for i in batch]
         for i, (ahead, back, unknown) in zip(

@@ -1,11 +1,4 @@
-"""x_k of each distinct token, computed once and remembered within a bound.
-
-A token's x_k must not depend on what was computed before or beside it, or the same sentence would
-give other bits on another day. Matrix products of other sizes sum in another order, so tokens are
-always encoded in blocks of one fixed shape per word length, which never changes for a token. In
-models whose sizes are multiples of 16, as all released ones are, the rows of such a block come out
-the same to the bit wherever they stand (a test checks it); in odd sizes to the last bit or two.
-"""
+"""x_k of each distinct token, computed once and remembered within a bound."""
 
 from __future__ import annotations
 
@@ -16,13 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.model.bilm import BiLM
-from elmokit.model.charcnn import CharacterEncoder
-from elmokit.model.chars import spelled_length
-
-_ROWS_ON_CPU = 32
-_ROWS_ON_GPU = 512
-_COLUMN_STEP = 8
+from elmokit.embed.landing import to_device
 
 DEFAULT_BYTES = 256 * 2**20
 
@@ -31,23 +18,26 @@ class TokenCache:
     """A bounded table of token vectors in front of the token encoder.
 
     Args:
-        bilm: The model.
+        encode: Ids (n, C) or (n,) of distinct tokens -> x (n, D): the engine's.
         spell: Ids of some tokens as the encoder reads them, shape (n, C) or (n,).
+        like: A tensor of the model: x has its device and type.
+        dim: D.
         max_bytes: Bound on the memory of the table. The oldest tokens make room for new ones.
     """
 
     def __init__(
         self,
-        bilm: BiLM,
+        encode: Callable[[Tensor], Tensor],
         spell: Callable[[Sequence[str]], NDArray[np.int64]],
+        *,
+        like: Tensor,
+        dim: int,
         max_bytes: int = DEFAULT_BYTES,
     ) -> None:
-        self._bilm = bilm
+        self._encode = encode
         self._spell = spell
-        weight = next(bilm.parameters())
-        dim = bilm.config.lstm.projection_dim
-        self._capacity = max(1, max_bytes // (dim * weight.element_size()))
-        self._table = torch.empty(0, dim, dtype=weight.dtype, device=weight.device)
+        self._capacity = max(1, max_bytes // (dim * like.element_size()))
+        self._table = torch.empty(0, dim, dtype=like.dtype, device=like.device)
         self._places: dict[str, int] = {}
         self._tokens: list[str] = []  # the token in each place of the table
         self._next = 0  # the place to be filled next, once all are in use
@@ -60,17 +50,19 @@ class TokenCache:
         Returns:
             Shape (len(tokens), D), in the given order.
         """
-        places = [self._places.get(token, -1) for token in tokens]
-        missing = [token for token, place in zip(tokens, places, strict=True) if place < 0]
+        places = np.array([self._places.get(token, -1) for token in tokens], dtype=np.int64)
+        missing = [token for token, place in zip(tokens, places.tolist(), strict=True) if place < 0]
         self.hits += len(tokens) - len(missing)
         self.misses += len(missing)
-        index = torch.tensor(places, dtype=torch.long, device=self._table.device)
+        device = self._table.device
         if not missing:
-            return self._table[index]
-        new = self._encode(missing)
+            return self._table[to_device(places, device)]
+        new = self._encode(torch.from_numpy(self._spell(missing)))
         out = new.new_empty(len(tokens), new.shape[1])
-        out[index < 0] = new
-        out[index >= 0] = self._table[index[index >= 0]]  # before `_store` may overwrite a place
+        out[to_device(np.flatnonzero(places < 0), device)] = new
+        known = np.flatnonzero(places >= 0)
+        # Before `_store` may overwrite a place.
+        out[to_device(known, device)] = self._table[to_device(places[known], device)]
         self._store(missing, new)
         return out
 
@@ -99,7 +91,7 @@ class TokenCache:
             else:
                 self._tokens.append(token)
             self._places[token] = place
-        self._table[torch.tensor(places, device=self._table.device)] = vectors
+        self._table[to_device(np.array(places), self._table.device)] = vectors
 
     def _grow(self, rows: int) -> None:
         if rows > len(self._table):
@@ -108,34 +100,3 @@ class TokenCache:
             )
             larger[: len(self._table)] = self._table
             self._table = larger
-
-    def _encode(self, tokens: list[str]) -> Tensor:
-        device = self._table.device
-        ids = self._spell(tokens)
-        encoder = self._bilm.encoder
-        if not isinstance(encoder, CharacterEncoder):
-            looked_up: Tensor = encoder(torch.from_numpy(ids).to(device))
-            return looked_up
-        rows = _ROWS_ON_CPU if device.type == "cpu" else _ROWS_ON_GPU
-        columns = _columns(ids, encoder.config.max_width)
-        out = self._table.new_empty(len(tokens), self._table.shape[1])
-        for width in np.unique(columns):
-            members = np.flatnonzero(columns == width)
-            for start in range(0, len(members), rows):
-                block = members[start : start + rows]
-                filled = np.resize(block, rows)  # repeats members up to the fixed shape
-                x = encoder(torch.from_numpy(ids[filled][:, :width]).to(device))
-                out[torch.from_numpy(block).to(device)] = x[: len(block)]
-        return out
-
-
-def _columns(ids: NDArray[np.int64], max_width: int) -> NDArray[np.int64]:
-    """Choose how many character columns each token needs.
-
-    The maximum over windows only has to see one window of padding alone, so a short word can be cut
-    after `max_width` padding characters without changing its vector.
-    """
-    needed = spelled_length(ids) + max_width
-    stepped = -(-needed // _COLUMN_STEP) * _COLUMN_STEP
-    columns: NDArray[np.int64] = np.minimum(stepped, ids.shape[1])
-    return columns

@@ -1,0 +1,83 @@
+"""Render results/embed-speed.json as the table of the README, so that the two cannot drift.
+
+python benchmarks/peers/table.py                    print the tables
+python benchmarks/peers/table.py --write README.md  put them between its two marks
+python benchmarks/peers/table.py --check README.md  exit 1 if they are not what is there
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "embed-speed.json"
+BEGIN, END = "<!-- embed-speed: begin -->", "<!-- embed-speed: end -->"
+BASE = "allennlp"
+
+
+def render(results: dict[str, Any]) -> str:
+    """Return one Markdown table per model: tokens/s, and in brackets how many times AllenNLP's."""
+    return "\n\n".join(_table(name, found) for name, found in results["models"].items())
+
+
+def _table(name: str, found: dict[str, Any]) -> str:
+    rows = {row["row"]: row for row in found["rows"]}
+    batches = list(next(iter(rows.values()))["tokens_per_second"])
+    title = f"{name} ({found['shape']})"
+    lines = [
+        f"| {title} | {' | '.join(f'batch {b}' for b in batches)} | load s | RSS GiB |",
+        "|---" * (len(batches) + 3) + "|",
+    ]
+    base = rows.get(BASE)
+    for key, row in rows.items():
+        cells = [_cell(row, base, batch) for batch in batches]
+        load = f"{row['load_s']:.1f}"
+        bold = "**" if key.startswith("ours") else ""
+        label = f"{bold}{row['label']}{bold}"
+        lines.append(f"| {label} | {' | '.join(cells)} | {load} | {row['peak_gib']:.2f} |")
+    return "\n".join(lines)
+
+
+def _cell(row: dict[str, Any], base: dict[str, Any] | None, batch: str) -> str:
+    speed = row["tokens_per_second"].get(batch)
+    if speed is None:
+        return "-"
+    if base is None or row is base:
+        return f"{speed:,.0f}"
+    return f"{speed:,.0f} ({row['times_allennlp'][batch]:.1f}x)"
+
+
+def put(text: str, table: str) -> str:
+    """Return `text` with the table between its marks."""
+    if BEGIN not in text or END not in text:
+        raise SystemExit(f"The file has no lines '{BEGIN}' and '{END}' to put the table between.")
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print, write or check the tables."""
+    parser = argparse.ArgumentParser(description="The tables of results/embed-speed.json.")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--write", type=Path, metavar="FILE")
+    parser.add_argument("--check", type=Path, metavar="FILE")
+    chosen = parser.parse_args(arguments)
+    table = render(json.loads(chosen.results.read_text("utf-8")))
+    if chosen.write:
+        chosen.write.write_text(put(chosen.write.read_text("utf-8"), table), "utf-8")
+    elif chosen.check:
+        text = chosen.check.read_text("utf-8")
+        if put(text, table) != text:
+            print(f"{chosen.check} shows other figures than {chosen.results}.", file=sys.stderr)
+            return 1
+    else:
+        print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

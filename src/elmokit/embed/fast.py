@@ -1,0 +1,251 @@
+"""What precision="fast" is on this CPU, and whether a model may have it.
+
+Two questions, each asked once and remembered in the user's cache folder:
+
+*   Which product is fastest here? The candidates are tried on a small model in a process of its
+    own, which may die of an instruction that the CPU advertises and does not have.
+*   Does this model bear it? It reads a few sentences both ways; where the mean cosine of a layer to
+    its exact vectors is below 0.999, the mode is refused.
+
+A cache folder that cannot be written costs a few seconds in each process, nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit import __version__
+from elmokit.atomic import replacing
+from elmokit.embed.engine import Engine
+from elmokit.embed.precision import exact as exact_products
+from elmokit.errors import ConfigError, ElmoError, ElmoWarning
+from elmokit.model.bilm import BiLM
+from elmokit.model.chars import char_ids_table
+from elmokit.model.kernels.cpu_exact import exact_reader
+from elmokit.model.kernels.cpu_int8 import int8_reader
+from elmokit.model.kernels.cpu_native import NativeError, fits, library_path, native_reader
+from elmokit.model.packing import Packing
+from elmokit.sources.download import cache_dir
+
+#: The mean cosine to exact vectors that every layer of a model has to keep.
+LEAST_COSINE = 0.999
+# A candidate has to be this much faster than exact products to be taken.
+_GAIN = 1.1
+_KINDS = ("exact", "int8", "native")  # the riskiest last
+_TIMEOUT = 120.0
+
+_SENTENCES = (
+    "<S> The children play in the garden , and then they read a book . </S>",
+    "<S> In 1998 , Dr. Okonkwo-Smith 's team measured 3.75 % more rainfall than expected . </S>",
+    "<S> Why would anyone leave ? </S>",
+    "<S> Der alte Mann wohnt seit Jahren in São Paulo ; http://example.org/?q=1 says so . </S>",
+)
+
+
+@dataclass(frozen=True)
+class FastChoice:
+    """What "fast" is on this machine.
+
+    Attributes:
+        kind: "native" (int8 by the C kernel), "int8" (int8 by torch) or "exact" (nothing faster).
+        seconds: What each candidate that works took for the same small work.
+        failed: Why the others do not work.
+    """
+
+    kind: str
+    seconds: dict[str, float]
+    failed: dict[str, str]
+
+    def describe(self) -> str:
+        """Say it in a line."""
+        names = {
+            "native": "int8 by elmokit's own kernel",
+            "int8": "int8 by torch's integer product",
+            "exact": "the same as exact",
+        }
+        told = names[self.kind]
+        if self.kind != "exact":
+            gain = self.seconds["exact"] / self.seconds[self.kind]
+            told += f", {gain:.1f} times as fast as exact on a small model"
+        for kind, why in self.failed.items():
+            told += f"; {names[kind]} does not work: {why}"
+        return told
+
+
+def fast_reader(bilm: BiLM) -> Engine:
+    """Return the fastest reader of a biLM on this CPU.
+
+    Raises:
+        ConfigError: The model loses too much by it.
+    """
+    choice = fast_choice()
+    # Where the kernel cannot read the shape, torch's product is the next best.
+    kinds = ("native", "int8") if choice.kind == "native" else (choice.kind,)
+    for kind in kinds:
+        if kind == "exact" or kind in choice.failed or (kind == "native" and not fits(bilm)):
+            continue
+        try:
+            reader = reader_of(kind, bilm)
+        except (NativeError, ElmoError):
+            continue  # the compiled kernel was removed and cannot be made again
+        check_model(bilm, reader, kind)
+        return reader
+    warnings.warn(
+        f"precision='fast' is {choice.describe()} on this machine.", ElmoWarning, stacklevel=4
+    )
+    return exact_reader(bilm)
+
+
+def reader_of(kind: str, bilm: BiLM) -> Engine:
+    """Return the reader of one kind; NativeError says why there is none."""
+    if kind == "native":
+        return native_reader(bilm, _folder())
+    make: Callable[[BiLM], Engine] = int8_reader if kind == "int8" else exact_reader
+    return make(bilm)
+
+
+# ------------------------------------------------------------------------------------ the machine
+
+
+@functools.cache
+def fast_choice() -> FastChoice:
+    """Find out what "fast" is on this machine, or remember it."""
+    path = _folder() / f"fast-{_machine()}.json"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        found = FastChoice(**json.loads(path.read_text("utf-8")))
+        found.describe()  # whatever is missing is missed here
+        return found
+    choice = probe_fast()
+    _remember(path, asdict(choice))
+    return choice
+
+
+def probe_fast() -> FastChoice:
+    """Try all candidates in processes that may die of it."""
+    seconds: dict[str, float] = {}
+    failed: dict[str, str] = {}
+    left = list(_KINDS)
+    while left:
+        answers, end = _try(left)
+        for kind in left[: len(answers)]:
+            answer = answers[left.index(kind)]
+            if "seconds" in answer:
+                seconds[kind] = float(answer["seconds"])
+            else:
+                failed[kind] = str(answer["failed"])
+        left = left[len(answers) :]
+        if left:  # the process ended while it tried the next one
+            failed[left.pop(0)] = end
+    exact = seconds.get("exact", float("inf"))
+    fastest = min(seconds, key=lambda kind: seconds[kind], default="exact")
+    if seconds.get(fastest, 0.0) * _GAIN > exact:
+        fastest = "exact"
+    return FastChoice(fastest, seconds, failed)
+
+
+def _try(kinds: list[str]) -> tuple[list[dict[str, Any]], str]:
+    """Let another process try candidates, one line of answer each; and tell how it ended."""
+    try:
+        done = subprocess.run(
+            _command(kinds), capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+        out, end = done.stdout, f"the process was killed by signal {-done.returncode}"
+        if done.returncode >= 0:
+            end = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+    except subprocess.TimeoutExpired as error:
+        out = error.stdout.decode() if isinstance(error.stdout, bytes) else (error.stdout or "")
+        end = f"no answer within {_TIMEOUT:.0f} s"
+    return [json.loads(line) for line in out.splitlines() if line.endswith("}")], end
+
+
+def _command(kinds: list[str]) -> list[str]:
+    return [sys.executable, "-m", "elmokit.embed.fast_trial", *kinds]
+
+
+def _folder() -> Path:
+    return cache_dir() / "machine"
+
+
+def _machine() -> str:
+    """Return a digest of what decides the answer: the CPU, torch, and our own version."""
+    about = [platform.machine(), platform.processor(), torch.__version__, __version__]
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+        about += sorted({line for line in lines if line.startswith(("model name", "flags"))})
+    about.append(library_path(Path()).name)
+    return hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
+
+
+def _remember(path: Path, values: dict[str, Any]) -> None:
+    with suppress(ElmoError, OSError), replacing(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+
+
+# -------------------------------------------------------------------------------------- the model
+
+
+def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
+    """Raise if a model loses too much by a kind of product, or remember that it does not."""
+    path = _folder() / f"cosines-{kind}-{_fingerprint(bilm)}.json"
+    cosines: list[float] = []
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        cosines = [float(c) for c in json.loads(path.read_text("utf-8"))["mean_cosines"]]
+    if len(cosines) != bilm.config.n_layers:
+        cosines = mean_cosines(bilm, reader)
+        _remember(path, {"mean_cosines": cosines})
+    worst = min(range(len(cosines)), key=lambda j: cosines[j])
+    if not cosines[worst] >= LEAST_COSINE:
+        raise ConfigError(
+            f"This model loses too much by precision='fast': the mean cosine of layer {worst} to "
+            f"its exact vectors is {cosines[worst]:.4f}, and at least {LEAST_COSINE} is asked. Use "
+            "precision='exact'."
+        )
+
+
+def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
+    """Let a model read a few sentences and return the mean cosine to exact vectors, per layer."""
+    sentences = [sentence.split() for sentence in _SENTENCES]
+    types = sorted({token for sentence in sentences for token in sentence})
+    number = {token: i for i, token in enumerate(types)}
+    if bilm.config.char_cnn is not None:
+        ids = char_ids_table(types, bilm.config.char_cnn.max_characters_per_token)
+    else:
+        assert bilm.config.n_words is not None
+        ids = np.arange(len(types)) % bilm.config.n_words + 1  # any words
+    packing = Packing.of([len(sentence) for sentence in sentences])
+    packed = [
+        number[sentences[row][step]]
+        for row, step in zip(packing.rows.tolist(), packing.steps.tolist(), strict=True)
+    ]
+    device = next(bilm.parameters()).device
+    with torch.inference_mode(), exact_products(device):
+        x = reader.encode(torch.from_numpy(ids))[torch.tensor(packed, device=device)]
+        exact, _ = bilm.contextualize(x, packing)
+        fast, _ = reader.contextualize(x, packing)
+        both = exact.float(), fast.float()
+        cosines: list[float] = torch.cosine_similarity(*both, dim=-1).mean(dim=1).tolist()
+    return cosines
+
+
+def _fingerprint(bilm: BiLM) -> str:
+    """Return a digest of the shape and of a sample of every weight: milliseconds for any size."""
+    digest = hashlib.blake2b(json.dumps(bilm.config.to_dict()).encode(), digest_size=8)
+    for parameter in bilm.parameters():
+        flat = parameter.detach().flatten()
+        sample = flat[:: max(1, len(flat) // 1024)]
+        digest.update(sample.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,224 @@
+"""The LSTM layers in int8 through a small C kernel, `int8_lstm.c`: products, gates and cells fused.
+
+It computes what `cpu_int8.py` computes, by the same integers. It is compiled at first use by the
+system's C compiler into a folder of the user's; who has no compiler, or another CPU, does without.
+Sentences never meet in it: the vectors of one are the same bits in whatever batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.atomic import replacing
+from elmokit.model.bilm import BiLM
+from elmokit.model.kernels.cpu_encoder import cpu_encoder
+from elmokit.model.kernels.cpu_exact import bias_of, sigmoids_first
+from elmokit.model.kernels.cpu_reader import side_by_side
+from elmokit.model.kernels.quantize import quantize_rows
+from elmokit.model.lstm import LstmLayer, LstmState
+from elmokit.model.packing import Packing
+
+SOURCE = Path(__file__).with_name("int8_lstm.c")
+
+_LANES = 16  # numbers in a register
+_TILE = 64
+_OPTIONS = ("-O3", "-std=c11", "-shared", "-fPIC")
+# Sentences a thread should have at least: fewer only read the weights more often.
+_ROWS_PER_THREAD = 8
+
+
+class NativeError(Exception):
+    """There is no native kernel on this machine; the message says why."""
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        ("h", ctypes.c_int64),
+        ("d", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("wx", "wr", "wp", "sx", "sr", "sp", "bias")),
+        ("cell_clip", ctypes.c_float),
+        ("proj_clip", ctypes.c_float),
+    )
+
+
+def library_path(folder: Path) -> Path:
+    """Return where the compiled kernel belongs: another source or machine has another name."""
+    digest = hashlib.blake2b(SOURCE.read_bytes(), digest_size=8)
+    digest.update(f"{_OPTIONS} {platform.machine()} {sys.platform}".encode())
+    return folder / f"int8_lstm-{digest.hexdigest()}.so"
+
+
+def build(folder: Path) -> Path:
+    """Compile the kernel into a folder, unless it is there.
+
+    Raises:
+        NativeError: There is no compiler, or it fails.
+    """
+    path = library_path(folder)
+    if path.exists():
+        return path
+    compiler = next(
+        (c for c in (os.environ.get("CC"), "cc", "gcc", "clang") if c and shutil.which(c)), None
+    )
+    if compiler is None:
+        raise NativeError("there is no C compiler")
+    with replacing(path) as temporary:
+        done = subprocess.run(
+            [compiler, *_OPTIONS, "-o", str(temporary), str(SOURCE), "-lm"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode:
+            raise NativeError(f"{compiler} failed: {(done.stderr.splitlines() or ['?'])[0]}")
+    return path
+
+
+def open_library(path: Path) -> ctypes.CDLL:
+    """Load the compiled kernel.
+
+    Raises:
+        NativeError: It cannot be loaded, or the CPU lacks the instructions.
+    """
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeError(str(error)) from error
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.elmo_pack.argtypes = [pointer, number, number, pointer]
+    library.elmo_pack.restype = None
+    library.elmo_read.argtypes = [
+        *(ctypes.POINTER(_Layer), pointer, pointer, number, pointer, pointer),
+        *(number, number, number, pointer, pointer, ctypes.c_int),
+    ]
+    if not library.elmo_supported():
+        raise NativeError("the CPU has no AVX-512 VNNI")
+    return library
+
+
+def fits(bilm: BiLM) -> bool:
+    """Say whether the kernel can read this shape: it works on 16 numbers at a time."""
+    config = bilm.config.lstm
+    return config.dim % _LANES == 0 and config.projection_dim % _LANES == 0
+
+
+class NativeLayer:
+    """The weights of one layer as the kernel wants them."""
+
+    def __init__(self, layer: LstmLayer, library: ctypes.CDLL) -> None:
+        config = layer.config
+        order = _tile_order(config.dim)
+        bias = bias_of(layer)[order].contiguous()
+        wx, sx = _packed(sigmoids_first(layer.weight_input)[order], library)
+        wr, sr = _packed(sigmoids_first(layer.weight_recurrent)[order], library)
+        self._kept = [wx, sx, wr, sr, bias]  # the structure below only points to them
+        wp = sp = None
+        if layer.weight_projection is not None:
+            wp, sp = _packed(layer.weight_projection.detach(), library)
+            self._kept += [wp, sp]
+        infinite = float("inf")
+        self.structure = _Layer(
+            config.dim,
+            config.projection_dim,
+            *(None if t is None else t.data_ptr() for t in (wx, wr, wp, sx, sr, sp, bias)),
+            infinite if config.cell_clip is None else config.cell_clip,
+            infinite if config.proj_clip is None else config.proj_clip,
+        )
+
+
+def _tile_order(h: int) -> Tensor:
+    """Return the rows of i, f, o, j such that the four gates of 16 units lie together."""
+    return torch.arange(4 * h).view(4, h // _LANES, _LANES).transpose(0, 1).flatten()
+
+
+def _packed(weight: Tensor, library: ctypes.CDLL) -> tuple[Tensor, Tensor]:
+    q, scale = quantize_rows(weight)
+    missing = -len(q) % _TILE
+    q = torch.nn.functional.pad(q, (0, 0, 0, missing)).contiguous()
+    scale = torch.nn.functional.pad(scale, (0, missing)).contiguous()
+    packed = torch.empty(q.shape, dtype=torch.uint8)
+    library.elmo_pack(q.data_ptr(), *q.shape, packed.data_ptr())
+    return packed, scale
+
+
+class NativeReader:
+    """A biLM for reading on a CPU in int8.
+
+    Args:
+        bilm: The plain modules, of a shape that `fits`.
+        library: The compiled kernel.
+    """
+
+    def __init__(self, bilm: BiLM, library: ctypes.CDLL) -> None:
+        self.config = bilm.config
+        self._library = library
+        self._directions: list[list[NativeLayer]] = [[], []]
+
+        def make(direction: int) -> None:
+            stack = (bilm.forward_lm, bilm.backward_lm)[direction]
+            layers = [layer for layer in stack.layers if isinstance(layer, LstmLayer)]
+            self._directions[direction] = [NativeLayer(layer, library) for layer in layers]
+
+        side_by_side([lambda: make(0), lambda: make(1)])
+        with torch.no_grad():
+            self._encoder = cpu_encoder(bilm.encoder)
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """Return x of distinct tokens.
+
+        Shape:
+            ids (n, C) or (n,) -> (n, D)
+        """
+        return self._encoder(ids)
+
+    def contextualize(
+        self, x: Tensor, packing: Packing, state: LstmState | None = None
+    ) -> tuple[Tensor, LstmState]:
+        """Do as `BiLM.contextualize` does, without gradients."""
+        config = self.config.lstm
+        rows = len(packing.lengths)
+        if state is None:
+            state = LstmState.zeros(config, rows, like=x)
+        order = torch.from_numpy(packing.order)
+        last = state.select(order)  # a copy, changed in place
+        d = config.projection_dim
+        layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
+        layers[0, :, :d] = x
+        layers[0, :, d:] = x
+        active = np.array(packing.active, dtype=np.int64)
+        places = (np.arange(len(x), dtype=np.int64), np.ascontiguousarray(packing.reversal))
+        shards = max(1, min(torch.get_num_threads() // 2, rows // _ROWS_PER_THREAD))
+
+        def read(direction: int, shard: int) -> None:
+            for j, layer in enumerate(self._directions[direction]):
+                half = slice(direction * d, (direction + 1) * d)
+                failed = self._library.elmo_read(
+                    *(layer.structure, layers[j, :, half].data_ptr()),
+                    *(layers[j + 1, :, half].data_ptr(), 2 * d, places[direction].ctypes.data),
+                    *(active.ctypes.data, len(active), shard, shards),
+                    *(last.cell[direction, j].data_ptr(), last.hidden[direction, j].data_ptr()),
+                    j > 0 and config.use_skip_connections,
+                )
+                if failed:
+                    raise MemoryError("no memory for a batch; lower batch_tokens of the model")
+
+        jobs = [(direction, shard) for shard in range(shards) for direction in (0, 1)]
+        side_by_side([lambda job=job: read(*job) for job in jobs])  # type: ignore[misc]
+        return layers, last.select(torch.argsort(order))
+
+
+def native_reader(bilm: BiLM, folder: Path) -> NativeReader:
+    """Return the int8 twin of a biLM, by the kernel in (or to be compiled into) a folder."""
+    return NativeReader(bilm, open_library(build(folder)))

@@ -1,0 +1,129 @@
+"""Both language models side by side on a CPU: the frame that the exact and the int8 layers share.
+
+The two directions never see each other, so each runs in a thread of its own with half of the cores.
+Two small products at once need no waiting for each other, as two halves of one product do at every
+step. Layers write straight into the tensor that is given out.
+
+The plain twin is `elmokit.model.bilm.BiLM`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from elmokit.model.bilm import BiLM
+from elmokit.model.kernels.cpu_encoder import cpu_encoder
+from elmokit.model.lstm import LstmLayer, LstmState
+from elmokit.model.packing import Packing
+
+
+class CpuLayer(Protocol):
+    """One layer of one direction, ready to run."""
+
+    def read(self, x: Tensor, active: list[int], cell: Tensor, hidden: Tensor) -> Tensor:
+        """Read a packed batch from left to right; the states are changed in place.
+
+        Shape:
+            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), without the skip
+        """
+
+
+class CpuReader:
+    """A biLM for reading on a CPU.
+
+    Args:
+        bilm: The plain modules, on a CPU.
+        make_layer: Makes the fast twin of a layer.
+    """
+
+    def __init__(self, bilm: BiLM, make_layer: Callable[[LstmLayer], CpuLayer]) -> None:
+        self.config = bilm.config
+        with torch.no_grad():
+            self._encoder = cpu_encoder(bilm.encoder)
+            self._directions: list[list[CpuLayer]] = []
+            for stack in (bilm.forward_lm, bilm.backward_lm):
+                layers = [layer for layer in stack.layers if isinstance(layer, LstmLayer)]
+                self._directions.append([make_layer(layer) for layer in layers])
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """Return x of distinct tokens.
+
+        Shape:
+            ids (n, C) or (n,) -> (n, D)
+        """
+        return self._encoder(ids)
+
+    def contextualize(
+        self, x: Tensor, packing: Packing, state: LstmState | None = None
+    ) -> tuple[Tensor, LstmState]:
+        """Do as `BiLM.contextualize` does, without gradients."""
+        config = self.config.lstm
+        if state is None:
+            state = LstmState.zeros(config, len(packing.lengths), like=x)
+        order = torch.from_numpy(packing.order)
+        reversal = torch.from_numpy(packing.reversal)
+        last = state.select(order)  # a copy, changed in place
+        d = config.projection_dim
+        layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
+        layers[0, :, :d] = x
+        layers[0, :, d:] = x
+
+        def read(direction: int) -> None:
+            h = x if direction == 0 else x[reversal]
+            for j, layer in enumerate(self._directions[direction]):
+                cell, hidden = last.cell[direction, j], last.hidden[direction, j]
+                r = layer.read(h, packing.active, cell, hidden)
+                h = r.add_(h) if j > 0 and config.use_skip_connections else r
+                half = layers[j + 1, :, direction * d : (direction + 1) * d]
+                half.copy_(h if direction == 0 else h[reversal])
+
+        side_by_side([lambda: read(0), lambda: read(1)])
+        return layers, last.select(torch.argsort(order))
+
+
+def side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
+    """Run jobs at once, each in a thread with its share of the cores torch may use.
+
+    The calling thread does the first one. With one core they run one after the other.
+    """
+    cores = torch.get_num_threads()
+    inference = torch.is_inference_mode_enabled()
+    errors: list[BaseException] = []
+
+    def work(job: Callable[[], None]) -> None:
+        try:
+            # Both settings count for the thread that makes them alone.
+            torch.set_num_threads(max(1, cores // len(jobs)))
+            with torch.inference_mode(inference), torch.no_grad():
+                job()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(job,)) for job in jobs[1:] if cores > 1]
+    for thread in threads:
+        thread.start()
+    for job in jobs[:1] if threads else jobs:
+        work(job)
+    for thread in threads:
+        thread.join()
+    torch.set_num_threads(cores)
+    if errors:
+        raise errors[0]
+
+
+def pieces(active: list[int], tokens: int) -> list[list[int]]:
+    """Cut the time steps into runs of about `tokens` tokens, at least one step each."""
+    found: list[list[int]] = []
+    size = tokens
+    for n in active:
+        if size + n > tokens:
+            found.append([])
+            size = 0
+        found[-1].append(n)
+        size += n
+    return found

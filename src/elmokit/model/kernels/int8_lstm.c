@@ -1,0 +1,314 @@
+/* A projected LSTM layer in int8, for CPUs with AVX-512 VNNI. Plain C with intrinsics, no libraries
+ * but libm; compiled at first use by cpu_native.py, which also says what the arrays hold.
+ *
+ * Weights are stored as unsigned bytes q + 128, because the instruction multiplies unsigned by
+ * signed numbers; 128 * sum(activations) is taken off each sum, which stays exact:
+ *     sum_k (q_w + 128) q_a - 128 sum_k q_a = sum_k q_w q_a
+ *
+ * Columns lie in tiles of 64. In the gate products a tile holds the four gates i, f, o, j of 16
+ * units, so that a cell takes its step while the sums are still in registers. Within a tile four
+ * inputs of a column lie together: packed[tile][k / 4][vector 0..3][column 0..15][k % 4].
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    int64_t h, d;                  /* H and D, multiples of 16 */
+    const uint8_t *wx, *wr, *wp;   /* packed; wp is NULL in a model without projections */
+    const float *sx, *sr, *sp;     /* scales per column, in tile order */
+    const float *bias;             /* in tile order, the constant of the forget gate included */
+    float cell_clip, proj_clip;    /* infinite: no clip */
+} Layer;
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
+#define INLINE static inline __attribute__((always_inline)) TARGET
+
+#define ROWS 6            /* rows of a register tile: 6 x 4 sums, 4 weights */
+#define PIECE 128         /* tokens whose input product is held at once, about */
+
+int elmo_supported(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+/* q (n, k) int8, n a multiple of 64, k of 4 -> packed. */
+void elmo_pack(const int8_t *q, int64_t n, int64_t k, uint8_t *packed) {
+    for (int64_t row = 0; row < n; row++) {
+        uint8_t *to = packed + (row / 64) * 64 * k + (row % 64) * 4;
+        const int8_t *from = q + row * k;
+        for (int64_t i = 0; i < k; i += 4, to += 256)
+            for (int j = 0; j < 4; j++) to[j] = (uint8_t)(from[i + j] + 128);
+    }
+}
+
+/* Round a row to int8; return its scale and 128 * the sum of the rounded numbers. */
+TARGET static float quantize(const float *x, int64_t k, int8_t *q, int32_t *offset) {
+    __m512 largest = _mm512_setzero_ps();
+    for (int64_t i = 0; i < k; i += 16)
+        largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
+    float scale = _mm512_reduce_max_ps(largest) / 127.0f;
+    __m512 inverse = _mm512_set1_ps(scale > 0 ? 1.0f / scale : 0.0f);
+    __m512i sum = _mm512_setzero_si512();
+    for (int64_t i = 0; i < k; i += 16) {
+        __m512i r = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), inverse));
+        sum = _mm512_add_epi32(sum, r);
+        _mm_storeu_si128((__m128i *)(q + i), _mm512_cvtsepi32_epi8(r));
+    }
+    *offset = 128 * _mm512_reduce_add_epi32(sum);
+    return scale;
+}
+
+/* Integer sums of one tile of columns for `rows` rows, rows known to the compiler. */
+INLINE void sums(const int rows, const int8_t *a, int64_t k, const uint8_t *tile,
+                 __m512i acc[ROWS][4]) {
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) acc[r][v] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < k; i += 4, tile += 256) {
+        __m512i w0 = _mm512_loadu_si512(tile), w1 = _mm512_loadu_si512(tile + 64);
+        __m512i w2 = _mm512_loadu_si512(tile + 128), w3 = _mm512_loadu_si512(tile + 192);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, a + r * k + i, 4);
+            __m512i b = _mm512_set1_epi32(four);
+            acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], w0, b);
+            acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], w1, b);
+            acc[r][2] = _mm512_dpbusd_epi32(acc[r][2], w2, b);
+            acc[r][3] = _mm512_dpbusd_epi32(acc[r][3], w3, b);
+        }
+    }
+}
+
+INLINE __m512 value(__m512i sum, int32_t offset, float scale, const float *scales) {
+    __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_set1_epi32(offset)));
+    return _mm512_mul_ps(_mm512_mul_ps(whole, _mm512_loadu_ps(scales)), _mm512_set1_ps(scale));
+}
+
+/* exp(-x), |x| limited to 30 so that products of two stay finite. */
+INLINE __m512 exp_minus(__m512 x) {
+    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-30.0f)), _mm512_set1_ps(30.0f));
+    __m512 y = _mm512_mul_ps(x, _mm512_set1_ps(-1.44269504088896341f));
+    __m512 n = _mm512_roundscale_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 f = _mm512_sub_ps(y, n);
+    __m512 p = _mm512_set1_ps(1.5403530393381606e-4f);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.3333558146428443e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.6181291076284772e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.5504108664821580e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.4022650695910071e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.9314718055994531e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* sigmoid(a) * tanh(b) with one division. */
+INLINE __m512 sigmoid_tanh(__m512 a, __m512 b) {
+    const __m512 one = _mm512_set1_ps(1.0f);
+    __m512 ea = exp_minus(a), eb = exp_minus(_mm512_add_ps(b, b));
+    return _mm512_div_ps(_mm512_sub_ps(one, eb),
+                         _mm512_mul_ps(_mm512_add_ps(one, ea), _mm512_add_ps(one, eb)));
+}
+
+INLINE __m512 clipped(__m512 x, float limit) {
+    return _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-limit)), _mm512_set1_ps(limit));
+}
+
+/* What stands ready for some rows of activations. */
+typedef struct {
+    int8_t *q;        /* (rows, k) */
+    float *scale;     /* (rows,) */
+    int32_t *offset;  /* (rows,) */
+} Rounded;
+
+/* gates[row] = W_x x + b, a row being 4H numbers in tile order. */
+INLINE void input_rows(const int rows, const Layer *l, Rounded x, int64_t first, int64_t tile,
+                       float *gates) {
+    __m512i acc[ROWS][4];
+    sums(rows, x.q + first * l->d, l->d, l->wx + tile * 64 * l->d, acc);
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) {
+            int64_t column = tile * 64 + v * 16;
+            __m512 g = value(acc[r][v], x.offset[first + r], x.scale[first + r], l->sx + column);
+            _mm512_storeu_ps(gates + (first + r) * 4 * l->h + column,
+                             _mm512_add_ps(g, _mm512_loadu_ps(l->bias + column)));
+        }
+}
+
+/* One step of 16 cells: c <- clip(s(f) c + s(i) tanh(j)), h = s(o) tanh(c). */
+INLINE void cell_rows(const int rows, const Layer *l, Rounded r_in, int64_t first, int64_t tile,
+                      const float *gates, float *const *cell, float *h) {
+    __m512i acc[ROWS][4];
+    sums(rows, r_in.q + first * l->d, l->d, l->wr + tile * 64 * l->d, acc);
+    for (int r = 0; r < rows; r++) {
+        __m512 g[4];
+        for (int v = 0; v < 4; v++) {
+            int64_t column = tile * 64 + v * 16;
+            const float *gx = gates + (first + r) * 4 * l->h + column;
+            g[v] = _mm512_add_ps(
+                value(acc[r][v], r_in.offset[first + r], r_in.scale[first + r], l->sr + column),
+                _mm512_loadu_ps(gx));
+        }
+        float *c_at = cell[first + r] + tile * 16;
+        __m512 forget = _mm512_add_ps(_mm512_set1_ps(1.0f), exp_minus(g[1]));
+        __m512 c = _mm512_add_ps(_mm512_div_ps(_mm512_loadu_ps(c_at), forget),
+                                 sigmoid_tanh(g[0], g[3]));
+        c = clipped(c, l->cell_clip);
+        _mm512_storeu_ps(c_at, c);
+        _mm512_storeu_ps(h + (first + r) * l->h + tile * 16, sigmoid_tanh(g[2], c));
+    }
+}
+
+/* r = clip(W_p h). */
+INLINE void projected_rows(const int rows, const Layer *l, Rounded h, int64_t first, int64_t tile,
+                           float *r_out) {
+    __m512i acc[ROWS][4];
+    sums(rows, h.q + first * l->h, l->h, l->wp + tile * 64 * l->h, acc);
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) {
+            int64_t column = tile * 64 + v * 16;
+            if (column >= l->d) break;
+            __m512 p = value(acc[r][v], h.offset[first + r], h.scale[first + r], l->sp + column);
+            _mm512_storeu_ps(r_out + (first + r) * l->d + column, clipped(p, l->proj_clip));
+        }
+}
+
+/* Run `call` over all rows, with the number of rows of each register tile a constant. */
+#define OVER_ROWS(n, first, call)                                       \
+    for (int64_t first = 0; first < (n); first += ROWS) {               \
+        switch ((n) - first) {                                          \
+        case 1: { enum { R = 1 }; call; break; }                        \
+        case 2: { enum { R = 2 }; call; break; }                        \
+        case 3: { enum { R = 3 }; call; break; }                        \
+        case 4: { enum { R = 4 }; call; break; }                        \
+        case 5: { enum { R = 5 }; call; break; }                        \
+        default: { enum { R = ROWS }; call; break; }                    \
+        }                                                               \
+    }
+
+TARGET static void input_product(const Layer *l, Rounded x, int64_t n, float *gates) {
+    for (int64_t tile = 0; tile < l->h / 16; tile++)
+        OVER_ROWS(n, first, input_rows(R, l, x, first, tile, gates))
+}
+
+TARGET static void cell_step(const Layer *l, Rounded r, int64_t n, const float *gates,
+                             float *const *cell, float *h) {
+    for (int64_t tile = 0; tile < l->h / 16; tile++)
+        OVER_ROWS(n, first, cell_rows(R, l, r, first, tile, gates, cell, h))
+}
+
+TARGET static void projection(const Layer *l, Rounded h, int64_t n, float *r_out) {
+    for (int64_t tile = 0; tile < (l->d + 63) / 64; tile++)
+        OVER_ROWS(n, first, projected_rows(R, l, h, first, tile, r_out))
+}
+
+static int64_t rows_of(int64_t active, int64_t shard, int64_t shards) {
+    return active > shard ? (active - shard + shards - 1) / shards : 0;
+}
+
+static void *take(char **free_memory, int64_t bytes) {
+    void *found = *free_memory;
+    *free_memory += (bytes + 63) / 64 * 64;
+    return found;
+}
+
+static Rounded take_rounded(char **free_memory, int64_t rows, int64_t k) {
+    Rounded found;
+    found.q = take(free_memory, rows * k);
+    found.scale = take(free_memory, rows * 4);
+    found.offset = take(free_memory, rows * 4);
+    return found;
+}
+
+/* Read a packed batch (see packing.py) with one layer of one direction.
+ *
+ * Of the rows of each step, those with row % shards == shard are read: sentences never meet, so
+ * threads can share a batch out. Token t of the packed order has its input at in + place[t] * stride
+ * and its output at out + place[t] * stride. `cell` (rows, H) and `hidden` (rows, D) are the states,
+ * changed in place. Returns 0, or 1 if there is no memory.
+ */
+TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride,
+                     const int64_t *place, const int64_t *active, int64_t steps, int64_t shard,
+                     int64_t shards, float *cell, float *hidden, int skip) {
+    int64_t batch = steps ? rows_of(active[0], shard, shards) : 0;
+    if (batch == 0) return 0;
+    int64_t total = 0;
+    for (int64_t s = 0; s < steps; s++) total += rows_of(active[s], shard, shards);
+    int64_t piece = batch > PIECE ? batch : total < PIECE ? total : PIECE;
+    int64_t bytes = piece * (l->d + 8 + 16 * l->h + 8) +
+                    batch * (l->d + 8 + l->h + 8 + 4 * l->h + 4 * l->d + 16) + 64 * 32;
+    char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!memory) return 1;
+    char *free_memory = memory;
+    Rounded x = take_rounded(&free_memory, piece, l->d);
+    Rounded r = take_rounded(&free_memory, batch, l->d);
+    Rounded h = take_rounded(&free_memory, batch, l->h);
+    float *gates = take(&free_memory, piece * 4 * l->h * 4);
+    float *h_float = take(&free_memory, batch * l->h * 4);
+    float *r_float = take(&free_memory, batch * l->d * 4);
+    int64_t *token = take(&free_memory, piece * 8);
+    float **cell_row = take(&free_memory, batch * sizeof(float *));
+
+    for (int64_t i = 0; i < batch; i++) {
+        int64_t row = shard + i * shards;
+        cell_row[i] = cell + row * l->h;
+        r.scale[i] = quantize(hidden + row * l->d, l->d, r.q + i * l->d, r.offset + i);
+    }
+    int64_t start = 0; /* of the step, in packed tokens */
+    for (int64_t s = 0; s < steps;) {
+        int64_t last = s, held = 0, at = start;
+        for (; last < steps; last++) {
+            int64_t n = rows_of(active[last], shard, shards);
+            if (n == 0 || held + n > piece) break;
+            for (int64_t i = 0; i < n; i++) {
+                token[held] = place[at + shard + i * shards];
+                x.scale[held] = quantize(in + token[held] * stride, l->d, x.q + held * l->d,
+                                         x.offset + held);
+                held++;
+            }
+            at += active[last];
+        }
+        if (held == 0) break; /* this shard's sentences are over */
+        input_product(l, x, held, gates);
+        int64_t row0 = 0;
+        for (; s < last; start += active[s], s++) {
+            int64_t n = rows_of(active[s], shard, shards);
+            cell_step(l, r, n, gates + row0 * 4 * l->h, cell_row, h_float);
+            const float *result = h_float;
+            if (l->wp) {
+                for (int64_t i = 0; i < n; i++)
+                    h.scale[i] = quantize(h_float + i * l->h, l->h, h.q + i * l->h, h.offset + i);
+                projection(l, h, n, r_float);
+                result = r_float;
+            }
+            for (int64_t i = 0; i < n; i++) {
+                const float *from = result + i * l->d;
+                const float *x_at = in + token[row0 + i] * stride;
+                float *to = out + token[row0 + i] * stride;
+                memcpy(hidden + (shard + i * shards) * l->d, from, l->d * 4);
+                if (skip)
+                    for (int64_t k = 0; k < l->d; k++) to[k] = from[k] + x_at[k];
+                else
+                    memcpy(to, from, l->d * 4);
+                r.scale[i] = quantize(from, l->d, r.q + i * l->d, r.offset + i);
+            }
+            row0 += n;
+        }
+    }
+    free(memory);
+    return 0;
+}
+
+#else
+int elmo_supported(void) { return 0; }
+void elmo_pack(const int8_t *q, int64_t n, int64_t k, uint8_t *packed) {}
+int elmo_read(const Layer *l, const float *in, float *out, int64_t stride, const int64_t *place,
+              const int64_t *active, int64_t steps, int64_t shard, int64_t shards, float *cell,
+              float *hidden, int skip) {
+    return 1;
+}
+#endif

@@ -1,0 +1,57 @@
+"""`elmo bench embed` as its user sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from elmokit.cli.bench import app
+from elmokit.errors import ConfigError, DataError
+
+
+def test_a_report_is_json_on_stdout(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat. It slept.\n" * 50)
+    arguments = ["embed", "--preset", "toy", "--batch", "1,4", "--precision", "exact"]
+    arguments += ["--threads", "1", "--device", "cpu", "--tokens", "60", "--rounds", "1"]
+    result = CliRunner().invoke(app, [*arguments, "--loads", "1", "--text", str(text), "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["model"]["name"] == "toy"
+    assert report["model"]["random_weights"] is True
+    assert [row["batch"] for row in report["cells"]] == [1, 4]
+    assert report["machine"]["cores"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--batch", "1,two"], "list of numbers"),
+        (["--batch", "0"], "at least 1"),
+        (["--batch", ""], "at least one batch size"),
+        (["--threads", "x"], "list of numbers"),
+        (["--lengths", "1e3"], "list of numbers"),
+        (["--preset", "toy", "--model", "x"], "exclude each other"),
+        (["--tokens", "0"], "tokens"),
+    ],
+)
+def test_wrong_usage_says_what_is_wrong(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["embed", *arguments], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_names_that_do_not_exist_are_our_errors() -> None:
+    runner = CliRunner()
+    for arguments, said in (
+        (["--precision", "exakt"], "Did you mean 'exact'"),
+        (["--preset", "smal"], "Did you mean 'small'"),
+    ):
+        result = runner.invoke(app, ["embed", *arguments])
+        assert isinstance(result.exception, ConfigError)
+        assert said in str(result.exception)
+    result = runner.invoke(app, ["embed", "--text", "nowhere.txt"])
+    assert isinstance(result.exception, DataError)

@@ -1,0 +1,190 @@
+"""precision="fast": chosen without risk, remembered, refused where a model loses by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import elmokit
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.embed import fast
+from elmokit.embed.fast import FastChoice, fast_choice, fast_reader
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError, ElmoWarning
+from elmokit.model.kernels.cpu_exact import exact_reader
+from elmokit.model.kernels.cpu_int8 import int8_reader
+from elmokit.sources.modeldir import ModelParts
+from tests.conftest import TINY, random_bilm
+
+SHAPE = BiLMConfig(
+    LstmConfig(dim=64, projection_dim=32), CharCnnConfig(filters=((1, 16), (3, 16)), n_highway=1)
+)
+TEXTS = ["I read the book yesterday.", "Don't!", "", "The children play in the garden ."]
+INT8 = FastChoice("int8", {"exact": 2.0, "int8": 1.0}, {"native": "no compiler"})
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache folder of the test's own, and nothing remembered in the process."""
+    monkeypatch.setenv("ELMOKIT_HOME", str(tmp_path / "home"))
+    fast_choice.cache_clear()
+    yield tmp_path / "home"
+    fast_choice.cache_clear()
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, choice: FastChoice) -> None:
+    monkeypatch.setattr(fast, "probe_fast", lambda: choice)
+
+
+# --------------------------------------------------------------------------------------- the user
+
+
+def test_fast_is_found_out_once_and_gives_nearly_the_same_vectors(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bilm = random_bilm(SHAPE, scale=1.0)
+    exact = ElmoModel(ModelParts(bilm), device="cpu")
+    quick = ElmoModel(ModelParts(bilm), device="cpu", precision="fast")
+    for a, b in zip(exact.embed(TEXTS), quick.embed(TEXTS), strict=True):
+        cosine = (a.layers * b.layers).sum(-1) / (
+            np.linalg.norm(a.layers, axis=-1) * np.linalg.norm(b.layers, axis=-1)
+        )
+        assert cosine.min(initial=1) > 0.999
+        if fast_choice().kind != "exact" and a.layers.size:
+            assert not np.array_equal(a.layers, b.layers)
+    # Another process asks nobody again.
+    fast_choice.cache_clear()
+    monkeypatch.setattr(fast, "_try", lambda kinds: pytest.fail("tried again"))
+    monkeypatch.setattr(fast, "mean_cosines", lambda *_: pytest.fail("checked again"))
+    ElmoModel(ModelParts(bilm), device="cpu", precision="fast")
+    assert len(list(home.glob("machine/fast-*.json"))) == 1
+
+
+def test_batch_mates_change_nothing_in_fast_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, INT8)
+    elmo = ElmoModel(ModelParts(random_bilm(SHAPE, scale=1.0)), device="cpu", precision="fast")
+    together = elmo.embed(TEXTS)
+    elmo.batch_tokens = 1
+    for a, b in zip(together, elmo.embed(TEXTS), strict=True):
+        assert np.abs(a.layers - b.layers).max(initial=0) <= 2e-6
+
+
+def test_load_and_its_mistakes() -> None:
+    with pytest.raises(ConfigError, match=r"'fast'.*There are: exact, fast"):
+        elmokit.load(precision="fats")
+
+
+# ------------------------------------------------------------------------------------- the machine
+
+
+def test_where_nothing_is_faster_exact_is_used_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, FastChoice("exact", {"exact": 1.0}, {"int8": "killed by signal 4"}))
+    bilm = random_bilm(TINY)
+    with pytest.warns(ElmoWarning, match=r"the same as exact.*killed by signal 4"):
+        reader = fast_reader(bilm)
+    assert type(reader) is type(exact_reader(bilm))
+
+
+def test_a_shape_the_kernel_cannot_read_goes_through_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choose(monkeypatch, FastChoice("native", {"exact": 2.0, "native": 1.0}, {}))
+    bilm = random_bilm(TINY, scale=1.0)
+    assert type(fast_reader(bilm)) is type(int8_reader(bilm))
+
+
+def test_a_candidate_that_kills_its_process_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[list[str]] = []
+
+    def attempt(kinds: list[str]) -> tuple[list[dict[str, object]], str]:
+        asked.append(list(kinds))
+        if "int8" in kinds:
+            return [{"seconds": 2.0}], "the process was killed by signal 4"
+        return [{"seconds": 0.5}], ""
+
+    monkeypatch.setattr(fast, "_try", attempt)
+    choice = fast.probe_fast()
+    assert asked == [["exact", "int8", "native"], ["native"]]
+    assert choice.kind == "native"
+    assert choice.failed == {"int8": "the process was killed by signal 4"}
+
+
+def test_a_real_process_that_dies_does_not_take_us_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import os, signal; print('{\"seconds\": 1.0}', flush=True); os.kill(os.getpid(), 4)"
+    monkeypatch.setattr(fast, "_command", lambda kinds: [fast.sys.executable, "-c", program])
+    assert fast._try(["exact", "int8"]) == (
+        [{"seconds": 1.0}],
+        "the process was killed by signal 4",
+    )
+
+
+def test_a_gain_that_is_none_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [{"seconds": 1.0}, {"seconds": 0.95}, {"failed": "no compiler"}]
+    monkeypatch.setattr(fast, "_try", lambda kinds: (answers, ""))
+    assert fast.probe_fast().kind == "exact"
+
+
+@pytest.mark.parametrize("spoilt", ["", "{", "[]", '{"kind": "int8"}', '{"other": 1}'])
+def test_a_spoilt_memory_is_made_again(
+    spoilt: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(monkeypatch, INT8)
+    fast_choice()
+    (path,) = home.glob("machine/fast-*.json")
+    path.write_text(spoilt)
+    fast_choice.cache_clear()
+    assert fast_choice() == INT8
+    assert json.loads(path.read_text())["kind"] == "int8"
+
+
+def test_a_cache_folder_that_cannot_be_written_does_not_hurt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ELMOKIT_HOME", str(tmp_path / "file"))
+    choose(monkeypatch, INT8)
+    elmo = ElmoModel(ModelParts(random_bilm(SHAPE, scale=1.0)), device="cpu", precision="fast")
+    assert elmo.embed("the book").layers.shape == (3, 2, 64)
+
+
+# --------------------------------------------------------------------------------------- the model
+
+
+def test_a_model_that_loses_too_much_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One weight a thousand times the others leaves the others nothing of an int8."""
+    choose(monkeypatch, INT8)
+    bilm = random_bilm(SHAPE)
+    layer = bilm.forward_lm.layers[0]
+    with torch.no_grad():
+        layer.weight_recurrent[:, 0] = 1000 * layer.weight_recurrent.abs().max()
+        layer.weight_projection[0] = 0  # what that weight multiplies, so exact vectors do not care
+    for _ in range(2):  # the second time from memory
+        with pytest.raises(ConfigError, match=r"loses too much.*cosine of layer.*'exact'"):
+            ElmoModel(ModelParts(bilm), device="cpu", precision="fast")
+    assert len(list(home.glob("machine/cosines-int8-*.json"))) == 1
+    ElmoModel(ModelParts(bilm), device="cpu")
+
+
+def test_other_weights_are_checked_anew() -> None:
+    bilm = random_bilm(SHAPE)
+    before = fast._fingerprint(bilm)
+    with torch.no_grad():
+        bilm.backward_lm.layers[1].bias[0] += 1e-3
+    assert fast._fingerprint(bilm) != before
+
+
+def test_word_models_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bilm = random_bilm(BiLMConfig(LstmConfig(dim=32, projection_dim=16), None, n_words=5), scale=1)
+    cosines = fast.mean_cosines(bilm, int8_reader(bilm))
+    assert len(cosines) == 3
+    assert min(cosines) > 0.99
+    assert min(cosines[1:]) < 1
