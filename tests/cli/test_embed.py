@@ -17,8 +17,10 @@ import pytest
 import elmokit
 from elmokit.cli.main import run
 from elmokit.cli.progress import TokenBar
+from elmokit.embed import fast
 from elmokit.embed.bulk_settings import Progress
 from elmokit.embed.bulk_work import work_path
+from elmokit.embed.fast import FastChoice
 from elmokit.embed.files import open_vectors
 from elmokit.embed.model import ElmoModel
 from elmokit.sources.modeldir import ModelParts, save
@@ -63,6 +65,22 @@ def test_vectors_of_a_file_and_a_summary(elmo: Elmo, tmp_path: Path, model: Path
     with h5py.File(tmp_path / "vectors.h5") as file:
         for i, item in enumerate(expected):
             np.testing.assert_allclose(file[str(i)][...], item.layers, atol=1e-5)
+
+
+def test_fast_vectors_are_nearly_the_exact_ones(
+    elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = FastChoice("int8", {"exact": 2.0, "int8": 1.0}, {})
+    monkeypatch.setenv("ELMOKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(fast, "fast_choice", lambda: choice)
+    assert elmo("text.txt", "-o", "exact.h5")[0] == 0
+    assert elmo("text.txt", "-o", "fast.h5", "--precision", "fast", "--device", "cpu")[0] == 0
+    with h5py.File(tmp_path / "exact.h5") as a, h5py.File(tmp_path / "fast.h5") as b:
+        assert not np.array_equal(a["0"][...], b["0"][...])
+        assert np.abs(a["0"][...] - b["0"][...]).max() < 0.1
+    code, _, errors = elmo("text.txt", "-o", "other.h5", "--precision", "fats")
+    assert code == 2
+    assert "exact" in errors
 
 
 def test_json_goes_to_stdout_and_the_rest_to_stderr(elmo: Elmo) -> None:

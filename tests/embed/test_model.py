@@ -123,8 +123,10 @@ def test_a_full_cache_makes_room_and_changes_nothing() -> None:
 def test_repeated_tokens_are_encoded_once(elmo: ElmoModel) -> None:
     elmo.embed(["the the the", "the book"])
     assert elmo.cache.misses == 4  # the, book and the two boundaries
+    assert elmo.cache.hit_rate == 0.0
     elmo.embed(["the book"])
     assert elmo.cache.misses == 4
+    assert elmo.cache.hit_rate == 0.5
 
 
 def test_stream_gives_what_embed_gives(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:

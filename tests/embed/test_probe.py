@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,16 +32,19 @@ def test_a_wrong_result_is_not_called_safe(monkeypatch: pytest.MonkeyPatch) -> N
     assert not probe_cpu("int8").works
 
 
-def test_the_doctor_reports_every_kind_without_dying() -> None:
+def test_the_doctor_reports_every_kind_without_dying(tmp_path: Path) -> None:
     program = "from elmokit.cli.main import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", program, "doctor", "--json"],
         capture_output=True,
         text=True,
         check=True,
+        env={**os.environ, "ELMOKIT_HOME": str(tmp_path)},
     )
     report = json.loads(done.stdout)
     assert set(report["cpu_precisions"]) == set(KINDS)
     assert report["cpu_precisions"]["float32"]["works"]
+    assert report["fast"]["kind"] in ("native", "int8", "exact")
+    assert report["fast"]["seconds"]["exact"] > 0
     assert report["packages"]["torch"]
     assert "parameters" in report["bundled_model"]

@@ -32,7 +32,7 @@ class Landing:
             # while the host does something else.
             order = to_device(np.concatenate([*places, np.empty(0, np.int64)]), layers.device)
             ordered = layers.index_select(1, order)
-            self._layers = torch.empty(ordered.shape, pin_memory=True)
+            self._layers = torch.empty(ordered.shape, device="cpu", pin_memory=True)
             self._layers.copy_(ordered, non_blocking=True)
             self._on_way = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._on_way.record()

@@ -66,6 +66,12 @@ class TokenCache:
         self._store(missing, new)
         return out
 
+    @property
+    def hit_rate(self) -> float:
+        """The share of the tokens asked for that were there, each once per batch."""
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else 0.0
+
     def clear(self) -> None:
         """Forget all tokens; the counts of hits and misses go on."""
         self._places.clear()

@@ -44,7 +44,8 @@ class Staging:
         self._pinned = device.type == "cuda"
         self._there = torch.zeros(size, dtype=torch.uint8, device=device)
         self._here = [
-            torch.zeros(size, dtype=torch.uint8, pin_memory=self._pinned) for _ in range(_BLOCKS)
+            torch.zeros(size, dtype=torch.uint8, device="cpu", pin_memory=self._pinned)
+            for _ in range(_BLOCKS)
         ]
         self._copied: list[Any] = [None] * _BLOCKS
         self._turn = 0

@@ -1,1 +1,4 @@
-"""Fast twins of plain modules, for training on a GPU. Each has a parity test against its twin."""
+"""Fast twins of plain modules, for a GPU and (`cpu_*`) for a CPU, each with a parity test.
+
+Those for a GPU need Triton; those for a CPU need nothing but torch, and a C compiler at best.
+"""

@@ -3,7 +3,8 @@
 A convolution over 16 channels wastes a GPU. Here all filter widths are one product: each window of
 `max_width` characters is a row, and narrower filters are filled up with zeros. That is exact if a
 word is followed by `max_width` padding characters, because every window that would be missing holds
-padding alone, as one that is there does. Words too long for that go through plain convolutions.
+padding alone, as one that is there does. Words too long for that are followed by nothing instead,
+and of each filter only the windows that lie within the word's columns count.
 
 The plain twin is `elmokit.model.charcnn.CharacterEncoder`.
 """
@@ -28,8 +29,10 @@ def _max_forward(
     conv_ptr,  # (u, P, F)
     out_ptr,  # (u, F)
     place_ptr,  # (u, F) uint8: which window won
+    windows_ptr,  # (F,): how many windows count
     P: tl.constexpr,
     N: tl.constexpr,
+    LIMITED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     word = tl.program_id(0).to(tl.int64)
@@ -40,6 +43,9 @@ def _max_forward(
     place = tl.zeros((BLOCK,), tl.int32)
     for window in range(1, P):
         value = tl.load(start + window * N, inside, 0.0).to(tl.float32)
+        if LIMITED:
+            counts = window < tl.load(windows_ptr + cols, inside, 0)
+            value = tl.where(counts, value, -float("inf"))
         place = tl.where(value > best, window, place)
         best = tl.maximum(best, value)
     tl.store(out_ptr + word * N + cols, best.to(out_ptr.dtype.element_ty), inside)
@@ -67,21 +73,30 @@ def _max_backward(
 
 
 class _ConvMax(torch.autograd.Function):
-    """max over the windows of windows @ weight^T.
+    """max over the windows of windows @ weight^T, of the first `counted` ones if they are given.
 
     Shape:
-        windows (u, P, K), weight (F, K) -> (u, F)
+        windows (u, P, K), weight (F, K), counted (F,) -> (u, F)
     """
 
     @staticmethod
-    def forward(ctx: Any, windows: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, windows: Tensor, weight: Tensor, counted: Tensor | None) -> Tensor:
         u, p, _ = windows.shape
         n = len(weight)
         conv = windows.flatten(0, 1) @ weight.t()  # (u P, F)
         out = conv.new_empty(u, n)
         place = torch.empty(u, n, dtype=torch.uint8, device=conv.device)
         block = min(1024, triton.next_power_of_2(n))
-        _max_forward[(u, triton.cdiv(n, block))](conv, out, place, P=p, N=n, BLOCK=block)
+        _max_forward[(u, triton.cdiv(n, block))](
+            conv,
+            out,
+            place,
+            place if counted is None else counted,
+            P=p,
+            N=n,
+            LIMITED=counted is not None,
+            BLOCK=block,
+        )
         ctx.save_for_backward(windows, weight, place)
         return out
 
@@ -96,7 +111,7 @@ class _ConvMax(torch.autograd.Function):
             d_out.contiguous(), place, d_conv, P=p, N=n, BLOCK=block
         )
         d_windows = (d_conv @ weight).view(u, p, k)
-        return d_windows, d_conv.t() @ windows.flatten(0, 1)
+        return d_windows, d_conv.t() @ windows.flatten(0, 1), None
 
 
 def encode_types(encoder: CharacterEncoder, groups: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
@@ -114,12 +129,14 @@ def encode_types(encoder: CharacterEncoder, groups: Sequence[Tensor], dtype: tor
     config = encoder.config
     weight, bias = _one_filter(encoder, dtype)
     table = torch.cat([encoder.char_embed.new_zeros(1, config.embedding_dim), encoder.char_embed])
+    table = table.to(dtype)
     pooled = []
     for ids in groups:
+        counted = None
         if ids.shape[1] >= config.max_characters_per_token:
-            pooled.append(_plain(encoder, ids, table).to(dtype))
-        else:
-            pooled.append(_ConvMax.apply(_windows(ids, table.to(dtype), config.max_width), weight))
+            counted = _windows_within(encoder, ids.shape[1], ids.device)
+            ids = F.pad(ids, (0, config.max_width - 1))  # character 0 is no character
+        pooled.append(_ConvMax.apply(_windows(ids, table, config.max_width), weight, counted))
     x = torch.cat(pooled) + bias
     x = torch.relu(x) if config.activation == "relu" else torch.tanh(x)
     for highway in encoder.highways:
@@ -160,10 +177,10 @@ def _one_filter(encoder: CharacterEncoder, dtype: torch.dtype) -> tuple[Tensor, 
     return torch.cat(weights).to(dtype), torch.cat(biases).to(dtype)
 
 
-def _plain(encoder: CharacterEncoder, ids: Tensor, table: Tensor) -> Tensor:
-    characters = F.embedding(ids.long(), table).transpose(1, 2)
-    pooled = []
-    for conv in encoder.convolutions:
-        assert isinstance(conv, torch.nn.Conv1d)
-        pooled.append(F.conv1d(characters, conv.weight).amax(dim=2))
-    return torch.cat(pooled, dim=1)
+def _windows_within(encoder: CharacterEncoder, columns: int, device: torch.device) -> Tensor:
+    """How many windows of each filter lie within so many columns, shape (F,)."""
+    filters = encoder.config.filters
+    counts = [
+        torch.full((n,), columns - w + 1, dtype=torch.int32, device=device) for w, n in filters
+    ]
+    return torch.cat(counts)

@@ -64,24 +64,55 @@ TARGET static float quantize(const float *x, int64_t k, int8_t *q, int32_t *offs
     return scale;
 }
 
-/* Integer sums of one tile of columns for `rows` rows, rows known to the compiler. */
-INLINE void sums(const int rows, const int8_t *a, int64_t k, const uint8_t *tile,
-                 __m512i acc[ROWS][4]) {
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < 4; v++) acc[r][v] = _mm512_setzero_si512();
-    for (int64_t i = 0; i < k; i += 4, tile += 256) {
-        __m512i w0 = _mm512_loadu_si512(tile), w1 = _mm512_loadu_si512(tile + 64);
-        __m512i w2 = _mm512_loadu_si512(tile + 128), w3 = _mm512_loadu_si512(tile + 192);
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            int32_t four;
-            memcpy(&four, a + r * k + i, 4);
-            __m512i b = _mm512_set1_epi32(four);
-            acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], w0, b);
-            acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], w1, b);
-            acc[r][2] = _mm512_dpbusd_epi32(acc[r][2], w2, b);
-            acc[r][3] = _mm512_dpbusd_epi32(acc[r][3], w3, b);
-        }
+/* Integer sums of one tile of columns for 1 to 6 rows. Every sum has a name of its own: compilers
+ * keep arrays of them in memory, which halves the speed. */
+#define ROW_ZERO(r) __m512i s##r##0 = zero, s##r##1 = zero, s##r##2 = zero, s##r##3 = zero;
+#define ROW_ADD(r)                                      \
+    {                                                   \
+        int32_t four;                                   \
+        memcpy(&four, a + r * k + i, 4);                \
+        __m512i b = _mm512_set1_epi32(four);            \
+        s##r##0 = _mm512_dpbusd_epi32(s##r##0, w0, b);  \
+        s##r##1 = _mm512_dpbusd_epi32(s##r##1, w1, b);  \
+        s##r##2 = _mm512_dpbusd_epi32(s##r##2, w2, b);  \
+        s##r##3 = _mm512_dpbusd_epi32(s##r##3, w3, b);  \
+    }
+#define ROW_KEEP(r) \
+    acc[r][0] = s##r##0, acc[r][1] = s##r##1, acc[r][2] = s##r##2, acc[r][3] = s##r##3;
+#define ROWS_1(m) m(0)
+#define ROWS_2(m) ROWS_1(m) m(1)
+#define ROWS_3(m) ROWS_2(m) m(2)
+#define ROWS_4(m) ROWS_3(m) m(3)
+#define ROWS_5(m) ROWS_4(m) m(4)
+#define ROWS_6(m) ROWS_5(m) m(5)
+#define SUMS_OF(rows)                                                                          \
+    TARGET static void sums_##rows(const int8_t *a, int64_t k, const uint8_t *tile,            \
+                                   __m512i acc[ROWS][4]) {                                     \
+        const __m512i zero = _mm512_setzero_si512();                                           \
+        ROWS_##rows(ROW_ZERO)                                                                  \
+        for (int64_t i = 0; i < k; i += 4, tile += 256) {                                      \
+            __m512i w0 = _mm512_loadu_si512(tile), w1 = _mm512_loadu_si512(tile + 64);         \
+            __m512i w2 = _mm512_loadu_si512(tile + 128), w3 = _mm512_loadu_si512(tile + 192);  \
+            ROWS_##rows(ROW_ADD)                                                               \
+        }                                                                                      \
+        ROWS_##rows(ROW_KEEP)                                                                  \
+    }
+SUMS_OF(1)
+SUMS_OF(2)
+SUMS_OF(3)
+SUMS_OF(4)
+SUMS_OF(5)
+SUMS_OF(6)
+
+TARGET static void sums(int rows, const int8_t *a, int64_t k, const uint8_t *tile,
+                        __m512i acc[ROWS][4]) {
+    switch (rows) {
+    case 1: sums_1(a, k, tile, acc); break;
+    case 2: sums_2(a, k, tile, acc); break;
+    case 3: sums_3(a, k, tile, acc); break;
+    case 4: sums_4(a, k, tile, acc); break;
+    case 5: sums_5(a, k, tile, acc); break;
+    default: sums_6(a, k, tile, acc); break;
     }
 }
 
@@ -126,7 +157,7 @@ typedef struct {
 } Rounded;
 
 /* gates[row] = W_x x + b, a row being 4H numbers in tile order. */
-INLINE void input_rows(const int rows, const Layer *l, Rounded x, int64_t first, int64_t tile,
+TARGET static void input_rows(int rows, const Layer *l, Rounded x, int64_t first, int64_t tile,
                        float *gates) {
     __m512i acc[ROWS][4];
     sums(rows, x.q + first * l->d, l->d, l->wx + tile * 64 * l->d, acc);
@@ -140,7 +171,7 @@ INLINE void input_rows(const int rows, const Layer *l, Rounded x, int64_t first,
 }
 
 /* One step of 16 cells: c <- clip(s(f) c + s(i) tanh(j)), h = s(o) tanh(c). */
-INLINE void cell_rows(const int rows, const Layer *l, Rounded r_in, int64_t first, int64_t tile,
+TARGET static void cell_rows(int rows, const Layer *l, Rounded r_in, int64_t first, int64_t tile,
                       const float *gates, float *const *cell, float *h) {
     __m512i acc[ROWS][4];
     sums(rows, r_in.q + first * l->d, l->d, l->wr + tile * 64 * l->d, acc);
@@ -164,46 +195,38 @@ INLINE void cell_rows(const int rows, const Layer *l, Rounded r_in, int64_t firs
 }
 
 /* r = clip(W_p h). */
-INLINE void projected_rows(const int rows, const Layer *l, Rounded h, int64_t first, int64_t tile,
+TARGET static void projected_rows(int rows, const Layer *l, Rounded h, int64_t first, int64_t tile,
                            float *r_out) {
     __m512i acc[ROWS][4];
     sums(rows, h.q + first * l->h, l->h, l->wp + tile * 64 * l->h, acc);
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) {
             int64_t column = tile * 64 + v * 16;
-            if (column >= l->d) break;
             __m512 p = value(acc[r][v], h.offset[first + r], h.scale[first + r], l->sp + column);
-            _mm512_storeu_ps(r_out + (first + r) * l->d + column, clipped(p, l->proj_clip));
+            if (column < l->d)
+                _mm512_storeu_ps(r_out + (first + r) * l->d + column, clipped(p, l->proj_clip));
         }
 }
 
-/* Run `call` over all rows, with the number of rows of each register tile a constant. */
-#define OVER_ROWS(n, first, call)                                       \
-    for (int64_t first = 0; first < (n); first += ROWS) {               \
-        switch ((n) - first) {                                          \
-        case 1: { enum { R = 1 }; call; break; }                        \
-        case 2: { enum { R = 2 }; call; break; }                        \
-        case 3: { enum { R = 3 }; call; break; }                        \
-        case 4: { enum { R = 4 }; call; break; }                        \
-        case 5: { enum { R = 5 }; call; break; }                        \
-        default: { enum { R = ROWS }; call; break; }                    \
-        }                                                               \
-    }
+static int rows_at(int64_t first, int64_t n) { return n - first < ROWS ? (int)(n - first) : ROWS; }
 
 TARGET static void input_product(const Layer *l, Rounded x, int64_t n, float *gates) {
     for (int64_t tile = 0; tile < l->h / 16; tile++)
-        OVER_ROWS(n, first, input_rows(R, l, x, first, tile, gates))
+        for (int64_t first = 0; first < n; first += ROWS)
+            input_rows(rows_at(first, n), l, x, first, tile, gates);
 }
 
 TARGET static void cell_step(const Layer *l, Rounded r, int64_t n, const float *gates,
                              float *const *cell, float *h) {
     for (int64_t tile = 0; tile < l->h / 16; tile++)
-        OVER_ROWS(n, first, cell_rows(R, l, r, first, tile, gates, cell, h))
+        for (int64_t first = 0; first < n; first += ROWS)
+            cell_rows(rows_at(first, n), l, r, first, tile, gates, cell, h);
 }
 
 TARGET static void projection(const Layer *l, Rounded h, int64_t n, float *r_out) {
     for (int64_t tile = 0; tile < (l->d + 63) / 64; tile++)
-        OVER_ROWS(n, first, projected_rows(R, l, h, first, tile, r_out))
+        for (int64_t first = 0; first < n; first += ROWS)
+            projected_rows(rows_at(first, n), l, h, first, tile, r_out);
 }
 
 static int64_t rows_of(int64_t active, int64_t shard, int64_t shards) {
