@@ -10,7 +10,7 @@ mkdir -p "$out"
 [ -d "$out/data" ] || elmo prepare "$@" --valid-files "$valid" --max-vocab 150000 -o "$out/data"
 
 run=$out/$preset
-# English needs no settings of its own but these; SETTINGS adds others ("--set step.rows=2048 ...").
+# SETTINGS adds others ("--set optimizer.learning_rate=2e-3 ...").
 elmo train "$out/data" -o "$run" --preset "$preset" --max-steps "$steps" --resume \
   --set log_every=500 --set evaluate_every=$((steps / 6 + 1)) --set checkpoint_every=0 \
   ${SETTINGS:-}

@@ -1,4 +1,4 @@
-"""Make the tiny model that stands in for a trained one in tests and, for now, in the demo.
+"""Make the tiny model that stands in for a trained one in tests (tests/models/tiny).
 
 Its weights are random: it has the build of ELMo and knows nothing of any language.
 

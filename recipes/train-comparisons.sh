@@ -21,12 +21,16 @@ run() {
   elmo evaluate "$out/data" --model "$out/$name/model" --state all --json >"$out/$name.eval.json"
 }
 
-medium=(--preset medium --max-tokens 120000000 --set evaluate_every=2000)
+# The defaults of that day; english.md tells what came after.
+then=(--set optimizer.beta2=0.999 --set optimizer.warmup=400)
+medium=(--preset medium --max-tokens 120000000 --set evaluate_every=2000
+  --set optimizer.learning_rate=2e-3 "${then[@]}")
 run m-adamw-restart "${medium[@]}"
 run m-adamw-norestart "${medium[@]}" --set restart=0.0
 run m-adagrad "${medium[@]}" --set optimizer.kind=adagrad --set optimizer.learning_rate=0.2 \
   --set optimizer.warmup=1 --set optimizer.final=1.0 --set step.gradient_scale=20
-run o-adamw --preset original --max-tokens 130000000 --set evaluate_every=0
+run o-adamw --preset original --max-tokens 130000000 --set evaluate_every=0 \
+  --set optimizer.learning_rate=1.2e-3 "${then[@]}"
 
 elmo bench train --preset original --rows 128,512,1024,2048,3072 --data "$out/data" --json \
   >"$out/speed-original.json"

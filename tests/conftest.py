@@ -26,6 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Models this small only wait for a second thread, and for long on a busy machine.
 torch.set_num_threads(1)
 
+# A model directory with random weights, made by recipes/tiny_model.py.
+TINY_MODEL = Path(__file__).with_name("models") / "tiny"
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 TINY = BiLMConfig(

@@ -20,6 +20,7 @@ from elmokit.analysis.kin import (
 )
 from elmokit.analysis.static import StaticVectors
 from elmokit.errors import ConfigError, DataError
+from tests.conftest import TINY_MODEL
 
 PAIRS = [
     KinPair("walk", "walked", "inflected"),
@@ -32,7 +33,7 @@ WORDS = ["the", "walking", "Walk", "sung", "blorf", "wig", "table", "Sang"]
 
 @pytest.fixture(scope="module")
 def elmo() -> elmokit.ElmoModel:
-    return elmokit.load(device="cpu")
+    return elmokit.load(TINY_MODEL, device="cpu")
 
 
 def test_the_bundled_list_is_large_and_clean() -> None:

@@ -15,6 +15,7 @@ from elmokit.analysis.neighbors import Neighbors, NeighborSearch, Passage, Rules
 from elmokit.analysis.spaces import choose_spaces, every_space
 from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.text.marked import Marked
+from tests.conftest import TINY_MODEL
 
 WORDS = "the cat Play play plays bank river read a dog on of . ,".split()
 QUERIES = [
@@ -26,7 +27,7 @@ QUERIES = [
 
 @pytest.fixture(scope="module")
 def elmo() -> elmokit.ElmoModel:
-    return elmokit.load(device="cpu")
+    return elmokit.load(TINY_MODEL, device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from elmokit.analysis.evidence import json_values
 from elmokit.analysis.static import StaticVectors
 from elmokit.analysis.wic import Usage, WicPair, half_of, judge, measure_wic, read_wic
 from elmokit.errors import DataError
+from tests.conftest import TINY_MODEL
 
 SENTENCES = ["A play on words .", "They play well.", "She can't play the well-known play today."]
 
@@ -106,7 +107,7 @@ def test_broken_json_names_its_line(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def elmo() -> elmokit.ElmoModel:
-    return elmokit.load(device="cpu")
+    return elmokit.load(TINY_MODEL, device="cpu")
 
 
 def test_the_scores_are_the_cosines_of_the_two_tokens(

@@ -13,6 +13,7 @@ import elmokit
 from elmokit.analysis.neighbors import Rules, neighbors
 from elmokit.cli.main import run
 from tests.analysis.test_wic import item, write
+from tests.conftest import TINY_MODEL
 from tests.embed.test_bulk import Stdin
 
 Elmo = Callable[..., tuple[int, str, str]]
@@ -26,7 +27,8 @@ def elmo(
 ) -> Elmo:
     def command(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["elmo", *map(str, arguments)])
+        given = ["elmo", *map(str, arguments), "--model", str(TINY_MODEL)]
+        monkeypatch.setattr(sys, "argv", given)
         with pytest.raises(SystemExit) as ended:
             run()
         output, errors = capsys.readouterr()
@@ -46,7 +48,7 @@ def test_neighbors_are_those_of_the_library(elmo: Elmo) -> None:
     assert code == 0
     assert errors == "23 tokens searched\n"
     found = json.loads(output)
-    model = elmokit.load(device="cpu")
+    model = elmokit.load(TINY_MODEL, device="cpu")
     sentences = [vectors.tokens for vectors in model.embed(TEXT.split("\n")[:4])]
     expected = neighbors(model, [query], sentences, k=3, rules=Rules())[0].to_dict()
     assert list(found["neighbors"]) == ["layer 0", "layer 1", "layer 2", "average"]

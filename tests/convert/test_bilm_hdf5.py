@@ -19,7 +19,7 @@ from elmokit.errors import ConfigError, ElmoWarning, WeightsError
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import batch_ids, char_ids_table
 from elmokit.presets import PRESETS
-from tests.conftest import TINY, random_bilm
+from tests.conftest import TINY, TINY_MODEL, random_bilm
 from tests.reference import elmo_layers
 
 GOLDEN = {
@@ -268,7 +268,6 @@ except OutputError as error:
 
 
 def test_a_full_disk_is_our_error_and_leaves_nothing(tmp_path: Path) -> None:
-    model = Path(elmokit.__file__).parent / "models" / "tiny"
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(disk)]
@@ -277,7 +276,7 @@ def test_a_full_disk_is_our_error_and_leaves_nothing(tmp_path: Path) -> None:
     try:
         # In a process of its own: HDF5 likes to crash at its end.
         done = subprocess.run(
-            [sys.executable, "-c", FILL_THE_DISK, str(model), str(disk / "out")],
+            [sys.executable, "-c", FILL_THE_DISK, str(TINY_MODEL), str(disk / "out")],
             capture_output=True,
             text=True,
             check=False,

@@ -19,6 +19,7 @@ from elmokit.embed.bench_text import Supply, read_text, running, sentence_of
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, DataError
 from elmokit.sources.resolve import load_parts
+from tests.conftest import TINY_MODEL
 
 SENTENCES = [["a", "b", "c"], ["d"], ["e", "f"], ["a", "b", "g", "h"]]
 
@@ -151,6 +152,7 @@ def test_a_process_that_hangs_is_stopped() -> None:
 @pytest.fixture(scope="module")
 def report(text: Path) -> BenchReport:
     settings = BenchSettings(
+        model=str(TINY_MODEL),
         batches=(1, 4),
         precisions=("exact",),
         threads=(1, 2),
@@ -198,6 +200,7 @@ def test_the_report_is_json_and_a_text(report: BenchReport, text: Path) -> None:
 
 def test_lengths_show_time_and_memory(text: Path) -> None:
     settings = BenchSettings(
+        model=str(TINY_MODEL),
         precisions=("exact",),
         threads=(1,),
         device="cpu",

@@ -11,7 +11,7 @@ from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
 
 #: The model that comes with the package, a folder in `elmokit/models/`.
-DEFAULT_MODEL = "tiny"
+DEFAULT_MODEL = "english"
 
 _MODELS = Path(__file__).resolve().parent.parent / "models"
 # Models too large for the package lie in a checkout of the repository, beside `src/`.

@@ -79,11 +79,12 @@ def run_preset(name: str) -> RunConfig:
             evaluate_every=200,
             checkpoint_every=200,
         )
-    rate = {"small": 2e-3, "medium": 2e-3, "original": 1.2e-3}[name]
+    # A long memory of squared gradients lags behind: see recipes/english.md.
+    rate = {"small": 4e-3, "medium": 4e-3, "original": 2.5e-3}[name]
     return RunConfig(
         model,
         StepConfig(rows=1024, steps=20, negatives=8192),
-        OptimizerConfig(learning_rate=rate, warmup=400),
+        OptimizerConfig(learning_rate=rate, warmup=1000, beta2=0.95),
         max_steps=20_000,
     )
 

@@ -1,0 +1,91 @@
+"""The bundled English model: its vectors stay what they are, and they know some English."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.embed.model import ElmoModel
+
+GOLDEN = json.loads(Path(__file__).with_name("english_golden.json").read_text("utf-8"))
+# Float32 sums in another order on another machine; weights that differ at all are far beyond it.
+TOLERANCE = 2e-5
+DIMENSIONS = 6
+
+
+@pytest.fixture(scope="module")
+def english() -> ElmoModel:
+    return elmokit.load(device="cpu")
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: g["tokens"][0])
+def test_the_vectors_are_those_of_the_day_it_was_made(
+    english: ElmoModel, golden: dict[str, list[str]]
+) -> None:
+    layers = english.embed([golden["tokens"]])[0].layers
+    half = layers.shape[2] // 2
+    found = np.concatenate([layers[..., :DIMENSIONS], layers[..., half : half + DIMENSIONS]], -1)
+    np.testing.assert_allclose(found, golden["first"], atol=TOLERANCE)
+    np.testing.assert_allclose(np.linalg.norm(layers, axis=-1), golden["norms"], rtol=TOLERANCE)
+
+
+def test_it_is_complete(english: ElmoModel) -> None:
+    assert english.head is not None
+    assert english.vocabulary is not None
+    assert len(english.vocabulary) == 150_000
+    assert english.warm is not None
+    assert english.metadata["name"] == "english"
+    assert english.config.output_dim == 512
+
+
+def test_english_is_less_surprising_than_its_words_in_any_order(english: ElmoModel) -> None:
+    sentence, shuffled = english.score(["The cat sat on the mat .", "Cat the on mat sat the ."])
+    assert sentence.perplexity < 60
+    assert shuffled.perplexity > 600
+
+
+def test_a_place_is_filled_by_words_that_fit_both_sides(english: ElmoModel) -> None:
+    found = english.substitutes("They walked along the [x] of the river .")
+    assert "bank" in [candidate.word for candidate in found.combined[:3]]
+
+
+SENSES = {
+    "play": (
+        [
+            "The play was performed in London by Shakespeare 's company .",
+            "He wrote a play about the king , and the theatre staged it .",
+            "The second act of the play is a comedy in verse .",
+        ],
+        [
+            "The children play in the garden every day .",
+            "They play football with their friends after school .",
+            "He could not play in the last match because of an injury .",
+        ],
+    ),
+    "bank": (
+        [
+            "She deposited the money in the bank .",
+            "The bank gave him a loan of a million dollars .",
+            "He works as a manager in a bank in the city .",
+        ],
+        [
+            "They walked along the bank of the river .",
+            "The village lies on the left bank of the Rhine .",
+            "The boat was tied to the bank of the stream .",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("word", SENSES)
+def test_a_word_is_nearer_to_itself_in_the_same_sense(english: ElmoModel, word: str) -> None:
+    both = [english.embed(sentences) for sentences in SENSES[word]]
+    for layer in (1, 2):
+        a, b = (np.stack([v.word(word)[layer] for v in sense]) for sense in both)
+        a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
+        pairs = [(x @ x.T)[np.triu_indices(len(x), 1)] for x in (a, b)]
+        assert np.concatenate(pairs).mean() > (a @ b.T).mean() + 0.03
