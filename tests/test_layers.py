@@ -22,7 +22,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": {"model", "text", "data", "sources"},
     "compat": {"model", "text", "convert", "sources", "embed"},
     "analysis": {"text", "embed"},
-    "cli": {"model", "text", "data", "convert", "sources", "embed", "compat", "train", "analysis"},
+    "tasks": {"model", "text", "sources", "embed", "train", "analysis"},
+    "cli": {
+        *("model", "text", "data", "convert", "sources", "embed", "compat", "train", "analysis"),
+        "tasks",
+    },
 }
 
 

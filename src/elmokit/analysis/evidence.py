@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -56,16 +57,22 @@ def best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def clustered_interval(
-    correct: ArrayLike, clusters: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
+    correct: ArrayLike,
+    clusters: ArrayLike,
+    *,
+    sizes: ArrayLike | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Interval:
     """Return a bootstrap interval of an accuracy whose answers come in clusters.
 
     Answers about one lemma share sentences and stand or fall together, so lemmas are drawn, not
-    answers; the interval is wider and more honest for it.
+    answers; the interval is wider and more honest for it. With `sizes` an answer counts as much in
+    the denominator, as in an F1 where some questions have no answer.
     """
     _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     right = np.bincount(cluster, weights=np.asarray(correct, dtype=np.float64))
-    size = np.bincount(cluster).astype(np.float64)
+    size = np.bincount(cluster, weights=np.ones(len(cluster)) if sizes is None else sizes)
     if not size.size:
         return Interval(float("nan"), float("nan"))
     draw = np.random.default_rng(seed)
@@ -75,6 +82,50 @@ def clustered_interval(
         found[i] = right[drawn].sum() / size[drawn].sum()
     low, high = np.quantile(found, [0.025, 0.975])
     return Interval(float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better the first is than the second, on the same answers.
+
+    Attributes:
+        first: What is compared.
+        second: What it is compared with.
+        value: The figure of the first less that of the second.
+        interval: Its 95% interval; they surely differ if 0 is outside.
+    """
+
+    first: str
+    second: str
+    value: float
+    interval: Interval
+
+    def __str__(self) -> str:
+        """Return it in percent, and whether it is sure."""
+        low, high = self.interval
+        sure = "" if low > 0 or high < 0 else ", so that neither is surely better"
+        return (
+            f"{self.first} less {self.second}: {100 * self.value:+.2f} "
+            f"(95%: {100 * low:+.2f} to {100 * high:+.2f}{sure})"
+        )
+
+
+def difference(
+    correct: Mapping[str, ArrayLike],
+    clusters: ArrayLike,
+    first: str,
+    second: str,
+    *,
+    sizes: ArrayLike | None = None,
+    seed: int = 0,
+) -> Difference | None:
+    """Compare two ways to answer, answer by answer; None if one of them is not in `correct`."""
+    if first not in correct or second not in correct:
+        return None
+    less = np.asarray(correct[first], np.float64) - np.asarray(correct[second], np.float64)
+    total = len(less) if sizes is None else float(np.sum(sizes))
+    interval = clustered_interval(less, clusters, sizes=sizes, seed=seed)
+    return Difference(first, second, float(less.sum()) / total, interval)
 
 
 def json_values(report: DataclassInstance) -> dict[str, Any]:

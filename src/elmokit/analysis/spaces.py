@@ -26,14 +26,35 @@ class Space:
     name: str
     weights: tuple[float, ...]
 
+    @property
+    def layer(self) -> int | None:
+        """The layer this is, if it is one as it stands."""
+        used = [j for j, s in enumerate(self.weights) if s]
+        return used[0] if len(used) == 1 and self.weights[used[0]] == 1.0 else None
+
     def of(self, layers: FloatArray) -> FloatArray:
         """Return the vectors of tokens, shape (T, 2D), from all their layers (L + 1, T, 2D)."""
-        used = [j for j, s in enumerate(self.weights) if s]
-        if len(used) == 1 and self.weights[used[0]] == 1.0:
-            layer: FloatArray = layers[used[0]]
+        if (j := self.layer) is not None:
+            layer: FloatArray = layers[j]
             return layer
         mixed: FloatArray = np.tensordot(np.array(self.weights, dtype=np.float32), layers, axes=1)
         return mixed
+
+
+@dataclass(frozen=True)
+class Concatenation(Space):
+    """All layers side by side, each with its weight: a vector of (L + 1) 2D numbers."""
+
+    @property
+    def layer(self) -> int | None:
+        """None: it is all of them."""
+        return None
+
+    def of(self, layers: FloatArray) -> FloatArray:
+        """Return the vectors of tokens, shape (T, (L + 1) 2D)."""
+        weighted = [np.float32(s) * h for s, h in zip(self.weights, layers, strict=True)]
+        joined: FloatArray = np.concatenate(weighted, axis=-1)
+        return joined
 
 
 def layer_space(j: int, n_layers: int) -> Space:
@@ -59,6 +80,16 @@ def choose_spaces(
     chosen: dict[str, Space] = {}
     for name in names:
         for space in _named(name, n_layers, mix):
+            chosen[space.name] = space
+    return list(chosen.values())
+
+
+def probe_spaces(names: Sequence[str], n_layers: int) -> list[Space]:
+    """Return the spaces to probe: as `choose_spaces`, and "concat", all layers side by side."""
+    chosen: dict[str, Space] = {}
+    for name in names:
+        joined = Concatenation("concat", (1.0,) * n_layers)
+        for space in [joined] if name == "concat" else choose_spaces([name], n_layers):
             chosen[space.name] = space
     return list(chosen.values())
 

@@ -33,6 +33,7 @@ from elmokit.analysis.evidence import (
 )
 from elmokit.analysis.spaces import Space, cosines, every_space
 from elmokit.analysis.static import StaticVectors
+from elmokit.analysis.tables import aligned
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
@@ -142,11 +143,7 @@ class WicReport:
             figures = [f"{whole.accuracy:.3f}", f"{low:.3f}-{high:.3f}", f"{whole.auc:.3f}"]
             by_pos = [f"{result.by_pos[p].accuracy:.3f}" for p in pos]
             rows.append([result.name, *figures, *by_pos])
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = (
-            "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows
-        )
-        return "\n".join(line.rstrip() for line in lines)
+        return aligned(rows)
 
 
 # ----------------------------------------------------------------------------------------- reading

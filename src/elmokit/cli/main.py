@@ -25,8 +25,10 @@ from elmokit.cli import (
     neighbors,
     perplexity,
     prepare,
+    probe,
     score,
     substitutes,
+    task,
     train,
     warm,
     wic,
@@ -57,6 +59,8 @@ app.command("warm")(warm.warm)
 app.command("info")(info.info)
 app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)
+app.add_typer(probe.app, name="probe")
+app.add_typer(task.app, name="task")
 app.add_typer(bench.app, name="bench")
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import ConfigError, WeightsError, nearest
-from elmokit.model.kernels.quantize import dequantize_rows, quantize_rows
+from elmokit.model.quantize import dequantize_rows, quantize_rows
 
 Shape = tuple[int, ...]
 

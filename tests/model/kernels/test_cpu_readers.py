@@ -23,9 +23,9 @@ from elmokit.model.kernels.cpu_int8 import Int8Linear, int8_reader
 from elmokit.model.kernels.cpu_linear import PackedLinear
 from elmokit.model.kernels.cpu_native import NativeError, build, native_reader, open_library
 from elmokit.model.kernels.cpu_reader import CpuReader, side_by_side
-from elmokit.model.kernels.quantize import dequantize_rows, quantize_rows
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
+from elmokit.model.quantize import dequantize_rows, quantize_rows
 from tests.conftest import TINY, random_bilm
 
 # The kernel's tiles are 64 columns and 6 rows: 48 and 80 leave a remainder of each kind.

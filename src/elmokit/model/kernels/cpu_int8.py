@@ -15,8 +15,8 @@ from torch import Tensor
 from elmokit.model.bilm import BiLM
 from elmokit.model.kernels.cpu_exact import bias_of, gate, sigmoids_first
 from elmokit.model.kernels.cpu_reader import CpuReader, pieces
-from elmokit.model.kernels.quantize import quantize_rows
 from elmokit.model.lstm import LstmLayer
+from elmokit.model.quantize import quantize_rows
 
 _TOKENS_AT_ONCE = 256
 

@@ -25,9 +25,9 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.kernels.cpu_encoder import cpu_encoder
 from elmokit.model.kernels.cpu_exact import bias_of, sigmoids_first
 from elmokit.model.kernels.cpu_reader import side_by_side
-from elmokit.model.kernels.quantize import quantize_rows
 from elmokit.model.lstm import LstmLayer, LstmState
 from elmokit.model.packing import Packing
+from elmokit.model.quantize import quantize_rows
 
 SOURCE = Path(__file__).with_name("int8_lstm.c")
 

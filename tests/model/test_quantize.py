@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from elmokit.model.kernels.quantize import dequantize_rows, quantize_rows
+from elmokit.model.quantize import dequantize_rows, quantize_rows
 
 
 def test_each_number_is_within_half_a_step_and_the_largest_is_kept() -> None:
