@@ -33,6 +33,16 @@ def test_the_vectors_are_those_of_the_day_it_was_made(
     np.testing.assert_allclose(np.linalg.norm(layers, axis=-1), golden["norms"], rtol=TOLERANCE)
 
 
+def test_the_fast_mode_keeps_its_vectors(english: ElmoModel) -> None:
+    fast = elmokit.load(device="cpu", precision="fast")
+    sentences = [golden["tokens"] for golden in GOLDEN]
+    for exact, near in zip(english.embed(sentences), fast.embed(sentences), strict=True):
+        norms = np.linalg.norm(exact.layers, axis=-1) * np.linalg.norm(near.layers, axis=-1)
+        cosines = (exact.layers * near.layers).sum(axis=-1) / norms
+        assert cosines.mean(axis=1).min() > 0.9995
+        assert cosines.min() > 0.999
+
+
 def test_it_is_complete(english: ElmoModel) -> None:
     assert english.head is not None
     assert english.vocabulary is not None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from elmokit.model.quantize import dequantize_rows, quantize_rows
+from elmokit.model.quantize import dequantize_rows, quantize_rows, quantize_rows_wide
 
 
 def test_each_number_is_within_half_a_step_and_the_largest_is_kept() -> None:
@@ -30,3 +30,15 @@ def test_a_row_of_zeros_stays_zero_and_rows_are_independent() -> None:
     assert torch.equal(dequantize_rows(q, scale)[1], w[1])
     alone, _ = quantize_rows(w[2:])
     assert torch.equal(q[2:], alone)
+
+
+def test_two_halves_hold_sixteen_bits() -> None:
+    x = torch.randn(5, 301) * torch.logspace(-4, 2, 5).unsqueeze(1)
+    x[2] = 0
+    high, low, scale = quantize_rows_wide(x)
+    assert high.dtype == low.dtype == torch.int8
+    whole = 256 * high.double() + low.double()
+    assert (whole.abs().amax(dim=1)[scale > 0] == 32639).all()
+    error = (whole * scale.double().unsqueeze(1) - x).abs()
+    assert (error <= 0.51 * scale.unsqueeze(1)).all()
+    assert not error[2].any()

@@ -33,6 +33,7 @@ from elmokit.atomic import replacing
 from elmokit.embed.engine import Engine
 from elmokit.embed.precision import exact as exact_products
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning
+from elmokit.model import quantize
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
 from elmokit.model.kernels.cpu_exact import exact_reader
@@ -40,6 +41,12 @@ from elmokit.model.kernels.cpu_int8 import int8_reader
 from elmokit.model.kernels.cpu_native import NativeError, fits, library_path, native_reader
 from elmokit.model.packing import Packing
 from elmokit.sources.download import cache_dir
+
+# The code that decides how numbers are rounded: after a change the answers are asked for again.
+_ROUNDING = tuple(
+    Path(quantize.__file__).parent / name
+    for name in ("quantize.py", "kernels/cpu_int8.py", "kernels/int8_lstm.c")
+)
 
 #: The mean cosine to exact vectors that every layer of a model has to keep.
 LEAST_COSINE = 0.999
@@ -244,6 +251,8 @@ def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
 def _fingerprint(bilm: BiLM) -> str:
     """Return a digest of the shape and of a sample of every weight: milliseconds for any size."""
     digest = hashlib.blake2b(json.dumps(bilm.config.to_dict()).encode(), digest_size=8)
+    for code in _ROUNDING:
+        digest.update(code.read_bytes())
     for parameter in bilm.parameters():
         flat = parameter.detach().flatten()
         sample = flat[:: max(1, len(flat) // 1024)]

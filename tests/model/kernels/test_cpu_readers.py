@@ -25,7 +25,7 @@ from elmokit.model.kernels.cpu_native import NativeError, build, native_reader, 
 from elmokit.model.kernels.cpu_reader import CpuReader, side_by_side
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
-from elmokit.model.quantize import dequantize_rows, quantize_rows
+from elmokit.model.quantize import dequantize_rows, quantize_rows, quantize_rows_wide
 from tests.conftest import TINY, random_bilm
 
 # The kernel's tiles are 64 columns and 6 rows: 48 and 80 leave a remainder of each kind.
@@ -136,10 +136,13 @@ def rounded_bilm(bilm: BiLM) -> BiLM:
 
 
 def quantized_reference(bilm: BiLM, x: Tensor, packing: Packing, state: LstmState) -> Tensor:
-    """The plain modules with every input of a product rounded to int8, per row, in float64."""
-    linear, addmm = F.linear, torch.addmm
+    """The plain modules with every input of a product rounded, per row, in float64."""
+    linear, addmm, lstm = F.linear, torch.addmm, bilm.config.lstm
 
     def rounded(a: Tensor) -> Tensor:
+        if lstm.has_projection and a.shape[1] == lstm.dim:  # what is projected has 16 bits
+            high, low, scale = quantize_rows_wide(a.float())
+            return (256 * high.double() + low.double()) * scale.double().unsqueeze(1)
         return dequantize_rows(*quantize_rows(a.float())).double()
 
     model = rounded_bilm(bilm).double()

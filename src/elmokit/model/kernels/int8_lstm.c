@@ -64,6 +64,29 @@ TARGET static float quantize(const float *x, int64_t k, int8_t *q, int32_t *offs
     return scale;
 }
 
+/* Round a row to 16 bits, 256 * high + low; return its scale, and the offsets of both halves. */
+TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_t *low,
+                                  int32_t *offset_high, int32_t *offset_low) {
+    __m512 largest = _mm512_setzero_ps();
+    for (int64_t i = 0; i < k; i += 16)
+        largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
+    float scale = _mm512_reduce_max_ps(largest) / 32639.0f;
+    __m512 inverse = _mm512_set1_ps(scale > 0 ? 1.0f / scale : 0.0f);
+    __m512i sum_high = _mm512_setzero_si512(), sum_low = _mm512_setzero_si512();
+    for (int64_t i = 0; i < k; i += 16) {
+        __m512i r = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), inverse));
+        __m512i top = _mm512_srai_epi32(_mm512_add_epi32(r, _mm512_set1_epi32(128)), 8);
+        __m512i rest = _mm512_sub_epi32(r, _mm512_slli_epi32(top, 8));
+        sum_high = _mm512_add_epi32(sum_high, top);
+        sum_low = _mm512_add_epi32(sum_low, rest);
+        _mm_storeu_si128((__m128i *)(high + i), _mm512_cvtsepi32_epi8(top));
+        _mm_storeu_si128((__m128i *)(low + i), _mm512_cvtsepi32_epi8(rest));
+    }
+    *offset_high = 128 * _mm512_reduce_add_epi32(sum_high);
+    *offset_low = 128 * _mm512_reduce_add_epi32(sum_low);
+    return scale;
+}
+
 /* Integer sums of one tile of columns for 1 to 6 rows. Every sum has a name of its own: compilers
  * keep arrays of them in memory, which halves the speed. */
 #define ROW_ZERO(r) __m512i s##r##0 = zero, s##r##1 = zero, s##r##2 = zero, s##r##3 = zero;
@@ -194,15 +217,20 @@ TARGET static void cell_rows(int rows, const Layer *l, Rounded r_in, int64_t fir
     }
 }
 
-/* r = clip(W_p h). */
-TARGET static void projected_rows(int rows, const Layer *l, Rounded h, int64_t first, int64_t tile,
-                           float *r_out) {
-    __m512i acc[ROWS][4];
-    sums(rows, h.q + first * l->h, l->h, l->wp + tile * 64 * l->h, acc);
+/* r = clip(W_p h), h in two halves. */
+TARGET static void projected_rows(int rows, const Layer *l, Rounded high, Rounded low,
+                                  int64_t first, int64_t tile, float *r_out) {
+    __m512i acc[ROWS][4], acc_low[ROWS][4];
+    const uint8_t *weights = l->wp + tile * 64 * l->h;
+    sums(rows, high.q + first * l->h, l->h, weights, acc);
+    sums(rows, low.q + first * l->h, l->h, weights, acc_low);
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) {
             int64_t column = tile * 64 + v * 16;
-            __m512 p = value(acc[r][v], h.offset[first + r], h.scale[first + r], l->sp + column);
+            float scale = high.scale[first + r];
+            __m512 p = value(acc[r][v], high.offset[first + r], 256.0f * scale, l->sp + column);
+            p = _mm512_add_ps(
+                p, value(acc_low[r][v], low.offset[first + r], scale, l->sp + column));
             if (column < l->d)
                 _mm512_storeu_ps(r_out + (first + r) * l->d + column, clipped(p, l->proj_clip));
         }
@@ -223,10 +251,11 @@ TARGET static void cell_step(const Layer *l, Rounded r, int64_t n, const float *
             cell_rows(rows_at(first, n), l, r, first, tile, gates, cell, h);
 }
 
-TARGET static void projection(const Layer *l, Rounded h, int64_t n, float *r_out) {
+TARGET static void projection(const Layer *l, Rounded high, Rounded low, int64_t n,
+                              float *r_out) {
     for (int64_t tile = 0; tile < (l->d + 63) / 64; tile++)
         for (int64_t first = 0; first < n; first += ROWS)
-            projected_rows(rows_at(first, n), l, h, first, tile, r_out);
+            projected_rows(rows_at(first, n), l, high, low, first, tile, r_out);
 }
 
 static int64_t rows_of(int64_t active, int64_t shard, int64_t shards) {
@@ -263,13 +292,14 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
     for (int64_t s = 0; s < steps; s++) total += rows_of(active[s], shard, shards);
     int64_t piece = batch > PIECE ? batch : total < PIECE ? total : PIECE;
     int64_t bytes = piece * (l->d + 8 + 16 * l->h + 8) +
-                    batch * (l->d + 8 + l->h + 8 + 4 * l->h + 4 * l->d + 16) + 64 * 32;
+                    batch * (l->d + 8 + 2 * (l->h + 8) + 4 * l->h + 4 * l->d + 16) + 64 * 32;
     char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!memory) return 1;
     char *free_memory = memory;
     Rounded x = take_rounded(&free_memory, piece, l->d);
     Rounded r = take_rounded(&free_memory, batch, l->d);
-    Rounded h = take_rounded(&free_memory, batch, l->h);
+    Rounded high = take_rounded(&free_memory, batch, l->h);
+    Rounded low = take_rounded(&free_memory, batch, l->h);
     float *gates = take(&free_memory, piece * 4 * l->h * 4);
     float *h_float = take(&free_memory, batch * l->h * 4);
     float *r_float = take(&free_memory, batch * l->d * 4);
@@ -304,8 +334,10 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
             const float *result = h_float;
             if (l->wp) {
                 for (int64_t i = 0; i < n; i++)
-                    h.scale[i] = quantize(h_float + i * l->h, l->h, h.q + i * l->h, h.offset + i);
-                projection(l, h, n, r_float);
+                    high.scale[i] =
+                        quantize_wide(h_float + i * l->h, l->h, high.q + i * l->h,
+                                      low.q + i * l->h, high.offset + i, low.offset + i);
+                projection(l, high, low, n, r_float);
                 result = r_float;
             }
             for (int64_t i = 0; i < n; i++) {
