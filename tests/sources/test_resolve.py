@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,23 @@ def test_nothing_means_the_model_of_the_package(
     monkeypatch.setattr(resolve, "DEFAULT_MODEL", "ours")
     parts = load_parts()
     assert same_bits(parts.bilm, make_parts().bilm)
-    assert parts.source.startswith("the default model 'ours'")
+    assert parts.source == "ours"
+
+
+def test_models_of_the_package_and_of_a_checkout_have_names(
+    ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolve, "_MODELS", ours.parent)
+    monkeypatch.setattr(resolve, "_WEIGHTS", tmp_path / "weights")
+    shutil.copytree(ours, tmp_path / "weights" / "large")
+    for name in ("ours", "large"):
+        parts = load_parts(name)
+        assert same_bits(parts.bilm, make_parts().bilm)
+        assert parts.source == name
+    with pytest.raises(WeightsError, match="Did you mean 'large'"):
+        load_parts("larg")
+    with pytest.raises(WeightsError, match="name of a model is empty"):
+        load_parts("")
 
 
 def test_a_package_without_a_model_says_what_to_give(
@@ -61,7 +78,7 @@ def test_a_package_without_a_model_says_what_to_give(
         ("original", "Did you mean 'allennlp:original'"),
         ("allennlp:orignal", "No published model.*Did you mean 'allennlp:original'"),
         ("alennlp:small", "Did you mean 'allennlp:small'"),
-        ("", "There is no model in"),
+        ("", "name of a model is empty"),
         ("x" * 5000, "cannot be read"),
         ("nul\0byte", "There is no"),
     ],

@@ -109,10 +109,12 @@ def convert(
 
 
 def _lost(parts: ModelParts) -> list[str]:
+    from elmokit.sources import card
+
     given = {
         "the language-model head": parts.head is not None,
         "the warm state": parts.warm is not None,
-        "the card": parts.card is not None,
+        "the card": parts.card is not None and not card.is_generated(parts.card),
         "the metadata": bool(parts.metadata.keys() - {"converted_from"}),
     }
     return [what for what, there in given.items() if there]

@@ -63,6 +63,14 @@ def lines(config: BiLMConfig) -> list[tuple[str, str]]:
     ]
 
 
+_GENERATED = "This card was made from the files."
+
+
+def is_generated(card: str) -> bool:
+    """Tell whether a card says only what `write_card` would say again."""
+    return _GENERATED in card
+
+
 def write_card(name: str, config: BiLMConfig, parameters: int, *, head: bool, warm: bool) -> str:
     """Write a short card that says only what is known from the files."""
     rows = [
@@ -87,7 +95,7 @@ elmo = elmokit.load("path/to/this/folder")
 elmo.embed("I read the book yesterday.").layers
 ```
 
-This card was made from the files. It does not know the text the model was trained on, its language
+{_GENERATED} It does not know the text the model was trained on, its language
 or its licence; whoever knows should write it here.
 """
 

@@ -40,6 +40,8 @@ def load_parts(
     """
     if path is None and weights is not None:
         path, weights = weights, None
+    if path is not None and not str(path).strip():
+        raise WeightsError(f"The name of a model is empty. Give {_KINDS}, or leave it out.")
     words = None if vocab is None else Path(vocab).expanduser()
     if path is None:
         return _bundled(words)
@@ -79,7 +81,7 @@ def _bundled(vocab: Path | None) -> ModelParts:
             f"name: {', '.join(_names())}."
         )
     parts = modeldir.load(folder, vocab=vocab)
-    parts.source = f"the default model '{DEFAULT_MODEL}' ({folder})"
+    parts.source = DEFAULT_MODEL
     return parts
 
 
