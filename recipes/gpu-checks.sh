@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Everything that only a GPU can show, in one go: the tests, the speeds of training and of reading,
+# the kill and resume, a head learned for bare weights, a batch that does not fit. About 6 minutes
+# on one H200; each part is skipped if its result is there.
+#
+# Needs: one CUDA GPU, a prepared corpus DATA (see english.md) and a small text (a few MB).
+# Run as: bash recipes/gpu-checks.sh OUT DATA TEXT.txt
+set -uo pipefail
+out=$(realpath -m "$1") data=$2 text=$3
+here=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$out"
+
+part() { # NAME COMMAND...: what it prints goes to OUT/NAME
+  local name=$1
+  shift
+  [ -s "$out/$name" ] && return
+  echo "== $name" >&2
+  "$@" >"$out/$name.part" 2> >(tee "$out/$name.err" >&2) && mv "$out/$name.part" "$out/$name"
+}
+
+part train-original.json elmo bench train --preset original --rows 128,512,1024,2048,3072 \
+  --data "$data" --json
+part train-original-zipf.json elmo bench train --preset original --rows 128,1024 --json
+part train-medium.json elmo bench train --preset medium --rows 128,1024,4096 --data "$data" --json
+part reader.json python "$here/benchmarks/gpu_reader.py" original
+part embed.json elmo bench embed --preset original --device cuda --batch 1,128,1024 --loads 1 \
+  --rounds 3 --tokens 40000 --text "$text" --json
+part kill.txt bash "$here/recipes/gpu-kill.sh" "$out/kill" "$text"
+
+finetune() {
+  elmo convert english "$out/bare" --to hdf5 --overwrite &&
+    elmo prepare "$text" --valid 0.1 -o "$out/domain" &&
+    elmo finetune "$out/bare" "$out/domain" -o "$out/tuned" --max-steps 300 --set step.rows=128 \
+      --set log_every=50 --json
+}
+part finetune.json finetune
+
+too_large() { # it must fail, and say which batch would fit
+  ! elmo train "$data" -o "$out/large" --preset original --max-steps 2 --set step.rows=100000 2>&1
+}
+part too-large.txt too_large
+
+cd "$here" && ELMOKIT_TEST_GPU=1 part tests.txt python -m pytest -q -m gpu tests
