@@ -1,0 +1,344 @@
+"""What each layer knows: parts of speech and word senses. Writes JSON and a page.
+
+Needs: pip install 'elmokit[static]'; a treebank of Universal Dependencies (the figures: English
+EWT); SemCor 3.0 as lines of JSON (see elmokit.analysis.semcor), Evaluation_Datasets of Raganato et
+al. (2017), and WordNet 3.0 (apt-get install wordnet-base wordnet-sense-index). A part whose data is
+not given is left out, and its old figures stay.
+
+Time with the bundled model, CPU seconds: see docs; --cache keeps the vectors of the treebank.
+
+Run as:
+    python recipes/probes.py --ud ud_ewt/ --precision exact fast --tags xpos upos --runs 3
+    python recipes/probes.py --semcor semcor.jsonl --wsd Evaluation_Datasets/ --precision fast
+Writes results/probes/{pos,wsd}.json and docs/probes.md. The same by hand, each with --json:
+elmo probe pos ud_ewt/, elmo probe wsd semcor.jsonl Evaluation_Datasets/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+import elmokit
+from elmokit.analysis.conllu import find_splits, read_conllu
+from elmokit.analysis.evidence import difference, json_values
+from elmokit.analysis.pos_probe import Correct, PosResult, Treebank, measure_pos, words_of
+from elmokit.analysis.published import POS_LAYERS, POS_SOURCE, WSD_LAYERS, WSD_SETS, WSD_SOURCE
+from elmokit.analysis.raganato import read_sets
+from elmokit.analysis.semcor import read_semcor
+from elmokit.analysis.spaces import probe_spaces
+from elmokit.analysis.static import GLOVE, StaticVectors, load_static
+from elmokit.analysis.wordnet import read_wordnet
+from elmokit.analysis.wsd import measure_wsd, tokens_to_read
+
+
+def main() -> None:
+    """Measure what was asked for, then write the page from all figures that are there."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", help="folder or name; nothing: the bundled one")
+    parser.add_argument("--ud", type=Path, help="folder with *train.conllu, *dev.conllu, ...")
+    parser.add_argument("--tags", nargs="+", default=["xpos"], choices=["xpos", "upos"])
+    parser.add_argument("--runs", type=int, default=3, help="probes per layer")
+    parser.add_argument("--semcor", type=Path, help="SemCor as lines of JSON")
+    parser.add_argument("--wsd", type=Path, help="Evaluation_Datasets")
+    parser.add_argument("--wordnet", type=Path, help="index.sense or its folder")
+    parser.add_argument("--layer", nargs="+", default=["all", "concat"])
+    parser.add_argument("--static", default=GLOVE)
+    parser.add_argument("--state", default="reset", choices=["reset", "warm"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", nargs="+", default=["exact"], choices=["exact", "fast"])
+    parser.add_argument("--cache", type=Path, help="keeps the vectors of the treebank")
+    parser.add_argument("--out", type=Path, default=Path("results/probes"))
+    parser.add_argument("--page", type=Path, default=Path("docs/probes.md"))
+    args = parser.parse_args()
+    if (args.semcor is None) != (args.wsd is None):
+        parser.error("--semcor and --wsd go together")
+    args.out.mkdir(parents=True, exist_ok=True)
+    args.page.parent.mkdir(parents=True, exist_ok=True)
+
+    static = load_static(args.static)
+    if args.ud:
+        write(args, "pos", **pos_figures(args, static))
+    if args.semcor:
+        write(args, "wsd", runs=wsd_figures(args, static))
+    made = {part: json.loads(p.read_text()) for part in PARTS if (p := path(args, part)).exists()}
+    args.page.write_text("\n".join(page(made)) + "\n", "utf-8")
+
+
+def path(args: argparse.Namespace, part: str) -> Path:
+    """Return where the figures of a part go."""
+    return Path(args.out) / f"{part}.json"
+
+
+def write(args: argparse.Namespace, part: str, **figures: list[dict[str, Any]]) -> None:
+    """Write the figures of a part; those of other runs that are there already stay."""
+    old = json.loads(path(args, part).read_text()) if path(args, part).exists() else {}
+    values = {}
+    for kind, made in figures.items():
+        new = {item["name"] for item in made}
+        values[kind] = [*(i for i in old.get(kind, []) if i["name"] not in new), *made]
+    path(args, part).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def load(args: argparse.Namespace, precision: str) -> elmokit.ElmoModel:
+    """Load the model in a precision."""
+    return elmokit.load(args.model, device=args.device, precision=precision)
+
+
+def described(args: argparse.Namespace, elmo: elmokit.ElmoModel) -> dict[str, Any]:
+    """Say all that made a run."""
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    gpu = f"one {torch.cuda.get_device_name()}, " if elmo.device.type == "cuda" else ""
+    return {
+        "command": " ".join(["python recipes/probes.py", *words]),
+        "model": elmo.metadata.get("name") or Path(elmo.source or "model").name,
+        "shape": f"{elmo.config.n_layers} layers of {elmo.config.output_dim}",
+        "precision": elmo.precision,
+        "state": args.state,
+        "static": args.static if args.static == GLOVE else Path(args.static).name,
+        "machine": f"{gpu}{os.cpu_count()} CPU cores, {platform.machine()}, "
+        f"Python {platform.python_version()}, torch {torch.__version__}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "seed": args.seed,
+    }
+
+
+# ---------------------------------------------------------------------------------------- measuring
+
+
+def pos_figures(args: argparse.Namespace, static: StaticVectors) -> dict[str, list[Any]]:
+    """Probe for parts of speech with each set of tags in each precision."""
+    runs: list[dict[str, Any]] = []
+    costs: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        args.cache = args.cache or temporary
+        right: dict[str, Correct] = {}
+        for precision in args.precision:
+            elmo = load(args, precision)
+            for tags in args.tags:
+                treebank = Treebank(*(read_conllu(f, tags) for f in find_splits(args.ud)))
+                run, found = pos_run(args, elmo, treebank, tags, static)
+                runs.append(run)
+                right |= {f"{tags}, {name}, {precision}": r for name, r in found.items()}
+        for tags in args.tags if len(args.precision) == 2 else ():
+            treebank = Treebank(*(read_conllu(f, tags) for f in find_splits(args.ud)))
+            clusters = words_of(treebank).clusters[2]
+            for name in (s.name for s in probe_spaces(args.layer, elmo.config.n_layers)):
+                pair = (f"{tags}, {name}, fast", f"{tags}, {name}, exact")
+                cost = difference(right, clusters, *pair, seed=args.seed)
+                assert cost is not None
+                costs.append({"name": f"{tags}, {name}", **json_values(cost)})
+    return {"runs": runs, "fast_less_exact": costs}
+
+
+def pos_run(
+    args: argparse.Namespace,
+    elmo: elmokit.ElmoModel,
+    treebank: Treebank,
+    tags: str,
+    static: StaticVectors,
+) -> tuple[dict[str, Any], dict[str, Correct]]:
+    """Probe once; return the figures, and how right each word was with each layer."""
+    right: dict[str, Correct] = {}
+    tokens = sum(len(sentence.words) for part in treebank for sentence in part)
+    with tqdm(total=tokens, desc=f"{tags}, {elmo.precision}", unit=" words") as bar:
+
+        def take(result: PosResult, correct: Correct) -> None:
+            right[result.name] = correct
+            bar.write(f"{result.name}: {result.accuracy:.2%}", file=sys.stderr)
+
+        report = measure_pos(
+            elmo,
+            treebank,
+            tags=tags,
+            spaces=probe_spaces(args.layer, elmo.config.n_layers),
+            static=static,
+            state=args.state,
+            seeds=range(args.seed, args.seed + args.runs),
+            cache=args.cache,
+            on_tokens=lambda done: bar.update(done - bar.n),
+            on_result=take,
+        )
+    name = f"{tags.upper()}, precision {elmo.precision}"
+    return {"name": name, **described(args, elmo), **json_values(report)}, right
+
+
+def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> list[dict[str, Any]]:
+    """Probe for word senses in each precision."""
+    wordnet = read_wordnet(args.wordnet)
+    sets = read_sets(args.wsd)
+    training = read_semcor(args.semcor)
+    runs = []
+    for precision in args.precision:
+        elmo = load(args, precision)
+        with tqdm(total=tokens_to_read(training, sets), desc=precision, unit=" tokens") as bar:
+            report = measure_wsd(
+                elmo,
+                training,
+                sets,
+                wordnet,
+                spaces=probe_spaces(args.layer, elmo.config.n_layers),
+                static=static,
+                state=args.state,
+                seed=args.seed,
+                on_tokens=lambda done, bar=bar: bar.update(done - bar.n),  # type: ignore[misc]
+            )
+        name = f"Precision {precision}"
+        runs.append({"name": name, **described(args, elmo), **json_values(report)})
+    return runs
+
+
+# ----------------------------------------------------------------------------------------- the page
+
+PARTS = ("pos", "wsd")
+
+
+def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield "# What each layer knows: syntax and senses"
+    yield ""
+    yield "Made by `recipes/probes.py` from `results/probes/*.json`, not by hand."
+    if "pos" in made:
+        yield from pos_page(made["pos"])
+    if "wsd" in made:
+        yield from wsd_page(made["wsd"])
+
+
+def made_with(run: dict[str, Any]) -> str:
+    """Return a line that says what made a table."""
+    return (
+        f"Model {run['model']} ({run['shape']}, state {run['state']}), {run['machine']}, "
+        f"{run['date']}: `{run['command']}`"
+    )
+
+
+def pos_page(values: dict[str, Any]) -> Iterator[str]:
+    """Yield the tables of parts of speech."""
+    yield "\n## Parts of speech: a linear probe per layer\n"
+    yield (
+        "Softmax regression on the frozen vectors of the words of UD EWT (the syntactic ones: "
+        "\"didn't\" is `did` and `n't`). Penn Treebank tags (XPOS) are the ones that compare with "
+        "the paper. Intervals by a bootstrap over sentences; deviation over the seeds."
+    )
+    for run in values["runs"]:
+        train, dev, test = run["words"]
+        yield (
+            f"\n### {run['name']}\n\n{run['classes']} tags; "
+            f"{train:,} words to train on, {dev:,} to stop by, {test:,} to test on, "
+            f"{run['unseen']:,} of them not in the training part; "
+            f"{len(run['results'][-1]['by_seed'])} probes per layer.\n"
+        )
+        rows = []
+        for result in run["results"]:
+            low, high = result["interval"]
+            published = POS_LAYERS.get(result["name"])
+            beside = ["", ""] if published is None else [f"{p:.1f}" for p in published]
+            accuracy = f"{100 * result['accuracy']:.2f} ({100 * low:.2f} to {100 * high:.2f})"
+            rows.append(
+                [
+                    result["name"],
+                    accuracy,
+                    deviation(result["by_seed"]),
+                    f"{100 * result['unseen']:.2f}" if result["unseen"] is not None else "-",
+                    *beside,
+                ]
+            )
+        titles = ["", "accuracy", "deviation", "unseen words", "paper (PTB)", "CoVe (PTB)"]
+        yield from table(titles, rows)
+        yield from compared(run, "+0.5")
+        yield f"\n{made_with(run)}"
+    if values.get("fast_less_exact"):
+        yield '\n### What `precision="fast"` costs\n'
+        rows = []
+        for cost in values["fast_less_exact"]:
+            tags, name = cost["name"].split(", ")
+            low, high = cost["interval"]
+            interval = f"{100 * low:+.2f} to {100 * high:+.2f}"
+            rows.append([tags.upper(), name, f"{100 * cost['value']:+.2f}", interval])
+        yield from table(["tags", "", "fast less exact", "95%"], rows)
+    yield f"\nPaper and CoVe: {POS_SOURCE}"
+
+
+def deviation(by_seed: list[float]) -> str:
+    """Return the standard deviation over seeds, in percent."""
+    if len(by_seed) < 2:
+        return ""
+    mean = sum(by_seed) / len(by_seed)
+    return f"{100 * (sum((a - mean) ** 2 for a in by_seed) / (len(by_seed) - 1)) ** 0.5:.2f}"
+
+
+def compared(run: dict[str, Any], in_the_paper: str) -> Iterator[str]:
+    """Yield a line on the two layers that the paper compares."""
+    if run["difference"] is not None:
+        found = run["difference"]
+        low, high = found["interval"]
+        yield (
+            f"\n{found['first']} less {found['second']}: **{100 * found['value']:+.2f}** (95%: "
+            f"{100 * low:+.2f} to {100 * high:+.2f}); in the paper {in_the_paper}."
+        )
+
+
+def wsd_page(values: dict[str, Any]) -> Iterator[str]:
+    """Yield the tables of word senses."""
+    yield "\n## Word senses: the nearest mean of SemCor's uses\n"
+    yield (
+        "Each word gets the sense of its lemma and part of speech whose mean in SemCor 3.0 is "
+        "nearest by cosine; a lemma that is not there gets WordNet's first sense. A use with "
+        "several senses counts for each; forms of several words are the mean of their vectors. F1 "
+        "on the sets of Raganato et al. (2017), counted as their scorer does; intervals of the "
+        "last set by a bootstrap over sentences."
+    )
+    for run in values["runs"]:
+        sets = list(run["instances"])
+        last = sets[-1]
+        yield (
+            f"\n### {run['name']}\n\n{run['senses']:,} senses from {run['uses']:,} "
+            f"uses, {run['alternatives']:,} of them with alternatives; {run['unknown']:,} keys "
+            f"that WordNet 3.0 does not list were left out. {run['backed_off'][last]:,} of the "
+            f"{run['instances'][last]:,} instances of {last} back off to the first sense, "
+            f"{run['unanswered'][last]:,} get none.\n"
+        )
+        rows = []
+        for result in run["results"]:
+            low, high = result["interval"]
+            published = WSD_LAYERS.get(result["name"])
+            beside = ["", ""] if published is None else [f"{p:.1f}" for p in published]
+            f1 = [f"{100 * result['f1'][name]:.1f}" for name in sets]
+            rows.append([result["name"], *f1, f"{100 * low:.1f} to {100 * high:.1f}", *beside])
+        for name, figures in WSD_SETS.items():
+            cells = [f"{figures[s]:.1f}" if s in figures else "" for s in sets]
+            rows.append([f"*published: {name}*", *cells, "", "", ""])
+        yield from table(["F1", *sets, "95%", "paper, ALL", "CoVe, ALL"], rows)
+        yield from compared(run, "+1.6")
+        pos = list(run["results"][0]["by_pos"])
+        yield f"\nBy part of speech, {last}:\n"
+        yield from table(
+            ["F1", *pos],
+            [[r["name"], *(f"{100 * r['by_pos'][p]:.1f}" for p in pos)] for r in run["results"]],
+        )
+        yield f"\n{made_with(run)}"
+    yield f"\nPublished: {WSD_SOURCE}"
+
+
+def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
+    """Yield a table in Markdown."""
+    yield f"| {' | '.join(titles)} |"
+    yield "|" + "---|" * len(titles)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+if __name__ == "__main__":
+    main()
