@@ -35,8 +35,8 @@ def test_many_batches_come_back_in_order(model: str | None) -> None:
         np.testing.assert_allclose(a.layers, b.layers, atol=1e-5)
 
 
-def test_a_carried_state_goes_on(model: str | None = str(TINY_MODEL)) -> None:
-    cpu, gpu = pair(model)
+def test_a_carried_state_goes_on() -> None:
+    cpu, gpu = pair(str(TINY_MODEL))
     text = sentences(30)
     for rows in (1, 4):
         for a, b in zip(
