@@ -1,0 +1,365 @@
+"""`elmo task`: train, evaluate and use the paper's tasks, with and without ELMo."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from elmokit.cli.options import AnyModel, Device, Precision, PrecisionName, Quiet
+from elmokit.tasks.registry import TASKS, is_file
+
+if TYPE_CHECKING:
+    from elmokit.tasks.task import Task
+
+# Examples that are predicted together before any is printed.
+_WINDOW = 512
+
+
+class Place(StrEnum):
+    """Where ELMo enters the task model."""
+
+    NONE = "none"
+    INPUT = "input"
+    OUTPUT = "output"
+    BOTH = "both"
+
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="What `train` made.", show_default=False)
+]
+MovedModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="Where the biLM is now, if it has moved since training.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+def train(
+    context: typer.Context,
+    train: Annotated[
+        str, typer.Argument(metavar="TRAIN", help="The training data.", show_default=False)
+    ],
+    dev: Annotated[
+        str,
+        typer.Argument(metavar="DEV", help="Decides which epoch is the best.", show_default=False),
+    ],
+    test: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEST", help="Measured once, with the best epoch.", show_default=False
+        ),
+    ] = None,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    model: AnyModel = None,
+    elmo: Annotated[
+        Place | None,
+        typer.Option(
+            help="Where ELMo enters. input: beside each token's own vector. output: beside what "
+            "the task's RNN makes of it. Nothing: as the preset says.",
+            show_default=False,
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|top|s0,s1,...",
+            help="all: a learned mix of the layers. top: the last alone. Or given weights, which "
+            "sum to 1.",
+            show_default=False,
+        ),
+    ] = None,
+    strength: Annotated[
+        float | None,
+        typer.Option(
+            "--lambda",
+            min=0,
+            help="Of the penalty lambda ||w||^2 on the mix: large values keep it near the average.",
+            show_default=False,
+        ),
+    ] = None,
+    static: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE|none",
+            help="Static vectors of the task model: glove-6b-50d (pip install 'elmokit\\[static]'),"
+            " a text file of word2vec or GloVe, or none.",
+            show_default=False,
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A whole configuration. Nothing: the paper's.", show_default=False),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change any setting: train.epochs=10, train.learning_rate=0.002, model.hidden=100,"
+            " elmo.dropout=0.2, ...",
+        ),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(help="Train on this share of TRAIN, such as 0.1.", show_default=False),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Decides weights, order and dropout.", show_default=False),
+    ] = None,
+    cache_gb: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Bound on the folder that keeps ELMo's layers between runs. 0: compute them in "
+            "every epoch.",
+        ),
+    ] = 8.0,
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="That folder. Nothing: in the user's cache ($ELMOKIT_HOME).", show_default=False
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint in --output.")
+    ] = False,
+    precision: Precision = PrecisionName.EXACT,
+    device: Device = "auto",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a task model, with ELMo or without (--elmo none).
+
+    The biLM is frozen; its layers are computed once and kept. Training stops
+    when the score on DEV has not risen for a while; the best epoch is kept and
+    measured on TEST. At the end the learned weights s_j and gamma of the mix are
+    printed. Ctrl-C saves a checkpoint; --resume goes on.
+    """
+    from elmokit.embed.model import load
+    from elmokit.embed.precision import choose_device
+    from elmokit.tasks.config import with_settings
+    from elmokit.tasks.data import load_data
+    from elmokit.tasks.layers import GIB, LayerCache
+    from elmokit.tasks.loop import train as run_training
+
+    task = _task(context)
+    given = {
+        "elmo.place": elmo,
+        "elmo.layers": layers,
+        "elmo.penalty": strength,
+        "static.source": static,
+        "train.share": share,
+        "train.seed": seed,
+    }
+    changes = [f"{name}={value}" for name, value in given.items() if value is not None]
+    config = with_settings(_preset(task, preset), [*changes, *(settings or [])])
+    _check_files(train, dev, test)
+    where = choose_device(device)
+
+    def tell(line: str) -> None:
+        if not quiet:
+            typer.echo(line, err=True)
+
+    with _bar(shown=not quiet) as progress:
+        bilm = None
+        if config.elmo.place != "none":
+            bilm = load(model, device=where, precision=precision.value)
+        cache = LayerCache(cache_dir, max_bytes=round(cache_gb * GIB), tell=tell, progress=progress)
+        data = load_data(
+            task,
+            config,
+            train,
+            dev,
+            test,
+            elmo=bilm,
+            model=model,
+            cache=cache,
+            device=where,
+            tell=tell,
+        )
+        result = run_training(
+            task, config, data, output, resume=resume, device=where, tell=tell, progress=progress
+        )
+    if as_json:
+        typer.echo(json.dumps({"output": str(output), **result.to_dict()}))
+    if result.interrupted:
+        raise typer.Exit(130)
+    for part, scores in (("dev", result.dev), ("test", result.test)):
+        if scores is not None:
+            tell(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
+    for place, mix in result.mixes.items():
+        s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(mix["s"]))
+        tell(f"mix at the {place}: {s}; gamma = {mix['gamma']:.3f}")
+    tell(f"The model is in {output}.")
+
+
+def evaluate(
+    context: typer.Context,
+    folder: Folder,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Labelled data.", show_default=False)],
+    model: MovedModel = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Score a trained task model on a labelled file, as the official script does."""
+    from elmokit.errors import DataError
+    from elmokit.tasks.saved import load_saved
+
+    task = _task(context)
+    _check_files(file)
+    examples = task.read(file)
+    if not examples:
+        raise DataError(f"{file} holds no examples.")
+    saved = load_saved(folder, task, model=model, device=device)
+    for note in task.notes(examples, saved.facts):
+        typer.echo(f"note: {note}", err=True)
+    scores = task.score(examples, saved.predict(examples))
+    if as_json:
+        typer.echo(json.dumps({"file": file, "examples": len(examples), **scores}))
+        return
+    typer.echo(f"{len(examples):,} examples: {_figures(scores)}")
+    for name, inner in scores.items():
+        if isinstance(inner, dict):
+            for key, figures in inner.items():
+                typer.echo(f"{name} {key}: {_figures(figures)}")
+
+
+def predict(
+    context: typer.Context,
+    folder: Folder,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="'-' is standard input.", show_default=False)
+    ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="FORM",
+            help="What FILE holds: text (raw, our tokenizer cuts it), or a form of the task's own, "
+            "such as conll or jsonl.",
+            show_default=False,
+        ),
+    ] = None,
+    model: MovedModel = None,
+    device: Device = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per example and line.")
+    ] = False,
+) -> None:
+    """Use a trained task model on text; predictions go to standard output."""
+    from elmokit.errors import ConfigError, nearest
+    from elmokit.tasks.saved import load_saved
+    from elmokit.text.lines import read_lines
+
+    task = _task(context)
+    form = task.inputs[0] if form is None else form
+    if form not in task.inputs:
+        raise ConfigError(
+            f"No input form '{form}'.{nearest(form, task.inputs)} The task {task.name} reads: "
+            f"{', '.join(task.inputs)}."
+        )
+    _check_files(file)
+    saved = load_saved(folder, task, model=model, device=device)
+    examples = task.parse(read_lines([file]), form)
+    while window := list(islice(examples, _WINDOW)):
+        for example, prediction in zip(window, saved.predict(window), strict=True):
+            typer.echo(task.show(example, prediction, as_json=as_json))
+
+
+# ------------------------------------------------------------------------------------------ parts
+
+
+def _commands(title: str) -> typer.Typer:
+    """Make the three commands of a task; its name is that of the group they are called in."""
+    group = typer.Typer(help=title, no_args_is_help=True)
+    group.command("train")(train)
+    group.command("evaluate")(evaluate)
+    group.command("predict")(predict)
+    return group
+
+
+class _TaskGroup(TyperGroup):
+    """The tasks by name, and any file that defines one."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if is_file(cmd_name):
+            return typer.main.get_command(_commands(f"The task in {cmd_name}."))
+        return super().get_command(ctx, cmd_name)
+
+
+app = typer.Typer(
+    cls=_TaskGroup,
+    help="Train, evaluate and use the paper's tasks, with and without ELMo.",
+    epilog="A task of your own is a file: elmo task my_task.py train ... (see docs/tasks.md).",
+    no_args_is_help=True,
+)
+for _name, _entry in TASKS.items():
+    app.add_typer(_commands(_entry.title), name=_name)
+
+
+def _task(context: typer.Context) -> Task[Any]:
+    from elmokit.tasks.registry import load_task
+
+    assert context.parent is not None
+    return load_task(str(context.parent.info_name))
+
+
+def _preset(task: Task[Any], name: str | None) -> Any:
+    from elmokit.errors import ConfigError, nearest
+
+    name = next(iter(task.presets)) if name is None else name
+    if name not in task.presets:
+        raise ConfigError(
+            f"No preset '{name}'.{nearest(name, task.presets)} The task {task.name} has: "
+            f"{', '.join(task.presets)}."
+        )
+    return task.presets[name]
+
+
+def _check_files(*paths: str | None) -> None:
+    from elmokit.embed.bulk_input import check_inputs
+
+    check_inputs([path for path in paths if path is not None])
+
+
+def _figures(scores: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value:,}"
+        for name, value in scores.items()
+        if isinstance(value, int | float)
+    )
+
+
+@contextmanager
+def _bar(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show on a terminal how far a part of the work has come."""
+    from tqdm import tqdm
+
+    bar = tqdm(disable=not (shown and sys.stderr.isatty()), leave=False)
+    now = ""
+
+    def progress(what: str, done: int, total: int) -> None:
+        nonlocal now
+        if what != now or done < bar.n:
+            now = what
+            bar.reset(total)
+            bar.set_description(what)
+        bar.update(done - bar.n)
+
+    with bar:
+        yield progress

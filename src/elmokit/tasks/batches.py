@@ -1,0 +1,173 @@
+"""Examples -> batches: neighbours in length together, within a bound on tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.tasks.layers import Layers
+
+
+class Example(Protocol):
+    """One item of a task's data."""
+
+    @property
+    def texts(self) -> Sequence[Sequence[str]]:
+        """The tokenised sentences in it, as the biLM reads them: one in NER, two in SNLI, ..."""
+
+
+E = TypeVar("E", bound=Example)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Some texts of a batch as one padded table.
+
+    Attributes:
+        types: The distinct tokens.
+        index: For each token its place in `types`, shape (B, T); 0 in the padding.
+        mask: True where there is a token, shape (B, T).
+        lengths: Tokens in each text.
+    """
+
+    types: list[str]
+    index: Tensor
+    mask: Tensor
+    lengths: list[int]
+
+    @classmethod
+    def of(cls, texts: Sequence[Sequence[str]], device: torch.device) -> TokenBatch:
+        """Lay texts out; there is at least one column, even if all are empty."""
+        types: dict[str, int] = {}
+        lengths = [len(text) for text in texts]
+        index = np.zeros((len(texts), max([1, *lengths])), dtype=np.int64)
+        for row, text in enumerate(texts):
+            index[row, : len(text)] = [types.setdefault(token, len(types)) for token in text]
+        mask = np.arange(index.shape[1]) < np.array(lengths, dtype=np.int64)[:, None]
+        return cls(
+            list(types) or [""],
+            torch.from_numpy(index).to(device),
+            torch.from_numpy(mask).to(device),
+            lengths,
+        )
+
+
+class Batch(Generic[E]):
+    """Examples that are worked on together, and what the biLM read in them.
+
+    Attributes:
+        examples: The examples.
+        device: Where the task model is.
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[E],
+        numbers: Sequence[range],
+        layers: Layers | None,
+        device: torch.device,
+    ) -> None:
+        self.examples = list(examples)
+        self.device = device
+        self._numbers = numbers  # of the texts of each example, as `layers` counts them
+        self._layers = layers
+
+    def tokens(self, which: int | None = 0) -> TokenBatch:
+        """Return text number `which` of every example; None: all texts of all examples in turn."""
+        if which is not None:
+            texts = [example.texts[which] for example in self.examples]
+        else:
+            texts = [text for example in self.examples for text in example.texts]
+        return TokenBatch.of(texts, self.device)
+
+    def layers(self, which: int | None = 0) -> Tensor | None:
+        """Return h_{k,j} of the same texts, (L + 1, B, T, 2D); None where there is no ELMo."""
+        if self._layers is None:
+            return None
+        if which is not None:
+            numbers = [own[which] for own in self._numbers]
+        else:
+            numbers = [number for own in self._numbers for number in own]
+        return self._layers.padded(numbers)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+
+class Dataset(Generic[E]):
+    """Examples of one kind, and the layers of their texts."""
+
+    def __init__(self, examples: Sequence[E], layers: Layers | None, device: torch.device) -> None:
+        ends = np.cumsum([0, *(len(example.texts) for example in examples)]).tolist()
+        self._numbers = [range(a, b) for a, b in pairwise(ends)]
+        self.examples = list(examples)
+        self.layers = layers
+        self.device = device
+        self.sizes = np.array([_size(example) for example in examples], dtype=np.int64)
+
+    def batch(self, members: Sequence[int]) -> Batch[E]:
+        """Return the batch of some examples."""
+        examples = [self.examples[i] for i in members]
+        return Batch(examples, [self._numbers[i] for i in members], self.layers, self.device)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+
+def texts_of(examples: Sequence[Example]) -> list[Sequence[str]]:
+    """Return the texts of all examples in turn, as `Dataset` counts them."""
+    return [text for example in examples for text in example.texts]
+
+
+def _size(example: Example) -> int:
+    return max(1, sum(len(text) for text in example.texts))
+
+
+def plan(
+    sizes: NDArray[np.int64], size: int, tokens: int, *, seed: tuple[int, int] | None = None
+) -> list[list[int]]:
+    """Say which examples run together.
+
+    Args:
+        sizes: Tokens in each example.
+        size: Examples in a batch at most.
+        tokens: Tokens in a batch at most, with padding; a longer example runs alone.
+        seed: Of the order, different in every epoch. None: from long to short, for evaluation.
+
+    Returns:
+        The numbers of the examples of each batch.
+    """
+    if seed is None:
+        order = np.argsort(-sizes, kind="stable")
+    else:
+        random = np.random.default_rng(seed)
+        # Neighbours differ a little in length, so that batches differ between epochs.
+        noisy = sizes * random.uniform(0.9, 1.1, len(sizes))
+        shuffled = random.permutation(len(sizes))
+        order = shuffled[np.argsort(-noisy[shuffled], kind="stable")]
+    batches = list(_cut(order.tolist(), sizes, size, tokens))
+    if seed is not None:
+        batches = [batches[i] for i in random.permutation(len(batches))]
+    return batches
+
+
+def _cut(
+    order: Sequence[int], sizes: NDArray[np.int64], size: int, tokens: int
+) -> Iterator[list[int]]:
+    batch: list[int] = []
+    longest = 0
+    for number in order:
+        longest = max(longest, int(sizes[number]))
+        if batch and (len(batch) == size or longest * (len(batch) + 1) > tokens):
+            yield batch
+            batch, longest = [], int(sizes[number])
+        batch.append(number)
+    if batch:
+        yield batch

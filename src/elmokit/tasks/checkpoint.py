@@ -1,0 +1,155 @@
+"""Checkpoints of a task's training: all that it needs to go on as if nothing had happened.
+
+    run/checkpoints/step-00000500/
+      weights.safetensors      the task model (the frozen biLM has no part in it)
+      optimizer.safetensors    what the optimiser remembers, by the names of the parameters
+      best.safetensors         the weights of the best epoch so far
+      run.json                 the position, and what decides the run
+
+Random numbers need no place: those of a step follow from the seed and the step. A checkpoint is
+written beside and renamed, and older ones are removed only afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.atomic import replacing
+from elmokit.errors import WeightsError
+from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
+
+FOLDER = "checkpoints"
+WEIGHTS = "weights.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+BEST = "best.safetensors"
+RUN = "run.json"
+
+Weights = dict[str, Tensor]
+
+
+@dataclass
+class Position:
+    """How far a run has come.
+
+    Attributes:
+        rate: The learning rate.
+        step: Steps done.
+        epoch: Epochs done.
+        batch: Batches done in the epoch that is under way.
+        loss: The sum of their losses.
+        best: The best dev score so far.
+        best_epoch: Its epoch, counted from 1.
+        since_best: Epochs since then.
+        since_halved: Epochs since then or since the rate was halved.
+        seconds: Time spent so far.
+    """
+
+    rate: float
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    loss: float = 0.0
+    best: float | None = None
+    best_epoch: int = 0
+    since_best: int = 0
+    since_halved: int = 0
+    seconds: float = 0.0
+
+
+def save(
+    run: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: Position,
+    best: Weights | None,
+    identity: Mapping[str, Any],
+) -> None:
+    """Write a checkpoint, then remove the others."""
+    path = run / FOLDER / f"step-{position.step:08d}-{position.epoch:04d}"
+    with replacing(path, directory=True) as folder:
+        write_tensors(weights_of(model), folder / WEIGHTS)
+        write_tensors(_memory(model, optimizer), folder / OPTIMIZER)
+        if best is not None:
+            write_tensors(best, folder / BEST)
+        values = {"position": dataclasses.asdict(position), **identity}
+        (folder / RUN).write_text(json.dumps(values) + "\n", "utf-8")
+    for other in (run / FOLDER).glob("step-*"):
+        if other != path:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def newest(run: Path) -> Path | None:
+    """Return the newest checkpoint of a run."""
+    return max((run / FOLDER).glob("step-*"), default=None)
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Return the position and what decided the run, before anything is loaded."""
+    try:
+        values = json.loads((path / RUN).read_text("utf-8"))
+        Position(**values["position"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(
+            f"The checkpoint {path} is damaged ({error}). Remove the folder {path.parent} to start "
+            "anew."
+        ) from error
+    return dict(values)
+
+
+def load(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[Position, Weights | None]:
+    """Put a checkpoint into a model and its optimiser.
+
+    Returns:
+        The position, and the weights of the best epoch so far.
+    """
+    position = Position(**read_run(path)["position"])
+    put(model, read_weights(path / WEIGHTS, model))
+    memory = read_tensors(path / OPTIMIZER, read_shapes(path / OPTIMIZER))
+    for name, parameter in model.named_parameters():
+        prefix = f"{name}/"
+        own = {k[len(prefix) :]: v for k, v in memory.items() if k.startswith(prefix)}
+        for key, value in own.items():
+            # Adam counts its steps on the CPU, in tensors without an axis.
+            is_count = value.shape == (1,) and key == "step"
+            ready = value[0].clone() if is_count else value.clone().to(parameter.device)
+            optimizer.state[parameter][key] = ready
+    best = read_weights(path / BEST, model) if (path / BEST).is_file() else None
+    for group in optimizer.param_groups:
+        group["lr"] = position.rate
+    return position, best
+
+
+def weights_of(model: nn.Module) -> Weights:
+    """Return a copy of the weights on the CPU."""
+    return {k: v.detach().to("cpu", copy=True).contiguous() for k, v in model.state_dict().items()}
+
+
+def read_weights(path: Path, model: nn.Module) -> Weights:
+    """Read the weights that a model should have."""
+    shapes: dict[str, Shape] = {k: tuple(v.shape) for k, v in model.state_dict().items()}
+    return read_tensors(path, shapes)
+
+
+def put(model: nn.Module, weights: Weights) -> None:
+    """Put weights into a model."""
+    model.load_state_dict(weights)
+
+
+def _memory(model: nn.Module, optimizer: torch.optim.Optimizer) -> Weights:
+    found = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                found[f"{name}/{key}"] = value.detach().cpu().reshape(value.shape or (1,))
+    return found

@@ -1,0 +1,158 @@
+"""From the files of a task to what a run needs: examples with their layers, labels and words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+
+import numpy as np
+import torch
+
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import DataError
+from elmokit.tasks.batches import Dataset, E, texts_of
+from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.layers import LayerCache, Tell, fingerprint, silent, text_digest
+from elmokit.tasks.nn.elmo import LayerShape
+from elmokit.tasks.task import Facts, Task
+from elmokit.tasks.words import Words
+
+
+@dataclass(frozen=True)
+class ElmoAbout:
+    """Which biLM a task model stands on.
+
+    Attributes:
+        model: What `elmokit.load` finds it by; None is the model that comes with the package.
+        name: What it calls itself.
+        fingerprint: A digest of its numbers.
+        n_layers: L + 1.
+        dim: 2D.
+        precision: How it is run.
+    """
+
+    model: str | None
+    name: str | None
+    fingerprint: str
+    n_layers: int
+    dim: int
+    precision: str
+
+    @classmethod
+    def of(cls, elmo: ElmoModel, model: str | None, state: str) -> ElmoAbout:
+        """Describe a model that was loaded by the name `model`."""
+        if model is not None and Path(model).exists():
+            model = str(Path(model).resolve())
+        name = elmo.metadata.get("name")
+        return cls(
+            model,
+            None if name is None else str(name),
+            fingerprint(elmo, state),
+            elmo.config.n_layers,
+            elmo.config.output_dim,
+            elmo.precision,
+        )
+
+    @property
+    def shape(self) -> LayerShape:
+        """What a token has."""
+        return LayerShape(self.n_layers, self.dim)
+
+
+@dataclass(frozen=True, eq=False)
+class Data(Generic[E]):
+    """All that a run reads. Runs that differ in seed or settings of the model may share it."""
+
+    train: Dataset[E]
+    dev: Dataset[E]
+    test: Dataset[E] | None
+    facts: Facts
+    words: Words
+    elmo: ElmoAbout | None
+
+    @property
+    def digest(self) -> str:
+        """A digest of what decides the weights: text, labels, words and the biLM."""
+        examples = [*self.train.examples, *self.dev.examples]
+        about = [
+            text_digest(texts_of(examples)),
+            hashlib.blake2b("\n".join(map(repr, examples)).encode("utf-8", "replace")).hexdigest(),
+            json.dumps(self.facts, sort_keys=True),
+            self.words.digest,
+            "" if self.elmo is None else self.elmo.fingerprint,
+        ]
+        return hashlib.blake2b("\n".join(about).encode(), digest_size=16).hexdigest()
+
+
+def load_data(
+    task: Task[E],
+    config: TaskConfig,
+    train: str,
+    dev: str,
+    test: str | None = None,
+    *,
+    elmo: ElmoModel | None = None,
+    model: str | None = None,
+    cache: LayerCache | None = None,
+    device: str | torch.device = "cpu",
+    tell: Tell = silent,
+) -> Data[E]:
+    """Read a task's files and compute the layers of their texts.
+
+    Args:
+        task: The task.
+        config: Which share of the training data, which words, which state.
+        train: The file to train on.
+        dev: The file that decides when to stop.
+        test: The file to measure the best model on.
+        elmo: The biLM; None if ELMo has no part.
+        model: What `elmo` was loaded by, to be noted.
+        cache: Where layers are kept; by default in the user's cache folder.
+        device: Where the task model will be.
+        tell: Called with lines for the user.
+    """
+    device = torch.device(device)
+    cache = LayerCache(tell=tell) if cache is None else cache
+    examples: dict[str, list[E]] = {}
+    for part, path in (("train", train), ("dev", dev), ("test", test)):
+        if path is None:
+            continue
+        examples[part] = task.read(path)
+        if not examples[part]:
+            raise DataError(f"{path} holds no examples.")
+        tokens = sum(len(text) for text in texts_of(examples[part]))
+        tell(f"{part}: {len(examples[part]):,} examples, {tokens:,} tokens ({path})")
+    examples["train"] = share_of(examples["train"], config.train.share)
+    if config.train.share < 1:
+        tell(f"training on {len(examples['train']):,} of them ({config.train.share:g})")
+    facts = task.learn(examples["train"])
+    for part in examples.keys() - {"train"}:
+        for note in task.notes(examples[part], facts):
+            tell(f"{part}: {note}")
+    others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
+    words = Words.build(config.static, texts_of(examples["train"]), others)
+    sets = {}
+    for part, found in examples.items():
+        layers = None
+        if elmo is not None:
+            kept: dict[str, Any] = {"state": config.elmo.state, "storage": config.elmo.storage}
+            layers = cache.layers(elmo, texts_of(found), device, **kept)
+        sets[part] = Dataset(found, layers, device)
+    return Data(
+        sets["train"],
+        sets["dev"],
+        sets.get("test"),
+        facts,
+        words,
+        None if elmo is None else ElmoAbout.of(elmo, model, config.elmo.state),
+    )
+
+
+def share_of(examples: list[E], share: float) -> list[E]:
+    """Choose a share of examples: the same for every run, and part of every larger share."""
+    order = np.random.default_rng(2018).permutation(len(examples))
+    chosen = order[: max(1, round(share * len(examples)))]
+    return [examples[i] for i in sorted(chosen.tolist())]

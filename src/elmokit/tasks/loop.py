@@ -1,0 +1,396 @@
+"""Training a task model: the loop, in one function that can be read from top to bottom.
+
+Every step seeds its random numbers by (seed, step), so a run that goes on after a kill, or one
+that takes turns with others in one process, is the run it would have been alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from elmokit.atomic import replacing
+from elmokit.errors import ConfigError, DataError, ElmoError, OutputError
+from elmokit.tasks import checkpoint, saved
+from elmokit.tasks.batches import Batch, Dataset, E, plan
+from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
+from elmokit.tasks.config import TaskConfig, TrainConfig
+from elmokit.tasks.data import Data
+from elmokit.tasks.layers import Progress, Tell, silent
+from elmokit.tasks.task import Scores, Task, TaskModel
+from elmokit.train.metrics import FILE, Metrics
+
+# What may change when a run is resumed.
+_FREE = {("train", key) for key in ("epochs", "patience", "checkpoint_every", "checkpoint_seconds")}
+
+
+class NotFiniteError(ElmoError):
+    """The loss became NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """How a run ended.
+
+    Attributes:
+        epochs: Epochs done.
+        steps: Steps done.
+        best_epoch: The epoch whose weights were kept, counted from 1.
+        dev: Its scores on the dev set.
+        test: Its scores on the test set, if there is one.
+        mixes: s_j and gamma of each place where ELMo enters.
+        seconds: Time spent training and evaluating.
+        interrupted: Whether a signal stopped the run; it can be resumed.
+    """
+
+    epochs: int
+    steps: int
+    best_epoch: int
+    dev: Scores | None
+    test: Scores | None
+    mixes: dict[str, Any]
+    seconds: float
+    interrupted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+def train(
+    task: Task[E],
+    config: TaskConfig,
+    data: Data[E],
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str | torch.device = "cpu",
+    tell: Tell = silent,
+    progress: Progress = silent,
+) -> TaskResult:
+    """Train a task model and leave a task directory.
+
+    Args:
+        task: The task.
+        config: Everything that decides the run, with `data`.
+        data: What `load_data` read, for the same device.
+        out: The folder to make.
+        resume: Go on from the checkpoint there; a run that is finished is left as it is.
+        device: Where to compute.
+        tell: Called with lines for the user.
+        progress: Told how many batches of an epoch are done.
+    """
+    device, out, how = torch.device(device), Path(out), config.train
+    identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
+    if (done := _finished(out, identity, resume=resume)) is not None:
+        tell(f"The run in {out} is finished already.")
+        return done
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(how.seed)
+        shape = None if data.elmo is None else data.elmo.shape
+        model = task.model(config, data.facts, data.words, shape).to(device)
+        run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
+        if resume:
+            run.go_on(tell)
+        out.mkdir(parents=True, exist_ok=True)
+        metrics = Metrics(out, run.position.step)
+        with _signals() as stopped:
+            while not stopped.is_set() and not _is_done(run.position, how):
+                if _train_epoch(run, data.train, how, stopped, progress):
+                    mean = run.position.loss / run.position.batch
+                    scores = evaluate(task, model, data, "dev", config)
+                    _end_epoch(run, scores[task.metric], how)
+                    metrics.write(_line(run.position, mean, scores, model))
+                    tell(_told(task, run.position, mean, scores[task.metric]))
+                if stopped.is_set() or run.unsaved_seconds() >= how.checkpoint_seconds:
+                    run.save()
+        metrics.close()
+        if not _is_done(run.position, how):
+            tell(f"Stopped at step {run.position.step:,}; the run goes on with --resume.")
+            return _result(run.position, None, None, model, interrupted=True)
+        assert run.best is not None
+        put(model, run.best)
+        dev = evaluate(task, model, data, "dev", config)
+        test = None
+        if data.test is not None:
+            test = evaluate(task, model, data, "test", config, out / saved.TEST)
+    result = _result(run.position, dev, test, model)
+    saved.save(out, task, config, data, run.best, result.to_dict())
+    shutil.rmtree(out / checkpoint.FOLDER, ignore_errors=True)
+    return result
+
+
+class Run:
+    """A training run between two steps: what a checkpoint holds.
+
+    Attributes:
+        model: The task model.
+        optimizer: What changes it.
+        position: How far it has come.
+        best: The weights of the best epoch so far.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        identity: dict[str, Any],
+        model: TaskModel[Any],
+        optimizer: torch.optim.Optimizer,
+        position: Position,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.position = position
+        self.best: Weights | None = None
+        self._out = out
+        self._identity = identity
+        self._began = self._saved = time.monotonic()
+
+    def go_on(self, tell: Tell) -> None:
+        """Take up the newest checkpoint, if there is one."""
+        path = checkpoint.newest(self._out)
+        if path is None:
+            tell(f"Nothing to resume in {self._out}: starting anew.")
+            return
+        _check_same(self._out, self._identity, checkpoint.read_run(path))
+        self.position, self.best = checkpoint.load(path, self.model, self.optimizer)
+        self._began = time.monotonic() - self.position.seconds
+        tell(f"Going on from step {self.position.step:,} in epoch {self.position.epoch + 1}.")
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self.position.seconds = self.seconds()
+        checkpoint.save(
+            self._out, self.model, self.optimizer, self.position, self.best, self._identity
+        )
+        self._saved = time.monotonic()
+
+    def unsaved_seconds(self) -> float:
+        """Return the age of the last checkpoint."""
+        return time.monotonic() - self._saved
+
+    def seconds(self) -> float:
+        """Return the time spent so far, over all its parts."""
+        return time.monotonic() - self._began
+
+
+def evaluate(
+    task: Task[E],
+    model: TaskModel[E],
+    data: Data[E],
+    part: str,
+    config: TaskConfig,
+    write_to: Path | None = None,
+) -> Scores:
+    """Score a model on a part of the data, and write its predictions if asked."""
+    dataset = getattr(data, part)
+    found = saved.predictions(model, dataset, config)
+    if write_to is not None:
+        with replacing(write_to) as path, path.open("w", encoding="utf-8") as file:
+            for example, prediction in zip(dataset.examples, found, strict=True):
+                file.write(task.show(example, prediction, as_json=True) + "\n")
+    return task.score(dataset.examples, found)
+
+
+def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
+    """Make the optimiser of what may be trained."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    kinds: dict[str, Any] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "adadelta": torch.optim.Adadelta,
+        "adagrad": torch.optim.Adagrad,
+        "sgd": torch.optim.SGD,
+    }
+    options: dict[str, Any] = {"lr": how.learning_rate, "weight_decay": how.weight_decay}
+    if how.optimizer == "sgd":
+        options["momentum"] = 0.9
+    optimizer: torch.optim.Optimizer = kinds[how.optimizer](parameters, **options)
+    return optimizer
+
+
+# ------------------------------------------------------------------------------------------ parts
+
+
+def _train_epoch(
+    run: Run, data: Dataset[E], how: TrainConfig, stopped: threading.Event, progress: Progress
+) -> bool:
+    """Go on with the epoch that is under way; return whether it came to its end."""
+    at = run.position
+    batches = plan(data.sizes, how.batch_size, how.batch_tokens, seed=(how.seed, at.epoch))
+    # Summed on the device: asking for a number would make it wait after every step.
+    total = torch.tensor(at.loss, dtype=torch.float64, device=data.device)
+    while at.batch < len(batches) and not stopped.is_set():
+        total += _step(run, data.batch(batches[at.batch]), how)
+        at.step, at.batch = at.step + 1, at.batch + 1
+        progress(f"epoch {at.epoch + 1}", at.batch, len(batches))
+        if how.checkpoint_every and at.step % how.checkpoint_every == 0:
+            at.loss = float(total)
+            run.save()
+    at.loss = float(total)
+    _check_finite(at, how)
+    return at.batch == len(batches)
+
+
+def _step(run: Run, batch: Batch[E], how: TrainConfig) -> torch.Tensor:
+    """Change the weights by one batch; return its loss without the penalty."""
+    torch.manual_seed(how.seed * 1_000_003 + run.position.step + 1)
+    run.model.train()
+    run.optimizer.zero_grad(set_to_none=True)
+    loss = run.model.loss(batch)
+    (loss + run.model.elmo.penalty()).backward()  # type: ignore[no-untyped-call]
+    if how.clip:
+        nn.utils.clip_grad_norm_([p for p in run.model.parameters() if p.requires_grad], how.clip)
+    run.optimizer.step()
+    return loss.detach()
+
+
+def _end_epoch(run: Run, score: float, how: TrainConfig) -> None:
+    """Note how good the epoch was, keep its weights if it is the best, and set the rate."""
+    at = run.position
+    at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
+    at.seconds = run.seconds()
+    at.since_best += 1
+    at.since_halved += 1
+    if at.best is None or score > at.best:
+        at.best, at.best_epoch = score, at.epoch
+        at.since_best = at.since_halved = 0
+        run.best = weights_of(run.model)
+    elif how.halve_after and at.since_halved >= how.halve_after:
+        at.since_halved = 0
+        at.rate /= 2
+        for group in run.optimizer.param_groups:
+            group["lr"] = at.rate
+
+
+def _is_done(at: Position, how: TrainConfig) -> bool:
+    return at.epoch >= how.epochs or (how.patience > 0 and at.since_best >= how.patience)
+
+
+def _check_finite(position: Position, how: TrainConfig) -> None:
+    if not torch.isfinite(torch.tensor(position.loss)):
+        raise NotFiniteError(
+            f"The loss became {position.loss} in epoch {position.epoch + 1}. Start anew with a "
+            f"lower rate than {how.learning_rate:g} (--set train.learning_rate=...), or go on from "
+            "the epoch before with --resume."
+        )
+
+
+def _line(position: Position, mean: float, scores: Scores, model: TaskModel[E]) -> dict[str, Any]:
+    return {
+        "step": position.step,
+        "epoch": position.epoch,
+        "loss": mean,
+        "rate": position.rate,
+        "seconds": round(position.seconds, 1),
+        "dev": scores,
+        "mixes": model.elmo.learned(),
+    }
+
+
+def _told(task: Task[E], position: Position, mean: float, score: float) -> str:
+    best = position.best_epoch == position.epoch
+    beside = "best so far" if best else f"best {position.best:.2f} in epoch {position.best_epoch}"
+    return (
+        f"epoch {position.epoch}: loss {mean:.4f}, dev {task.metric} {score:.2f} ({beside}), "
+        f"{position.seconds:.0f} s"
+    )
+
+
+def _result(
+    position: Position,
+    dev: Scores | None,
+    test: Scores | None,
+    model: TaskModel[E],
+    *,
+    interrupted: bool = False,
+) -> TaskResult:
+    return TaskResult(
+        epochs=position.epoch,
+        steps=position.step,
+        best_epoch=position.best_epoch,
+        dev=dev,
+        test=test,
+        mixes=model.elmo.learned(),
+        seconds=round(position.seconds, 1),
+        interrupted=interrupted,
+    )
+
+
+def _finished(out: Path, identity: dict[str, Any], *, resume: bool) -> TaskResult | None:
+    """Return the result of a run that has ended; refuse a folder that is not free."""
+    if saved.is_task_dir(out):
+        if not resume:
+            raise OutputError(
+                f"{out} holds a trained task model already. Choose another folder, or remove it."
+            )
+        values = saved.read_config(out)
+        _check_same(out, identity, values)
+        return TaskResult(**values["results"])
+    if out.is_file():
+        raise OutputError(f"Cannot write the folder {out}: a file is there. Choose another name.")
+    foreign = sorted(saved.foreign(out) - {FILE, checkpoint.FOLDER})
+    if foreign:
+        raise OutputError(
+            f"{out} holds other things ({', '.join(foreign[:5])}). Choose a folder that is new or "
+            "empty."
+        )
+    if (path := checkpoint.newest(out)) is not None and not resume:
+        raise ConfigError(
+            f"{out} already holds a run ({path.name}). Go on with --resume, or choose another "
+            "folder."
+        )
+    return None
+
+
+def _check_same(out: Path, now: dict[str, Any], then: dict[str, Any]) -> None:
+    """Refuse to go on with other data or settings than the run began with."""
+    if now["task"] != then["task"]:
+        raise ConfigError(f"The run in {out} is one of the task '{then['task']}'.")
+    changed = [
+        f"{section}.{key}"
+        for section, values in now["config"].items()
+        for key, value in values.items()
+        if then["config"][section].get(key) != value and (section, key) not in _FREE
+    ]
+    if changed:
+        raise ConfigError(
+            f"The run in {out} was started with other settings: {', '.join(changed)} differ. "
+            "Give the same ones, or start a new run."
+        )
+    if now["data"] != then["data"]:
+        raise DataError(
+            f"The run in {out} was started with other data: the files, the word vectors or the "
+            "biLM have changed. Give the same ones, or start a new run."
+        )
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """Turn SIGINT and SIGTERM into an event, so that a run saves before it stops."""
+    stopped = threading.Event()
+
+    def handle(_: int, __: FrameType | None) -> None:
+        stopped.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

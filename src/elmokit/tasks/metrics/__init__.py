@@ -1,0 +1,1 @@
+"""Scores that equal the official ones."""

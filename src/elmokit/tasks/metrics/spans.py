@@ -1,0 +1,103 @@
+"""Labelled spans in sequences of tags, and their F1 as `conlleval` counts it.
+
+The rules are those of the official script: a span begins at B-X, or at I-X after O or after a tag
+of another type; it ends before the next tag that does not go on with it. So IOB1, IOB2 and what
+breaks the rules of either are all read, and E-X and S-X (also called L-X and U-X) close a span.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+OUTSIDE = "O"
+SCHEMES = ("BIOES", "BIO")
+
+_SAME = {"L": "E", "U": "S"}
+
+
+class Span(NamedTuple):
+    """Tokens start, ..., end - 1."""
+
+    start: int
+    end: int
+    type: str
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """Return the spans in a sequence of tags."""
+    found: list[Span] = []
+    start, before = 0, (OUTSIDE, "")
+    for place, tag in enumerate([*tags, OUTSIDE]):
+        here = _parts(tag)
+        goes_on = here[0] in "IE" and before[0] in "BI" and here[1] == before[1]
+        if not goes_on:
+            if before[0] != OUTSIDE:
+                found.append(Span(start, place, before[1]))
+            start = place
+        before = here
+    return found
+
+
+def tags_of(spans: Iterable[Span], length: int, scheme: str = "BIO") -> list[str]:
+    """Write spans as tags: "BIO" (IOB2) or "BIOES"."""
+    tags = [OUTSIDE] * length
+    for start, end, kind in spans:
+        tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
+        if scheme == "BIOES":
+            tags[end - 1] = f"S-{kind}" if end - start == 1 else f"E-{kind}"
+    return tags
+
+
+def span_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    """Score predicted tags against gold ones, sentence by sentence.
+
+    Returns:
+        precision, recall and f1 over all spans, in percent; accuracy of the tokens, both sides
+        written as IOB2; the numbers of spans; and the same for each type under "types".
+    """
+    wanted: Counter[str] = Counter()
+    given: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    tokens = same = 0
+    for true, guess in zip(gold, predicted, strict=True):
+        true_spans, guess_spans = set(spans_of(true)), set(spans_of(guess))
+        wanted.update(span.type for span in true_spans)
+        given.update(span.type for span in guess_spans)
+        right.update(span.type for span in true_spans & guess_spans)
+        written = zip(tags_of(true_spans, len(true)), tags_of(guess_spans, len(guess)), strict=True)
+        same += sum(a == b for a, b in written)
+        tokens += len(true)
+    return {
+        **_figures(wanted.total(), given.total(), right.total()),
+        "accuracy": _percent(same, tokens),
+        "types": {
+            kind: _figures(wanted[kind], given[kind], right[kind])
+            for kind in sorted(wanted | given)
+        },
+    }
+
+
+def _parts(tag: str) -> tuple[str, str]:
+    prefix, _, kind = tag.partition("-")
+    return _SAME.get(prefix, prefix), kind
+
+
+def _figures(wanted: int, given: int, right: int) -> dict[str, float]:
+    precision, recall = _percent(right, given), _percent(right, wanted)
+    both = precision + recall
+    return {
+        "f1": 2 * precision * recall / both if both else 0.0,
+        "precision": precision,
+        "recall": recall,
+        "gold": wanted,
+        "predicted": given,
+        "right": right,
+    }
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else 0.0

@@ -1,0 +1,360 @@
+"""Named entity recognition, and how ELMo is put into a tagger (Peters et al. 2018, section 4).
+
+    x_k = [word vector; character CNN]           the token as the task model knows it
+    h   = biLSTM([x_k; ELMo_k])                  ELMo at the input
+    e_k = W [h_k; ELMo_k]                        ELMo at the output
+    p(y) = CRF(e_1, ..., e_T)                    one score for all tags of the sentence
+
+Data: columns separated by spaces or tabs, a token per line, its tag in the last column, an empty
+line after each sentence; tags in IOB1, IOB2 or BIOES; lines that begin with -DOCSTART- part
+documents. CoNLL-2003 is such data, and so is any other kind of span, such as chunks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.tasks.batches import Batch
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.metrics.spans import OUTSIDE, SCHEMES, Span, span_scores, spans_of, tags_of
+from elmokit.tasks.nn.crf import Allowed, Crf
+from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.rnn import BiLstm
+from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
+from elmokit.tasks.task import Facts, Scores, Task, TaskModel
+from elmokit.tasks.words import Words
+from elmokit.text.lines import Line, read_lines
+from elmokit.text.sentences import split_sentences
+from elmokit.text.tokenize import tokenize
+
+DOCSTART = "-DOCSTART-"
+#: A sentence with more tokens is cut into pieces; in most cases an empty line is missing there.
+LONGEST = 512
+
+_TAG = re.compile(r"O|[BIESLU]-\S+")
+_COLUMNS = (
+    "Expected a token per line with its tag in the last column, separated by spaces or a tab, and "
+    "an empty line after each sentence."
+)
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, or a piece of a very long one.
+
+    Attributes:
+        tokens: Its tokens.
+        tags: Their tags, as in the file.
+        offsets: (start, end) of each token in its line, if it was raw text.
+        continued: Whether the next piece is of the same sentence.
+    """
+
+    tokens: tuple[str, ...]
+    tags: tuple[str, ...] | None = None
+    offsets: tuple[tuple[int, int], ...] | None = None
+    continued: bool = False
+
+    @property
+    def texts(self) -> Sequence[Sequence[str]]:
+        """What the biLM reads."""
+        return (self.tokens,)
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """The entities."""
+        return spans_of(self.tags or ())
+
+
+def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
+    """Read sentences in columns; the token is in the first column, the tag in the last."""
+    columns: int | None = None
+    rows: list[list[str]] = []
+    for line in lines:
+        text = line.text.strip(" \t")  # other spaces may be part of a token
+        fields = text.split("\t") if "\t" in text else re.split(" +", text)
+        if not text.strip() or fields[0] == DOCSTART:
+            yield from _sentence(rows, tagged=tagged)
+            rows = []
+            continue
+        where = f"{line.path}, line {line.number}"
+        columns = len(fields) if columns is None else columns
+        if len(fields) != columns or (tagged and columns < 2):
+            wanted = "at least 2" if len(fields) == columns else f"{columns}, as in the lines above"
+            raise DataError(
+                f"{where}: found {len(fields)} columns ('{line.text[:60]}'), expected {wanted}. "
+                f"{_COLUMNS}"
+            )
+        if tagged and not _TAG.fullmatch(fields[-1]):
+            raise DataError(
+                f"{where}: the tag '{fields[-1][:60]}' is none. Tags are O, or B-, I-, E- or S- "
+                f"and a type, such as B-PER. {_COLUMNS}"
+            )
+        rows.append(fields)
+    yield from _sentence(rows, tagged=tagged)
+
+
+def _sentence(rows: list[list[str]], *, tagged: bool) -> Iterator[Sentence]:
+    if rows:
+        tags = tuple(row[-1] for row in rows) if tagged else None
+        yield from cut(Sentence(tuple(row[0] for row in rows), tags))
+
+
+def cut(sentence: Sentence) -> Iterator[Sentence]:
+    """Cut a very long sentence into pieces; any other is yielded as it is."""
+    for start in range(0, max(1, len(sentence.tokens)), LONGEST):
+        end = start + LONGEST
+        yield replace(
+            sentence,
+            tokens=sentence.tokens[start:end],
+            tags=None if sentence.tags is None else sentence.tags[start:end],
+            offsets=None if sentence.offsets is None else sentence.offsets[start:end],
+            continued=end < len(sentence.tokens),
+        )
+
+
+def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
+    """Find the sentences in lines of raw text, and tokenise them."""
+    for line in lines:
+        for start, end in split_sentences(line.text):
+            found = tokenize(line.text[start:end])
+            offsets = tuple((start + token.start, start + token.end) for token in found)
+            yield from cut(Sentence(tuple(token.text for token in found), offsets=offsets))
+
+
+def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
+    """Read lines of JSON: {"tokens": [...]}, a sentence, or {"text": "..."}, raw text."""
+    for line in lines:
+        if not line.text.strip():
+            continue
+        try:
+            values = json.loads(line.text)
+        except (ValueError, RecursionError):
+            values = None
+        if isinstance(values, dict) and isinstance(values.get("text"), str):
+            yield from read_text([line._replace(text=values["text"])])
+            continue
+        tokens = values.get("tokens") if isinstance(values, dict) else None
+        if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
+            raise DataError(
+                f"{line.path}, line {line.number}: found '{line.text[:60]}', expected an object "
+                'with "tokens", a list of strings, or "text", a string.'
+            )
+        yield from cut(Sentence(tuple(tokens)))
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@dataclass(frozen=True)
+class NerConfig:
+    """The shape of the tagger.
+
+    Attributes:
+        scheme: Tags that are predicted inside: BIOES or BIO.
+        char_dim: Size of a character's embedding.
+        char_filters: Filters of the character CNN; 0 leaves it out.
+        char_width: Characters that a filter sees.
+        hidden: Size of the LSTMs, per direction.
+        layers: Number of LSTM layers.
+        dropout: On x_k, between the layers and on h_k; a feature is dropped in a whole sentence.
+        word_dropout: Chance that a token's word vector is that of unknown words.
+    """
+
+    scheme: str = "BIOES"
+    char_dim: int = 16
+    char_filters: int = 128
+    char_width: int = 3
+    hidden: int = 200
+    layers: int = 2
+    dropout: float = 0.5
+    word_dropout: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.scheme not in SCHEMES:
+            raise ConfigError(f"model.scheme should be BIOES or BIO, found '{self.scheme}'.")
+
+
+def labels_of(types: Sequence[str], scheme: str) -> list[str]:
+    """List the tags of some types; O is the first."""
+    prefixes = [prefix for prefix in scheme if prefix != OUTSIDE]
+    return [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes)]
+
+
+def allowed(labels: Sequence[str], scheme: str) -> Allowed:
+    """Say which tags may follow which, begin and end a sentence."""
+    closed = "OES" if scheme == "BIOES" else "OBI"  # what follows need not go on with the span
+
+    def may_follow(before: str, after: str) -> bool:
+        if after[0] in "IE":
+            return before[0] in "BI" and before[2:] == after[2:]
+        return before[0] in closed
+
+    return Allowed(
+        torch.tensor([[may_follow(a, b) for b in labels] for a in labels]),
+        torch.tensor([may_follow(OUTSIDE, label) for label in labels]),
+        torch.tensor([label[0] in closed for label in labels]),
+    )
+
+
+class NerModel(TaskModel[Sentence]):
+    """A biLSTM-CRF tagger."""
+
+    def __init__(
+        self, config: TaskConfig, types: Sequence[str], words: Words, elmo: LayerShape | None
+    ) -> None:
+        super().__init__()
+        own: NerConfig = config.model
+        self.scheme = own.scheme
+        self.labels = labels_of(types, own.scheme)
+        self._numbers = {label: number for number, label in enumerate(self.labels)}
+        chars = None
+        if own.char_filters:
+            chars = CharCnn(dim=own.char_dim, filters=own.char_filters, width=own.char_width)
+        self.encoder = TokenEncoder(
+            WordVectors(words, trainable=config.static.trainable, word_dropout=own.word_dropout),
+            chars,
+        )
+        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.dropout = nn.Dropout(own.dropout)
+        self.rnn = BiLstm(
+            self.encoder.dim + self.elmo.input_dim, own.hidden, own.layers, dropout=own.dropout
+        )
+        self.emit = nn.Linear(self.rnn.output_dim + self.elmo.output_dim, len(self.labels))
+        self.crf = Crf(allowed(self.labels, own.scheme))
+
+    def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor]:
+        """Return the score of every tag for every token, (B, T, K), and the mask, (B, T)."""
+        tokens, layers = batch.tokens(), batch.layers()
+        x = self.dropout(self.encoder(tokens))
+        x = self.elmo.at_input(x, layers)  # [x_k; ELMo_k]
+        h = self.dropout(self.rnn(x, tokens.lengths))
+        h = self.elmo.at_output(h, layers)  # [h_k; ELMo_k]
+        return self.emit(h), tokens.mask
+
+    def loss(self, batch: Batch[Sentence]) -> Tensor:
+        """Return -log p(gold tags), the mean over the sentences."""
+        emissions, mask = self(batch)
+        gold = torch.zeros(mask.shape, dtype=torch.long)
+        for row, sentence in enumerate(batch.examples):
+            tags = tags_of(sentence.spans, len(sentence.tokens), self.scheme)
+            gold[row, : len(tags)] = torch.tensor([self._numbers[tag] for tag in tags])
+        mean: Tensor = self.crf(emissions, gold.to(mask.device), mask).mean()
+        return mean
+
+    def decode(self, batch: Batch[Sentence]) -> list[Any]:
+        """Return the best tags of each sentence, as IOB2."""
+        found = self.crf.decode(*self(batch)).tolist()
+        predictions = []
+        for sentence, row in zip(batch.examples, found, strict=True):
+            tags = [self.labels[number] for number in row[: len(sentence.tokens)]]
+            predictions.append(tags_of(spans_of(tags), len(tags)))
+        return predictions
+
+
+# ------------------------------------------------------------------------------------------- task
+
+
+class Ner(Task[Sentence]):
+    """Named entity recognition."""
+
+    name = "ner"
+    metric = "f1"
+    # The paper's: lambda 0.1, two LSTM layers, Adam at 0.001, stop after 25 epochs without a gain.
+    presets: ClassVar[Mapping[str, TaskConfig]] = {
+        "paper": TaskConfig(
+            NerConfig(),
+            ElmoConfig(penalty=0.1),
+            StaticConfig(),
+            TrainConfig(batch_size=32, epochs=75, patience=25, clip=5.0),
+        ),
+        # Half an hour's work in a few minutes: smaller, and content sooner.
+        "quick": TaskConfig(
+            NerConfig(hidden=100, layers=1),
+            ElmoConfig(penalty=0.1),
+            StaticConfig(),
+            TrainConfig(batch_size=32, epochs=15, patience=4, halve_after=2),
+        ),
+    }
+    inputs = ("text", "conll", "jsonl")
+
+    def read(self, path: str) -> list[Sentence]:
+        """Read a file in columns, with tags."""
+        sentences = list(read_columns(read_lines([path]), tagged=True))
+        if long := sum(sentence.continued for sentence in sentences):
+            warnings.warn(
+                f"{path}: sentences of more than {LONGEST} tokens were cut in {long} places. "
+                "Perhaps empty lines between sentences are missing.",
+                ElmoWarning,
+                stacklevel=2,
+            )
+        return sentences
+
+    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
+        """Read raw text, columns (the token in the first) or JSON lines."""
+        if form == "conll":
+            return read_columns(lines, tagged=False)
+        return read_text(lines) if form == "text" else read_jsonl(lines)
+
+    def learn(self, examples: Sequence[Sentence]) -> Facts:
+        """Collect the types of entities."""
+        types = sorted(types_of(examples))
+        if not types:
+            raise DataError(f"All tags of the training data are O: nothing to learn. {_COLUMNS}")
+        return {"types": types}
+
+    def model(
+        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+    ) -> NerModel:
+        """Make the tagger."""
+        return NerModel(config, facts["types"], words, elmo)
+
+    def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
+        """Return F1 over spans, as conlleval does."""
+        return span_scores([sentence.tags or () for sentence in examples], predictions)
+
+    def notes(self, examples: Sequence[Sentence], facts: Facts) -> list[str]:
+        """Count the entities of types that the training data does not have."""
+        unknown = types_of(examples)
+        for kind in facts["types"]:
+            del unknown[kind]
+        if not unknown:
+            return []
+        return [
+            f"{unknown.total():,} entities of types that the model does not know "
+            f"({', '.join(sorted(unknown))}); they count as missed."
+        ]
+
+    def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
+        """Return token and tag in two columns, or an object with tokens, tags and entities."""
+        if not as_json:
+            rows = [f"{t}\t{tag}\n" for t, tag in zip(example.tokens, prediction, strict=True)]
+            return "".join(rows) if not example.continued else "".join(rows)[:-1]
+        values: dict[str, Any] = {"tokens": example.tokens, "tags": prediction, "entities": []}
+        if example.tags is not None:
+            values["gold"] = tags_of(example.spans, len(example.tags))
+        for start, end, kind in spans_of(prediction):
+            text = " ".join(example.tokens[start:end])
+            entity: dict[str, Any] = {"type": kind, "start": start, "end": end, "text": text}
+            if example.offsets is not None:
+                entity["characters"] = [example.offsets[start][0], example.offsets[end - 1][1]]
+            values["entities"].append(entity)
+        return json.dumps(values, ensure_ascii=False)
+
+
+def types_of(sentences: Iterable[Sentence]) -> Counter[str]:
+    """Count the entities of each type."""
+    return Counter(span.type for s in sentences for span in s.spans)

@@ -1,0 +1,1 @@
+"""Parts that task models share."""

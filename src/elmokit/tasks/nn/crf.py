@@ -1,0 +1,139 @@
+"""A linear-chain conditional random field: one score for a whole sequence of labels.
+
+    score(y) = start[y_1] + sum_k emission_k[y_k] + sum_k transition[y_k, y_{k+1}] + end[y_T]
+    p(y) = exp(score(y)) / Z
+
+Label sequences that are not allowed have no part in Z and are never decoded. All is computed for
+a batch at once, step by step; B sentences, T tokens, K labels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+# The score of what is not allowed. Not infinite, so that no gradient becomes NaN.
+_NEVER = -1e4
+
+
+class Allowed(NamedTuple):
+    """Which labels may follow which; True is allowed.
+
+    Attributes:
+        transitions: (K, K): from label, to label.
+        start: (K,): labels a sequence may begin with.
+        end: (K,): labels it may end with.
+    """
+
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+
+    @classmethod
+    def all(cls, n_labels: int) -> Allowed:
+        """Allow everything."""
+        yes = torch.ones(n_labels, dtype=torch.bool)
+        return cls(torch.ones(n_labels, n_labels, dtype=torch.bool), yes, yes.clone())
+
+
+class Crf(nn.Module):
+    """Transition scores, the likelihood of a labelling, and the best labelling.
+
+    Args:
+        allowed: The constraints; their size is the number of labels.
+    """
+
+    def __init__(self, allowed: Allowed) -> None:
+        super().__init__()
+        n_labels = len(allowed.start)
+        self.transitions = nn.Parameter(torch.empty(n_labels, n_labels))
+        self.start = nn.Parameter(torch.empty(n_labels))
+        self.end = nn.Parameter(torch.empty(n_labels))
+        nn.init.xavier_normal_(self.transitions)
+        nn.init.normal_(self.start, std=0.1)
+        nn.init.normal_(self.end, std=0.1)
+        # They follow from the labels, so they are not stored with the weights.
+        self.register_buffer("_transitions", allowed.transitions, persistent=False)
+        self.register_buffer("_start", allowed.start, persistent=False)
+        self.register_buffer("_end", allowed.end, persistent=False)
+
+    def forward(self, emissions: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        """Return -log p(labels) of each sentence.
+
+        Shape:
+            emissions (B, T, K), labels (B, T), mask (B, T) -> (B,)
+        """
+        return self.log_partition(emissions, mask) - self.score(emissions, labels, mask)
+
+    def score(self, emissions: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        """Return the score of given labels, shape (B,)."""
+        transitions, start, end = self._scores()
+        on = mask.to(emissions.dtype)
+        emitted = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * on).sum(dim=1)
+        moved = (transitions[labels[:, :-1], labels[:, 1:]] * on[:, 1:]).sum(dim=1)
+        last = labels.gather(1, (mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
+        return start[labels[:, 0]] + emitted + moved + end[last]
+
+    def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """Return log Z by the forward algorithm, shape (B,).
+
+        It runs from both ends of each sentence at once and meets in the middle: on a GPU the time
+        is in the number of steps, and so they are half as many.
+        """
+        transitions, start, end = self._scores()
+        length = mask.sum(dim=1)
+        right = length // 2
+        left = length - right
+        k = torch.arange((emissions.shape[1] + 1) // 2, device=emissions.device)
+        mirror = (length.unsqueeze(1) - 1 - k).clamp(min=0)  # (B, T / 2): counted from the end
+        backward = emissions.gather(1, mirror.unsqueeze(2).expand(-1, -1, emissions.shape[2]))
+        both = torch.stack([emissions[:, : len(k)], backward])  # (2, B, T / 2, K)
+        on = k < torch.stack([left, right]).unsqueeze(2)
+        moves = torch.stack([transitions, transitions.T]).unsqueeze(1)
+        # Log of the sum over all ways from this end to here, (2, B, K).
+        alpha = torch.stack([start, end]).unsqueeze(1) + both[:, :, 0]
+        emitted, here = both.unbind(dim=2), on.unsqueeze(3).unbind(dim=2)
+        for step in range(1, len(k)):
+            ways = torch.logsumexp(alpha.unsqueeze(3) + moves, dim=2) + emitted[step]
+            alpha = torch.where(here[step], ways, alpha)
+        a, b = alpha
+        met = torch.logsumexp((a.unsqueeze(2) + transitions + b.unsqueeze(1)).flatten(1), dim=1)
+        return torch.where(right > 0, met, torch.logsumexp(a + end, dim=1))  # one token: no right
+
+    @torch.no_grad()
+    def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """Return the best allowed labels by the algorithm of Viterbi, shape (B, T); 0 in padding.
+
+        A sentence for which nothing is allowed (one token, say, where all labels need two) gets
+        the least bad labels.
+        """
+        transitions, start, end = self._scores()
+        best = start + emissions[:, 0]
+        itself = torch.arange(best.shape[1], device=best.device)
+        pointers = []
+        for k in range(1, emissions.shape[1]):
+            found, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
+            here = mask[:, k : k + 1]
+            best = torch.where(here, found + emissions[:, k], best)
+            # In the padding every label points at itself, so that the way back passes through.
+            pointers.append(torch.where(here, pointer, itself))
+        label = (best + end).argmax(dim=1, keepdim=True)  # (B, 1)
+        labels = [label]
+        for pointer in reversed(pointers):
+            label = pointer.gather(1, label)
+            labels.append(label)
+        return torch.cat(labels[::-1], dim=1) * mask
+
+    def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            self.transitions.masked_fill(~self._buffer("_transitions"), _NEVER),
+            self.start.masked_fill(~self._buffer("_start"), _NEVER),
+            self.end.masked_fill(~self._buffer("_end"), _NEVER),
+        )
+
+    def _buffer(self, name: str) -> Tensor:
+        found = getattr(self, name)
+        assert isinstance(found, Tensor)
+        return found

@@ -1,0 +1,87 @@
+"""How ELMo enters a task model: [x_k; ELMo_k] at its input, [h_k; ELMo_k] at its RNN's output."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.model.mix import ScalarMix
+from elmokit.tasks.config import ElmoConfig
+
+
+class LayerShape(NamedTuple):
+    """What a biLM gives per token: `n_layers` (L + 1) vectors of `dim` (2D)."""
+
+    n_layers: int
+    dim: int
+
+
+class ElmoPlaces(nn.Module):
+    """The mixes of a task model, one for each place where ELMo enters; none if it does not.
+
+    The layers were computed before, by a frozen biLM: gradients reach the mixes and end there.
+
+    Attributes:
+        input_dim: What ELMo adds to the width of the input: 2D or 0.
+        output_dim: The same at the output.
+    """
+
+    def __init__(self, config: ElmoConfig, shape: LayerShape | None) -> None:
+        super().__init__()
+        self.strength = config.penalty
+        self.mixes = nn.ModuleDict()
+        self.dropout = nn.Dropout(config.dropout)
+        for place in ("input", "output"):
+            if shape is not None and config.place in (place, "both"):
+                self.mixes[place] = ScalarMix(
+                    shape.n_layers,
+                    layer_norm=config.layer_norm,
+                    s=config.weights,
+                    top_only=config.layers == "top",
+                )
+        dim = 0 if shape is None else shape.dim
+        self.input_dim = dim if "input" in self.mixes else 0
+        self.output_dim = dim if "output" in self.mixes else 0
+
+    def at_input(self, x: Tensor, layers: Tensor | None) -> Tensor:
+        """Return [x_k; ELMo_k], or x_k where ELMo does not enter at the input.
+
+        Shape:
+            x (B, T, X), layers (L + 1, B, T, 2D) -> (B, T, X + 2D)
+        """
+        return self._beside("input", x, layers)
+
+    def at_output(self, h: Tensor, layers: Tensor | None) -> Tensor:
+        """Return [h_k; ELMo_k], or h_k where ELMo does not enter at the output."""
+        return self._beside("output", h, layers)
+
+    def _beside(self, place: str, x: Tensor, layers: Tensor | None) -> Tensor:
+        if place not in self.mixes or layers is None:
+            return x
+        return torch.cat([x, self.dropout(self.mixes[place](layers))], dim=-1)
+
+    def penalty(self) -> Tensor | float:
+        """Return lambda * ||w||^2, summed over the mixes; the training loop adds it to the loss."""
+        penalties = [
+            mix.penalty(self.strength)
+            for mix in self.mixes.values()
+            if isinstance(mix, ScalarMix) and mix.w.requires_grad
+        ]
+        return sum(penalties)
+
+    def learned(self) -> dict[str, dict[str, object]]:
+        """Return the weights s_j and gamma of each place, as they are now."""
+        found: dict[str, dict[str, object]] = {}
+        for place, mix in self.mixes.items():
+            assert isinstance(mix, ScalarMix)
+            s = mix.s.detach().cpu()
+            if mix.top_only:
+                s = torch.zeros_like(s)
+                s[-1] = 1.0
+            found[place] = {
+                "s": [round(float(v), 4) for v in s],
+                "gamma": round(float(mix.gamma.detach()), 4),
+            }
+        return found

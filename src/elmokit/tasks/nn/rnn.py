@@ -1,0 +1,71 @@
+"""A stack of bidirectional LSTMs, as most task models have one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+class VariationalDropout(nn.Module):
+    """Dropout with one mask per sentence: a feature is dropped in all its tokens or in none."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        keep = x.new_empty(x.shape[0], 1, x.shape[2]).bernoulli_(1 - self.p) / (1 - self.p)
+        return x * keep
+
+
+class BiLstm(nn.Module):
+    """Bidirectional LSTMs, each reading both directions of the one below.
+
+    Shape:
+        x (B, T, input_dim), lengths of the B sentences -> (B, T, 2 * hidden)
+    """
+
+    def __init__(self, input_dim: int, hidden: int, n_layers: int, *, dropout: float) -> None:
+        super().__init__()
+        self.output_dim = 2 * hidden
+        self.dropout = VariationalDropout(dropout)  # between the layers
+        self.layers = nn.ModuleList(
+            nn.LSTM(
+                input_dim if number == 0 else 2 * hidden,
+                hidden,
+                bidirectional=True,
+                batch_first=True,
+            )
+            for number in range(n_layers)
+        )
+        for layer in self.layers:
+            assert isinstance(layer, nn.LSTM)
+            _initialise(layer)
+
+    def forward(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        size = torch.tensor(lengths, device="cpu").clamp(min=1)  # cuDNN knows no empty sentence
+        for number, layer in enumerate(self.layers):
+            packed = pack_padded_sequence(
+                self.dropout(x) if number else x, size, batch_first=True, enforce_sorted=False
+            )
+            x, _ = pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=x.shape[1])
+        return x
+
+
+def _initialise(lstm: nn.LSTM) -> None:
+    """Orthogonal recurrence, and forget gates that start open."""
+    with torch.no_grad():
+        for name, parameter in lstm.named_parameters():
+            if "bias" in name:
+                parameter.zero_()
+                if "bias_ih" in name:
+                    parameter[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
+            else:
+                for gate in parameter.chunk(4):
+                    initialise = nn.init.orthogonal_ if "hh" in name else nn.init.xavier_uniform_
+                    initialise(gate)

@@ -1,0 +1,119 @@
+"""x_k of a task model: a word vector and what a character CNN reads in the word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.model.chars import N_CHARACTERS, char_ids_table, spelled_length
+from elmokit.tasks.batches import TokenBatch
+from elmokit.tasks.words import UNKNOWN_ROW, Words
+
+
+class WordVectors(nn.Module):
+    """The vectors of `Words`: those of training words may be trained, the others never are."""
+
+    def __init__(self, words: Words, *, trainable: bool, word_dropout: float = 0.0) -> None:
+        super().__init__()
+        self.words = words
+        self.word_dropout = word_dropout
+        self.n_tuned = words.n_training
+        self.dim = words.dim
+        vectors = torch.from_numpy(words.vectors).float()
+        self.tuned = nn.Parameter(vectors[: self.n_tuned].clone(), requires_grad=trainable)
+        # Saved with the words, not with the weights.
+        self.register_buffer("fixed", vectors[self.n_tuned :].clone(), persistent=False)
+
+    def forward(self, tokens: TokenBatch) -> Tensor:
+        """Look the tokens up: (B, T, dim)."""
+        rows = torch.tensor(self.words.rows(tokens.types), device=tokens.index.device)
+        ids = rows[tokens.index]
+        if self.training and self.word_dropout:
+            dropped = torch.rand(ids.shape, device=ids.device) < self.word_dropout
+            ids = ids.masked_fill(dropped, UNKNOWN_ROW)
+        vectors = F.embedding(ids.clamp(max=self.n_tuned - 1), self.tuned)
+        fixed = self.fixed
+        assert isinstance(fixed, Tensor)
+        if not len(fixed):
+            return vectors
+        others = F.embedding((ids - self.n_tuned).clamp(min=0), fixed)
+        return torch.where((ids < self.n_tuned).unsqueeze(2), vectors, others)
+
+
+class Spelling:
+    """The characters of words, each spelled once; of too many words none is remembered."""
+
+    def __init__(self, max_characters: int, *, max_words: int = 500_000) -> None:
+        self._max_characters = max_characters
+        self._max_words = max_words
+        self._rows: dict[str, int] = {}
+        self._table = np.empty((0, max_characters), dtype=np.int64)
+
+    def __call__(self, words: Sequence[str]) -> NDArray[np.int64]:
+        """Return character ids, (n, C)."""
+        if len(self._rows) > self._max_words:
+            self._rows.clear()
+        new = [word for word in words if word not in self._rows]
+        if new:
+            first = len(self._rows)
+            if first + len(new) > len(self._table):
+                larger = np.empty((2 * (first + len(new)), self._max_characters), dtype=np.int64)
+                larger[:first] = self._table[:first]
+                self._table = larger
+            self._table[first : first + len(new)] = char_ids_table(new, self._max_characters)
+            self._rows.update(zip(new, range(first, first + len(new)), strict=True))
+        found: NDArray[np.int64] = self._table[[self._rows[word] for word in words]]
+        return found
+
+
+class CharCnn(nn.Module):
+    """A vector of a word from its characters: embeddings, one convolution, the maximum.
+
+    It reads the bytes of UTF-8 as the biLM does, so it needs no vocabulary.
+    """
+
+    def __init__(self, *, dim: int, filters: int, width: int, max_characters: int = 50) -> None:
+        super().__init__()
+        self.dim = filters
+        self.width = width
+        self.max_characters = max_characters
+        self.embedding = nn.Embedding(N_CHARACTERS, dim)
+        self.convolution = nn.Conv1d(dim, filters, width)
+        self._spelling = Spelling(max_characters)
+
+    def forward(self, tokens: TokenBatch) -> Tensor:
+        """Read each distinct word once: (B, T, filters)."""
+        ids = self._spelling(tokens.types)
+        # `width` paddings behind the longest word, so that every word has been seen to its end and
+        # a window of padding alone: then the maximum does not depend on the other words.
+        longest = int(spelled_length(ids).max(initial=0)) + self.width
+        ids = ids[:, :longest]
+        read = torch.from_numpy(ids).to(tokens.index.device)
+        if (short := longest - ids.shape[1]) > 0:
+            read = F.pad(read, (0, short), value=N_CHARACTERS - 1)
+        windows = self.convolution(self.embedding(read).transpose(1, 2))  # (n, filters, C')
+        found: Tensor = torch.relu(windows.amax(dim=2))
+        return found[tokens.index]
+
+
+class TokenEncoder(nn.Module):
+    """[word vector; character vector] of each token; either may be left out.
+
+    Attributes:
+        dim: The size of x_k.
+    """
+
+    def __init__(self, words: WordVectors | None, chars: CharCnn | None) -> None:
+        super().__init__()
+        self.words = words
+        self.chars = chars
+        self.dim = sum(part.dim for part in (words, chars) if part is not None)
+
+    def forward(self, tokens: TokenBatch) -> Tensor:
+        parts = [part(tokens) for part in (self.words, self.chars) if part is not None]
+        return torch.cat(parts, dim=2)

@@ -1,0 +1,73 @@
+"""The tasks by name. A user's own task is a file: see `load_task`.
+
+Importing this file imports no torch, so that `elmo task --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from elmokit.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from elmokit.tasks.task import Task
+
+
+class Entry(NamedTuple):
+    """Where a task is, and what it is in a line."""
+
+    module: str
+    title: str
+
+
+TASKS: dict[str, Entry] = {
+    "ner": Entry("elmokit.tasks.ner", "Named entities: columns of CoNLL-2003, span F1."),
+}
+
+
+def is_file(name: str) -> bool:
+    """Tell whether a name is that of a file with a task of the user's own."""
+    return name.endswith(".py")
+
+
+def load_task(name: str) -> Task[Any]:
+    """Return a task by its name, or the one that a Python file defines."""
+    if name in TASKS:
+        module = importlib.import_module(TASKS[name].module)
+    elif is_file(name):
+        module = _module_of(Path(name))
+    else:
+        raise ConfigError(
+            f"No task '{name}'.{nearest(name, TASKS)} There are: {', '.join(TASKS)}; or a file "
+            "my_task.py that defines one (a subclass of elmokit.tasks.task.Task)."
+        )
+    from elmokit.tasks.task import Task
+
+    found = [
+        kind
+        for kind in vars(module).values()
+        if inspect.isclass(kind) and issubclass(kind, Task) and kind.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise ConfigError(f"{name} should define one subclass of Task, found {len(found)}.")
+    task: Task[Any] = found[0]()
+    return task
+
+
+def _module_of(path: Path) -> Any:
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}.")
+    spec = importlib.util.spec_from_file_location(f"elmokit_task_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name.
+    import sys
+
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    return module

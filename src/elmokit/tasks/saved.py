@@ -1,0 +1,235 @@
+"""A task directory: all that `elmo task NAME predict` needs, without pickle.
+
+    config.json             the settings, which biLM, the scores, the learned mixes
+    labels.json             what was learned from the training data besides weights
+    weights.safetensors     the task model; the biLM is not in it
+    words/                  the words it has vectors for, see `words.py`
+    README.md               the card
+    metrics.jsonl           one line per epoch
+    test.jsonl              the predictions for the test set, if there was one
+
+config.json is written last: where it is, the directory is complete.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+
+import torch
+
+from elmokit import __version__
+from elmokit.atomic import replacing
+from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.precision import choose_device
+from elmokit.errors import ConfigError, WeightsError
+from elmokit.sources.modeldir import read_json
+from elmokit.sources.tensors import write_tensors
+from elmokit.tasks.batches import Dataset, E, plan, texts_of
+from elmokit.tasks.checkpoint import WEIGHTS, Weights, put, read_weights
+from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.data import Data, ElmoAbout
+from elmokit.tasks.layers import LiveLayers, fingerprint
+from elmokit.tasks.task import Facts, Task, TaskModel
+from elmokit.tasks.words import Words
+
+FORMAT = "elmokit-task"
+FORMAT_VERSION = 1
+CONFIG = "config.json"
+LABELS = "labels.json"
+CARD = "README.md"
+TEST = "test.jsonl"
+WORDS = "words"
+FILES = (CONFIG, LABELS, WEIGHTS, WORDS, CARD, TEST)
+
+# Evaluation needs less memory than training.
+_WIDER = 4
+
+
+@dataclass(frozen=True, eq=False)
+class SavedTask(Generic[E]):
+    """A trained task model with its biLM, ready to predict."""
+
+    task: Task[E]
+    config: TaskConfig
+    facts: Facts
+    model: TaskModel[E]
+    elmo: ElmoModel | None
+    device: torch.device
+    results: dict[str, Any]
+
+    def predict(self, examples: Sequence[E]) -> list[Any]:
+        """Return a prediction for each example."""
+        layers = None
+        if self.elmo is not None:
+            how = self.config.elmo
+            layers = LiveLayers(
+                self.elmo, texts_of(examples), self.device, state=how.state, storage=how.storage
+            )
+        return predictions(self.model, Dataset(examples, layers, self.device), self.config)
+
+
+@torch.no_grad()
+def predictions(model: TaskModel[E], data: Dataset[E], config: TaskConfig) -> list[Any]:
+    """Return a prediction for each example, in the order of the examples."""
+    model.eval()
+    found: list[Any] = [None] * len(data)
+    train = config.train
+    for members in plan(data.sizes, _WIDER * train.batch_size, _WIDER * train.batch_tokens):
+        for i, prediction in zip(members, model.decode(data.batch(members)), strict=True):
+            found[i] = prediction
+    return found
+
+
+def is_task_dir(path: Path) -> bool:
+    """Tell whether a folder holds a trained task model."""
+    return (path / CONFIG).is_file() and (path / LABELS).is_file()
+
+
+def foreign(path: Path) -> set[str]:
+    """Return the names of what lies in a folder and is no part of a task directory."""
+    if not path.is_dir():
+        return set()
+    # Names with a dot are what a kill left behind.
+    names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
+    return names - set(FILES)
+
+
+def save(
+    path: Path,
+    task: Task[E],
+    config: TaskConfig,
+    data: Data[E],
+    weights: Weights,
+    results: Mapping[str, Any],
+) -> None:
+    """Write the files of a task directory into a folder."""
+    path.mkdir(parents=True, exist_ok=True)
+    with replacing(path / WEIGHTS) as file:
+        write_tensors(weights, file)
+    with replacing(path / WORDS, directory=True) as folder:
+        data.words.save(folder)
+    _write(path / LABELS, json.dumps(data.facts, ensure_ascii=False, indent=1))
+    values = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "elmokit": __version__,
+        "task": task.name,
+        "elmo": None if data.elmo is None else dataclasses.asdict(data.elmo),
+        "data": data.digest,
+        "results": results,
+        "config": config.to_dict(),
+    }
+    _write(path / CARD, _card(task, config, data.elmo, results))
+    _write(path / CONFIG, json.dumps(values, ensure_ascii=False, indent=2))
+
+
+def load_saved(
+    path: Path, task: Task[E], *, model: str | None = None, device: str | torch.device = "auto"
+) -> SavedTask[E]:
+    """Open a task directory.
+
+    Args:
+        path: The folder.
+        task: The task it is of.
+        model: Where the biLM is now, if it has moved.
+        device: Where to compute.
+    """
+    path = Path(path)
+    if not is_task_dir(path):
+        raise ConfigError(
+            f"There is no trained task model in {path}. Make one with: "
+            f"elmo task {task.name} train TRAIN DEV -o {path}"
+        )
+    values = read_config(path)
+    if values["task"] != task.name:
+        raise ConfigError(
+            f"{path} holds a model of the task '{values['task']}', not of '{task.name}'."
+        )
+    kind = type(next(iter(task.presets.values())).model)
+    facts, words = read_json(path / LABELS), Words.load(path / WORDS)
+    try:
+        config = TaskConfig.from_dict(values["config"], kind)
+        about = None if values["elmo"] is None else ElmoAbout(**values["elmo"])
+        network = task.model(config, facts, words, None if about is None else about.shape)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ConfigError(
+            f"{path} is damaged: {CONFIG} and {LABELS} do not describe a model of the task "
+            f"'{task.name}' ({error!r})."
+        ) from error
+    put(network, read_weights(path / WEIGHTS, network))
+    device = choose_device(device)
+    elmo = None if about is None else _load_elmo(path, about, config, model, device)
+    network = network.to(device).eval()
+    return SavedTask(task, config, facts, network, elmo, device, dict(values["results"]))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the config.json of a task directory."""
+    values = read_json(path / CONFIG)
+    if values.get("format") != FORMAT or values.get("format_version") != FORMAT_VERSION:
+        raise ConfigError(
+            f"{path / CONFIG} is not of a task model of this elmokit: expected format '{FORMAT}' "
+            f"{FORMAT_VERSION}, found {values.get('format')!r} {values.get('format_version')!r}."
+        )
+    missing = {"task", "elmo", "data", "results", "config"} - values.keys()
+    if missing:
+        raise ConfigError(f"{path / CONFIG} lacks {', '.join(sorted(missing))}.")
+    return values
+
+
+def _load_elmo(
+    path: Path, about: ElmoAbout, config: TaskConfig, model: str | None, device: torch.device
+) -> ElmoModel:
+    name = model if model is not None else about.model
+    try:
+        elmo = load(name, device=device, precision=about.precision)
+    except WeightsError as error:
+        raise WeightsError(
+            f"The biLM that {path} was trained with is not here: {error} If it has moved, say "
+            "where it is with --model."
+        ) from error
+    if fingerprint(elmo, config.elmo.state) != about.fingerprint:
+        raise WeightsError(
+            f"{path} was trained with another biLM ({about.name or about.model or 'the default'}) "
+            f"than {elmo.source}. Give the right one with --model."
+        )
+    return elmo
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write_text(text + "\n", "utf-8")
+
+
+def _card(
+    task: Task[E], config: TaskConfig, elmo: ElmoAbout | None, results: Mapping[str, Any]
+) -> str:
+    rows = [("task", task.name), ("seed", config.train.seed), ("epochs", results.get("epochs"))]
+    if elmo is None:
+        rows.append(("ELMo", "none"))
+    else:
+        model = elmo.name or elmo.model or "the default model"
+        rows.append(("ELMo", f"{model} ({elmo.fingerprint[:12]}), at: {config.elmo.place}"))
+    rows.append(("static vectors", config.static.source))
+    for part in ("dev", "test"):
+        if isinstance(scores := results.get(part), Mapping):
+            rows.append((f"{part} {task.metric}", f"{scores[task.metric]:.2f}"))
+    for place, mix in results.get("mixes", {}).items():
+        s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(mix["s"]))
+        rows.append((f"mix at the {place}", f"{s}; gamma = {mix['gamma']:.3f}"))
+    table = "\n".join(f"| {label} | {text} |" for label, text in rows)
+    return f"""# {task.name}
+
+A task model trained with elmokit. Use it with `elmo task {task.name} predict FOLDER FILE`.
+
+| | |
+|---|---|
+{table}
+
+The data it was trained on, and its licence, are not known to this card; whoever knows should write
+it here."""

@@ -1,0 +1,161 @@
+"""The words a task model has vectors for: those of its training data, and others from a table.
+
+A word is looked up as it is written, then lower-cased; what is in neither form is row 0, unknown.
+
+    words.txt              one word per line, in the order of the rows, without row 0
+    words.safetensors      their vectors, float16: `training` (row 0 first) and `others`
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elmokit.analysis.static import StaticVectors, load_static
+from elmokit.errors import WeightsError
+from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
+from elmokit.tasks.config import StaticConfig
+
+UNKNOWN_ROW = 0
+FILE = "words.txt"
+VECTORS = "words.safetensors"
+
+# A word without a vector of its own must be there so often to get one.
+_SEEN = 2
+_CHUNK = 1 << 16
+
+
+class Words:
+    """Words and their vectors.
+
+    Args:
+        words: The words of rows 1, 2, ...
+        n_training: Rows that training data has shown (row 0 and those that follow it).
+        vectors: One row per word and row 0, float16.
+    """
+
+    def __init__(self, words: Sequence[str], n_training: int, vectors: NDArray[np.float16]) -> None:
+        self.words = list(words)
+        self.n_training = n_training
+        self.vectors = vectors
+        self._rows = {word: row for row, word in enumerate(self.words, start=1)}
+
+    @property
+    def dim(self) -> int:
+        """The size of a vector."""
+        return int(self.vectors.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def rows(self, tokens: Iterable[str]) -> list[int]:
+        """Return the row of each token."""
+        get = self._rows.get
+        return [get(token) or get(token.lower(), UNKNOWN_ROW) for token in tokens]
+
+    @property
+    def digest(self) -> str:
+        """A digest of words and vectors."""
+        found = hashlib.blake2b("\n".join(self.words).encode("utf-8", "surrogatepass"))
+        found.update(np.ascontiguousarray(self.vectors).data)
+        return found.hexdigest()[:32]
+
+    @classmethod
+    def build(
+        cls,
+        config: StaticConfig,
+        training: Iterable[Sequence[str]],
+        others: Iterable[Sequence[str]] = (),
+        *,
+        seed: int = 0,
+    ) -> Words:
+        """Collect the words of the data and give each its vector.
+
+        Args:
+            config: Which vectors.
+            training: Texts to be trained on.
+            others: Texts that will be asked for, such as those of the dev set. Only words with
+                vectors in the table are taken from them.
+            seed: Of the vectors of words that have none.
+        """
+        table = None if config.source == "none" else load_static(config.source)
+        counts = Counter(token for text in training for token in text)
+        places: dict[str, int | None] = {}  # a word -> its row in the table
+        loose: Counter[str] = Counter()
+        for token, count in counts.items():
+            if table is None or (place := table.place(token)) is None:
+                loose[token.lower()] += count
+            else:
+                places[table.words[place]] = place
+        for token, count in loose.items():
+            if count >= _SEEN:
+                places.setdefault(token, None)
+        n_training = len(places) + 1
+        if table is not None:
+            for token in dict.fromkeys(token for text in others for token in text):
+                if (place := table.place(token)) is not None:
+                    places.setdefault(table.words[place], place)
+            for place, word in enumerate(table.words[: config.words]):
+                places.setdefault(word, place)
+        return cls(list(places), n_training, _vectors(table, config.dim, places, seed))
+
+    def save(self, folder: Path) -> None:
+        """Write words and vectors into a folder."""
+        text = "".join(f"{_line(word)}\n" for word in self.words)
+        (folder / FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
+        tensors = {
+            "training": torch.from_numpy(self.vectors[: self.n_training]),
+            "others": torch.from_numpy(self.vectors[self.n_training :]),
+        }
+        write_tensors(tensors, folder / VECTORS, storage="float16")
+
+    @classmethod
+    def load(cls, folder: Path) -> Words:
+        """Read what `save` wrote."""
+        shapes = read_shapes(folder / VECTORS)
+        found = read_tensors(folder / VECTORS, shapes)
+        try:
+            text = (folder / FILE).read_bytes().decode("utf-8", "surrogatepass")
+        except (OSError, UnicodeDecodeError) as error:
+            raise WeightsError(f"{folder / FILE} cannot be read: {error}.") from error
+        words = text.split("\n")[:-1]
+        if found.keys() != {"training", "others"}:
+            raise WeightsError(f"{folder / VECTORS} does not hold the words of a task model.")
+        vectors = torch.cat([found["training"], found["others"]]).numpy().astype(np.float16)
+        if len(vectors) != len(words) + 1:
+            raise WeightsError(
+                f"{folder / FILE} has {len(words):,} words and {VECTORS} {len(vectors) - 1:,} "
+                "vectors: they are not of the same model."
+            )
+        return cls(words, len(found["training"]), vectors)
+
+
+def _line(word: str) -> str:
+    return word.replace("\n", " ").replace("\r", " ")
+
+
+def _vectors(
+    table: StaticVectors | None, dim: int, places: dict[str, int | None], seed: int
+) -> NDArray[np.float16]:
+    random = np.random.default_rng(seed)
+    scale = 0.1
+    if table is not None:
+        dim = int(table.vectors.shape[1])
+        scale = float(np.asarray(table.vectors[:10_000], dtype=np.float32).std())
+    vectors = np.empty((len(places) + 1, dim), dtype=np.float16)
+    vectors[UNKNOWN_ROW] = random.normal(0, scale, dim)
+    known = [(row, place) for row, place in enumerate(places.values(), 1) if place is not None]
+    for row, place in enumerate(places.values(), 1):
+        if place is None:
+            vectors[row] = random.normal(0, scale, dim)
+    for first in range(0, len(known), _CHUNK):
+        rows, found = (list(part) for part in zip(*known[first : first + _CHUNK], strict=True))
+        assert table is not None
+        vectors[rows] = np.asarray(table.vectors[found], dtype=np.float32)
+    return vectors

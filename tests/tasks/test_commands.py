@@ -1,0 +1,207 @@
+"""`elmo task` as its user sees it, and a task of the user's own in one file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from elmokit.cli.main import app
+from elmokit.errors import ElmoError
+from tests.conftest import TINY_MODEL
+from tests.tasks.conftest import SMALL
+
+# A task in one file: does a sentence hold a digit?
+OWN_TASK = """
+import json
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.nn.elmo import ElmoPlaces
+from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
+from elmokit.tasks.task import Task, TaskModel
+from elmokit.text.lines import read_lines
+
+
+@dataclass(frozen=True)
+class Item:
+    tokens: tuple[str, ...]
+    label: int | None = None
+
+    @property
+    def texts(self):
+        return (self.tokens,)
+
+
+@dataclass(frozen=True)
+class Shape:
+    hidden: int = 16
+
+
+class Network(TaskModel):
+    def __init__(self, config, words, elmo):
+        super().__init__()
+        self.encoder = TokenEncoder(WordVectors(words, trainable=True), None)
+        self.elmo = ElmoPlaces(config.elmo, elmo)
+        dim = self.encoder.dim + self.elmo.input_dim
+        hidden = config.model.hidden
+        self.net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 2))
+
+    def forward(self, batch):
+        tokens = batch.tokens()
+        x = self.elmo.at_input(self.encoder(tokens), batch.layers())
+        return self.net(x.masked_fill(~tokens.mask.unsqueeze(2), -1e9).amax(dim=1))
+
+    def loss(self, batch):
+        gold = torch.tensor([item.label for item in batch.examples], device=batch.device)
+        return nn.functional.cross_entropy(self(batch), gold)
+
+    def decode(self, batch):
+        return self(batch).argmax(dim=1).tolist()
+
+
+class Digits(Task):
+    name, metric, inputs = "digits", "accuracy", ("text",)
+    presets = {
+        "default": TaskConfig(
+            Shape(), ElmoConfig(dropout=0.0), StaticConfig("none", dim=8),
+            TrainConfig(epochs=8, learning_rate=0.02, batch_size=8),
+        )
+    }
+
+    def read(self, path):
+        rows = [line.text.split() for line in read_lines([path])]
+        return [Item(tuple(row[1:]), int(row[0])) for row in rows]
+
+    def parse(self, lines, form):
+        return (Item(tuple(line.text.split())) for line in lines)
+
+    def learn(self, examples):
+        return {"labels": [0, 1]}
+
+    def model(self, config, facts, words, elmo):
+        return Network(config, words, elmo)
+
+    def score(self, examples, predictions):
+        right = sum(e.label == p for e, p in zip(examples, predictions))
+        return {"accuracy": 100 * right / len(examples)}
+
+    def show(self, example, prediction, *, as_json):
+        return json.dumps({"label": prediction}) if as_json else str(prediction)
+"""
+
+
+def elmo(*arguments: object, given: str | None = None) -> Result:
+    """Run a command in this process, which has torch already."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=given)
+    if result.exception is not None and not isinstance(result.exception, SystemExit | ElmoError):
+        raise result.exception
+    return result
+
+
+def error(*arguments: object) -> str:
+    found = elmo(*arguments).exception
+    assert isinstance(found, ElmoError)
+    return str(found)
+
+
+def test_ner_from_training_to_prediction(files: tuple[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    changes = [part for setting in SMALL for part in ("--set", setting)]
+    done = elmo(
+        *("task", "ner", "train", *files, files[1], "-o", out, "--model", TINY_MODEL, "--json"),
+        *("--cache-dir", tmp_path / "cache", "--seed", 3, "--lambda", 0.01, "--device", "cpu"),
+        *(*changes, "--set", "train.epochs=8"),
+    )
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["test"]["f1"] > 98
+    assert "s_2 = " in done.stderr
+    assert "gamma = " in done.stderr
+    config = json.loads((out / "config.json").read_text())["config"]
+    assert (config["train"]["seed"], config["elmo"]["penalty"]) == (3, 0.01)
+
+    done = elmo("task", "ner", "evaluate", out, files[1], "--json", "--device", "cpu")
+    assert json.loads(done.stdout)["f1"] == result["test"]["f1"]
+
+    text = "Ann saw Bob in Paris. Carla left.\n"
+    done = elmo("task", "ner", "predict", out, "-", "--device", "cpu", given=text)
+    assert done.exit_code == 0, done.stderr
+    sentences = done.stdout.rstrip("\n").split("\n\n")
+    assert [s.split("\n")[0] for s in sentences] == ["Ann\tB-PER", "Carla\tB-PER"]
+    done = elmo("task", "ner", "predict", out, "-", "--json", "--device", "cpu", given=text)
+    first = json.loads(done.stdout.splitlines()[0])
+    assert {"type": "LOC", "start": 4, "end": 5, "text": "Paris", "characters": [15, 20]} in first[
+        "entities"
+    ]
+
+    unknown = tmp_path / "unknown.txt"
+    unknown.write_text("Ann x B-PER\nsaw x O\nMars x B-PLANET\n")
+    done = elmo("task", "ner", "evaluate", out, unknown, "--device", "cpu")
+    assert done.exit_code == 0
+    assert "1 entities of types that the model does not know (PLANET)" in done.stderr
+
+    bad = tmp_path / "bad.txt"
+    bad.write_text("Ann x B-PER\nsaw\n")
+    assert "bad.txt, line 2" in error("task", "ner", "evaluate", out, bad)
+    bad.write_text("\n")
+    assert "holds no examples" in error("task", "ner", "evaluate", out, bad)
+    told = error("task", "ner", "predict", out, "-", "--input", "conl")
+    assert "Did you mean 'conll'?" in told
+
+
+def test_a_task_of_ones_own_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "digits.py").write_text(OWN_TASK)
+    for name in ("train", "dev"):
+        rows = [f"{i % 2} some words {'7' if i % 2 else 'here'} end" for i in range(40)]
+        (tmp_path / name).write_text("\n".join(rows) + "\n")
+    task = tmp_path / "digits.py"
+    done = elmo(
+        *("task", task, "train", tmp_path / "train", tmp_path / "dev", "-o", tmp_path / "run"),
+        *("--model", TINY_MODEL, "--cache-gb", 0, "--json", "--device", "cpu"),
+    )
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["dev"]["accuracy"] == 100
+    done = elmo(
+        "task", task, "predict", tmp_path / "run", "-", "--device", "cpu", given="a 7\nno end\n"
+    )
+    assert done.stdout.split() == ["1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ner", "train", "nothing.txt", "nothing.txt", "-o", "x"], "does not exist"),
+        (["gone.py", "predict", "x", "-"], "no file gone.py"),
+        (["ner", "predict", "nowhere", "-"], "no trained task model"),
+        (["ner", "train", __file__, __file__, "-o", "x", "--preset", "pap"], "mean 'paper'"),
+        (["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none"], "line 1"),
+    ],
+)
+def test_wrong_use_is_told(arguments: list[str], message: str) -> None:
+    assert message in error("task", *arguments)
+
+
+def test_a_mistyped_task_is_wrong_usage() -> None:
+    assert elmo("task", "nerr", "train").exit_code == 2
+
+
+def test_the_help_teaches_without_torch() -> None:
+    program = (
+        "import sys; from elmokit.cli.main import app\n"
+        "try: app(['task', 'ner', 'train', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    for word in ("--elmo", "--lambda", "--static", "--share", "--layers", "TRAIN"):
+        assert word in done.stdout

@@ -1,0 +1,258 @@
+"""The training loop by real runs: same seed, real kills, early stopping, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.tasks import checkpoint
+from elmokit.tasks.batches import plan
+from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.tasks.data import Data, load_data, share_of
+from elmokit.tasks.loop import NotFiniteError, train
+from elmokit.tasks.ner import Ner, NerConfig, Sentence
+from tests.conftest import TINY_MODEL
+from tests.tasks.conftest import SMALL, settings, write_columns
+
+TASK = Ner()
+
+
+@pytest.fixture
+def data(files: tuple[str, str]) -> Data[Sentence]:
+    return load_data(TASK, settings("elmo.place=none"), *files)
+
+
+def config(*changes: str) -> TaskConfig:
+    return settings("elmo.place=none", *changes)
+
+
+def weights(run: Path) -> dict[str, bytes]:
+    return {k: t.numpy().tobytes() for k, t in load_file(run / "weights.safetensors").items()}
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_others(
+    data: Data[Sentence], tmp_path: Path
+) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        torch.rand(3)  # what the caller draws has no part in it
+        train(TASK, config("train.epochs=2", f"train.seed={seed}"), data, tmp_path / name)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    assert weights(tmp_path / "a") != weights(tmp_path / "c")
+
+
+def test_random_numbers_of_the_caller_are_left_alone(data: Data[Sentence], tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    train(TASK, config("train.epochs=1"), data, tmp_path / "run")
+    assert torch.equal(torch.rand(2), expected)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adadelta", "sgd"])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
+    data: Data[Sentence], tmp_path: Path, optimizer: str
+) -> None:
+    run = config("train.epochs=3", f"train.optimizer={optimizer}", "train.halve_after=1")
+    train(TASK, run, data, tmp_path / "whole")
+
+    def interrupt(_: str, done: int, __: int) -> None:
+        if done == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stops = 0
+    while train(TASK, run, data, tmp_path / "cut", resume=True, progress=interrupt).interrupted:
+        stops += 1
+        assert checkpoint.newest(tmp_path / "cut") is not None
+    assert stops == 3
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def start(files: tuple[str, str], run: Path, cache: Path) -> subprocess.Popen[bytes]:
+    program = "from elmokit.cli.main import run; run()"
+    command = [sys.executable, "-c", program, "task", "ner", "train", *files, "-o", str(run)]
+    command += ["--model", str(TINY_MODEL), "--resume", "--device", "cpu", "--elmo", "both"]
+    command += ["--cache-dir", str(cache), "--set", "train.checkpoint_every=2"]
+    for setting in [*SMALL, "train.epochs=4"]:
+        command += ["--set", setting]
+    return subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def run_through_kills(files: tuple[str, str], run: Path, cache: Path, kills: int) -> int:
+    """Kill a run with -9 at random moments after it has got further, then let it end."""
+    draw = random.Random(kills)
+    killed = 0
+    while True:
+        before = checkpoint.newest(run)
+        process = start(files, run, cache)
+        while killed < kills and process.poll() is None:
+            if checkpoint.newest(run) not in (None, before):
+                time.sleep(draw.random() * 0.1)  # into a step, a write, a rename, ...
+                process.kill()
+                break
+            time.sleep(0.002)
+        _, errors = process.communicate(timeout=120)
+        if process.returncode == 0:
+            return killed
+        assert process.returncode == -signal.SIGKILL, errors.decode()
+        killed += 1
+
+
+def test_kill_9_changes_nothing(files: tuple[str, str], tmp_path: Path) -> None:
+    assert run_through_kills(files, tmp_path / "killed", tmp_path / "cache", 2) > 0
+    run_through_kills(files, tmp_path / "whole", tmp_path / "cache", 0)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+
+
+def test_early_stopping_and_halving(data: Data[Sentence], tmp_path: Path) -> None:
+    told: list[str] = []
+    run = config("train.epochs=30", "train.patience=3", "train.halve_after=1")
+    run = with_settings(run, ["train.learning_rate=1e-9"])
+    result = train(TASK, run, data, tmp_path / "run", tell=told.append)
+    assert result.epochs == result.best_epoch + 3
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    rates = [json.loads(line)["rate"] for line in lines]
+    assert rates[-1] == pytest.approx(1e-9 / 8)
+
+
+def test_the_best_epoch_is_kept(data: Data[Sentence], tmp_path: Path, monkeypatch: Any) -> None:
+    scores = iter([50.0, 90.0, 70.0])
+    real = TASK.score
+
+    def score(examples: Any, predictions: Any) -> Any:
+        return {**real(examples, predictions), "f1": next(scores, 90.0)}
+
+    def tell(line: str) -> None:
+        if line.startswith("epoch 2"):
+            [path] = (tmp_path / "run" / "checkpoints").glob("*")
+            assert path.name.endswith("0001")  # told before it is saved
+
+    monkeypatch.setattr(TASK, "score", score)
+    result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", tell=tell)
+    assert result.best_epoch == 2
+    monkeypatch.undo()
+    train(TASK, config("train.epochs=2"), data, tmp_path / "two")
+    assert weights(tmp_path / "run") == weights(tmp_path / "two")
+
+
+def test_young_checkpoints_are_not_replaced(data: Data[Sentence], tmp_path: Path) -> None:
+    kept: list[list[str]] = []
+
+    def tell(line: str) -> None:
+        if line.startswith("epoch"):
+            kept.append([path.name for path in (tmp_path / "run" / "checkpoints").glob("*")])
+
+    run = config("train.epochs=3", "train.checkpoint_seconds=1000")
+    train(TASK, run, data, tmp_path / "run", tell=tell)
+    assert kept == [[], [], []]
+
+
+def test_folders_in_use_are_not_touched(data: Data[Sentence], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(TASK, config("train.epochs=1"), data, out)
+    with pytest.raises(OutputError, match="already"):
+        train(TASK, config("train.epochs=1"), data, out)
+    again = train(TASK, config("train.epochs=1"), data, out, resume=True)
+    assert again.epochs == 1  # finished: nothing is done
+    with pytest.raises(ConfigError, match=r"model.hidden differ"):
+        train(TASK, config("train.epochs=1", "model.hidden=9"), data, out, resume=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="a file is there"):
+        train(TASK, config(), data, tmp_path / "file")
+    with pytest.raises(OutputError, match=r"other things \(file, run\)"):
+        train(TASK, config(), data, tmp_path)
+
+
+def test_other_data_are_not_gone_on_with(
+    data: Data[Sentence], files: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+
+    def interrupt(_: str, done: int, __: int) -> None:
+        if done == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert train(TASK, config(), data, out, progress=interrupt).interrupted
+    with pytest.raises(ConfigError, match="--resume"):
+        train(TASK, config(), data, out)
+    other = load_data(TASK, config(), str(write_columns(tmp_path / "t", 9, 5)), files[1])
+    with pytest.raises(DataError, match="other data"):
+        train(TASK, config(), other, out, resume=True)
+    path = checkpoint.newest(out)
+    assert path is not None
+    (path / checkpoint.RUN).write_text("{")
+    with pytest.raises(checkpoint.WeightsError, match="damaged"):
+        train(TASK, config(), data, out, resume=True)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(data: Data[Sentence], tmp_path: Path) -> None:
+    run = config("train.optimizer=sgd", "train.clip=0", "train.learning_rate=1e30")
+    with pytest.raises(NotFiniteError, match="lower rate"):
+        train(TASK, run, data, tmp_path / "run")
+
+
+def test_shares_are_parts_of_larger_shares() -> None:
+    examples = [Sentence((str(i),)) for i in range(1000)]
+    small, large = share_of(examples, 0.1), share_of(examples, 0.5)
+    assert len(small) == 100
+    assert set(small) < set(large)
+    assert share_of(examples, 1.0) == examples
+    assert len(share_of(examples[:3], 0.001)) == 1
+
+
+def test_a_share_of_the_data_knows_its_own_words_only(files: tuple[str, str]) -> None:
+    whole = load_data(TASK, config(), *files)
+    part = load_data(TASK, config("train.share=0.1"), *files)
+    assert len(part.train) == 6
+    assert len(part.words) < len(whole.words)
+
+
+def test_batches_hold_every_example_once_within_the_bounds() -> None:
+    sizes = np.random.default_rng(0).integers(1, 60, 500)
+    sizes[7] = 1000
+    seen = []
+    for seed in ((0, 0), (0, 1), (1, 0), None):
+        batches = plan(sizes, 16, 400, seed=seed)
+        assert sorted(i for batch in batches for i in batch) == list(range(500))
+        for batch in batches:
+            assert len(batch) <= 16
+            assert len(batch) == 1 or len(batch) * sizes[batch].max() <= 400
+        seen.append(batches)
+        assert batches == plan(sizes, 16, 400, seed=seed)
+    assert seen[0] != seen[1] != seen[2]
+
+
+def test_settings_are_checked() -> None:
+    base = Ner.presets["paper"]
+    changed = with_settings(base, ["train.epochs=3", "elmo.layers=0.5,0.5,0", "elmo.penalty=1"])
+    assert changed.train.epochs == 3
+    assert changed.elmo.weights == [0.5, 0.5, 0.0]
+    assert TaskConfig.from_dict(changed.to_dict(), NerConfig) == changed
+    for wrong, message in (
+        ("train.epoch=3", "train.epochs"),
+        ("train.epochs=many", "an integer"),
+        ("train.epochs=0", "at least 1"),
+        ("elmo.place=top", "none, input"),
+        ("train.share=0", "share"),
+        ("model.scheme=XYZ", "BIOES or BIO"),
+        ("nothing", "NAME=VALUE"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            with_settings(base, [wrong])

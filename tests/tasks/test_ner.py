@@ -1,0 +1,283 @@
+"""NER from file to file: what is read, what is learned, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import DataError, ElmoWarning
+from elmokit.tasks import loop
+from elmokit.tasks.batches import Dataset, texts_of
+from elmokit.tasks.data import Data, load_data
+from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.loop import train
+from elmokit.tasks.ner import LONGEST, Ner, NerModel, Sentence
+from elmokit.tasks.saved import load_saved
+from elmokit.text.lines import Line
+from tests.conftest import TINY_MODEL
+from tests.tasks.conftest import settings
+
+TASK = Ner()
+
+
+def read(tmp_path: Path, text: str) -> list[Sentence]:
+    path = tmp_path / "data.txt"
+    path.write_text(text)
+    return TASK.read(str(path))
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+def test_columns_documents_and_empty_documents(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        "-DOCSTART- -X- O O\n\n-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\n"
+        "-DOCSTART- -X- O O\nNo DT I-NP O",
+    )
+    assert [s.tokens for s in found] == [("EU", "rejects"), ("No",)]
+    assert found[0].tags == ("I-ORG", "O")
+
+
+def test_tabs_keep_spaces_and_other_spaces_stay_in_the_token(tmp_path: Path) -> None:
+    assert read(tmp_path, "New York\tB-LOC\n")[0].tokens == ("New York",)
+    assert read(tmp_path, "5\u00a0000 O\n")[0].tokens == ("5\u00a0000",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a O\nb\n", r"data.txt, line 2: found 1 columns .* expected 2"),
+        ("a\n", r"line 1: found 1 columns .* at least 2"),
+        ("a x O\n\nb O\n", r"line 3: found 2 columns .* expected 3"),
+        ("a O\nb PER\n", r"line 2: the tag 'PER' is none"),
+    ],
+)
+def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, text)
+
+
+def test_a_very_long_sentence_is_cut_and_told_of(tmp_path: Path) -> None:
+    with pytest.warns(ElmoWarning, match="cut in 2 places"):
+        found = read(tmp_path, "w B-A\n" * (2 * LONGEST + 5))
+    assert [len(s.tokens) for s in found] == [LONGEST, LONGEST, 5]
+    assert [s.continued for s in found] == [True, True, False]
+    shown = [TASK.show(s, ["O"] * len(s.tokens), as_json=False) for s in found]
+    assert "\n".join(shown) == "w\tO\n" * (2 * LONGEST + 5)  # one sentence again
+
+
+def test_text_json_and_columns_can_be_predicted_on() -> None:
+    raw = [Line("x", 1, "Ann saw Bob. Dave left."), Line("x", 2, "")]
+    sentences = list(TASK.parse(raw, "text"))
+    assert [s.tokens for s in sentences] == [("Ann", "saw", "Bob", "."), ("Dave", "left", ".")]
+    assert sentences[1].offsets == ((13, 17), (18, 22), (22, 23))
+    given = ['{"tokens": ["Ann", "left"]}', '{"text": "Bob left."}', ""]
+    lines = [Line("x", i + 1, text) for i, text in enumerate(given)]
+    found = [s.tokens for s in TASK.parse(lines, "jsonl")]
+    assert found == [("Ann", "left"), ("Bob", "left", ".")]
+    with pytest.raises(DataError, match="x, line 7"):
+        list(TASK.parse([Line("x", 7, '{"tokens": "Ann"}')], "jsonl"))
+    columns = [Line("x", 1, "Ann"), Line("x", 2, ""), Line("x", 3, "Bob")]
+    assert [s.tokens for s in TASK.parse(columns, "conll")] == [("Ann",), ("Bob",)]
+
+
+def test_training_data_without_entities_is_refused() -> None:
+    with pytest.raises(DataError, match="All tags"):
+        TASK.learn([Sentence(("a",), ("O",))])
+
+
+def test_unknown_types_are_counted() -> None:
+    facts = TASK.learn([Sentence(("a",), ("B-A",))])
+    [note] = TASK.notes([Sentence(("a", "b"), ("B-A", "B-X")), Sentence(("c",), ("I-X",))], facts)
+    assert note.startswith("2 entities")
+    assert "(X)" in note
+    assert TASK.notes([Sentence(("a",), ("I-A",))], facts) == []
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@pytest.fixture(scope="module")
+def trained(
+    files: tuple[str, str], elmo: ElmoModel, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
+    out = tmp_path_factory.mktemp("trained")
+    config = settings("elmo.place=both", "train.epochs=12", "train.patience=4")
+    cache = LayerCache(out / "cache")
+    data = load_data(
+        TASK, config, *files, files[1], elmo=elmo, model="tests/models/tiny", cache=cache
+    )
+    return out / "run", train(TASK, config, data, out / "run")
+
+
+@pytest.mark.parametrize("place", ["none", "input"])
+def test_the_tagger_learns(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
+) -> None:
+    config = settings(f"elmo.place={place}", "train.epochs=10", "train.patience=3")
+    given = None if place == "none" else elmo
+    data = load_data(TASK, config, *files, elmo=given, cache=cache)
+    result = train(TASK, config, data, tmp_path / "run")
+    assert result.dev is not None
+    assert result.dev["f1"] > 98
+    assert set(result.mixes) == ({"input"} if place == "input" else set())
+
+
+def test_gradients_reach_the_mixes_and_not_the_biLM(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    config = settings("elmo.place=both")
+    before = {name: p.clone() for name, p in elmo.bilm.named_parameters()}
+    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
+    assert data.elmo is not None
+    model = TASK.model(config, data.facts, data.words, data.elmo.shape)
+    (model.loss(data.train.batch([0, 1, 2])) + model.elmo.penalty()).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+    for place in ("input", "output"):
+        mix: Any = model.elmo.mixes[place]
+        assert mix.w.grad.abs().sum() > 0
+        assert mix.gamma.grad.abs().sum() > 0
+    for name, parameter in elmo.bilm.named_parameters():
+        assert not parameter.requires_grad
+        assert parameter.grad is None
+        assert torch.equal(parameter, before[name])
+
+
+def model_of(data: Data[Sentence], *changes: str) -> NerModel:
+    torch.manual_seed(0)
+    shape = None if data.elmo is None else data.elmo.shape
+    return TASK.model(settings(*changes), data.facts, data.words, shape).eval()
+
+
+def test_batch_mates_change_nothing(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    data = load_data(TASK, settings(), *files, elmo=elmo, cache=cache)
+    model = model_of(data)
+    together, mask = model(data.dev.batch(list(range(10))))
+    for row in range(10):
+        alone, _ = model(data.dev.batch([row]))
+        assert torch.allclose(alone[0], together[row][mask[row]], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layers", "learned"),
+    [("all", {"w", "gamma"}), ("top", {"gamma"}), ("0.2,0.5,0.3", set())],
+)
+def test_ways_to_read_the_layers(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, layers: str, learned: set[str]
+) -> None:
+    data = load_data(TASK, settings(), *files, elmo=elmo, cache=cache)
+    model = model_of(data, f"elmo.layers={layers}")
+    mix: Any = model.elmo.mixes["input"]
+    assert {name for name, p in mix.named_parameters() if p.requires_grad} == learned
+    told: Any = model.elmo.learned()["input"]["s"]
+    expected = {"all": [1 / 3] * 3, "top": [0, 0, 1]}.get(layers, [0.2, 0.5, 0.3])
+    assert told == pytest.approx(expected, abs=1e-3)
+    assert (
+        float(torch.as_tensor(model.elmo.penalty()).detach()) == 0.0
+    )  # of weights that start at zero, or are given
+
+
+def test_the_penalty_is_lambda_times_the_squares(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    data = load_data(TASK, settings(), *files, elmo=elmo, cache=cache)
+    model = model_of(data, "elmo.penalty=0.5", "elmo.place=both")
+    with torch.no_grad():
+        for mix in model.elmo.mixes.values():
+            mix.w.copy_(torch.tensor([1.0, 2.0, 0.0]))
+    assert float(torch.as_tensor(model.elmo.penalty()).detach()) == pytest.approx(2 * 0.5 * 5)
+
+
+def test_empty_sentences_do_not_harm(elmo: ElmoModel, files: tuple[str, str]) -> None:
+    data = load_data(TASK, settings("elmo.place=none"), *files)
+    model = model_of(data, "elmo.place=none")
+    empty = Dataset([Sentence(()), Sentence(("Ann",))], None, torch.device("cpu"))
+    assert [len(tags) for tags in model.decode(empty.batch([0, 1]))] == [0, 1]
+    assert model.decode(empty.batch([0])) == [[]]
+
+
+# ------------------------------------------------------------------------------------- directory
+
+
+def test_a_saved_model_predicts_what_it_predicted(trained: Any, files: tuple[str, str]) -> None:
+    out, result = trained
+    saved = load_saved(out, TASK, device="cpu")
+    examples = TASK.read(files[1])
+    assert TASK.score(examples, saved.predict(examples)) == result.dev
+    told = [json.loads(line) for line in (out / "test.jsonl").read_text().splitlines()]
+    assert [line["tags"] for line in told] == saved.predict(examples)
+    assert all(line["gold"] for line in told)
+    card = (out / "README.md").read_text()
+    assert "mix at the output" in card
+    assert "tiny" in card
+    assert not (out / "checkpoints").exists()
+    config = json.loads((out / "config.json").read_text())
+    assert config["elmo"]["name"] == "tiny"
+    assert set(config["results"]["mixes"]) == {"input", "output"}
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == list(range(1, result.epochs + 1))
+
+
+def test_prediction_does_not_depend_on_company(trained: Any, files: tuple[str, str]) -> None:
+    saved = load_saved(trained[0], TASK, device="cpu")
+    examples = TASK.read(files[1])
+    assert [saved.predict([e])[0] for e in examples] == saved.predict(examples)
+    assert saved.predict([]) == []
+    assert texts_of([]) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.json", "{"),
+        ("config.json", '{"format": "elmokit"}'),
+        ("labels.json", "{}"),
+        ("labels.json", '{"types": 3}'),
+        ("labels.json", '{"types": ["X"]}'),
+        ("weights.safetensors", "nothing"),
+        ("words/words.txt", "a\n"),
+        ("words/words.safetensors", ""),
+    ],
+)
+def test_a_damaged_folder_is_refused(trained: Any, tmp_path: Path, file: str, text: str) -> None:
+    shutil.copytree(trained[0], tmp_path / "run")
+    (tmp_path / "run" / file).write_text(text)
+    with pytest.raises(loop.ElmoError):
+        load_saved(tmp_path / "run", TASK, device="cpu")
+
+
+def test_settings_of_another_kind_are_refused(trained: Any, tmp_path: Path) -> None:
+    shutil.copytree(trained[0], tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    values = json.loads(config.read_text())
+    for section, key, value in (
+        ("model", "hidden", "x"),
+        ("model", "hiden", 3),
+        ("elmo", "place", 1),
+    ):
+        changed = {**values, "config": {**values["config"], section: {key: value}}}
+        config.write_text(json.dumps(changed))
+        with pytest.raises(loop.ElmoError):
+            load_saved(tmp_path / "run", TASK, device="cpu")
+
+
+def test_another_biLM_is_refused(trained: Any, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(TINY_MODEL, other)
+    tensors = load_file(other / "model.safetensors")
+    save_file({name: t * 1.5 for name, t in tensors.items()}, other / "model.safetensors")
+    with pytest.raises(loop.ElmoError, match="another biLM"):
+        load_saved(trained[0], TASK, model=str(other), device="cpu")
+    with pytest.raises(loop.ElmoError, match="--model"):
+        load_saved(trained[0], TASK, model=str(tmp_path / "gone"), device="cpu")

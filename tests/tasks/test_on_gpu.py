@@ -1,0 +1,45 @@
+"""The same on a GPU: layers that stay there, a model that learns, and one that moves back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from elmokit.embed.model import load
+from elmokit.tasks.data import load_data
+from elmokit.tasks.layers import LayerCache, StoredLayers
+from elmokit.tasks.loop import train
+from elmokit.tasks.ner import Ner
+from elmokit.tasks.saved import load_saved
+from tests.conftest import TINY_MODEL
+from tests.tasks.conftest import settings
+
+TASK = Ner()
+
+
+@pytest.mark.gpu
+def test_a_tagger_trains_on_a_gpu_and_predicts_on_either(
+    files: tuple[str, str], cache: LayerCache, tmp_path: Path
+) -> None:
+    config = settings("elmo.place=both", "train.epochs=12", "train.patience=4")
+    elmo = load(TINY_MODEL, device="cuda")
+    data = load_data(
+        TASK, config, *files, elmo=elmo, model=str(TINY_MODEL), cache=cache, device="cuda"
+    )
+    whole = cache.layers(elmo, [("a", "b")], torch.device("cuda"))
+    assert isinstance(whole, StoredLayers)
+    assert whole.resident
+    assert whole.padded([0]).device.type == "cuda"
+    state = torch.cuda.get_rng_state()
+    result = train(TASK, config, data, tmp_path / "run", device="cuda")
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    assert result.dev is not None
+    assert result.dev["f1"] > 98
+    examples = TASK.read(files[1])
+    predicted = [
+        load_saved(tmp_path / "run", TASK, device=device).predict(examples)
+        for device in ("cuda", "cpu")
+    ]
+    assert predicted[0] == predicted[1]

@@ -1,0 +1,106 @@
+"""Words and their vectors: which get one, which are trained, and that all survive the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from elmokit.errors import DataError, WeightsError
+from elmokit.tasks.batches import TokenBatch
+from elmokit.tasks.config import StaticConfig
+from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
+from elmokit.tasks.words import UNKNOWN_ROW, Words
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Words:
+    table = {"the": 1, "dog": 2, "Paris": 3, "paris": 4, "oslo": 5, "lima": 6, "rare": 7}
+    path = tmp_path / "vectors.txt"
+    path.write_text("".join(f"{word} {value} {value} {-value}\n" for word, value in table.items()))
+    config = StaticConfig(str(path), words=6)
+    training = [["The", "dog", "Xyz", "xyz", "once"], ["Paris"]]
+    return Words.build(config, training, [["rare", "nowhere"]])
+
+
+def first(words: Words, token: str) -> float:
+    [row] = words.rows([token])
+    return float(words.vectors[row][0])
+
+
+def test_words_are_looked_up_as_written_then_lower_cased(words: Words) -> None:
+    assert [first(words, w) for w in ("The", "the", "Paris", "PARIS", "Oslo")] == [1, 1, 3, 4, 5]
+    assert first(words, "rare") == 7  # beyond the kept ones, but in the dev set
+    assert words.rows(["nowhere", "once", ""]) == [UNKNOWN_ROW] * 3
+    assert words.rows(["XYZ"]) != [UNKNOWN_ROW]  # seen twice: a vector of its own
+    assert words.n_training == 5  # unknown, the, dog, Paris, xyz
+
+
+def test_words_survive_the_disk(words: Words, tmp_path: Path) -> None:
+    words.save(tmp_path)
+    again = Words.load(tmp_path)
+    assert again.words == words.words
+    assert again.n_training == words.n_training
+    assert np.array_equal(again.vectors, words.vectors)
+    assert again.digest == words.digest
+    (tmp_path / "words.txt").write_text("the\n")
+    with pytest.raises(WeightsError, match="not of the same model"):
+        Words.load(tmp_path)
+
+
+def test_only_words_of_the_training_data_are_trained(words: Words) -> None:
+    module = WordVectors(words, trainable=True)
+    tokens = TokenBatch.of([["the", "lima"], ["nowhere"]], CPU)
+    vectors = module(tokens)
+    assert vectors.shape == (2, 2, 3)
+    assert vectors[0, 1].tolist() == [6, 6, -6]
+    vectors.sum().backward()
+    assert module.tuned.grad is not None
+    touched = module.tuned.grad.abs().sum(dim=1).nonzero().flatten().tolist()
+    assert set(touched) == set(words.rows(["the", "nowhere"]))
+    assert set(dict(module.named_parameters())) == {"tuned"}
+    assert set(module.state_dict()) == {"tuned"}
+    frozen = WordVectors(words, trainable=False)
+    assert not any(p.requires_grad for p in frozen.parameters())
+
+
+def test_words_without_a_table(tmp_path: Path) -> None:
+    words = Words.build(StaticConfig("none", dim=7), [["a", "a", "b"]])
+    assert words.vectors.shape == (2, 7)
+    words.save(tmp_path)
+    assert len(Words.load(tmp_path)) == 2
+    with pytest.raises(DataError, match="glove-6b-50d"):
+        Words.build(StaticConfig("glove-50d"), [])
+
+
+def test_word_dropout_shows_the_unknown_vector_in_training_only(words: Words) -> None:
+    module = WordVectors(words, trainable=True, word_dropout=1.0)
+    tokens = TokenBatch.of([["the", "lima"]], CPU)
+    assert torch.equal(module(tokens)[0, 1], module.tuned[UNKNOWN_ROW])
+    assert module.eval()(tokens)[0, 1].tolist() == [6, 6, -6]
+
+
+def test_a_word_s_characters_do_not_depend_on_other_words() -> None:
+    torch.manual_seed(0)
+    chars = CharCnn(dim=4, filters=6, width=3)
+    texts = [["a"], ["a", "Donaudampfschifffahrt"], ["a", "x" * 80], ["a", ""]]
+    found = [chars(TokenBatch.of([text], CPU))[0, 0] for text in texts]
+    for vector in found[1:]:
+        assert torch.allclose(vector, found[0], atol=1e-6)
+    assert not torch.allclose(found[0], chars(TokenBatch.of([["A"]], CPU))[0, 0])
+
+
+def test_tokens_have_both_kinds_of_vectors_or_one(words: Words) -> None:
+    tokens = TokenBatch.of([["the", "dog"], []], CPU)
+    vectors, chars = WordVectors(words, trainable=True), CharCnn(dim=4, filters=6, width=3)
+    for encoder, dim in (
+        (TokenEncoder(vectors, chars), 9),
+        (TokenEncoder(vectors, None), 3),
+        (TokenEncoder(None, chars), 6),
+    ):
+        assert encoder.dim == dim
+        assert encoder(tokens).shape == (2, 2, dim)
