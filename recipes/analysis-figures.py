@@ -216,10 +216,12 @@ def passages(corpus: Corpus) -> Iterator[Passage]:
 
 
 def shown(result: Neighbors) -> dict[str, list[dict[str, Any]]]:
-    """Return the neighbours of a query with a few words around each."""
+    """Return the neighbours of a query, those of the top layer with a few words around each."""
+    top = max(space for space in result.lists if space.startswith("layer"))
     return {
         space: [
-            {"score": round(n.score, 4), "word": n.word, "sides": n.at.sides(_AROUND)}
+            {"score": round(n.score, 4), "word": n.word}
+            | ({"sides": n.at.sides(_AROUND)} if space == top else {})
             for n in found
         ]
         for space, found in result.lists.items()
