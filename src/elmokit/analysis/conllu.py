@@ -1,0 +1,111 @@
+"""CoNLL-U: sentences with a part of speech per word, as Universal Dependencies gives them.
+
+The words are the syntactic ones, those with a whole number as ID: "didn't" is `did` and `n't`, each
+with a tag of its own. The lines that show how they were written together (1-2) and those of words
+that were left unsaid (1.1) carry no tag and are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from elmokit.errors import DataError
+from elmokit.text.lines import Line, read_lines
+
+TagSet = Literal["upos", "xpos"]
+_COLUMNS = 10
+_COLUMN: dict[TagSet, int] = {"upos": 3, "xpos": 4}
+_SPLITS = ("train", "dev", "test")
+_NOT_A_WORD = re.compile(r"[0-9]+[-.][0-9]+")
+
+
+class TaggedSentence(NamedTuple):
+    """The words of a sentence and their tags; None is a word without one."""
+
+    words: tuple[str, ...]
+    tags: tuple[str | None, ...]
+
+
+class Splits(NamedTuple):
+    """The files of a treebank."""
+
+    train: Path
+    dev: Path
+    test: Path
+
+
+def find_splits(folder: str | Path) -> Splits:
+    """Find the three files of a treebank by their names: `*train.conllu` and so on."""
+    found = []
+    for split in _SPLITS:
+        names = sorted(Path(folder).glob(f"*{split}.conllu*"))
+        if len(names) != 1:
+            there = ", ".join(p.name for p in names) or "none"
+            raise DataError(
+                f"{folder} should hold one file *{split}.conllu, found {there}. Name the files "
+                "yourself with --train, --dev and --test."
+            )
+        found.append(names[0])
+    return Splits(*found)
+
+
+def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:
+    """Read the words of a file with their tags.
+
+    Args:
+        path: The file, also .gz, .xz, .bz2, .zst.
+        tags: "upos": the 17 universal tags. "xpos": those of the treebank's own language, which
+            are Penn Treebank tags in English ones.
+
+    Raises:
+        DataError: A line is not CoNLL-U, or no word has a tag of this kind.
+    """
+    sentences = list(_sentences(path, _COLUMN[tags]))
+    if not sentences:
+        raise DataError(f"{path} holds no sentences. Expected CoNLL-U: a word with ten columns.")
+    if all(tag is None for sentence in sentences for tag in sentence.tags):
+        other = "upos" if tags == "xpos" else "xpos"
+        raise DataError(
+            f"{path} has no {tags.upper()} tags, its column {_COLUMN[tags] + 1} is empty ('_'). "
+            f"Try --tags {other}."
+        )
+    return sentences
+
+
+def _sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
+    words: list[str] = []
+    tags: list[str | None] = []
+    for line in read_lines([path]):
+        if not line.text.strip():
+            if words:
+                yield TaggedSentence(tuple(words), tuple(tags))
+            words, tags = [], []
+            continue
+        if line.text.startswith("#"):
+            continue
+        fields = _fields(line)
+        if _NOT_A_WORD.fullmatch(fields[0]):
+            continue
+        if fields[0] != str(len(words) + 1):
+            raise DataError(
+                f"{line.path}, line {line.number}: the ID is '{fields[0]:.20}', expected "
+                f"{len(words) + 1}. Sentences are separated by an empty line, and their words "
+                "count from 1."
+            )
+        words.append(fields[1])
+        tags.append(None if fields[column] == "_" else fields[column])
+    if words:
+        yield TaggedSentence(tuple(words), tuple(tags))
+
+
+def _fields(line: Line) -> list[str]:
+    fields = line.text.split("\t")
+    if len(fields) != _COLUMNS or not all(fields[:2]):
+        raise DataError(
+            f"{line.path}, line {line.number}: found {len(fields)} columns in '{line.text:.60}', "
+            f"expected the {_COLUMNS} of CoNLL-U, separated by tabs, with ID and FORM filled."
+        )
+    return fields

@@ -1,0 +1,62 @@
+"""Figures of others that stand beside ours, each with where it was read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+POS_SOURCE = (
+    "Peters et al. 2018, Table 6: linear classifiers on the Penn Treebank (news, 45 tags). UD EWT "
+    "is web text with more tags, so that the order of layers compares, not the figures themselves."
+)
+WSD_SOURCE = (
+    "Peters et al. 2018, Table 5 (ALL; CoVe as measured there). By set: biLM, context2vec, first "
+    "and most frequent sense as listed by nlpprogress.com (word sense disambiguation), the latter "
+    "two from Raganato et al. 2017."
+)
+
+
+class Published(NamedTuple):
+    """What was published for one layer: of the paper's biLM, and of CoVe."""
+
+    bilm: float
+    cove: float
+
+
+# Accuracy in percent.
+POS_LAYERS = {"layer 1": Published(97.3, 93.3), "layer 2": Published(96.8, 92.8)}
+# F1 in percent, on ALL.
+WSD_LAYERS = {"layer 1": Published(67.4, 59.4), "layer 2": Published(69.0, 64.7)}
+# F1 in percent, by set.
+WSD_SETS: dict[str, dict[str, float]] = {
+    "first sense of WordNet (Raganato et al. 2017)": {
+        "senseval2": 66.8,
+        "senseval3": 66.2,
+        "semeval2007": 55.2,
+        "semeval2013": 63.0,
+        "semeval2015": 67.8,
+        "ALL": 65.2,
+    },
+    "first sense of WordNet (Peters et al. 2018)": {"ALL": 65.9},
+    "most frequent sense of SemCor (Raganato et al. 2017)": {
+        "senseval2": 65.6,
+        "senseval3": 66.0,
+        "semeval2007": 54.5,
+        "semeval2013": 63.8,
+        "semeval2015": 67.1,
+    },
+    "context2vec": {
+        "senseval2": 71.8,
+        "senseval3": 69.1,
+        "semeval2007": 61.3,
+        "semeval2013": 65.6,
+        "semeval2015": 71.9,
+    },
+    "biLM of the paper, layer 2": {
+        "senseval2": 71.6,
+        "senseval3": 69.6,
+        "semeval2007": 62.2,
+        "semeval2013": 66.2,
+        "semeval2015": 71.3,
+        "ALL": 69.0,
+    },
+}

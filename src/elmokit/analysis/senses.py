@@ -1,0 +1,66 @@
+"""Sentences in which some words carry senses, and the keys that name senses.
+
+A WordNet sense key reads `lemma%type:file:id:head:id`; the type is 1 noun, 2 verb, 3 adjective, 4
+adverb, 5 adjective satellite, which is an adjective, too. A word of several parts ("took place") is
+a stretch of several words here, since that is what a model reads; its vector is their mean.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_KEY = re.compile(r"[^%\s;]+%[1-5]:[0-9]+:[0-9]+:[^:\s;]*:[0-9]*")
+_SATELLITE = "5"
+POS_TYPES = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
+
+
+class Entry(NamedTuple):
+    """What has senses: a lemma, in lower case with "_" for spaces, as one part of speech.
+
+    pos: The digit of the sense keys, "1" to "4".
+    """
+
+    lemma: str
+    pos: str
+
+
+class Stretch(NamedTuple):
+    """The words first, ..., last - 1 of a sentence, and the senses they carry."""
+
+    first: int
+    last: int
+    keys: tuple[str, ...]
+
+
+class SenseSentence(NamedTuple):
+    """A sentence and its words with senses."""
+
+    words: tuple[str, ...]
+    stretches: tuple[Stretch, ...]
+
+
+def is_key(key: str) -> bool:
+    """Tell whether this reads like a sense key."""
+    return _KEY.fullmatch(key) is not None
+
+
+def entry_of(key: str) -> Entry:
+    """Return the lemma and part of speech whose sense this is."""
+    lemma, _, rest = key.partition("%")
+    return Entry(lemma.lower(), "3" if rest[0] == _SATELLITE else rest[0])
+
+
+# How the Penn Treebank writes what raw text, which models are trained on, has otherwise.
+_PENN = {"``": '"', "''": '"', "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]"}
+
+
+def split_form(form: str) -> list[str]:
+    """Return the words that a form is read as: "took place" and "took_place" are two.
+
+    Quotes and brackets in the spelling of the Penn Treebank become those of raw text.
+    """
+    if form in _PENN:
+        return [_PENN[form]]
+    parts = form.split() if " " in form else form.split("_")
+    return [part for part in parts if part] or [form]

@@ -1,0 +1,61 @@
+"""The recipe of the probes runs with any model, from data to page."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.analysis.sense_data import write_index, write_semcor, write_set
+from tests.analysis.test_conllu import row
+from tests.conftest import TINY_MODEL
+
+RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "probes.py"
+
+
+def write_treebank(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    words = [("the", "DET", "DT"), ("cat", "NOUN", "NN"), ("sat", "VERB", "VBD")]
+    sentence = "\n".join(row(str(i), *word) for i, word in enumerate(words, start=1))
+    for split in ("train", "dev", "test"):
+        (folder / f"x-{split}.conllu").write_text(f"{sentence}\n\n" * 4)
+    return folder
+
+
+@pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
+def test_the_recipe_writes_figures_and_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_treebank(tmp_path / "ud")
+    write_index(tmp_path)
+    write_semcor(tmp_path)
+    write_set(tmp_path / "sets", "senseval2")
+    write_set(tmp_path / "sets", "senseval3")
+    (tmp_path / "static.txt").write_text("the 1 0\ncat 0 1\n")
+    monkeypatch.chdir(tmp_path)
+    shared = f"--model {TINY_MODEL} --static {tmp_path}/static.txt --device cpu"
+    for arguments in (
+        f"--ud {tmp_path}/ud --precision exact fast --runs 2",
+        f"--ud {tmp_path}/ud --tags upos --layer top",  # what is there already stays
+        f"--semcor {tmp_path}/semcor.jsonl --wsd sets --wordnet {tmp_path}",
+    ):
+        monkeypatch.setattr(sys, "argv", ["probes.py", *shared.split(), *arguments.split()])
+        runpy.run_path(str(RECIPE), run_name="__main__")
+    for part in ("pos", "wsd"):
+        written = (tmp_path / "results" / "probes" / f"{part}.json").read_text()
+        for made in json.loads(written)["runs"]:
+            assert {"command", "model", "machine", "date", "seed", "state"} <= set(made)
+        assert str(tmp_path) not in written
+    pos = json.loads((tmp_path / "results" / "probes" / "pos.json").read_text())
+    assert [made["tags"] for made in pos["runs"]] == ["xpos", "xpos", "upos"]
+    assert [made["precision"] for made in pos["runs"]] == ["exact", "fast", "exact"]
+    assert len(pos["fast_less_exact"]) == 5
+    page = (tmp_path / "docs" / "probes.md").read_text()
+    assert "| layer 1 |" in page
+    assert "| 97.3 | 93.3 |" in page
+    assert "| 69.0 | 64.7 |" in page
+    assert "fast less exact" in page
+    assert "nan" not in page

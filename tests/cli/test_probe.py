@@ -1,0 +1,105 @@
+"""`elmo probe` as its users see it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elmokit.cli.main import run
+from tests.analysis.sense_data import write_index, write_semcor, write_set
+from tests.analysis.test_probes_recipe import write_treebank
+from tests.conftest import TINY_MODEL
+
+Elmo = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def elmo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Elmo:
+    def command(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        given = ["elmo", "probe", *map(str, arguments), "--model", str(TINY_MODEL)]
+        monkeypatch.setattr(sys, "argv", given)
+        with pytest.raises(SystemExit) as ended:
+            run()
+        output, errors = capsys.readouterr()
+        return int(ended.value.code or 0), output, " ".join(errors.replace("│", " ").split())
+
+    write_treebank(tmp_path / "ud")
+    write_index(tmp_path)
+    write_semcor(tmp_path)
+    write_set(tmp_path / "sets")
+    (tmp_path / "glove.txt").write_text("cat 0 1\nsat 1 0\n")
+    return command
+
+
+def test_pos_prints_a_table(elmo: Elmo) -> None:
+    code, output, errors = elmo("pos", "ud", "--static", "glove.txt", "--max-epochs", "2")
+    assert code == 0
+    lines = [line.split("  ")[0] for line in output.splitlines()]
+    assert lines[1:7] == [
+        "most frequent tag",
+        "glove.txt, the word",
+        "layer 0",
+        "layer 1",
+        "layer 2",
+        "average",
+    ]
+    assert lines[7].startswith("layer 1 less layer 2: ")
+    assert "12 / 12 / 12 words" in errors
+    assert "3 XPOS tags" in errors
+
+
+def test_pos_takes_files_and_layers_and_prints_json(elmo: Elmo) -> None:
+    files = [w for s in ("train", "dev", "test") for w in (f"--{s}", f"ud/x-{s}.conllu")]
+    options = ["--layer", "1", "--layer", "concat", "--tags", "upos", "--runs", "2", "--json"]
+    code, output, _ = elmo("pos", *files, *options, "--cache", "kept")
+    assert code == 0
+    values = json.loads(output)
+    assert [r["name"] for r in values["results"]] == ["most frequent tag", "layer 1", "concat"]
+    assert len(values["results"][1]["by_seed"]) == 2
+    assert values["tags"] == "upos"
+    assert values["difference"] is None
+
+
+def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
+    given = ["semcor.jsonl", "sets", "--wordnet", "."]
+    code, output, errors = elmo("wsd", *given)
+    assert code == 0
+    assert [line.split("  ")[0] for line in output.splitlines()][:7] == [
+        "F1",
+        "first sense of WordNet",
+        "most frequent sense of SemCor",
+        "layer 0",
+        "layer 1",
+        "layer 2",
+        "average",
+    ]
+    assert "4 senses of 7 words (1 with alternatives; 1 senses that WordNet" in errors
+    code, output, _ = elmo("wsd", *given, "--static", "glove.txt", "--json", "--layer", "top")
+    assert code == 0
+    assert json.loads(output)["results"][-1]["name"] == "layer 2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["pos"], 2, "give either a FOLDER or all of"),
+        (["pos", "ud", "--dev", "ud/x-dev.conllu"], 2, "give either a FOLDER or all of"),
+        (["pos", "sets"], 1, "one file *train.conllu, found none"),
+        (["pos", "ud", "--layer", "9"], 1, "No layer '9'"),
+        (["pos", "ud", "--state", "warm"], 1, "elmo warm"),
+        (["wsd", "semcor.jsonl", "sets", "--wordnet", "sets"], 1, "apt-get install wordnet-base"),
+        (["wsd", "no.jsonl", "sets", "--wordnet", "."], 1, "no.jsonl does not exist"),
+        (["wsd", "semcor.jsonl", "ud", "--wordnet", "."], 1, "Evaluation_Datasets"),
+    ],
+)
+def test_what_is_wrong_is_said(elmo: Elmo, arguments: list[str], code: int, told: str) -> None:
+    found, _, errors = elmo(*arguments)
+    assert found == code
+    assert told in errors
