@@ -128,6 +128,10 @@ def load_data(
     examples["train"] = share_of(examples["train"], config.train.share)
     if config.train.share < 1:
         tell(f"training on {len(examples['train']):,} of them ({config.train.share:g})")
+    given = len(examples["train"])
+    examples["train"] = task.training(examples["train"], config)
+    if len(examples["train"]) != given:
+        tell(f"made {len(examples['train']):,} training examples of {given:,}")
     facts = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
         for note in task.notes(examples[part], facts):

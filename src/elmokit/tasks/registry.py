@@ -26,6 +26,8 @@ class Entry(NamedTuple):
 
 TASKS: dict[str, Entry] = {
     "ner": Entry("elmokit.tasks.ner", "Named entities: columns of CoNLL-2003, span F1."),
+    "sst5": Entry("elmokit.tasks.sst5", "Sentiment of sentences: trees of SST, accuracy."),
+    "snli": Entry("elmokit.tasks.snli", "Entailment between two sentences: SNLI, accuracy."),
 }
 
 

@@ -69,6 +69,10 @@ class Task(ABC, Generic[E]):
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[E]:
         """Read examples without labels, in one of the forms of `inputs`."""
 
+    def training(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
+        """Make what is trained on of the training data, such as all phrases of its sentences."""
+        return list(examples)
+
     @abstractmethod
     def learn(self, examples: Sequence[E]) -> Facts:
         """Collect from the training data what the model must know: its labels."""
