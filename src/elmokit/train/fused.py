@@ -85,11 +85,11 @@ def _square_of_rows(
 ):
     place = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
-    counts = tl.load(once_ptr + place).to(tl.int1)
+    counts = tl.load(once_ptr + place).to(tl.float32)
     row = tl.load(rows_ptr + place)
-    g = tl.load(g_ptr + row * D + cols, (cols < D) & counts, 0.0)
-    g_bias = tl.load(g_bias_ptr + row, counts, 0.0)
-    tl.store(sums_ptr + place, tl.sum(g * g, 0) + g_bias * g_bias)
+    g = tl.load(g_ptr + row * D + cols, cols < D, 0.0)
+    g_bias = tl.load(g_bias_ptr + row)
+    tl.store(sums_ptr + place, counts * (tl.sum(g * g, 0) + g_bias * g_bias))
 
 
 @triton.jit

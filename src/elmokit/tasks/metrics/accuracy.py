@@ -1,0 +1,35 @@
+"""Accuracy, and how well each label is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+
+def accuracy_scores(gold: Sequence[str | None], predicted: Sequence[str]) -> dict[str, Any]:
+    """Score predicted labels against gold ones.
+
+    Returns:
+        accuracy in percent, the numbers behind it, and precision and recall of each label.
+    """
+    wanted, given = Counter(map(str, gold)), Counter(predicted)
+    right = Counter(guess for true, guess in zip(gold, predicted, strict=True) if true == guess)
+    return {
+        "accuracy": _percent(right.total(), len(gold)),
+        "right": right.total(),
+        "examples": len(gold),
+        "labels": {
+            label: {
+                "precision": _percent(right[label], given[label]),
+                "recall": _percent(right[label], wanted[label]),
+                "gold": wanted[label],
+                "predicted": given[label],
+            }
+            for label in sorted(wanted | given)
+        },
+    }
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else 0.0

@@ -1,0 +1,308 @@
+"""Entailment, and how ELMo is put into a model of two sentences (Peters et al. 2018, section 4).
+
+ESIM (Chen et al. 2017), for a premise a and a hypothesis b:
+
+    x_k  = word vector
+    h    = biLSTM([x_k; ELMo_k])                 of either sentence; ELMo at the input
+    a_k  = [h_k; ELMo_k]                         ELMo at the output: attention can use it at once
+    ~a_k = sum_j softmax_j(a_k . b_j) b_j        what b says to word k of a; ~b likewise
+    m_k  = ReLU(W [a; ~a; a - ~a; a * ~a])       enhancement and projection
+    v    = biLSTM(m)                             composition
+    p(label) = softmax(MLP([mean; max] of v, of both sentences))
+
+Data, told apart by what is in the lines, so that files of several kinds may be joined by `cat`:
+lines of JSON as SNLI and MultiNLI come ("gold_label", "sentence1", "sentence2"); tab-separated
+columns with a header that names them; or three columns, two sentences and the label before or
+behind them. 0 is entailment, 1 neutral, 2 contradiction. A pair with the label "-", on which the
+annotators did not agree, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import DataError, ElmoWarning
+from elmokit.tasks.batches import Batch, TokenBatch
+from elmokit.tasks.classify import Classification, Classifier, text_tokens, treebank_tokens
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.nn.attention import attend
+from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.pooling import max_pool, mean_pool
+from elmokit.tasks.nn.rnn import BiLstm, VariationalDropout
+from elmokit.tasks.nn.tokens import WordVectors
+from elmokit.tasks.task import Facts
+from elmokit.tasks.words import Words
+from elmokit.text.lines import Line, read_lines
+
+LABELS = ("entailment", "neutral", "contradiction")
+#: The label of a pair on which the annotators did not agree.
+UNDECIDED = "-"
+
+_KNOWN = {
+    **{label: label for label in LABELS},
+    **{str(number): label for number, label in enumerate(LABELS)},
+    UNDECIDED: UNDECIDED,
+    "-1": UNDECIDED,
+}
+_SENTENCES = (("sentence1", "sentence2"), ("premise", "hypothesis"))
+_PARSES = ("sentence1_binary_parse", "sentence2_binary_parse")
+_LABEL_NAMES = ("gold_label", "label")
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sentences, and how the second follows from the first."""
+
+    premise: tuple[str, ...]
+    hypothesis: tuple[str, ...]
+    label: str | None = None
+
+    @property
+    def texts(self) -> Sequence[Sequence[str]]:
+        """What the biLM reads."""
+        return (self.premise, self.hypothesis)
+
+
+class Columns(NamedTuple):
+    """Where in a tab-separated line things are; `width` is the number of columns."""
+
+    first: int
+    second: int
+    label: int | None
+    width: int
+
+
+def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None) -> Iterator[Pair]:
+    """Read pairs, undecided ones too.
+
+    Args:
+        lines: Where they are.
+        labelled: Whether they have labels; if not, those that are there are passed over.
+        form: "text" (columns) or "jsonl"; None: as each line looks.
+    """
+    columns: Columns | None = None
+    for line in lines:
+        if not line.text.strip():
+            continue
+        if form == "jsonl" or (form is None and line.text.lstrip().startswith("{")):
+            yield _json_pair(line, labelled=labelled)
+            continue
+        fields = line.text.split("\t")
+        if (header := _header(fields)) is not None:
+            columns = header
+            if labelled and columns.label is None:
+                raise _wrong(line, f"the header names no column {' or '.join(_LABEL_NAMES)}")
+            continue
+        yield _tabbed_pair(line, fields, columns, labelled=labelled)
+
+
+def _json_pair(line: Line, *, labelled: bool) -> Pair:
+    try:
+        values = json.loads(line.text)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(line, f"this is not JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise _wrong(line, f"found '{line.text[:40]}', which is no object")
+    label = None
+    if labelled:
+        name = next((name for name in _LABEL_NAMES if name in values), None)
+        if name is None:
+            raise _wrong(line, f'the object has no "{_LABEL_NAMES[0]}"')
+        label = _label(line, str(values[name]))
+    for names in _SENTENCES:
+        if all(isinstance(values.get(name), str) for name in names):
+            premise, hypothesis = (text_tokens(values[name], line) for name in names)
+            return Pair(premise, hypothesis, label)
+    if all(isinstance(values.get(name), str) for name in _PARSES):
+        leaves = ([w for w in values[name].split() if w not in ("(", ")")] for name in _PARSES)
+        premise, hypothesis = (treebank_tokens(words, line) for words in leaves)
+        return Pair(premise, hypothesis, label)
+    raise _wrong(line, 'the object has no "sentence1" and "sentence2" that are strings')
+
+
+def _header(fields: Sequence[str]) -> Columns | None:
+    names = [field.strip().lower() for field in fields]
+    for first, second in _SENTENCES:
+        if first in names and second in names:
+            label = next((names.index(name) for name in _LABEL_NAMES if name in names), None)
+            return Columns(names.index(first), names.index(second), label, len(names))
+    return None
+
+
+def _tabbed_pair(
+    line: Line, fields: Sequence[str], columns: Columns | None, *, labelled: bool
+) -> Pair:
+    if columns is None:
+        columns = _guessed(fields)
+        if columns is None or (labelled and columns.label is None):
+            wanted = "two sentences and a label" if labelled else "two sentences"
+            raise _wrong(line, f"found {len(fields)} columns, expected {wanted}")
+    if len(fields) != columns.width:
+        raise _wrong(line, f"found {len(fields)} columns, the header names {columns.width}")
+    label = None
+    if labelled and columns.label is not None:
+        label = _label(line, fields[columns.label])
+    premise, hypothesis = (text_tokens(fields[i], line) for i in (columns.first, columns.second))
+    return Pair(premise, hypothesis, label)
+
+
+def _guessed(fields: Sequence[str]) -> Columns | None:
+    """Find the label in a line without a header: behind the sentences, or before them."""
+    if len(fields) == 2:
+        return Columns(0, 1, None, 2)
+    if len(fields) != 3:
+        return None
+    before = fields[2].strip().lower() not in _KNOWN and fields[0].strip().lower() in _KNOWN
+    return Columns(1, 2, 0, 3) if before else Columns(0, 1, 2, 3)
+
+
+def _label(line: Line, text: str) -> str:
+    label = _KNOWN.get(text.strip().lower())
+    if label is None:
+        raise _wrong(line, f"the label '{text[:40]}' is none")
+    return label
+
+
+def _wrong(line: Line, problem: str) -> DataError:
+    return DataError(
+        f"{line.path}, line {line.number}: {problem}. Expected two sentences and a label "
+        f"({', '.join(LABELS)}, or 0, 1, 2), separated by tabs, or a line of JSON with "
+        '"sentence1", "sentence2" and "gold_label".'
+    )
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@dataclass(frozen=True)
+class SnliConfig:
+    """The shape of ESIM.
+
+    Attributes:
+        hidden: Size of the LSTMs, per direction, of the projection and of the MLP.
+        dropout: On what the LSTMs read, one mask per sentence, and in the MLP.
+    """
+
+    hidden: int = 300
+    dropout: float = 0.5
+
+
+class Esim(Classifier[Pair]):
+    """Enhanced sequential inference model."""
+
+    def __init__(
+        self, config: TaskConfig, labels: Sequence[str], words: Words, elmo: LayerShape | None
+    ) -> None:
+        super().__init__(labels)
+        own: SnliConfig = config.model
+        self.words = WordVectors(words, trainable=config.static.trainable)
+        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.dropout = VariationalDropout(own.dropout)
+        self.encoder = BiLstm(self.words.dim + self.elmo.input_dim, own.hidden, 1, dropout=0.0)
+        dim = self.encoder.output_dim + self.elmo.output_dim
+        self.project = nn.Sequential(nn.Linear(4 * dim, own.hidden), nn.ReLU())
+        self.composer = BiLstm(own.hidden, own.hidden, 1, dropout=0.0)
+        self.classify = nn.Sequential(
+            nn.Dropout(own.dropout),
+            nn.Linear(4 * self.composer.output_dim, own.hidden),
+            nn.ReLU(),
+            nn.Dropout(own.dropout),
+            nn.Linear(own.hidden, len(labels)),
+        )
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):  # as published; PyTorch's smaller start learns late
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, batch: Batch[Pair]) -> Tensor:
+        """Return the scores of all labels, (B, K)."""
+        premise, hypothesis = batch.tokens(0), batch.tokens(1)
+        a = self._encode(premise, batch.layers(0))  # (B, S, 2H)
+        b = self._encode(hypothesis, batch.layers(1))  # (B, T, 2H)
+        pooled = [
+            *self._compose(a, attend(a, b, hypothesis.mask), premise),
+            *self._compose(b, attend(b, a, premise.mask), hypothesis),
+        ]
+        scores: Tensor = self.classify(torch.cat(pooled, dim=1))
+        return scores
+
+    def _encode(self, tokens: TokenBatch, layers: Tensor | None) -> Tensor:
+        x = self.elmo.at_input(self.words(tokens), layers)  # [x_k; ELMo_k]
+        h = self.encoder(self.dropout(x), tokens.lengths)
+        return self.elmo.at_output(h, layers)  # [h_k; ELMo_k]
+
+    def _compose(self, a: Tensor, aligned: Tensor, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
+        m = self.project(torch.cat([a, aligned, a - aligned, a * aligned], dim=2))
+        v = self.composer(self.dropout(m), tokens.lengths)
+        return mean_pool(v, tokens.mask), max_pool(v, tokens.mask)
+
+
+# ------------------------------------------------------------------------------------------- task
+
+
+class Snli(Classification[Pair]):
+    """Entailment, contradiction, or neither."""
+
+    name = "snli"
+    # The paper's: ELMo at input and output, lambda 0.001, Adam at 0.0004, halved when dev stalls.
+    presets: ClassVar[Mapping[str, TaskConfig]] = {
+        "paper": TaskConfig(
+            SnliConfig(),
+            ElmoConfig(place="both", dropout=0.0),  # that on what the LSTMs read is enough
+            StaticConfig(),
+            TrainConfig(
+                learning_rate=4e-4, clip=10.0, batch_size=32, epochs=75, patience=5, halve_after=1
+            ),
+        ),
+        # For a first look: smaller, and content sooner.
+        "quick": TaskConfig(
+            SnliConfig(hidden=100),
+            ElmoConfig(place="both", dropout=0.0),
+            StaticConfig(),
+            TrainConfig(batch_size=64, epochs=10, patience=2, halve_after=1),
+        ),
+    }
+    inputs = ("text", "jsonl")
+
+    def read(self, path: str) -> list[Pair]:
+        """Read a file of labelled pairs; those without agreement are left out, and counted."""
+        found = list(read_pairs(read_lines([path]), labelled=True))
+        pairs = [pair for pair in found if pair.label != UNDECIDED]
+        if left := len(found) - len(pairs):
+            warnings.warn(
+                f"{path}: {left:,} of {len(found):,} pairs have no gold label ('{UNDECIDED}') and "
+                "were left out.",
+                ElmoWarning,
+                stacklevel=2,
+            )
+        return pairs
+
+    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Pair]:
+        """Read two sentences with a tab between, or lines of JSON; labels are passed over."""
+        return read_pairs(lines, labelled=False, form=form)
+
+    def model(
+        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+    ) -> Esim:
+        """Make ESIM."""
+        return Esim(config, facts["labels"], words, elmo)
+
+    def show(self, example: Pair, prediction: Any, *, as_json: bool) -> str:
+        """Return the label and the sentences with tabs between, or an object."""
+        premise, hypothesis = " ".join(example.premise), " ".join(example.hypothesis)
+        if not as_json:
+            return f"{prediction.label}\t{premise}\t{hypothesis}"
+        values = {"sentence1": premise, "sentence2": hypothesis, **prediction.to_dict()}
+        if example.label is not None:
+            values["gold_label"] = example.label
+        return json.dumps(values, ensure_ascii=False)

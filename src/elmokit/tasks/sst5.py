@@ -1,0 +1,317 @@
+"""Sentiment in five classes, and how ELMo is put into a classifier (Peters et al. 2018, section 4).
+
+The biattentive classification network of McCann et al. (2017), for one sentence:
+
+    x_k = word vector
+    e_k = ReLU(W [x_k; ELMo_k])                  ELMo at the input
+    h   = biLSTM(e)
+    c_k = sum_j softmax_j(h_k . h_j) h_j         the sentence attends to itself
+    y   = biLSTM([h; h - c; h * c])              the integrator
+    v   = [max; mean; min; self-attentive] of [y_k; ELMo_k]        ELMo at the output
+    p(label) = softmax(maxout layers of v)
+
+Data: trees of the Stanford Sentiment Treebank, one per line, such as
+(3 (2 It) (4 (2 's) (4 lovely))): each phrase has a label, from 0 (very negative) to 4.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import ConfigError, DataError
+from elmokit.tasks.batches import Batch
+from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.metrics.accuracy import accuracy_scores
+from elmokit.tasks.nn.attention import attend
+from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.maxout import Maxout
+from elmokit.tasks.nn.pooling import AttentivePool, max_pool, mean_pool, min_pool
+from elmokit.tasks.nn.rnn import BiLstm
+from elmokit.tasks.nn.tokens import WordVectors
+from elmokit.tasks.task import Facts, Scores
+from elmokit.tasks.words import Words
+from elmokit.text.lines import Line, read_lines
+
+LABELS = ("0", "1", "2", "3", "4")
+#: The labels in two classes; what is neutral has no part there.
+TWO = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
+CLASSES = ("five", "two")
+
+_PART = re.compile(r"[()]|[^() \t]+")  # other spaces may be part of a word
+_TREE = "Expected a tree in one line, such as (3 (2 It) (4 (2 's) (4 lovely)))."
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True)
+class Review:
+    """A sentence or a phrase.
+
+    Attributes:
+        tokens: Its tokens.
+        label: Its label.
+        phrases: (start, end, label) of the phrases in it, itself not among them.
+    """
+
+    tokens: tuple[str, ...]
+    label: str | None = None
+    phrases: tuple[tuple[int, int, str], ...] = ()
+
+    @property
+    def texts(self) -> Sequence[Sequence[str]]:
+        """What the biLM reads."""
+        return (self.tokens,)
+
+
+@dataclass
+class _Node:
+    """A phrase that is being read."""
+
+    label: str
+    start: int
+    is_word: bool = False
+
+
+def read_tree(line: Line) -> Review:
+    """Read a tree in brackets."""
+
+    def wrong(problem: str) -> DataError:
+        return DataError(f"{line.path}, line {line.number}: {problem}. {_TREE}")
+
+    leaves: list[str] = []
+    phrases: list[tuple[int, int, str]] = []
+    nodes: list[_Node] = []  # from the root to where we are
+    parts = iter(_PART.findall(line.text))
+    for part in parts:
+        if phrases and not nodes:
+            raise wrong(f"found '{part[:40]}' behind the end of the tree")
+        if part == "(":
+            if nodes and nodes[-1].is_word:
+                raise wrong(f"found a phrase beside the word '{leaves[-1][:40]}'")
+            if (label := next(parts, "the end of the line")) not in LABELS:
+                raise wrong(f"found '{label[:40]}' where a label from 0 to 4 should be")
+            nodes.append(_Node(label, len(leaves)))
+        elif not nodes:
+            raise wrong(f"found '{part[:40]}' where '(' should be")
+        elif part == ")":
+            node = nodes.pop()
+            if node.start == len(leaves):
+                raise wrong("found a phrase without words")
+            phrases.append((node.start, len(leaves), node.label))
+        elif nodes[-1].is_word or nodes[-1].start < len(leaves):
+            raise wrong(f"found the word '{part[:40]}' beside other words of its phrase")
+        else:
+            nodes[-1].is_word = True
+            leaves.append(part)
+    if nodes or not phrases:
+        raise wrong(f"found {len(nodes)} brackets that are not closed" if nodes else "found none")
+    tokens = treebank_tokens(leaves, line)
+    inner = tuple(phrase for phrase in phrases[:-1] if phrase[1] <= len(tokens))
+    return Review(tokens, phrases[-1][2], inner)  # the root is closed last
+
+
+def phrases_of(reviews: Iterable[Review]) -> Iterator[Review]:
+    """Yield each sentence, and the phrases in it, as examples of their own."""
+    for review in reviews:
+        yield replace(review, phrases=())
+        for start, end, label in review.phrases:
+            yield Review(review.tokens[start:end], label)
+
+
+def in_two_classes(reviews: Iterable[Review]) -> Iterator[Review]:
+    """Leave out what is neutral, and call the others positive or negative."""
+    for review in reviews:
+        if review.label in TWO:
+            yield replace(review, label=TWO[review.label])
+
+
+def read_jsonl(lines: Iterable[Line]) -> Iterator[Review]:
+    """Read lines of JSON: {"tokens": [...]} or {"text": "..."}."""
+    for line in lines:
+        if not line.text.strip():
+            continue
+        try:
+            values = json.loads(line.text)
+        except (ValueError, RecursionError):
+            values = None
+        values = values if isinstance(values, dict) else {}
+        text, tokens = values.get("text"), values.get("tokens")
+        if isinstance(text, str):
+            yield Review(text_tokens(text, line))
+        elif isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
+            yield Review(bounded(tokens, line))
+        else:
+            raise DataError(
+                f"{line.path}, line {line.number}: found '{line.text[:60]}', expected an object "
+                'with "tokens", a list of strings, or "text", a string.'
+            )
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@dataclass(frozen=True)
+class Sst5Config:
+    """The shape of the network, and what it is trained on.
+
+    Attributes:
+        subtrees: Train on all phrases of the sentences, as published results do.
+        classes: "five", or "two": positive and negative, without what is neutral.
+        hidden: Size of the encoder and of both LSTMs, per direction.
+        pieces: Linear functions behind each output of a maxout layer.
+        dropout: On [x_k; ELMo_k].
+        encoder_dropout: On the encoder's output.
+        pool_dropout: On the pooled vector.
+        maxout_dropout: Behind the first maxout layer.
+        last_dropout: Behind the second.
+    """
+
+    subtrees: bool = True
+    classes: str = "five"
+    hidden: int = 300
+    pieces: int = 4
+    dropout: float = 0.5
+    encoder_dropout: float = 0.25
+    pool_dropout: float = 0.1
+    maxout_dropout: float = 0.2
+    last_dropout: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.classes not in CLASSES:
+            raise ConfigError(f"model.classes should be five or two, found '{self.classes}'.")
+
+
+class Bcn(Classifier[Review]):
+    """A biattentive classification network."""
+
+    def __init__(
+        self, config: TaskConfig, labels: Sequence[str], words: Words, elmo: LayerShape | None
+    ) -> None:
+        super().__init__(labels)
+        own: Sst5Config = config.model
+        self.words = WordVectors(words, trainable=config.static.trainable)
+        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.dropout = nn.Dropout(own.dropout)
+        self.encoder = nn.Sequential(
+            nn.Linear(self.words.dim + self.elmo.input_dim, own.hidden),
+            nn.ReLU(),
+            nn.Dropout(own.encoder_dropout),
+        )
+        self.rnn = BiLstm(own.hidden, own.hidden, 1, dropout=0.0)
+        self.integrator = BiLstm(3 * self.rnn.output_dim, own.hidden, 1, dropout=0.0)
+        dim = self.integrator.output_dim + self.elmo.output_dim
+        self.attentive_pool = AttentivePool(dim)
+        self.classify = nn.Sequential(
+            nn.Dropout(own.pool_dropout),
+            Maxout(4 * dim, 4 * own.hidden, own.pieces),
+            nn.Dropout(own.maxout_dropout),
+            Maxout(4 * own.hidden, 2 * own.hidden, own.pieces),
+            nn.Dropout(own.last_dropout),
+            Maxout(2 * own.hidden, len(labels), own.pieces),
+        )
+
+    def forward(self, batch: Batch[Review]) -> Tensor:
+        """Return the scores of all labels, (B, K)."""
+        tokens, layers = batch.tokens(), batch.layers()
+        mask = tokens.mask
+        x = self.elmo.at_input(self.words(tokens), layers)  # [x_k; ELMo_k]
+        h = self.rnn(self.encoder(self.dropout(x)), tokens.lengths)  # (B, T, 2H)
+        c = attend(h, h, mask)
+        y = self.integrator(torch.cat([h, h - c, h * c], dim=2), tokens.lengths)
+        y = self.elmo.at_output(y, layers)  # [y_k; ELMo_k]
+        pooled = [pool(y, mask) for pool in (max_pool, mean_pool, min_pool, self.attentive_pool)]
+        scores: Tensor = self.classify(torch.cat(pooled, dim=1))
+        return scores
+
+
+# ------------------------------------------------------------------------------------------- task
+
+
+class Sst5(Classification[Review]):
+    """Sentiment of sentences."""
+
+    name = "sst5"
+    # As published: vectors that stay as they came, Adam at 0.001, 100 phrases at once.
+    presets: ClassVar[Mapping[str, TaskConfig]] = {
+        "paper": TaskConfig(
+            Sst5Config(),
+            ElmoConfig(dropout=0.0),  # that on [x_k; ELMo_k] is enough
+            StaticConfig(trainable=False),
+            TrainConfig(batch_size=100, batch_tokens=8192, epochs=40, patience=5),
+        ),
+        # Whole sentences alone, 37 times less data.
+        "sentences": TaskConfig(
+            Sst5Config(subtrees=False, hidden=150),
+            ElmoConfig(dropout=0.0),
+            StaticConfig(trainable=False),
+            TrainConfig(batch_size=32, epochs=30, patience=5, halve_after=2),
+        ),
+    }
+    inputs = ("text", "jsonl", "trees")
+
+    def read(self, path: str) -> list[Review]:
+        """Read a file of trees."""
+        return [read_tree(line) for line in read_lines([path]) if line.text.strip()]
+
+    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Review]:
+        """Read raw text, a line for an example, lines of JSON, or trees."""
+        if form == "jsonl":
+            return read_jsonl(lines)
+        filled = (line for line in lines if line.text.strip())
+        if form == "trees":
+            return (read_tree(line) for line in filled)
+        return (Review(text_tokens(line.text, line)) for line in filled)
+
+    def training(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
+        """Take the phrases too, and two classes for five, if the settings say so."""
+        own: Sst5Config = config.model
+        chosen: Iterable[Review] = (
+            phrases_of(examples) if own.subtrees else [replace(e, phrases=()) for e in examples]
+        )
+        return list(in_two_classes(chosen) if own.classes == "two" else chosen)
+
+    def model(self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None) -> Bcn:
+        """Make the network."""
+        return Bcn(config, facts["labels"], words, elmo)
+
+    def score(self, examples: Sequence[Review], predictions: Sequence[Any]) -> Scores:
+        """Return the accuracy; in two classes neutral sentences are left out."""
+        gold, predicted = [], []
+        for example, guess in zip(examples, predictions, strict=True):
+            if (label := _gold(example, guess.probabilities)) is not None:
+                gold.append(label)
+                predicted.append(guess.label)
+        return accuracy_scores(gold, predicted)
+
+    def notes(self, examples: Sequence[Review], facts: Facts) -> list[str]:
+        """Count the neutral sentences, where there are two classes, and unknown labels."""
+        labels = facts["labels"]
+        known = [replace(e, label=gold) for e in examples if (gold := _gold(e, labels)) is not None]
+        told = super().notes(known, facts)
+        if left := len(examples) - len(known):
+            told.append(f"{left:,} neutral examples have no part in the score.")
+        return told
+
+    def show(self, example: Review, prediction: Any, *, as_json: bool) -> str:
+        """Return the label and the text with a tab between, or an object."""
+        if not as_json:
+            return f"{prediction.label}\t{' '.join(example.tokens)}"
+        values = {"tokens": example.tokens, **prediction.to_dict()}
+        if example.label is not None:
+            values["gold"] = _gold(example, prediction.probabilities)
+        return json.dumps(values, ensure_ascii=False)
+
+
+def _gold(example: Review, labels: Iterable[str]) -> str | None:
+    """Return the label of an example in the classes of a model; None where it has none there."""
+    label = str(example.label)
+    return TWO.get(label) if set(labels) == set(TWO.values()) else label

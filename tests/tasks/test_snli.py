@@ -1,0 +1,215 @@
+"""SNLI from pairs to labels: what is read, what is learned, what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import DataError, ElmoWarning
+from elmokit.tasks.batches import Dataset
+from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.tasks.data import load_data
+from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.loop import train
+from elmokit.tasks.saved import load_saved
+from elmokit.tasks.snli import Pair, Snli
+from elmokit.text.lines import Line
+from tests.tasks.test_commands import elmo as command
+
+TASK = Snli()
+PEOPLE = ["boy", "girl", "man", "nurse"]
+VERBS = ["sings", "runs", "sleeps"]
+SMALL = [
+    "static.source=none",
+    "static.dim=32",
+    "model.hidden=40",
+    "model.dropout=0.1",
+    "train.batch_size=16",
+    "train.learning_rate=0.005",
+    "train.halve_after=0",
+]
+
+
+def settings(*changes: str) -> TaskConfig:
+    return with_settings(TASK.presets["paper"], [*SMALL, *changes])
+
+
+def pair(draw: random.Random) -> str:
+    """Say the same again, or something else of somebody else, or a little more."""
+    label, who, verb = draw.randrange(3), draw.choice(PEOPLE), draw.choice(VERBS)
+    again, more = (who, verb), ""
+    if label == 1:
+        more = f" {draw.choice(['today', 'alone'])}"
+    if label == 2:
+        again = draw.choice([(p, v) for p in PEOPLE for v in VERBS if p != who and v != verb])
+    return f"a {who} {verb} here\tthe {' '.join(again)}{more}\t{label}"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("snli")
+    for name, n, seed in (("train.txt", 250, 1), ("dev.txt", 40, 2)):
+        draw = random.Random(seed)
+        (folder / name).write_text("".join(f"{pair(draw)}\n" for _ in range(n)))
+    return str(folder / "train.txt"), str(folder / "dev.txt")
+
+
+def read(tmp_path: Path, text: str) -> list[Pair]:
+    path = tmp_path / "pairs.txt"
+    path.write_text(text)
+    return TASK.read(str(path))
+
+
+# ------------------------------------------------------------------------------------------- data
+
+A, B = ("A", "man", "."), ("He", "sat", ".")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A man.\tHe sat.\t2\n",
+        "contradiction\tA man.\tHe sat.\n",
+        "sentence1\tsentence2\tgold_label\nA man.\tHe sat.\tcontradiction\n",
+        "gold_label\tx\tsentence2\tsentence1\ncontradiction\t\tHe sat.\tA man.\n",
+        '{"gold_label": "contradiction", "sentence1": "A man.", "sentence2": "He sat."}\n',
+        '{"label": 2, "premise": "A man.", "hypothesis": "He sat."}\n\n',
+        '{"gold_label": "contradiction", "sentence1_binary_parse": "( ( A man ) . )", '
+        '"sentence2_binary_parse": "( He ( sat . ) )"}\n',
+    ],
+)
+def test_every_form_of_the_data(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == [Pair(A, B, "contradiction")]
+
+
+def test_files_of_several_kinds_may_be_joined(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        "A man.\tHe sat.\t0\n"
+        "sentence1\tsentence2\tgold_label\n"
+        "A man.\tHe sat.\tneutral\n"
+        '{"gold_label": "contradiction", "sentence1": "A man.", "sentence2": "He sat."}\n',
+    )
+    assert [p.label for p in found] == ["entailment", "neutral", "contradiction"]
+
+
+def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> None:
+    with pytest.warns(ElmoWarning, match=r"pairs.txt: 2 of 3 pairs have no gold label"):
+        found = read(
+            tmp_path,
+            "a\tb\t-\na\tb\t1\n" + '{"gold_label": "-", "sentence1": "a", "sentence2": "b"}\n',
+        )
+    assert [p.label for p in found] == ["neutral"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\t1\na b\n", r"pairs.txt, line 2: found 1 columns"),
+        ("a\tb\n", "line 1: found 2 columns, expected two sentences and a label"),
+        ("a\tb\tperhaps\n", "the label 'perhaps' is none"),
+        ("a\tb\t3\n", "the label '3' is none"),
+        ("sentence1\tsentence2\na\tb\n", "line 1: the header names no column"),
+        ("sentence1\tsentence2\tlabel\na\tb\tc\t0\n", "line 2: found 4 columns, .* names 3"),
+        ("{\n", "not JSON"),
+        ('{"sentence1": "a", "sentence2": "b"}', 'no "gold_label"'),
+        ('{"gold_label": "neutral", "sentence1": "a"}', 'no "sentence1" and "sentence2"'),
+        ('{"gold_label": null, "sentence1": "a", "sentence2": "b"}', "label 'None'"),
+    ],
+)
+def test_bad_pairs_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, text)
+
+
+def test_columns_and_json_can_be_predicted_on() -> None:
+    lines = [Line("x", 1, "{A man.\tHe sat."), Line("x", 2, ""), Line("x", 3, "A man.\tHe sat.\t1")]
+    found = list(TASK.parse(lines, "text"))
+    assert [p.premise[-3:] for p in found] == [A, A]
+    assert [p.hypothesis for p in found] == [B, B]
+    assert [p.label for p in found] == [None, None]
+    given = '{"sentence1": "A man.", "sentence2": "He sat."}'
+    assert list(TASK.parse([Line("x", 1, given)], "jsonl")) == [Pair(A, B)]
+    for form, bad in (("text", "A man."), ("jsonl", "[]"), ("jsonl", "A man.\tHe sat.")):
+        with pytest.raises(DataError, match="x, line 4"):
+            list(TASK.parse([Line("x", 4, bad)], form))
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@pytest.mark.parametrize("place", ["none", "both"])
+def test_the_network_learns_and_predicts_from_its_folder(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
+) -> None:
+    config = settings(f"elmo.place={place}", "train.epochs=15", "train.patience=0")
+    given = None if place == "none" else elmo
+    data = load_data(
+        TASK, config, *files, files[1], elmo=given, model="tests/models/tiny", cache=cache
+    )
+    result = train(TASK, config, data, tmp_path / "run")
+    assert result.dev is not None
+    assert result.dev["accuracy"] > 95
+    assert set(result.mixes) == ({"input", "output"} if place == "both" else set())
+    saved = load_saved(tmp_path / "run", TASK, device="cpu")
+    examples = TASK.read(files[1])
+    predicted = saved.predict(examples)
+    assert TASK.score(examples, predicted) == result.dev
+    assert [saved.predict([e])[0].label for e in examples] == [g.label for g in predicted]
+    told = [json.loads(line) for line in (tmp_path / "run" / "test.jsonl").read_text().splitlines()]
+    assert [line["label"] for line in told] == [guess.label for guess in predicted]
+    assert [line["gold_label"] for line in told] == [e.label for e in examples]
+    asked = next(TASK.parse([Line("x", 1, "a boy runs here\tthe girl sings")], "text"))
+    shown = TASK.show(asked, saved.predict([asked])[0], as_json=False)
+    assert shown == "contradiction\ta boy runs here\tthe girl sings"
+    done = command(
+        *("task", "snli", "predict", tmp_path / "run", "-", "--device", "cpu"),
+        given="a boy runs here\tthe girl sings\n",
+    )
+    assert done.stdout == "contradiction\ta boy runs here\tthe girl sings\n"
+
+
+def test_gradients_reach_the_mixes_and_not_the_biLM(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    config = settings("elmo.place=both")
+    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
+    assert data.elmo is not None
+    model = TASK.model(config, data.facts, data.words, data.elmo.shape)
+    model.loss(data.train.batch(list(range(12)))).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+    for mix in model.elmo.mixes.values():
+        found: Any = mix
+        assert found.w.grad.abs().sum() > 0
+        assert found.gamma.grad.abs().sum() > 0
+    assert all(p.grad is None and not p.requires_grad for p in elmo.bilm.parameters())
+
+
+def test_batch_mates_and_empty_sentences_change_nothing(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    config = settings("elmo.place=both")
+    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
+    assert data.elmo is not None
+    torch.manual_seed(0)
+    model = TASK.model(config, data.facts, data.words, data.elmo.shape).eval()
+    pairs = [
+        *data.dev.examples[:6],
+        Pair(("a",), ("girl", "sings") * 15),
+        Pair((), ("a",)),
+        Pair(("a",), ()),
+        Pair((), ()),
+    ]
+    layers = cache.layers(elmo, [text for p in pairs for text in p.texts], torch.device("cpu"))
+    found = Dataset(pairs, layers, torch.device("cpu"))
+    together = model(found.batch(range(len(pairs))))
+    assert torch.isfinite(together).all()
+    for row in range(len(pairs)):
+        assert torch.allclose(model(found.batch([row]))[0], together[row], atol=1e-5)

@@ -1,0 +1,229 @@
+"""SST-5 from trees to labels: what is read, what is learned, what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.tasks.batches import Dataset
+from elmokit.tasks.classify import LONGEST, Guess
+from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.tasks.data import load_data
+from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.loop import train
+from elmokit.tasks.saved import load_saved
+from elmokit.tasks.sst5 import Review, Sst5, phrases_of
+from elmokit.text.lines import Line
+from tests.tasks.test_commands import elmo as command
+
+TASK = Sst5()
+WORDS = {"bad": 1, "plain": 2, "good": 3}
+SMALL = [
+    "static.source=none",
+    "static.dim=16",
+    "static.trainable=true",
+    "model.hidden=24",
+    "model.dropout=0.1",
+    "model.encoder_dropout=0",
+    "train.batch_size=16",
+    "train.learning_rate=0.005",
+]
+
+
+def settings(*changes: str) -> TaskConfig:
+    return with_settings(TASK.presets["paper"], [*SMALL, *changes])
+
+
+def tree(draw: random.Random) -> str:
+    """Write a sentence whose label is that of its adjective, made stronger by "very"."""
+    word, label = draw.choice(list(WORDS.items()))
+    opinion = f"({label} {word})"
+    if draw.random() < 0.5:
+        label = 2 + 2 * (label - 2)
+        opinion = f"({label} (2 very) {opinion})"
+    subject = f"(2 (2 {draw.choice(['The', 'This'])}) (2 {draw.choice(['film', 'plot', 'cast'])}))"
+    return f"({label} {subject} ({label} ({label} (2 is) {opinion}) (2 .)))"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("sst5")
+    for name, n, seed in (("train.txt", 70, 1), ("dev.txt", 30, 2)):
+        draw = random.Random(seed)
+        (folder / name).write_text("".join(f"{tree(draw)}\n" for _ in range(n)))
+    return str(folder / "train.txt"), str(folder / "dev.txt")
+
+
+def read(tmp_path: Path, text: str) -> list[Review]:
+    path = tmp_path / "trees.txt"
+    path.write_text(text)
+    return TASK.read(str(path))
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+def test_trees_are_read_with_all_their_phrases(tmp_path: Path) -> None:
+    [review] = read(tmp_path, "(3 (2 It) (4 (2 's) (4 lovely)))\n\n")
+    assert review.tokens == ("It", "'s", "lovely")
+    assert review.label == "3"
+    found = [(" ".join(phrase.tokens), phrase.label) for phrase in phrases_of([review])]
+    assert found == [
+        ("It 's lovely", "3"),
+        ("It", "2"),
+        ("'s", "2"),
+        ("lovely", "4"),
+        ("'s lovely", "4"),
+    ]
+
+
+def test_words_are_written_as_in_text(tmp_path: Path) -> None:
+    [review] = read(tmp_path, "(2 (2 -LRB-) (2 (2 and\\/or) (2 (2 ``) (2 2\u00a01\\/2))))\n")
+    assert review.tokens == ("(", "and/or", '"', "2\u00a01/2")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("It is lovely", "found 'It' where '\\(' should be"),
+        ("(2 a)\n(7 a)", "line 2: found '7' where a label from 0 to 4"),
+        ("(3 (2 a) (2 b)", "found 1 brackets that are not closed"),
+        ("(3 a))", "found '\\)' behind the end"),
+        ("(3 a) (2 b)", "found '\\(' behind the end"),
+        ("(3 a b)", "found the word 'b' beside"),
+        ("(3 (2 a) b)", "found the word 'b' beside"),
+        ("(3 a (2 b))", "found a phrase beside the word 'a'"),
+        ("(3 (2 ) (2 b))", "found a phrase without words"),
+        ("(", "found 'the end of the line'"),
+    ],
+)
+def test_bad_trees_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=r"trees.txt, line \d: ") as error:
+        read(tmp_path, text)
+    assert error.match(message)
+
+
+def test_a_very_long_text_is_cut_and_told_of() -> None:
+    with pytest.warns(ElmoWarning, match=r"x, line 3: found 600 tokens"):
+        [review] = TASK.parse([Line("x", 3, "word " * 600)], "text")
+    assert len(review.tokens) == LONGEST
+
+
+def test_text_json_and_trees_can_be_predicted_on() -> None:
+    found = TASK.parse([Line("x", 1, "It's good. I like it."), Line("x", 2, " ")], "text")
+    assert [r.tokens for r in found] == [("It", "'s", "good", ".", "I", "like", "it", ".")]
+    given = ['{"tokens": ["So", "so"]}', '{"text": "So so."}']
+    lines = [Line("x", i, text) for i, text in enumerate(given)]
+    assert [r.tokens for r in TASK.parse(lines, "jsonl")] == [("So", "so"), ("So", "so", ".")]
+    assert [r.tokens for r in TASK.parse([Line("x", 1, "(2 so)")], "trees")] == [("so",)]
+    for bad in ("[]", "{", '{"tokens": [1]}'):
+        with pytest.raises(DataError, match="x, line 9"):
+            list(TASK.parse([Line("x", 9, bad)], "jsonl"))
+
+
+def test_phrases_are_trained_on_and_never_evaluated_on(files: tuple[str, str]) -> None:
+    whole = load_data(TASK, settings("elmo.place=none", "model.subtrees=false"), *files)
+    assert (len(whole.train), len(whole.dev)) == (70, 30)
+    told: list[str] = []
+    data = load_data(TASK, settings("elmo.place=none"), *files, tell=told.append)
+    assert len(data.train) > 7 * 70
+    assert len(data.dev) == 30
+    assert any(f"made {len(data.train):,} training examples of 70" in line for line in told)
+
+
+def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
+    config = settings("elmo.place=none", "model.classes=two")
+    data = load_data(TASK, config, *files)
+    assert data.facts["labels"] == ["negative", "positive"]
+    assert {e.label for e in data.train.examples} == {"negative", "positive"}
+    guess = Guess("positive", {"negative": 0.2, "positive": 0.8})
+    reviews = [Review(("a",), label) for label in "01234"]
+    scores = TASK.score(reviews, [guess] * 5)
+    assert (scores["right"], scores["examples"]) == (2, 4)
+    assert TASK.notes(reviews, data.facts) == ["1 neutral examples have no part in the score."]
+    with pytest.raises(ConfigError, match="five or two"):
+        settings("model.classes=three")
+
+
+def test_labels_that_are_not_known_are_counted() -> None:
+    facts = TASK.learn([Review(("a",), "1"), Review(("b",), "3")])
+    [note] = TASK.notes([Review(("a",), "0"), Review(("a",), "1"), Review(("a",), "4")], facts)
+    assert note.startswith("2 examples")
+    with pytest.raises(DataError, match="label '1'"):
+        TASK.learn([Review(("a",), "1")])
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@pytest.mark.parametrize("place", ["none", "both"])
+def test_the_network_learns_and_predicts_from_its_folder(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
+) -> None:
+    config = settings(f"elmo.place={place}", "train.epochs=8", "train.patience=0")
+    given = None if place == "none" else elmo
+    data = load_data(
+        TASK, config, *files, files[1], elmo=given, model="tests/models/tiny", cache=cache
+    )
+    result = train(TASK, config, data, tmp_path / "run")
+    assert result.dev is not None
+    assert result.dev["accuracy"] > 95
+    assert set(result.mixes) == ({"input", "output"} if place == "both" else set())
+    saved = load_saved(tmp_path / "run", TASK, device="cpu")
+    examples = TASK.read(files[1])
+    predicted = saved.predict(examples)
+    assert TASK.score(examples, predicted) == result.dev
+    assert [saved.predict([e])[0].label for e in examples] == [g.label for g in predicted]
+    told = [json.loads(line) for line in (tmp_path / "run" / "test.jsonl").read_text().splitlines()]
+    assert [line["label"] for line in told] == [guess.label for guess in predicted]
+    assert [line["gold"] for line in told] == [e.label for e in examples]
+    review = next(TASK.parse([Line("x", 1, "This film is very good.")], "text"))
+    [guess] = saved.predict([review])
+    assert TASK.show(review, guess, as_json=False) == "4\tThis film is very good ."
+    assert sum(guess.probabilities.values()) == pytest.approx(1)
+    done = command(
+        *("task", "sst5", "predict", tmp_path / "run", "-", "--device", "cpu"),
+        given="This film is very good.\n",
+    )
+    assert done.stdout == "4\tThis film is very good .\n"
+
+
+def test_gradients_reach_the_mixes_and_not_the_biLM(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    config = settings("elmo.place=both", "train.share=0.2")
+    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
+    assert data.elmo is not None
+    model = TASK.model(config, data.facts, data.words, data.elmo.shape)
+    model.loss(data.train.batch(list(range(12)))).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+    for mix in model.elmo.mixes.values():
+        found: Any = mix
+        assert found.w.grad.abs().sum() > 0
+        assert found.gamma.grad.abs().sum() > 0
+    assert all(p.grad is None and not p.requires_grad for p in elmo.bilm.parameters())
+
+
+def test_batch_mates_and_empty_texts_change_nothing(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    config = settings("elmo.place=both", "train.share=0.2")
+    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
+    assert data.elmo is not None
+    torch.manual_seed(0)
+    model = TASK.model(config, data.facts, data.words, data.elmo.shape).eval()
+    texts = [*(e.tokens for e in data.dev.examples[:8]), ("film",), (), ("is", "good") * 20]
+    layers = cache.layers(elmo, texts, torch.device("cpu"))
+    found = Dataset([Review(text) for text in texts], layers, torch.device("cpu"))
+    together = model(found.batch(range(len(texts))))
+    assert torch.isfinite(together).all()
+    for row in range(len(texts)):
+        assert torch.allclose(model(found.batch([row]))[0], together[row], atol=1e-5)
