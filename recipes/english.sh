@@ -12,10 +12,15 @@ mkdir -p "$out"
 run=$out/$preset
 # SETTINGS adds others ("--set optimizer.learning_rate=2e-3 ...").
 elmo train "$out/data" -o "$run" --preset "$preset" --max-steps "$steps" --resume \
-  --set log_every=500 --set evaluate_every=$((steps / 6 + 1)) --set checkpoint_every=0 \
+  --set log_every=500 --set evaluate_every=$((steps / 6 + 1)) --set checkpoint_every=$((steps / 6 + 1)) \
   ${SETTINGS:-}
 
-elmo evaluate "$out/data" --model "$run/model" --state all --json >"$run/float32.json"
+measured() { # MODEL NAME
+  [ -s "$run/$2.json" ] && return
+  elmo evaluate "$out/data" --model "$1" --state all --json >"$run/$2.part"
+  mv "$run/$2.part" "$run/$2.json"
+}
+measured "$run/model" float32
 # What is shipped, and measured as it is shipped: int8 with a scale per row.
-elmo convert "$run/model" "$run/int8" --storage int8 --part-size 45 --overwrite
-elmo evaluate "$out/data" --model "$run/int8" --state all --json >"$run/int8.json"
+[ -d "$run/int8" ] || elmo convert "$run/model" "$run/int8" --storage int8 --part-size 45
+measured "$run/int8" int8

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -23,6 +19,7 @@ from torch import nn
 
 from elmokit.atomic import replacing
 from elmokit.errors import ConfigError, DataError, ElmoError, OutputError
+from elmokit.stopping import stop_signals
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
 from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
@@ -106,7 +103,7 @@ def train(
             run.go_on(tell)
         out.mkdir(parents=True, exist_ok=True)
         metrics = Metrics(out, run.position.step)
-        with _signals() as stopped:
+        with stop_signals() as stopped:
             while not stopped.is_set() and not _is_done(run.position, how):
                 if _train_epoch(run, data.train, how, stopped, progress):
                     mean = run.position.loss / run.position.batch
@@ -375,22 +372,3 @@ def _check_same(out: Path, now: dict[str, Any], then: dict[str, Any]) -> None:
             f"The run in {out} was started with other data: the files, the word vectors or the "
             "biLM have changed. Give the same ones, or start a new run."
         )
-
-
-@contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """Turn SIGINT and SIGTERM into an event, so that a run saves before it stops."""
-    stopped = threading.Event()
-
-    def handle(_: int, __: FrameType | None) -> None:
-        stopped.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

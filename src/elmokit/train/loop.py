@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -21,6 +17,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
+from elmokit.stopping import stop_signals
 from elmokit.train import checkpoint, distributed
 from elmokit.train.batches import columns_of
 from elmokit.train.checkpoint import Progress
@@ -119,7 +116,7 @@ def train(
         pending: list[tuple[int, StepResult]] = []
         found: Perplexity | None = None
         try:
-            with _signals() as stopped:
+            with stop_signals() as stopped:
                 _evaluate_start(start, step, corpus, progress, metrics, config, tell)
                 while progress.step < config.max_steps and not group.any(stopped.is_set()):
                     batch, position = next(batches)
@@ -363,22 +360,3 @@ def _line(
 
 def _due(step: int, every: int, *always: int) -> bool:
     return step in always or (every > 0 and step % every == 0)
-
-
-@contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """Turn SIGINT and SIGTERM into an event, so that a run saves before it stops."""
-    stopped = threading.Event()
-
-    def handle(_: int, __: FrameType | None) -> None:
-        stopped.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
