@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, OutputError
-from elmokit.tasks.layers import ABOUT, LAYERS, LayerCache, LiveLayers, StoredLayers, fingerprint
+from elmokit.tasks.layers import ABOUT, LAYERS, LayerCache, LiveLayers, StoredLayers
 from tests.conftest import TINY_MODEL
 
 CPU = torch.device("cpu")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from elmokit import __version__
 from elmokit.embed.files.layout import LayerChoice, Layout, NumberType
+from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
 
 #: Tokens in a part, about: what is held in memory (200 MB of the original model's vectors), and
@@ -89,23 +89,9 @@ def run_manifest(model: ElmoModel, settings: EmbedSettings) -> dict[str, Any]:
     """Return all that decides the bytes of the output, besides the text, as JSON values."""
     values = {
         "elmokit": __version__,
-        "model": _fingerprint(model, settings),
+        "model": fingerprint(model, settings.state),
         "batch_tokens": model.batch_tokens,
         "precision": model.precision,
         **dataclasses.asdict(settings),
     }
     return dict(json.loads(json.dumps(values)))
-
-
-def _fingerprint(model: ElmoModel, settings: EmbedSettings) -> str:
-    """Return a digest of the numbers of a model, wherever it was loaded from."""
-    digest = hashlib.blake2b(json.dumps(model.config.to_dict()).encode(), digest_size=16)
-    tensors = dict(model.bilm.state_dict())
-    if settings.state == "warm" and model.warm is not None:
-        tensors |= model.warm._asdict()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().data)
-    if model.config.n_words is not None and model.vocabulary is not None:
-        digest.update("\n".join(model.vocabulary.words).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()

@@ -11,11 +11,12 @@ from typing import Any, Generic
 import numpy as np
 import torch
 
+from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError
 from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.layers import LayerCache, Tell, fingerprint, silent, text_digest
+from elmokit.tasks.layers import LayerCache, Tell, silent, text_digest
 from elmokit.tasks.nn.elmo import LayerShape
 from elmokit.tasks.task import Facts, Task
 from elmokit.tasks.words import Words

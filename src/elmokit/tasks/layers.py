@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.atomic import output_error, replacing
+from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import ConfigError
 from elmokit.sources.download import cache_dir
@@ -263,20 +264,6 @@ class LayerCache:
                 if number % _TOLD_EVERY == 0 or done == shape[0]:
                     self._progress("ELMo layers", done, shape[0])
             values.flush()
-
-
-def fingerprint(elmo: ElmoModel, state: str = "reset") -> str:
-    """Return a digest of all numbers that decide a model's layers, wherever it was loaded from."""
-    digest = hashlib.blake2b(json.dumps(elmo.config.to_dict()).encode(), digest_size=16)
-    tensors = dict(elmo.bilm.state_dict())
-    if state == "warm" and elmo.warm is not None:
-        tensors |= elmo.warm._asdict()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().data)
-    if elmo.config.n_words is not None and elmo.vocabulary is not None:
-        digest.update("\n".join(elmo.vocabulary.words).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 def text_digest(texts: Texts) -> str:
