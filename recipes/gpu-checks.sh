@@ -5,6 +5,7 @@
 #
 # Needs: one CUDA GPU, a prepared corpus DATA (see english.md) and a small text (a few MB).
 # Run as: bash recipes/gpu-checks.sh OUT DATA TEXT.txt
+#         ONLY=kill.txt,reader.json bash recipes/gpu-checks.sh ...     (some parts)
 set -uo pipefail
 out=$(realpath -m "$1") data=$2 text=$3
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,8 +14,8 @@ mkdir -p "$out"
 part() { # NAME COMMAND...: what it prints goes to OUT/NAME
   local name=$1
   shift
-  [ -s "$out/$name" ] && return
-  echo "== $name" >&2
+  [[ -s "$out/$name" || ",${ONLY:-$name}," != *",$name,"* ]] && return
+  echo "== $name $(date +%T)" >&2
   "$@" >"$out/$name.part" 2> >(tee "$out/$name.err" >&2) && mv "$out/$name.part" "$out/$name"
 }
 
@@ -28,8 +29,8 @@ part embed.json elmo bench embed --preset original --device cuda --batch 1,128,1
 part kill.txt bash "$here/recipes/gpu-kill.sh" "$out/kill" "$text"
 
 finetune() {
-  elmo convert english "$out/bare" --to hdf5 --overwrite &&
-    elmo prepare "$text" --valid 0.1 -o "$out/domain" &&
+  elmo convert english "$out/bare" --to hdf5 --overwrite >&2 &&
+    elmo prepare "$text" --valid 0.1 -o "$out/domain" >&2 &&
     elmo finetune "$out/bare" "$out/domain" -o "$out/tuned" --max-steps 300 --set step.rows=128 \
       --set log_every=50 --json
 }
@@ -40,4 +41,5 @@ too_large() { # it must fail, and say which batch would fit
 }
 part too-large.txt too_large
 
-cd "$here" && ELMOKIT_TEST_GPU=1 part tests.txt python -m pytest -q -m gpu tests
+tests() { (cd "$here" && ELMOKIT_TEST_GPU=1 python -m pytest -q -m gpu tests); }
+part tests.txt tests

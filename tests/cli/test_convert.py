@@ -64,6 +64,17 @@ def test_what_is_lost_is_said(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["lost"][:2] == ["the language-model head", "the warm state"]
 
 
+def test_the_head_can_be_left_out(tmp_path: Path) -> None:
+    modeldir.save(make_parts(full=True), tmp_path / "full")
+    assert run(tmp_path / "full", tmp_path / "bare", "--without-head").exit_code == 0
+    bare = load_parts(tmp_path / "bare")
+    assert bare.head is None
+    assert bare.vocabulary is None
+    assert bare.warm is not None
+    assert same_bits(bare.bilm, make_parts(full=True).bilm)
+    assert not (tmp_path / "bare" / "head.safetensors").exists()
+
+
 def test_a_vocabulary_can_be_given(tmp_path: Path) -> None:
     old = write_hdf5(make_parts("words"), tmp_path / "old")
     assert isinstance(run(old, tmp_path / "ours").exception, WeightsError)

@@ -69,6 +69,13 @@ def convert(
         int | None,
         typer.Option(help="Cut the weights into files of so many MB, about.", show_default=False),
     ] = None,
+    without_head: Annotated[
+        bool,
+        typer.Option(
+            "--without-head",
+            help="Leave out the language-model head and its words: all that vectors need is kept.",
+        ),
+    ] = False,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Replace a model in OUT. Other files are never replaced."),
@@ -88,6 +95,8 @@ def convert(
     from elmokit.sources.resolve import load_parts
 
     parts = load_parts(model, weights, vocab=vocab)
+    if without_head:
+        _leave_out_head(parts)
     lost = _lost(parts) if to is Format.HDF5 else []
     if to is Format.HDF5:
         if storage is not Storage.FLOAT32 or part_size is not None:
@@ -106,6 +115,16 @@ def convert(
         typer.echo(f"{out / name}  {size:,} bytes")
     if lost:
         typer.echo(f"note: HDF5 has no place for {', '.join(lost)}; left out", err=True)
+
+
+def _leave_out_head(parts: ModelParts) -> None:
+    from elmokit.sources import card
+
+    parts.head = None
+    if parts.bilm.config.n_words is None:  # else they are the words that the model reads
+        parts.vocabulary = None
+    if parts.card is not None and card.is_generated(parts.card):
+        parts.card = None  # it is made again, and tells of no head
 
 
 def _lost(parts: ModelParts) -> list[str]:
