@@ -1,8 +1,8 @@
-"""Write the golden vectors of the bundled model: tests/embed/english_golden.json.
+"""Write golden vectors: tests/embed/english_golden.json, tests/embed/english-original_golden.json.
 
-They are made once, when the model is; whoever has to make them again has changed what users get.
+They are made once, when a model is; whoever has to make them again has changed what users get.
 
-Run as: python recipes/english_golden.py OUT.json
+Run as: python recipes/english_golden.py MODEL OUT.json
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SENTENCES = [
 DIMENSIONS = 6
 
 
-def main(out: Path) -> None:
+def main(name: str, out: Path) -> None:
     """Keep the first numbers of each half and the length of every vector."""
-    elmo = elmokit.load(device="cpu")
+    elmo = elmokit.load(name, device="cpu")
     golden = []
     for sentence in SENTENCES:
         tokens = sentence.split()
@@ -50,4 +50,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1], Path(sys.argv[2]))
