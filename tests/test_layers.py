@@ -23,9 +23,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compat": {"model", "text", "convert", "sources", "embed"},
     "analysis": {"text", "embed"},
     "tasks": {"model", "text", "sources", "embed", "train", "analysis"},
+    "plot": {"text", "embed", "analysis", "tasks"},
+    "serve": {"model", "text", "embed", "analysis", "tasks"},
     "cli": {
         *("model", "text", "data", "convert", "sources", "embed", "compat", "train", "analysis"),
-        "tasks",
+        *("tasks", "plot", "serve"),
     },
 }
 

@@ -3,6 +3,9 @@
 spaces        a layer, the average, a mix: one vector per token out of R_k
 topk          the best of many scores, block by block, in bounded memory
 neighbors     the nearest tokens in context (Table 4 of the paper)
+index         the vectors of a text on disk, to be searched again and again: `index_build` makes it,
+              `index_files` and `index_growing` are its arrays, `index_search` compares,
+              `index_ann` asks faiss, `index_answers` are what comes out
 static        word2vec and GloVe: one vector per word, for comparison
 alignment     a stretch of characters -> the tokens it covers
 wic           word in context: the same sense or not, by cosine

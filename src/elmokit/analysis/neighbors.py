@@ -36,6 +36,7 @@ Distinct = Literal["token", "sentence", "word"]
 # Tokens that are embedded and held together: about 100 MB of vectors in the largest released model.
 _WINDOW_TOKENS = 8192
 _AROUND = 9  # tokens shown on each side of a neighbour
+_SHOWN = 20  # neighbours of a list that a notebook shows
 
 
 class Passage(NamedTuple):
@@ -82,6 +83,16 @@ class Neighbor:
         """The token."""
         return self.at.word
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "word": self.word,
+            "score": round(self.score, 6),
+            "tokens": list(self.at.tokens),
+            "position": self.at.position,
+            "where": self.where,
+        }
+
 
 @dataclass(frozen=True, repr=False)
 class Neighbors:
@@ -99,24 +110,27 @@ class Neighbors:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        lists = {
-            name: [
-                {
-                    "word": n.word,
-                    "score": round(n.score, 6),
-                    "tokens": list(n.at.tokens),
-                    "position": n.at.position,
-                    "where": n.where,
-                }
-                for n in found
-            ]
-            for name, found in self.lists.items()
-        }
+        lists = {name: [n.to_dict() for n in found] for name, found in self.lists.items()}
         query = {"tokens": list(self.query.tokens), "position": self.query.position}
         return {"query": query, "searched_tokens": self.tokens, "neighbors": lists}
 
     def __repr__(self) -> str:
         return f"<Neighbors of '{self.query.word}': {', '.join(self.lists)}>"
+
+    def _repr_html_(self) -> str:
+        """Show the lists in a notebook, the words in their sentences."""
+        from elmokit import html
+
+        left, right = self.query.sides(_AROUND)
+        parts = [html.table([[left, self.query.word, right]], marked=True)]
+        for name, found in self.lists.items():
+            parts.append(html.caption(name if found else f"{name}: no neighbours"))
+            rows = []
+            for n in found[:_SHOWN]:
+                left, right = n.at.sides(_AROUND)
+                rows.append([f"{n.score:.3f}", left, n.word, right])
+            parts.append(html.table(rows, marked=True))
+        return "".join(parts)
 
     def __str__(self) -> str:
         """Return a table for each space: cosine, word, sentence."""
@@ -281,7 +295,7 @@ class NeighborSearch:
             numbers = [self._words.setdefault(word, len(self._words)) for word in words]
             groups["word"] = np.array(numbers, dtype=np.int64)
         if "sentence" in asked:
-            places = [_fingerprint(p.tokens) + np.arange(len(p.tokens)) for p in passages]
+            places = [sentence_print(p.tokens) + np.arange(len(p.tokens)) for p in passages]
             groups["sentence"] = np.concatenate(places)
         return np.stack([groups[rules.distinct] for rules in self.rules])
 
@@ -298,7 +312,7 @@ class NeighborSearch:
         self._kept = kept
 
 
-def _fingerprint(tokens: Sequence[str]) -> np.int64:
+def sentence_print(tokens: Sequence[str]) -> np.int64:
     """Return a number that sentences share only if they are the same (but for 1 in 10**18)."""
     text = "\0".join(tokens).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8).digest()

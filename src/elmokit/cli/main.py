@@ -20,13 +20,16 @@ from elmokit.cli import (
     embed,
     evaluate,
     finetune,
+    index,
     info,
     kin,
     neighbors,
     perplexity,
+    plot,
     prepare,
     probe,
     score,
+    serve,
     substitutes,
     task,
     train,
@@ -52,13 +55,16 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("perplexity")(perplexity.perplexity)
 app.command("score")(score.score)
 app.command("substitutes")(substitutes.substitutes)
+app.command("index")(index.index)
 app.command("neighbors")(neighbors.neighbors)
 app.command("wic")(wic.wic)
 app.command("kin")(kin.kin)
 app.command("warm")(warm.warm)
+app.command("serve")(serve.serve)
 app.command("info")(info.info)
 app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)
+app.add_typer(plot.app, name="plot")
 app.add_typer(probe.app, name="probe")
 app.add_typer(task.app, name="task")
 app.add_typer(bench.app, name="bench")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -13,7 +14,11 @@ from elmokit.cli.options import AnyModel, Device, Quiet, SkipBad, StaticTable, W
 from elmokit.cli.score import State
 
 if TYPE_CHECKING:
+    from elmokit.analysis.index_answers import IndexNeighbors
+    from elmokit.analysis.neighbors import Neighbors, Rules
     from elmokit.analysis.static import StaticVectors
+    from elmokit.embed.bulk_input import Corpus
+    from elmokit.text.marked import Marked
 
 
 class Distinct(StrEnum):
@@ -30,7 +35,8 @@ def neighbors(
         typer.Argument(
             metavar="FILES",
             help="The text to search, read as `elmo embed` reads it: UTF-8, also .gz, .xz, .bz2, "
-            ".zst; '-' is standard input; a line is a sentence.",
+            ".zst; '-' is standard input; a line is a sentence. Or the folder that `elmo index` "
+            "made of it: then nothing but the queries has to be computed.",
             show_default=False,
         ),
     ],
@@ -46,6 +52,21 @@ def neighbors(
         Path | None,
         typer.Option(
             help="A file of such sentences, one per line.", metavar="FILE", show_default=False
+        ),
+    ] = None,
+    word: Annotated[
+        str | None,
+        typer.Option(
+            help="The word that is meant, instead of brackets in the queries.", show_default=False
+        ),
+    ] = None,
+    token: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="With an index: a token of it as the query, by its number (see --json); repeat "
+            "for several.",
+            min=0,
+            show_default=False,
         ),
     ] = None,
     model: AnyModel = None,
@@ -78,6 +99,10 @@ def neighbors(
             "--other-sentences", help="Leave out the sentence of the query, if the text has it."
         ),
     ] = False,
+    min_count: Annotated[
+        int,
+        typer.Option(min=1, help="With an index: only words that it has at least so many times."),
+    ] = 1,
     distinct: Annotated[
         Distinct,
         typer.Option(
@@ -106,6 +131,14 @@ def neighbors(
             "state of the model."
         ),
     ] = State.RESET,
+    ann: Annotated[
+        bool,
+        typer.Option(
+            "--ann",
+            help="With an index: search by its faiss index, with the recall that `elmo index "
+            "--ann` has measured, instead of exactly.",
+        ),
+    ] = False,
     static: StaticTable = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
@@ -118,50 +151,56 @@ def neighbors(
 
     Every token of the text is compared, by cosine, layer by layer: layer 0
     knows the word alone, the others its context. Memory does not grow with the
-    text. With --static, also list the nearest words of a table of static
+    text. Who asks more than once makes an index of the text first, with `elmo
+    index`. With --static, also list the nearest words of a table of static
     vectors, which know no context.
     """
     if same_word and other_words:
         raise typer.BadParameter("not together with --same-word.", param_hint="--other-words")
-    given = _queries(query, queries)
-    weights_of_mix = _mix(mix, layer)
+    weights_of_mix = mix_weights(mix, layer)
+    in_index = len(files) == 1 and Path(files[0]).is_dir()
+    if in_index and (max_tokens or split or skip_bad or state is not State.RESET):
+        raise typer.BadParameter(
+            "--max-tokens, --split, --skip-bad and --state belong to `elmo index`.",
+            param_hint="FILES",
+        )
+    if not in_index and (token or ann or min_count > 1):
+        raise typer.BadParameter(
+            "--token, --min-count and --ann go with the folder of an index.", param_hint="FILES"
+        )
+    given = _queries(query, queries, optional=bool(token))
 
-    from elmokit.analysis.neighbors import Passage, Rules
-    from elmokit.analysis.neighbors import neighbors as find
-    from elmokit.analysis.spaces import choose_spaces
+    from elmokit.analysis.neighbors import Rules
     from elmokit.analysis.static import load_static
-    from elmokit.cli.progress import TokenBar
-    from elmokit.embed.bulk_input import Corpus, check_inputs
-    from elmokit.embed.bulk_settings import Progress
-    from elmokit.embed.model import load
-    from elmokit.text.marked import Marked
+    from elmokit.embed.bulk_input import check_inputs
 
-    check_inputs(files)
-    marked = [Marked.read(sentence, tokenized=tokenized) for sentence in given]
+    if not in_index:
+        check_inputs(files)
+    marked = [_marked(sentence, word, tokenized=tokenized) for sentence in given]
     table = None if static is None else load_static(static)
-    elmo = load(model, weights, device)
-    spaces = choose_spaces(layer or ["all"], elmo.config.n_layers, weights_of_mix)
-    corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
-    text = (
-        Passage(s.tokens, f"{corpus.inputs[s.place.file]}:{s.place.line}")
-        for s in corpus.sentences()
+    asked = _Asked(
+        marked=marked,
+        tokens=token or [],
+        k=k,
+        layers=layer or ["all"],
+        mix=weights_of_mix,
+        rules=Rules(
+            "same" if same_word else "other" if other_words else "any",
+            distinct.value,
+            other_sentences,
+        ),
     )
-    total = None if max_tokens else _size(files)
-    with TokenBar(shown=not quiet) as bar:
-        found = find(
-            elmo,
-            marked,
-            text,
-            k=k,
-            spaces=spaces,
-            rules=Rules(
-                "same" if same_word else "other" if other_words else "any",
-                distinct.value,
-                other_sentences,
-            ),
-            state=state.value,
-            max_tokens=max_tokens,
-            on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, total)),
+    found: Sequence[Neighbors]
+    if in_index:
+        found, told = _in_index(
+            asked, Path(files[0]), (model, weights, device), min_count=min_count, ann=ann
+        )
+    else:
+        from elmokit.embed.bulk_input import Corpus
+
+        corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
+        found, told = _in_text(
+            asked, corpus, (model, weights, device), state.value, max_tokens, quiet=quiet
         )
     for result in found:
         near = {} if table is None else _static_neighbors(table, result.query.word, k)
@@ -169,26 +208,126 @@ def neighbors(
             typer.echo(json.dumps({**result.to_dict(), **near}, ensure_ascii=False))
         else:
             typer.echo(f"{result}{_static_lines(near)}\n")
-    told = f"{found[0].tokens:,} tokens searched"
-    if corpus.skipped:
-        told += f", {corpus.skipped:,} lines skipped, first {corpus.first_skipped}"
     typer.echo(told, err=True)
 
 
-def _queries(query: list[str] | None, file: Path | None) -> list[str]:
+class _Asked(NamedTuple):
+    """What is looked for, wherever."""
+
+    marked: list[Marked]
+    tokens: list[int]
+    k: int
+    layers: list[str]
+    mix: tuple[float, ...] | None
+    rules: Rules
+
+
+def _in_text(
+    asked: _Asked,
+    corpus: Corpus,
+    loading: tuple[str | None, str | None, str],
+    state: Literal["reset", "warm"],
+    max_tokens: int | None,
+    *,
+    quiet: bool,
+) -> tuple[list[Neighbors], str]:
+    from elmokit.analysis.neighbors import Passage
+    from elmokit.analysis.neighbors import neighbors as find
+    from elmokit.analysis.spaces import choose_spaces
+    from elmokit.cli.progress import TokenBar
+    from elmokit.embed.bulk_settings import Progress
+    from elmokit.embed.model import load
+
+    elmo = load(*loading)
+    spaces = choose_spaces(asked.layers, elmo.config.n_layers, asked.mix)
+    text = (
+        Passage(s.tokens, f"{corpus.inputs[s.place.file]}:{s.place.line}")
+        for s in corpus.sentences()
+    )
+    total = None if max_tokens else _size(corpus.inputs)
+    with TokenBar(shown=not quiet) as bar:
+        found = find(
+            elmo,
+            asked.marked,
+            text,
+            k=asked.k,
+            spaces=spaces,
+            rules=asked.rules,
+            state=state,
+            max_tokens=max_tokens,
+            on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, total)),
+        )
+    told = f"{found[0].tokens:,} tokens searched"
+    if corpus.skipped:
+        told += f", {corpus.skipped:,} lines skipped, first {corpus.first_skipped}"
+    return found, told
+
+
+def _in_index(
+    asked: _Asked,
+    folder: Path,
+    loading: tuple[str | None, str | None, str],
+    *,
+    min_count: int,
+    ann: bool,
+) -> tuple[list[IndexNeighbors], str]:
+    from elmokit.analysis.index import TokenIndex
+    from elmokit.analysis.spaces import choose_spaces
+    from elmokit.embed.model import load
+
+    index = TokenIndex.open(folder)
+    elmo = None
+    if asked.marked:
+        elmo = load(*loading)
+    spaces = None
+    if asked.layers != ["all"]:
+        spaces = choose_spaces(asked.layers, index.meta.n_layers, asked.mix)
+    elif ann:
+        spaces = [space for space in index.spaces if space.name in index.meta.ann] or None
+    found = index.neighbors(
+        [*asked.marked, *asked.tokens],
+        elmo,
+        k=asked.k,
+        spaces=spaces,
+        rules=asked.rules,
+        min_count=min_count,
+        ann=ann,
+    )
+    told = f"{index.tokens:,} tokens searched"
+    if ann:
+        reached = [
+            f"{name} {about['recall_at_10']:.3f}"
+            for name, about in index.meta.ann.items()
+            if name in found[0].lists
+        ]
+        told += f", approximately (measured recall: {', '.join(reached)})"
+    return found, told
+
+
+def _marked(sentence: str, word: str | None, *, tokenized: bool) -> Marked:
+    from elmokit.analysis.index import mark
+    from elmokit.text.marked import Marked
+
+    if word is None:
+        return Marked.read(sentence, tokenized=tokenized)
+    return mark(sentence, word, tokenized=tokenized)
+
+
+def _queries(query: list[str] | None, file: Path | None, *, optional: bool = False) -> list[str]:
     given = list(query or ())
     if file is not None:
         from elmokit.text.lines import read_lines
 
         given += [line.text for line in read_lines([file]) if line.text.strip()]
-    if not given:
+    if not given and not optional:
         raise typer.BadParameter(
             "there is no query. Give --query 'The [play] was staged .'", param_hint="--query"
         )
     return given
 
 
-def _mix(mix: str | None, layer: list[str] | None) -> tuple[float, ...] | None:
+def mix_weights(mix: str | None, layer: list[str] | None) -> tuple[float, ...] | None:
+    """Read the weights of a mix, which go with the layer of that name."""
     if (mix is not None) != ("mix" in (layer or ())):
         raise typer.BadParameter("--layer mix and --mix go together.", param_hint="--mix")
     try:

@@ -15,7 +15,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -32,16 +32,19 @@ from elmokit.embed.precision import check_precision, choose_device, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
 from elmokit.embed.token_cache import TokenCache
-from elmokit.embed.tokenised import check_sentences, cut_tokens, tokens_of
+from elmokit.embed.tokenised import check_sentences, cut_tokens, longest_token, tokens_of
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
+from elmokit.text.marked import Marked
 from elmokit.text.vocab import UNKNOWN
 
+Found = TypeVar("Found", covariant=True)
 StatePolicy = Literal["reset", "warm", "carry"]
 STATES: tuple[str, ...] = ("reset", "warm", "carry")
 
@@ -57,6 +60,23 @@ _WINDOW_TOKENS = 16384
 _WINDOW_TOKENS_ON_GPU = 65536
 
 
+class Searchable(Protocol[Found]):
+    """What can be asked for the nearest tokens: an index, which stands outside of this room."""
+
+    def neighbors(
+        self,
+        queries: Sequence[str | Marked | int],
+        model: ElmoModel | None = None,
+        *,
+        k: int = 10,
+        spaces: Any = None,
+        rules: Any = None,
+        min_count: int = 1,
+        ann: bool = False,
+    ) -> Sequence[Found]:
+        """Return one answer per query."""
+
+
 def load(
     path: str | Path | None = None,
     weights: str | Path | None = None,
@@ -66,8 +86,9 @@ def load(
     """Load a model.
 
     Args:
-        path: A model directory, a zip or an `options.json` of AllenNLP or bilm-tf, or a name such
-            as `allennlp:original`. Nothing means the model that comes with the package.
+        path: A model directory, a zip or an `options.json` of AllenNLP or bilm-tf, a folder or zip
+            of ELMoForManyLangs, a checkpoint of bilm-tf's training, or a name such as
+            `allennlp:original`. Nothing means the model that comes with the package.
         weights: The HDF5 file, if `path` is an `options.json`.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
         precision: "exact": float32, equal to the original systems. "fast": several times as fast,
@@ -307,11 +328,10 @@ class ElmoModel:
         return layers, np.split(in_order, ends[:-1]), state
 
     def _warn_cut(self, cut: list[str]) -> None:
-        if cut and self.config.char_cnn is not None:
-            limit = self.config.char_cnn.max_characters_per_token - 2
+        if cut:
             warnings.warn(
-                f"{len(cut)} tokens are longer than {limit} bytes and only their beginning was "
-                f"read, the first being '{cut[0][:60]}'.",
+                f"{len(cut)} tokens are longer than {longest_token(self.config)} and only their "
+                f"beginning was read, the first being '{cut[0][:60]}'.",
                 ElmoWarning,
                 stacklevel=3,
             )
@@ -385,12 +405,30 @@ class ElmoModel:
         """
         return expected.substitutes(self, sentence, k, position, state, specials, counts)
 
+    # ----------------------------------------------------------------------------------- search
+
+    def neighbors(
+        self, query: str | Marked | int, index: Searchable[Found], k: int = 10, **options: Any
+    ) -> Found:
+        """Find the nearest tokens in context; see `elmokit.analysis.index.TokenIndex.neighbors`.
+
+        Args:
+            query: A string with a word in brackets, "She [plays] the violin .", a `Marked`, or the
+                number of a token of the index.
+            index: An index that `elmo index` made with this model, opened by `TokenIndex.open`.
+            k: Neighbours per layer.
+            options: Further ones of `TokenIndex.neighbors`: spaces, rules, min_count, ann.
+        """
+        return index.neighbors([query], self, k=k, **options)[0]
+
     # ---------------------------------------------------------------------------------- tokens
 
     def _spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:
         """Give the ids that the token encoder reads."""
         if self.config.char_cnn is not None:
             return char_ids_table(tokens, self.config.char_cnn.max_characters_per_token)
+        if isinstance(self.bilm.encoder, LexiconEncoder):
+            return self.bilm.encoder.known.spell(tokens)
         if self.vocabulary is None:
             raise ConfigError(
                 f"The model {self.source} reads words, not characters, and came without its "
@@ -409,3 +447,29 @@ class ElmoModel:
             f"<ElmoModel {self.config.n_layers} layers of {self.config.output_dim}, "
             f"{n:,} parameters, on {self.device}, from {self.source or 'memory'}>"
         )
+
+    def _repr_html_(self) -> str:
+        """Show a card in a notebook."""
+        from elmokit import html
+        from elmokit.sources.card import lines
+
+        n = sum(p.numel() for p in self.bilm.parameters())
+        words = "none" if self.vocabulary is None else f"{len(self.vocabulary):,} words"
+        rows = [
+            *lines(self.config),
+            ("parameters", f"{n:,}"),
+            ("vocabulary", words),
+            ("LM head", "yes" if self.head is not None else "none"),
+            ("warm state", "yes" if self.warm is not None else "none"),
+        ]
+        measured = self.metadata.get("perplexity")
+        if isinstance(measured, list):
+            told = [
+                f"{m['mean']:.1f} ({m['state']})"
+                for m in measured
+                if isinstance(m, dict) and {"mean", "state"} <= m.keys()
+            ]
+            rows.append(("perplexity", ", ".join(told)))
+        rows.append(("computes", f"on {self.device}, {self.precision}"))
+        name = self.metadata.get("name") or self.source or "memory"
+        return html.card(f"ElmoModel {name}", rows)

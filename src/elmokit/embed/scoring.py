@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # `elmo prepare` does, it is read and said as <UNK>.
 _AS_UNKNOWN = frozenset((*SPECIALS, "!!!MAXTERMID"))
 _STATES = ("reset", "warm")
+_DARKEST = 12.0  # -log p that a notebook shows as dark as it can
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,6 +105,20 @@ class SentenceScore:
             f"<SentenceScore {len(self.tokens)} tokens, perplexity {self.perplexity:.2f} (forward "
             f"{self.forward_perplexity:.2f}, backward {self.backward_perplexity:.2f})>"
         )
+
+    def _repr_html_(self) -> str:
+        """Show the tokens in a notebook: the darker, the less expected by both models."""
+        from elmokit import html
+
+        pairs = list(zip(self.forward, self.backward, strict=True))
+        shades = [-(f + b) / 2 / _DARKEST for f, b in pairs]
+        titles = [
+            f"forward {-f / math.log(2):.1f} bits\nbackward {-b / math.log(2):.1f} bits"
+            for f, b in pairs
+        ]
+        told = f"perplexity {self.perplexity:.1f}: forward {self.forward_perplexity:.1f}, backward "
+        told += f"{self.backward_perplexity:.1f}. The darker, the more surprising to both models."
+        return html.chips(self.tokens, shades, titles) + html.caption(told)
 
     def __str__(self) -> str:
         """Return a table: one token a line, log p forward and backward."""

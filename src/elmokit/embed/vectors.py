@@ -12,6 +12,8 @@ from elmokit.errors import ConfigError, DataError, nearest
 
 FloatArray = NDArray[np.float32]
 
+_SHOWN = 60  # tokens that a notebook shows
+
 
 @dataclass(frozen=True, eq=False)
 class SentenceVectors:
@@ -92,6 +94,25 @@ class SentenceVectors:
         shown = " ".join(self.tokens[:12]) + (" ..." if len(self.tokens) > 12 else "")
         shown = shown.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
         return f"<SentenceVectors {list(self.layers.shape)}: {shown}>"
+
+    def _repr_html_(self) -> str:
+        """Show the tokens in a notebook, each with those of the sentence that it is nearest to."""
+        from elmokit import html
+
+        shown = self.top[:_SHOWN]
+        lengths = np.linalg.norm(shown, axis=1, keepdims=True)
+        unit = shown / np.where(lengths == 0, 1, lengths)
+        cosines = unit @ unit.T
+        np.fill_diagonal(cosines, -1)
+        titles = []
+        for row in cosines:
+            near = [k for k in np.argsort(-row)[:3].tolist() if row[k] > -1]
+            titles.append("\n".join(f"{self.tokens[k]} {row[k]:.2f}" for k in near))
+        layers, n, dim = self.layers.shape
+        told = f"{n:,} tokens, {layers} layers of {dim}. The darker, the nearer to another token "
+        told += "of the sentence (top layer); hover to see to which."
+        largest = cosines.max(axis=1, initial=0.0).tolist()
+        return html.chips(self.tokens, largest, titles, most=_SHOWN) + html.caption(told)
 
 
 def mix_weights(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> FloatArray:

@@ -1,0 +1,83 @@
+"""Small pieces of HTML: what objects show of themselves in a notebook.
+
+Nothing is fetched, no style leaks to the page around, and colours are shades over whatever the
+page has, light or dark. What a user wrote is escaped, and long things are cut.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_SHADE = "0,114,178"
+_FIGURES = "font-variant-numeric:tabular-nums"
+
+
+def escape(text: str) -> str:
+    """Return text that is safe inside an element and inside an attribute."""
+    # Half of a surrogate pair and control characters may be tokens, but no page may hold them.
+    return html.escape(_NO_XML.sub("\ufffd", text).encode("utf-8", "backslashreplace").decode())
+
+
+def chips(
+    words: Sequence[str],
+    shades: Sequence[float],
+    titles: Sequence[str],
+    *,
+    most: int = 60,
+) -> str:
+    """Return words in a row, each on a shade from 0 to 1, with a title when hovered over."""
+    found = [
+        f'<span title="{escape(title)}" style="display:inline-block;margin:2px;padding:1px 6px;'
+        f"border-radius:5px;border:1px solid rgba({_SHADE},.35);"
+        f'background:rgba({_SHADE},{min(max(shade, 0.0), 1.0) * 0.55:.2f})">{escape(word)}</span>'
+        for word, shade, title in zip(words[:most], shades, titles, strict=False)
+    ]
+    if len(words) > most:
+        found.append(f"<span>… {len(words) - most:,} more</span>")
+    return f'<div style="line-height:1.9">{"".join(found)}</div>'
+
+
+def card(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Return a title and a table of two columns."""
+    lines = "".join(
+        f'<tr><td style="text-align:left;opacity:.7;padding:1px 14px 1px 0">{escape(label)}</td>'
+        f'<td style="text-align:left;{_FIGURES}">{escape(value)}</td></tr>'
+        for label, value in rows
+    )
+    return (
+        f'<div style="border:1px solid rgba(128,128,128,.4);border-radius:8px;padding:8px 14px;'
+        f'display:inline-block"><div style="font-weight:600">{escape(title)}</div>'
+        f'<table style="border-collapse:collapse;margin:4px 0">{lines}</table></div>'
+    )
+
+
+def caption(text: str) -> str:
+    """Return a line of explanation."""
+    return f'<div style="opacity:.7;font-size:90%">{escape(text)}</div>'
+
+
+def table(rows: Iterable[Sequence[str]], *, marked: bool = False) -> str:
+    """Return a plain table.
+
+    Args:
+        rows: The cells of each row.
+        marked: The last three cells of a row are the left side, a word and the right side: one
+            cell, with the word in bold.
+    """
+    lines = []
+    for row in rows:
+        cells = [escape(cell) for cell in row]
+        if marked:
+            left, word, right = cells[-3:]
+            cells = [*cells[:-3], f"{left} <b>{word}</b> {right}"]
+        lines.append(
+            "".join(
+                f'<td style="text-align:left;padding:1px 10px 1px 0;{_FIGURES}">{cell}</td>'
+                for cell in cells
+            )
+        )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<table style="border-collapse:collapse">{body}</table>'

@@ -1,0 +1,150 @@
+"""`elmo index`, and `elmo neighbors` over what it made, as their users see them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elmokit.analysis.index_build import IndexSettings, build_index
+from elmokit.cli.main import run
+from elmokit.embed.model import ElmoModel
+from elmokit.sources.modeldir import ModelParts, save
+from tests.conftest import TINY, TINY_MODEL, random_bilm
+
+Elmo = Callable[..., tuple[int, str, str]]
+TEXT = "The cat sat on the mat.\n\nA play on words.\nThey can't play the play. It is well.\n"
+QUERY = ("--query", "The [play] was long.")
+
+
+@pytest.fixture
+def elmo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Elmo:
+    def command(*arguments: str | Path, model: Path = TINY_MODEL) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        given = ["elmo", *map(str, arguments), "--model", str(model)]
+        monkeypatch.setattr(sys, "argv", given)
+        with pytest.raises(SystemExit) as ended:
+            run()
+        output, errors = capsys.readouterr()
+        return int(ended.value.code or 0), output, errors
+
+    (tmp_path / "text.txt").write_text(TEXT)
+    return command
+
+
+def test_an_index_answers_as_the_text_does(elmo: Elmo) -> None:
+    code, output, errors = elmo("index", "text.txt", "-o", "index", "--json")
+    assert code == 0
+    assert "index: 23 tokens, 3 sentences, 16 words" in errors
+    told = json.loads(output)
+    assert (told["tokens"], told["sentences"], told["output"]) == (23, 3, "index")
+    options = (*QUERY, "-k", "3", "--json")
+    _, from_text, _ = elmo("neighbors", "text.txt", *options)
+    code, output, errors = elmo("neighbors", "index", *options)
+    assert code == 0
+    assert errors == "23 tokens searched\n"
+    found, expected = json.loads(output), json.loads(from_text)
+    assert found["query"] == expected["query"]
+    for name, listed in expected["neighbors"].items():
+        for got, wanted in zip(found["neighbors"][name], listed, strict=True):
+            assert got["score"] == pytest.approx(wanted["score"], abs=2e-3)
+            if name != "layer 0":
+                assert (got["word"], got["where"]) == (wanted["word"], wanted["where"])
+    hit = found["neighbors"]["layer 2"][0]
+    assert hit["text"][hit["start"] : hit["end"]] == hit["word"]
+    # ... and one of them is asked for in turn.
+    code, output, _ = elmo("neighbors", "index", "--token", str(hit["token"]), "--layer", "1")
+    assert code == 0
+    assert output.startswith(" ".join(hit["tokens"][: hit["position"]]))
+
+
+def test_words_filters_and_mixes(elmo: Elmo) -> None:
+    elmo("index", "text.txt", "-o", "index", "--dtype", "int8", "--layer", "1", "--layer", "2")
+    options = ("--layer", "mix", "--mix", "0,.5,.5", "--json", "-k", "50")
+    arguments = ("neighbors", "index", "--query", "The play was long.", "--word", "play", *options)
+    code, output, _ = elmo(*arguments, "--same-word")
+    assert code == 0
+    assert [n["word"] for n in json.loads(output)["neighbors"]["mix"]] == ["play"] * 3
+    code, output, _ = elmo(*arguments, "--min-count", "3", "--distinct", "word")
+    found = {n["word"].lower() for n in json.loads(output)["neighbors"]["mix"]}
+    assert found == {"the", "play", "."}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["neighbors", ".", *QUERY], 1, "is not an index"),
+        (["neighbors", "index", "--query", "The play"], 1, "no word in brackets"),
+        (["neighbors", "index", "--query", "The play", "--word", "cat"], 1, "not a token"),
+        (["neighbors", "index", "--token", "99"], 1, "no token 99"),
+        (["neighbors", "index", *QUERY, "--layer", "0"], 1, "cannot be searched in layer 0"),
+        (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no faiss index"),
+        (["neighbors", "index", *QUERY, "--split"], 2, "belong to"),
+        (["neighbors", "text.txt", "--token", "1"], 2, "folder of an index"),
+        (["neighbors", "index"], 2, "there is no query"),
+        (["index", "-o", "other"], 2, "give a text"),
+        (["index", "no.txt", "-o", "other"], 1, "no.txt does not exist"),
+        (["index", "text.txt", "-o", "index"], 1, "is there already"),
+        (["index", "text.txt", "-o", "."], 1, "other things in it"),
+        (["index", "text.txt", "-o", "other", "--layer", "7"], 1, "No layer '7'"),
+    ],
+)
+def test_what_is_wrong_is_said(elmo: Elmo, arguments: list[str], code: int, message: str) -> None:
+    elmo("index", "text.txt", "-o", "index", "--layer", "top")
+    ended, _, errors = elmo(*arguments)
+    assert ended == code, errors
+    assert message in " ".join(errors.replace("│", " ").split())
+
+
+def test_another_model_is_refused(elmo: Elmo, tmp_path: Path) -> None:
+    save(ModelParts(random_bilm(TINY)), tmp_path / "other")
+    elmo("index", "text.txt", "-o", "index")
+    code, _, errors = elmo("neighbors", "index", *QUERY, model=tmp_path / "other")
+    assert code == 1
+    assert "made with another model" in errors
+
+
+def test_an_interrupted_run_says_what_is_kept_and_goes_on(
+    elmo: Elmo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compute, calls = ElmoModel.compute, []
+
+    def interrupted(self: ElmoModel, *given: object, **options: object) -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return compute(self, *given, **options)  # type: ignore[arg-type]
+
+    arguments = ("index", "text.txt", "-o", "index", "--part-tokens", "5")
+    monkeypatch.setattr(ElmoModel, "compute", interrupted)
+    code, _, errors = elmo(*arguments)
+    assert code == 130
+    assert "interrupted: 7 tokens are finished and kept" in errors
+    assert elmo(*arguments)[0] == 1
+    code, _, errors = elmo(*arguments, "--resume")
+    assert code == 0
+    assert "7 tokens of them from before" in errors
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["index", "text.txt"]
+
+
+def test_faiss_is_added_and_its_recall_is_told(elmo: Elmo, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    (tmp_path / "text.txt").write_text(TEXT * 5)
+    model = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
+    save(ModelParts(random_bilm(TINY)), tmp_path / "model")
+    build_index(model, [tmp_path / "text.txt"], tmp_path / "index", IndexSettings(layers=("top",)))
+    code, output, errors = elmo(
+        "index", "-o", "index", "--ann", "top", "--json", model=tmp_path / "model"
+    )
+    assert code == 0
+    assert "recall of the 10 nearest" in errors
+    assert json.loads(output)["ann"]["layer 2"]["queries"] == 23 * 5
+    code, output, errors = elmo("neighbors", "index", *QUERY, "--ann", model=tmp_path / "model")
+    assert code == 0
+    assert "approximately (measured recall: layer 2" in errors
+    assert "layer 2:" in output

@@ -1,0 +1,93 @@
+"""What objects show of themselves in a notebook."""
+
+from __future__ import annotations
+
+import math
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit import html
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.scoring import SentenceScore
+from elmokit.embed.vectors import SentenceVectors
+from tests.conftest import TINY_MODEL
+
+EVIL = "<script>alert(1)</script>\"'&\ud800\x00"
+
+
+class Balanced(HTMLParser):
+    """Checks that every element is closed, and collects their names."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
+        self.open.append(tag)
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def elmo() -> ElmoModel:
+    return elmokit.load(TINY_MODEL, device="cpu")
+
+
+def test_pieces_escape_what_users_wrote() -> None:
+    pieces = [
+        html.chips([EVIL], [0.5], [EVIL]),
+        html.card(EVIL, [(EVIL, EVIL)]),
+        html.caption(EVIL),
+        html.table([[EVIL, EVIL, EVIL, EVIL]], marked=True),
+        html.table([[EVIL]]),
+    ]
+    for piece in pieces:
+        assert "script" not in Balanced(piece).seen
+        piece.encode()  # no half of a surrogate pair is left
+
+
+def test_vectors_show_their_tokens_and_stay_small(elmo: ElmoModel) -> None:
+    found = elmo.embed([["a", "b", "a"], [EVIL], [], ["x"] * 500])
+    shown = [vectors._repr_html_() for vectors in found]
+    for text in shown:
+        assert "script" not in Balanced(text).seen
+    assert "3 tokens, 3 layers of 32" in shown[0]
+    assert "440 more" in shown[3]
+    assert len(shown[3]) < 30_000
+    cosine = float(np.dot(*(v / np.linalg.norm(v) for v in found[0].top[[0, 2]])))
+    assert f"a {cosine:.2f}" in shown[0]
+
+
+def test_a_zero_vector_is_no_reason_to_fail() -> None:
+    vectors = SentenceVectors(["a", "b"], None, np.zeros((3, 2, 4), dtype=np.float32))
+    Balanced(vectors._repr_html_())
+
+
+def test_a_model_shows_a_card(elmo: ElmoModel) -> None:
+    shown = elmo._repr_html_()
+    assert "table" in Balanced(shown).seen
+    assert "53,792" in shown
+    assert "perplexity" not in shown
+    elmo.metadata["perplexity"] = [{"mean": 42.42, "state": "reset"}, "odd"]
+    try:
+        assert "42.4 (reset)" in elmo._repr_html_()
+    finally:
+        del elmo.metadata["perplexity"]
+
+
+def test_a_score_shows_what_surprises() -> None:
+    half = math.log(0.5)
+    score = SentenceScore(("a", EVIL), (half, 9 * half), (half, half), half, half, (False, True))
+    shown = score._repr_html_()
+    assert "script" not in Balanced(shown).seen
+    assert "forward 9.0 bits" in shown
