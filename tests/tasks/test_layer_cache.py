@@ -131,6 +131,19 @@ def test_texts_that_are_the_same_are_kept_once(elmo: ElmoModel, cache: LayerCach
     assert torch.equal(found, cache.layers(elmo, TEXTS, CPU).padded([0, 3, 0]))
 
 
+def test_texts_of_a_batch_that_are_the_same_are_read_once(
+    elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated = [TEXTS[0], TEXTS[3], list(TEXTS[0]), TEXTS[0]]
+    live = LiveLayers(elmo, repeated, CPU, state="reset", storage="float16")
+    apart = torch.cat([live.padded([n]) for n in (2, 0, 3)], dim=1)
+    runs = count_runs(elmo, monkeypatch)
+    found = live.padded([2, 1, 0, 3])
+    assert runs == [2]
+    assert torch.allclose(found[:, [0, 2, 3], :3], apart, atol=2e-3)
+    assert not found[:, [0, 2, 3], 3:].any()
+
+
 def test_what_a_kill_left_behind_is_removed(elmo: ElmoModel, cache: LayerCache) -> None:
     cache.layers(elmo, TEXTS, CPU)
     [path] = entries(cache)

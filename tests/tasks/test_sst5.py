@@ -136,6 +136,10 @@ def test_phrases_are_trained_on_and_never_evaluated_on(files: tuple[str, str]) -
     assert len(data.train) > 7 * 70
     assert len(data.dev) == 30
     assert any(f"made {len(data.train):,} training examples of 70" in line for line in told)
+    once = load_data(TASK, settings("elmo.place=none", "model.distinct=true"), *files)
+    assert len(once.train) < len(data.train)
+    assert set(once.train.examples) == set(data.train.examples)
+    assert len(set(once.train.examples)) == len(once.train)
 
 
 def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:

@@ -334,7 +334,8 @@ def _preset(task: Task[Any], name: str | None) -> Any:
 def _check_files(*paths: str | None) -> None:
     from elmokit.embed.bulk_input import check_inputs
 
-    check_inputs([path for path in paths if path is not None])
+    # Some tasks read folders; the others say what they expect.
+    check_inputs([path for path in paths if path is not None and not Path(path).is_dir()])
 
 
 def _figures(scores: dict[str, Any]) -> str:

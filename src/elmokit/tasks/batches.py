@@ -97,6 +97,14 @@ class Batch(Generic[E]):
             numbers = [number for own in self._numbers for number in own]
         return self._layers.padded(numbers)
 
+    def part(self, row: int, texts: range) -> tuple[TokenBatch, Tensor | None]:
+        """Return some texts of one example, and their layers: a stretch of a long document."""
+        own, numbers = self.examples[row].texts, self._numbers[row]
+        tokens = TokenBatch.of([own[i] for i in texts], self.device)
+        if self._layers is None:
+            return tokens, None
+        return tokens, self._layers.padded([numbers[i] for i in texts])
+
     def __len__(self) -> int:
         return len(self.examples)
 

@@ -142,12 +142,15 @@ class LiveLayers:
 
     def padded(self, numbers: Sequence[int]) -> Tensor:
         """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
-        arrays, _ = self._elmo.compute([self._texts[n] for n in numbers], self._state)
+        places: dict[tuple[str, ...], int] = {}  # what several texts share is read once
+        index = [places.setdefault(tuple(self._texts[n]), len(places)) for n in numbers]
+        arrays, _ = self._elmo.compute(list(places), self._state)
+        found = [_stored(array, self._storage) for array in arrays]
         config = self._elmo.config
-        longest = max([1, *(a.shape[1] for a in arrays)])
-        table = np.zeros((config.n_layers, len(arrays), longest, config.output_dim), np.float32)
-        for row, array in enumerate(arrays):
-            table[:, row, : array.shape[1]] = _stored(array, self._storage)
+        longest = max([1, *(array.shape[1] for array in found)])
+        table = np.zeros((config.n_layers, len(index), longest, config.output_dim), np.float32)
+        for row, place in enumerate(index):
+            table[:, row, : found[place].shape[1]] = found[place]
         return torch.from_numpy(table).to(self._device)
 
 

@@ -214,6 +214,8 @@ def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
     options: dict[str, Any] = {"lr": how.learning_rate, "weight_decay": how.weight_decay}
     if how.optimizer == "sgd":
         options["momentum"] = 0.9
+    if how.optimizer == "adadelta":
+        options["rho"] = 0.95  # as published for SQuAD and SRL
     optimizer: torch.optim.Optimizer = kinds[how.optimizer](parameters, **options)
     return optimizer
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -248,11 +249,11 @@ class NerModel(TaskModel[Sentence]):
     def loss(self, batch: Batch[Sentence]) -> Tensor:
         """Return -log p(gold tags), the mean over the sentences."""
         emissions, mask = self(batch)
-        gold = torch.zeros(mask.shape, dtype=torch.long)
+        gold = np.zeros(mask.shape, dtype=np.int64)
         for row, sentence in enumerate(batch.examples):
             tags = tags_of(sentence.spans, len(sentence.tokens), self.scheme)
-            gold[row, : len(tags)] = torch.tensor([self._numbers[tag] for tag in tags])
-        mean: Tensor = self.crf(emissions, gold.to(mask.device), mask).mean()
+            gold[row, : len(tags)] = [self._numbers[tag] for tag in tags]
+        mean: Tensor = self.crf(emissions, torch.from_numpy(gold).to(mask.device), mask).mean()
         return mean
 
     def decode(self, batch: Batch[Sentence]) -> list[Any]:

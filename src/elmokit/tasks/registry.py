@@ -28,6 +28,9 @@ TASKS: dict[str, Entry] = {
     "ner": Entry("elmokit.tasks.ner", "Named entities: columns of CoNLL-2003, span F1."),
     "sst5": Entry("elmokit.tasks.sst5", "Sentiment of sentences: trees of SST, accuracy."),
     "snli": Entry("elmokit.tasks.snli", "Entailment between two sentences: SNLI, accuracy."),
+    "squad": Entry("elmokit.tasks.squad", "Answers in a passage: SQuAD v1.1, F1 and exact match."),
+    "srl": Entry("elmokit.tasks.srl", "Who did what to whom: PropBank, F1 of arguments."),
+    "coref": Entry("elmokit.tasks.coref", "Who is spoken of again: CoNLL-2012 columns, CoNLL F1."),
 }
 
 

@@ -165,6 +165,8 @@ class Sst5Config:
 
     Attributes:
         subtrees: Train on all phrases of the sentences, as published results do.
+        distinct: Train once on a phrase that is in many sentences; it has one label in all of them,
+            and most are single words.
         classes: "five", or "two": positive and negative, without what is neutral.
         hidden: Size of the encoder and of both LSTMs, per direction.
         pieces: Linear functions behind each output of a maxout layer.
@@ -176,6 +178,7 @@ class Sst5Config:
     """
 
     subtrees: bool = True
+    distinct: bool = False
     classes: str = "five"
     hidden: int = 300
     pieces: int = 4
@@ -277,6 +280,7 @@ class Sst5(Classification[Review]):
         chosen: Iterable[Review] = (
             phrases_of(examples) if own.subtrees else [replace(e, phrases=()) for e in examples]
         )
+        chosen = dict.fromkeys(chosen) if own.distinct else chosen
         return list(in_two_classes(chosen) if own.classes == "two" else chosen)
 
     def model(self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None) -> Bcn:

@@ -72,11 +72,10 @@ def span_scores(
         same += sum(a == b for a, b in written)
         tokens += len(true)
     return {
-        **_figures(wanted.total(), given.total(), right.total()),
-        "accuracy": _percent(same, tokens),
+        **figures(wanted.total(), given.total(), right.total()),
+        "accuracy": percent(same, tokens),
         "types": {
-            kind: _figures(wanted[kind], given[kind], right[kind])
-            for kind in sorted(wanted | given)
+            kind: figures(wanted[kind], given[kind], right[kind]) for kind in sorted(wanted | given)
         },
     }
 
@@ -86,8 +85,9 @@ def _parts(tag: str) -> tuple[str, str]:
     return _SAME.get(prefix, prefix), kind
 
 
-def _figures(wanted: int, given: int, right: int) -> dict[str, float]:
-    precision, recall = _percent(right, given), _percent(right, wanted)
+def figures(wanted: int, given: int, right: int) -> dict[str, float]:
+    """Return F1, precision and recall in percent, and the numbers they come from."""
+    precision, recall = percent(right, given), percent(right, wanted)
     both = precision + recall
     return {
         "f1": 2 * precision * recall / both if both else 0.0,
@@ -99,5 +99,6 @@ def _figures(wanted: int, given: int, right: int) -> dict[str, float]:
     }
 
 
-def _percent(part: int, whole: int) -> float:
+def percent(part: int, whole: int) -> float:
+    """Return a share in percent; of nothing it is 0."""
     return 100 * part / whole if whole else 0.0

@@ -37,6 +37,11 @@ class Allowed(NamedTuple):
         yes = torch.ones(n_labels, dtype=torch.bool)
         return cls(torch.ones(n_labels, n_labels, dtype=torch.bool), yes, yes.clone())
 
+    def scores(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scores for `viterbi` that say nothing but what is allowed: 0 or minus infinity."""
+        transitions, start, end = (torch.where(part, 0.0, -torch.inf) for part in self)
+        return transitions, start, end
+
 
 class Crf(nn.Module):
     """Transition scores, the likelihood of a labelling, and the best labelling.
@@ -102,29 +107,13 @@ class Crf(nn.Module):
         met = torch.logsumexp((a.unsqueeze(2) + transitions + b.unsqueeze(1)).flatten(1), dim=1)
         return torch.where(right > 0, met, torch.logsumexp(a + end, dim=1))  # one token: no right
 
-    @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Return the best allowed labels by the algorithm of Viterbi, shape (B, T); 0 in padding.
+        """Return the best allowed labels, shape (B, T); 0 in padding.
 
         A sentence for which nothing is allowed (one token, say, where all labels need two) gets
         the least bad labels.
         """
-        transitions, start, end = self._scores()
-        best = start + emissions[:, 0]
-        itself = torch.arange(best.shape[1], device=best.device)
-        pointers = []
-        for k in range(1, emissions.shape[1]):
-            found, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
-            here = mask[:, k : k + 1]
-            best = torch.where(here, found + emissions[:, k], best)
-            # In the padding every label points at itself, so that the way back passes through.
-            pointers.append(torch.where(here, pointer, itself))
-        label = (best + end).argmax(dim=1, keepdim=True)  # (B, 1)
-        labels = [label]
-        for pointer in reversed(pointers):
-            label = pointer.gather(1, label)
-            labels.append(label)
-        return torch.cat(labels[::-1], dim=1) * mask
+        return viterbi(emissions, mask, *self._scores())
 
     def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
         return (
@@ -137,3 +126,29 @@ class Crf(nn.Module):
         found = getattr(self, name)
         assert isinstance(found, Tensor)
         return found
+
+
+@torch.no_grad()
+def viterbi(
+    emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
+) -> Tensor:
+    """Return the labels with the best score by the algorithm of Viterbi; 0 in padding.
+
+    Shape:
+        emissions (B, T, K), mask (B, T), transitions (K, K), start (K,), end (K,) -> (B, T)
+    """
+    best = start + emissions[:, 0]
+    itself = torch.arange(best.shape[1], device=best.device)
+    pointers = []
+    for k in range(1, emissions.shape[1]):
+        found, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
+        here = mask[:, k : k + 1]
+        best = torch.where(here, found + emissions[:, k], best)
+        # In the padding every label points at itself, so that the way back passes through.
+        pointers.append(torch.where(here, pointer, itself))
+    label = (best + end).argmax(dim=1, keepdim=True)  # (B, 1)
+    labels = [label]
+    for pointer in reversed(pointers):
+        label = pointer.gather(1, label)
+        labels.append(label)
+    return torch.cat(labels[::-1], dim=1) * mask

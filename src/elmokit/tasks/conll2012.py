@@ -1,0 +1,221 @@
+"""Documents in the columns of CoNLL-2012, with clusters of mentions.
+
+    #begin document (bc/cctv/00/cctv_0000); part 000
+    bc/cctv/00/cctv_0000  0  0  Ann   ... speaker ...  (3)
+    bc/cctv/00/cctv_0000  0  1  met   ... speaker ...  -
+    bc/cctv/00/cctv_0000  0  2  her   ... speaker ...  (5|(3)
+    bc/cctv/00/cctv_0000  0  3  son   ... speaker ...  5)
+    (an empty line ends the sentence)
+    #end document
+
+The last column opens and closes mentions by the number of their cluster. Three columns (number,
+token, mentions), two (token, mentions) and one (token) are read too. Mentions may nest. Where three
+columns come without any empty line, as OntoGUM does, sentences are found by the rules for raw text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from elmokit.errors import DataError
+from elmokit.tasks.documents import Document, Mention, Oddities, shortened
+from elmokit.text.lines import Line
+from elmokit.text.sentences import split_sentences
+
+_BEGIN = re.compile(r"#\s*begin document\s*(?:\((.*)\)\s*;?\s*(?:part\s*(\d+))?|(.*?))\s*")
+_END = re.compile(r"#\s*end document")
+_COMMENT = re.compile(r"#\s*[\w.:]+\s*=")
+_PIECE = re.compile(r"\(([^()|\s]+)\)|\(([^()|\s]+)|([^()|\s]+)\)")
+_PIECES = re.compile(rf"(?:(?:{_PIECE.pattern})\|?)+")
+_NOTHING = frozenset({"", "-", "_", "*"})
+_COLUMNS = (
+    "Expected the columns of CoNLL-2012 (document, part, number, token, ..., mentions), or three: "
+    "number, token, mentions; mentions such as (3), (3 or 3)|5)."
+)
+_MEND = "Mend the brackets, or leave the document out."
+
+
+class Layout(NamedTuple):
+    """Which column holds what."""
+
+    token: int
+    mentions: int | None
+    speaker: int | None = None
+
+
+_LAYOUTS = {1: Layout(0, None), 2: Layout(0, 1), 3: Layout(1, 2)}
+_CONLL_2012 = 12  # columns, and one more for each predicate of the sentence
+
+
+def read_columns(lines: Iterable[Line], odd: Oddities, *, labelled: bool) -> Iterator[Document]:
+    """Read documents in columns.
+
+    Args:
+        lines: Where they are.
+        odd: Told of what is odd.
+        labelled: Whether the mentions are read.
+    """
+    draft: _Draft | None = None
+    for line in lines:
+        begin, end = _BEGIN.fullmatch(line.text), _END.match(line.text)
+        if draft is not None and (begin or end or draft.path != line.path):
+            yield draft.document(odd)
+            draft = None
+        if begin:
+            draft = _Draft(line.path, begin[1] or begin[3] or "", int(begin[2] or 0))
+        elif line.text.startswith("#") and not end and not _COMMENT.match(line.text):
+            raise _wrong(line, f"'{line.text[:40]}' is no comment such as '# name = value'")
+        elif not line.text.strip():
+            if draft is not None:
+                draft.end_sentence()
+        elif not line.text.startswith("#"):
+            if draft is None:  # a file of one document may do without a first line
+                draft = _Draft(line.path, "", 0)
+            draft.add(line, labelled=labelled)
+    if draft is not None:
+        yield draft.document(odd)
+
+
+@dataclass
+class _Draft:
+    """A document that is being read."""
+
+    path: str
+    name: str
+    part: int
+    sentences: list[list[str]] = field(default_factory=lambda: [[]])
+    speakers: list[str] = field(default_factory=list)
+    clusters: dict[str, list[Mention]] = field(default_factory=dict)
+    opened: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # token, line
+    layout: Layout | None = None
+    labelled: bool = False
+    empty_tokens: int = 0
+
+    def add(self, line: Line, *, labelled: bool) -> None:
+        fields = line.text.split("\t") if "\t" in line.text else line.text.split()
+        layout = _LAYOUTS.get(len(fields))
+        if len(fields) >= _CONLL_2012:
+            layout = Layout(3, len(fields) - 1, 9)
+        if layout is None or (labelled and layout.mentions is None):
+            raise _wrong(line, f"found {len(fields)} columns")
+        if self.layout is not None and layout.token != self.layout.token:
+            raise _wrong(line, f"found {len(fields)} columns, other than in the lines above")
+        self.layout, self.labelled = layout, labelled
+        token = fields[layout.token].strip()
+        self.empty_tokens += not token
+        said = "" if layout.speaker is None else fields[layout.speaker]
+        if labelled and layout.mentions is not None:
+            self._mark(line, fields[layout.mentions].strip())
+        self.sentences[-1].append(token or "_")
+        self.speakers.append("" if said in _NOTHING else said)
+
+    def _mark(self, line: Line, marks: str) -> None:
+        """Open and close mentions at the token that comes next."""
+        if marks in _NOTHING:
+            return
+        if not _PIECES.fullmatch(marks):
+            raise _wrong(line, f"'{marks[:40]}' does not open or close mentions")
+        here = len(self.speakers)
+        for alone, opening, closing in _PIECE.findall(marks):
+            if opening or alone:
+                self.opened.setdefault(opening or alone, []).append((here, line.number))
+            if closing or alone:
+                waiting = self.opened.get(closing or alone)
+                if not waiting:
+                    raise DataError(
+                        f"{line.path}, line {line.number}: {closing}) closes a mention that was "
+                        f"not opened. {_MEND}"
+                    )
+                start, _ = waiting.pop()
+                self.clusters.setdefault(closing or alone, []).append(Mention(start, here + 1))
+
+    def end_sentence(self) -> None:
+        if self.sentences[-1]:
+            self.sentences.append([])
+
+    def document(self, odd: Oddities) -> Document:
+        for number, waiting in self.opened.items():
+            if waiting:
+                raise DataError(
+                    f"{self.path}, line {waiting[-1][1]}: the mention that ({number} opens is not "
+                    f"closed before its document ends. {_MEND}"
+                )
+        sentences = [sentence for sentence in self.sentences if sentence]
+        if len(self.sentences) == 1 and self.layout == _LAYOUTS[3]:
+            sentences = _found_sentences(sentences[0])
+            odd["documents without empty lines, whose sentences were found by rules"] += 1
+        odd["empty tokens, read as '_'"] += self.empty_tokens
+        found = Document(
+            tuple(map(tuple, sentences)),
+            _clusters(self.clusters, odd) if self.labelled or not sentences else None,
+            self.name or _stem(self.path),
+            self.part,
+            tuple(self.speakers) if any(self.speakers) else None,
+        )
+        return shortened(found, odd)
+
+
+def _clusters(
+    found: Mapping[str, Sequence[Mention]], odd: Oddities
+) -> tuple[tuple[Mention, ...], ...]:
+    """Keep each mention once, in the cluster that had it first."""
+    owner: dict[Mention, str] = {}
+    for number, mentions in found.items():
+        for mention in mentions:
+            if mention not in owner:
+                owner[mention] = number
+            elif owner[mention] == number:
+                odd["mentions that were marked twice, read once"] += 1
+            else:
+                odd["mentions in two clusters, kept in the first"] += 1
+    clusters: dict[str, list[Mention]] = {}
+    for mention, number in sorted(owner.items()):
+        clusters.setdefault(number, []).append(mention)
+    return tuple(map(tuple, clusters.values()))
+
+
+def _found_sentences(tokens: Sequence[str]) -> list[list[str]]:
+    """Find sentences in a list of tokens, as if spaces were between them."""
+    starts = np.cumsum([0, *(len(token) + 1 for token in tokens)])[:-1]
+    first = [start for start, _ in split_sentences(" ".join(tokens))]
+    places = np.searchsorted(starts, first).tolist()
+    cuts = sorted({0, *places, len(tokens)})
+    return [list(tokens[a:b]) for a, b in pairwise(cuts)]
+
+
+def _stem(path: str) -> str:
+    return "standard input" if path == "-" else Path(path).name.split(".")[0]
+
+
+def _wrong(line: Line, problem: str) -> DataError:
+    return DataError(f"{line.path}, line {line.number}: {problem}. {_COLUMNS}")
+
+
+def columns_of(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:
+    """Write a document in the columns of CoNLL-2012, with clusters."""
+    marks: list[list[str]] = [[] for _ in document.tokens]
+    numbered = sorted((m, n) for n, cluster in enumerate(clusters) for m in cluster)
+    # The longest opens first and closes last, so that brackets nest.
+    for (start, end), number in sorted(numbered, key=lambda one: (one[0][0], -one[0][1])):
+        marks[start].append(f"({number})" if end - start == 1 else f"({number}")
+    for (start, end), number in sorted(numbered, key=lambda one: (one[0][1], -one[0][0])):
+        if end - start > 1:
+            marks[end - 1].append(f"{number})")
+    name, who = document.name.replace(" ", "_") or "-", document.speakers
+    rows = [f"#begin document ({name}); part {document.part:03d}"]
+    for first, tokens in zip(document.bounds.tolist(), document.sentences, strict=False):
+        for k, token in enumerate(tokens):
+            said = (who[first + k] if who is not None else "") or "-"
+            mentions = "|".join(marks[first + k]) or "-"
+            empty = ["-"] * 5
+            row = [name, str(document.part), str(k), token, *empty, said, "-", mentions]
+            rows.append("\t".join(row))
+        rows.append("")
+    return "\n".join([*rows, "#end document"])

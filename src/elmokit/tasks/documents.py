@@ -1,0 +1,200 @@
+"""Documents with clusters of mentions; how raw text and lines of JSON become such.
+
+`conll2012.py` reads those that have been annotated.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.errors import DataError
+from elmokit.text.lines import Line
+from elmokit.text.sentences import split_sentences
+from elmokit.text.tokenize import tokenize
+
+#: A sentence with more tokens is cut into pieces.
+LONGEST = 512
+#: Of a document with more tokens the beginning is read.
+LONGEST_DOCUMENT = 50_000
+
+#: What was odd in the data, and how often.
+Oddities = Counter[str]
+
+
+class Mention(NamedTuple):
+    """Tokens start, ..., end - 1 of a document."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document.
+
+    Attributes:
+        sentences: The tokens of each sentence.
+        clusters: Mentions of the same thing; None if it is not known.
+        name: What it is called.
+        part: The number of the part, where a long document is in several.
+        speakers: Who says each token, "" if that is not known; None: nobody is named.
+        offsets: (start, end) of each token in the text, if it was raw text.
+    """
+
+    sentences: tuple[tuple[str, ...], ...]
+    clusters: tuple[tuple[Mention, ...], ...] | None = None
+    name: str = ""
+    part: int = 0
+    speakers: tuple[str, ...] | None = None
+    offsets: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def texts(self) -> Sequence[Sequence[str]]:
+        """What the biLM reads."""
+        return self.sentences
+
+    @property
+    def genre(self) -> str:
+        """What kind of text it is, by its name in OntoNotes (bc/...) or GUM (GUM_news_...)."""
+        if "/" in self.name:
+            return self.name.split("/")[0]
+        found = re.match(r"(?:GUM|GENTLE)_([^_]+)_", self.name)
+        return found[1] if found else ""
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """All tokens."""
+        return [token for sentence in self.sentences for token in sentence]
+
+    @cached_property
+    def bounds(self) -> NDArray[np.int64]:
+        """Where sentences begin, and the end of the last."""
+        return np.cumsum([0, *map(len, self.sentences)], dtype=np.int64)
+
+    @cached_property
+    def gold(self) -> NDArray[np.int64]:
+        """Start, end and number of the cluster (from 1) of each gold mention, (n, 3), sorted.
+
+        Without those that reach from one sentence into another.
+        """
+        rows = self._mentions
+        return rows[rows[:, 1] <= self._sentence_ends(rows[:, 0])]
+
+    @property
+    def n_crossing(self) -> int:
+        """The number of gold mentions that reach from one sentence into another."""
+        return len(self._mentions) - len(self.gold)
+
+    @cached_property
+    def _mentions(self) -> NDArray[np.int64]:
+        rows = [(*m, k) for k, cluster in enumerate(self.clusters or (), 1) for m in cluster]
+        return np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
+
+    def _sentence_ends(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.bounds[np.searchsorted(self.bounds, tokens, side="right")]
+
+    @cached_property
+    def speaker_numbers(self) -> NDArray[np.int64]:
+        """A number for the speaker of each token; 0 is nobody."""
+        numbers = {"": 0}
+        said = self.speakers if self.speakers is not None else [""] * int(self.bounds[-1])
+        return np.array([numbers.setdefault(who, len(numbers)) for who in said], dtype=np.int64)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the text was taken out, as in the Reddit part of GUM: tokens such as ____."""
+        return bool(self.tokens) and not any(token.strip("_") for token in self.tokens)
+
+    def place(self, mention: Mention) -> tuple[int, int, int]:
+        """Return sentence, start and end of a mention, counted in its sentence."""
+        sentence = int(np.searchsorted(self.bounds, mention.start, side="right")) - 1
+        first = int(self.bounds[sentence])
+        return sentence, mention.start - first, mention.end - first
+
+
+def shortened(document: Document, odd: Oddities) -> Document:
+    """Cut very long sentences into pieces, and a very long document off."""
+    pieces: list[tuple[str, ...]] = []
+    for sentence in document.sentences:
+        starts = range(0, max(1, len(sentence)), LONGEST)
+        pieces += [sentence[start : start + LONGEST] for start in starts]
+        odd[f"cuts in sentences of more than {LONGEST} tokens"] += len(starts) - 1
+    kept = int(np.searchsorted(np.cumsum([0, *map(len, pieces)]), LONGEST_DOCUMENT, "right")) - 1
+    document = replace(document, sentences=tuple(pieces))
+    if kept >= len(pieces):
+        return document
+    odd[f"documents of more than {LONGEST_DOCUMENT:,} tokens, whose beginning alone is read"] += 1
+    short = replace(document, sentences=tuple(pieces[:kept]))
+    end = int(short.bounds[-1])
+    clusters = document.clusters
+    if clusters is not None:
+        inside = (tuple(m for m in cluster if m.end <= end) for cluster in clusters)
+        clusters = tuple(cluster for cluster in inside if cluster)
+    return replace(
+        short,
+        clusters=clusters,
+        speakers=None if document.speakers is None else document.speakers[:end],
+        offsets=None if document.offsets is None else document.offsets[:end],
+    )
+
+
+def document_of(text: str, name: str = "") -> Document:
+    """Find sentences and tokens in raw text."""
+    sentences, offsets = [], []
+    for start, end in split_sentences(text):
+        found = tokenize(text[start:end])
+        sentences.append(tuple(token.text for token in found))
+        offsets += [(start + token.start, start + token.end) for token in found]
+    return Document(tuple(sentences), name=name, offsets=tuple(offsets))
+
+
+def read_text(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
+    """Read raw text, an empty line between documents; offsets count from a document's beginning."""
+    written: list[str] = []
+    for line in chain(lines, [Line("", 0, "")]):
+        if line.text.strip():
+            written.append(line.text)
+        elif written:
+            yield shortened(document_of("\n".join(written)), odd)
+            written = []
+
+
+def read_jsonl(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
+    """Read lines of JSON: {"sentences": [[token, ...], ...]}, or {"text": "..."}, raw text."""
+    for line in lines:
+        if not line.text.strip():
+            continue
+        try:
+            values = json.loads(line.text)
+        except (ValueError, RecursionError):
+            values = None
+        values = values if isinstance(values, dict) else {}
+        name = values.get("name", "")
+        sentences, text = values.get("sentences"), values.get("text")
+        if isinstance(text, str) and isinstance(name, str):
+            yield shortened(document_of(text, name), odd)
+        elif _are_sentences(sentences) and isinstance(name, str):
+            yield shortened(Document(tuple(tuple(s) for s in sentences), name=name), odd)
+        else:
+            raise DataError(
+                f"{line.path}, line {line.number}: found '{line.text[:60]}', expected an object "
+                'with "sentences", a list of lists of strings, or "text", a string; it may have a '
+                '"name".'
+            )
+
+
+def _are_sentences(values: object) -> TypeGuard[list[list[str]]]:
+    return isinstance(values, list) and all(
+        isinstance(sentence, list) and all(isinstance(token, str) for token in sentence)
+        for sentence in values
+    )

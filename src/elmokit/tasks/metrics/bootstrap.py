@@ -1,0 +1,130 @@
+"""How sure a difference between two systems is: the paired bootstrap over test examples.
+
+The test set is drawn anew many times, with replacement, and both systems are scored on the same
+draws (Efron and Tibshirani 1993; Koehn 2004). All scores here are figures of sums over examples,
+such as F1 of the numbers of spans, so a draw is scored by adding rows. A system may be several runs
+that differ in the seed: its score is the mean of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.errors import DataError
+
+#: From the sums of the rows of some examples to a score in percent.
+Figure = Callable[[NDArray[np.float64]], float]
+
+_AT_ONCE = 64  # draws
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two systems on the same test set, in percent.
+
+    Attributes:
+        base: Score of the first.
+        other: Score of the second.
+        difference: other - base.
+        low: Lower end of the interval that holds `level` of the differences of the draws.
+        high: Its upper end.
+        not_better: Share of the draws in which the second is not better.
+        level: Of the interval.
+        draws: Number of draws.
+        examples: Test examples.
+    """
+
+    base: float
+    other: float
+    difference: float
+    low: float
+    high: float
+    not_better: float
+    level: float
+    draws: int
+    examples: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def paired_bootstrap(
+    base: Sequence[NDArray[np.float64]],
+    other: Sequence[NDArray[np.float64]],
+    figure: Figure,
+    *,
+    draws: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Difference:
+    """Compare two systems.
+
+    Args:
+        base: The runs of the first: for each test example a row of counts, (N, C).
+        other: The runs of the second, on the same examples in the same order.
+        figure: What the score is of the sum of such rows.
+        draws: How often the test set is drawn.
+        level: Of the interval.
+        seed: Of the draws.
+
+    Raises:
+        DataError: The runs were not measured on the same number of examples.
+    """
+    shapes = {rows.shape for rows in (*base, *other)}
+    if len(shapes) != 1 or not base or not other:
+        found = ", ".join(str(shape) for shape in sorted(shapes)) or "none"
+        raise DataError(
+            f"The runs should have counts of the same test examples, found tables of {found}."
+        )
+    n = next(iter(shapes))[0]
+    random = np.random.default_rng(seed)
+    differences: list[float] = []
+    for first in range(0, draws, _AT_ONCE):
+        size = min(_AT_ONCE, draws - first)
+        times = random.multinomial(n, np.full(n, 1 / n), size=size).astype(np.float64)
+        scored = zip(_scores(times, base, figure), _scores(times, other, figure), strict=True)
+        differences += [b - a for a, b in scored]
+    once = np.ones((1, n))
+    [whole_base], [whole_other] = _scores(once, base, figure), _scores(once, other, figure)
+    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
+    return Difference(
+        base=whole_base,
+        other=whole_other,
+        difference=whole_other - whole_base,
+        low=float(low),
+        high=float(high),
+        not_better=float(np.mean(np.array(differences) <= 0)),
+        level=level,
+        draws=draws,
+        examples=n,
+    )
+
+
+def _scores(
+    times: NDArray[np.float64], runs: Sequence[NDArray[np.float64]], figure: Figure
+) -> list[float]:
+    """Return the mean score of some runs for each draw; `times` says how often an example is in it.
+
+    Shape:
+        times (draws, N)
+    """
+    scores = [[figure(sums) for sums in times @ rows] for rows in runs]
+    return [float(value) for value in np.mean(scores, axis=0)]
+
+
+def f1_figure(sums: NDArray[np.float64]) -> float:
+    """Return F1 of sums of (gold, predicted, right)."""
+    gold, predicted, right = sums
+    return float(200 * right / (gold + predicted)) if gold + predicted else 0.0
+
+
+def mean_figure(sums: NDArray[np.float64]) -> float:
+    """Return the mean, in percent, of sums of (value, weight): accuracy, or F1 of answers."""
+    value, weight = sums
+    return float(100 * value / weight) if weight else 0.0

@@ -1,0 +1,116 @@
+"""How well predicted clusters of mentions agree with gold ones, as the official scorer counts it.
+
+    MUC    links: a cluster of n mentions needs n - 1                       (Vilain et al. 1995)
+    B3     each mention: how much of its cluster is shared                  (Bagga and Baldwin 1998)
+    CEAFe  clusters paired one to one, 2 |K & R| / (|K| + |R|) for a pair   (Luo 2005)
+
+The score of CoNLL-2012 is the mean of their three F1. As in version 8 of the scorer (Pradhan et al.
+2014) nothing is done to mentions that only one side has, and counts are summed over documents.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import starmap
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elmokit.tasks.metrics.assignment import best_pairs
+
+#: The clusters of a document; a mention is in one of them at most.
+Clusters = Sequence[Collection[Hashable]]
+
+
+class Counts(NamedTuple):
+    """What recall and precision are fractions of; counts of several documents may be added."""
+
+    recalled: float
+    gold: int
+    right: float
+    predicted: int
+
+    def to_dict(self) -> dict[str, float]:
+        """Return F1, precision and recall in percent; 0 where there is nothing to divide by."""
+        recall = 100 * self.recalled / self.gold if self.gold else 0.0
+        precision = 100 * self.right / self.predicted if self.predicted else 0.0
+        both = precision + recall
+        f1 = 2 * precision * recall / both if both else 0.0
+        return {"f1": f1, "precision": precision, "recall": recall}
+
+
+def coref_scores(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str, Any]:
+    """Score the clusters of some documents.
+
+    Returns:
+        conll, the mean F1 of MUC, B3 and CEAFe, in percent; under "measures" f1, precision and
+        recall of each, and of the mentions themselves; the numbers of mentions and clusters.
+    """
+    both = list(zip(gold, predicted, strict=True))
+    totals = {name: _total(starmap(measure, both)) for name, measure in MEASURES.items()}
+    figures = {name: counts.to_dict() for name, counts in totals.items()}
+    return {
+        "conll": sum(figures[name]["f1"] for name in ("muc", "b3", "ceafe")) / 3,
+        "gold_mentions": totals["mentions"].gold,
+        "predicted_mentions": totals["mentions"].predicted,
+        "gold_clusters": totals["ceafe"].gold,
+        "predicted_clusters": totals["ceafe"].predicted,
+        "measures": figures,
+    }
+
+
+def without_singletons(clusters: Clusters) -> list[Collection[Hashable]]:
+    """Leave out clusters of one mention, which OntoNotes does not annotate."""
+    return [cluster for cluster in clusters if len(cluster) > 1]
+
+
+def mentions(gold: Clusters, predicted: Clusters) -> Counts:
+    """Count the mentions that both sides have."""
+    wanted, given = (sum(len(c) for c in side) for side in (gold, predicted))
+    right = sum(_shared(gold, predicted).values())
+    return Counts(right, wanted, right, given)
+
+
+def muc(gold: Clusters, predicted: Clusters) -> Counts:
+    """Count links: n mentions of a gold cluster that share a predicted one have n - 1."""
+    right = sum(n - 1 for n in _shared(gold, predicted).values())
+    wanted, given = (sum(len(c) - 1 for c in side if c) for side in (gold, predicted))
+    return Counts(right, wanted, right, given)
+
+
+def b3(gold: Clusters, predicted: Clusters) -> Counts:
+    """Sum over mentions the share of their gold and of their predicted cluster that is common."""
+    shared = _shared(gold, predicted)
+    recalled = sum(n * n / len(gold[k]) for (k, _), n in shared.items())
+    right = sum(n * n / len(predicted[r]) for (_, r), n in shared.items())
+    wanted, given = (sum(len(c) for c in side) for side in (gold, predicted))
+    return Counts(recalled, wanted, right, given)
+
+
+def ceafe(gold: Clusters, predicted: Clusters) -> Counts:
+    """Sum the likeness of clusters, paired so that the sum is largest."""
+    alike = np.zeros((len(gold), len(predicted)))
+    for (k, r), n in _shared(gold, predicted).items():
+        alike[k, r] = 2 * n / (len(gold[k]) + len(predicted[r]))
+    total = float(sum(alike[pair] for pair in best_pairs(alike)))
+    wanted, given = (sum(len(c) > 0 for c in side) for side in (gold, predicted))
+    return Counts(total, wanted, total, given)
+
+
+MEASURES = {"muc": muc, "b3": b3, "ceafe": ceafe, "mentions": mentions}
+
+
+def _total(counts: Iterable[Counts]) -> Counts:
+    return Counts(*(sum(column) for column in zip(Counts(0, 0, 0, 0), *counts, strict=True)))
+
+
+def _shared(gold: Clusters, predicted: Clusters) -> Mapping[tuple[int, int], int]:
+    """Count the mentions that gold cluster k and predicted cluster r have in common, if any."""
+    of = {mention: k for k, cluster in enumerate(gold) for mention in cluster}
+    return Counter(
+        (of[mention], r)
+        for r, cluster in enumerate(predicted)
+        for mention in cluster
+        if mention in of
+    )

@@ -1,0 +1,40 @@
+"""Exact match and F1 of answers, as the official script of SQuAD v1.1 counts them."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalised(text: str) -> list[str]:
+    """Return the words that are compared: lower case, no punctuation (ASCII), no articles."""
+    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+
+
+def exact_match(gold: str, predicted: str) -> bool:
+    """Tell whether two answers are the same."""
+    return normalised(gold) == normalised(predicted)
+
+
+def answer_f1(gold: str, predicted: str) -> float:
+    """Return F1 over the words of two answers, from 0 to 1.
+
+    Two answers without any word (of punctuation, say) share none: 0, also if they are the same.
+    """
+    ours, theirs = normalised(predicted), normalised(gold)
+    shared = (Counter(ours) & Counter(theirs)).total()
+    return 2 * shared / (len(ours) + len(theirs)) if shared else 0.0
+
+
+def squad_scores(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
+    """Return mean exact match and F1 in percent; of several gold answers the nearest counts."""
+    pairs = list(zip(golds, predicted, strict=True))
+    matches = [max(exact_match(gold, guess) for gold in given) for given, guess in pairs]
+    f1 = [max(answer_f1(gold, guess) for gold in given) for given, guess in pairs]
+    n = max(1, len(pairs))
+    return {"f1": 100 * sum(f1) / n, "exact_match": 100 * sum(matches) / n}

@@ -1,0 +1,130 @@
+"""Which earlier span a span refers to: candidates, their scores, and the loss.
+
+M spans in the order of the text; the K before a span are its candidates, the nearest first.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+# Distances, in spans: 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more.
+_BUCKETS = (2, 3, 4, 5, 8, 16, 32, 64)
+# Pairs that are worked on together, so that memory does not grow with the document.
+_PAIRS_AT_ONCE = 1 << 16
+# If g_i * g_j of all pairs have more numbers, they are computed again in the backward pass.
+_KEPT_NUMBERS = 1 << 27
+
+
+def antecedents(n: int, most: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """List the candidates of each of `n` spans.
+
+    Returns:
+        Their numbers, (M, K), K at most `most`; and True where there is one, else the number is 0.
+    """
+    back = torch.arange(1, min(most, max(0, n - 1)) + 1, device=device)
+    index = torch.arange(n, device=device).unsqueeze(1) - back
+    return index.clamp(min=0), index >= 0
+
+
+def marginal_loss(scores: Tensor, same: Tensor) -> Tensor:
+    """Return -log of the probability that an antecedent is a gold one, summed over spans.
+
+    A span without gold antecedents has nothing, whose score is 0, for its antecedent.
+
+    Args:
+        scores: Of the candidates, (M, K); minus infinity where there is none.
+        same: True where the candidate is in the same gold cluster, (M, K).
+    """
+    scores = nn.functional.pad(scores, (1, 0))
+    gold = torch.cat([~same.any(dim=1, keepdim=True), same], dim=1)
+    right = scores.masked_fill(~gold, -torch.inf).logsumexp(dim=1)
+    return (scores.logsumexp(dim=1) - right).sum()
+
+
+class PairScorer(nn.Module):
+    """s_a = FFNN([g_i; g_j; g_i * g_j; phi]), phi the distance, the speakers and the genre.
+
+    The first layer is written as a sum over the parts of what it reads, so that g_i and g_j are
+    multiplied by its weights once per span, not once per pair.
+    """
+
+    def __init__(
+        self, dim: int, hidden: int, feature_dim: int, n_genres: int, *, dropout: float
+    ) -> None:
+        super().__init__()
+        self.distances = nn.Embedding(1 + len(_BUCKETS), feature_dim)
+        self.speakers = nn.Embedding(3, feature_dim)  # one is not known, another, the same
+        self.genres = nn.Embedding(n_genres, feature_dim)
+        self.anaphor = nn.Linear(dim, hidden)
+        self.antecedent = nn.Linear(dim, hidden, bias=False)
+        self.product = nn.Linear(dim, hidden, bias=False)
+        self.features = nn.Linear(3 * feature_dim, hidden, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.rest = nn.Sequential(
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, 1),
+        )
+
+    def forward(self, g: Tensor, said: Tensor, genre: Tensor, index: Tensor) -> Tensor:
+        """Score the candidates of all spans.
+
+        Args:
+            g: The vectors of the spans, (M, dim).
+            said: The number of the speaker of each, (M,); 0 is nobody.
+            genre: The number of the genre.
+            index: Their candidates, (M, K).
+
+        Returns:
+            s_a, (M, K).
+        """
+        given = (g, self.anaphor(g), self.antecedent(g), self._phi(genre), said)
+        large = torch.is_grad_enabled() and index.numel() * g.shape[1] > _KEPT_NUMBERS
+        scores = []
+        at_once = max(1, _PAIRS_AT_ONCE // max(1, index.shape[1]))
+        for rows in torch.split(torch.arange(len(g), device=g.device), at_once):
+            if large:
+                found = checkpoint(self._score, rows, index[rows], *given, use_reentrant=False)
+            else:
+                found = self._score(rows, index[rows], *given)
+            scores.append(found)
+        return torch.cat(scores)
+
+    def _phi(self, genre: Tensor) -> Tensor:
+        """Return W phi for each distance and each case of speakers, (distances, 3, hidden)."""
+        distance, speaker, kind = self.features.weight.chunk(3, dim=1)
+        phi: Tensor = (
+            (self.dropout(self.distances.weight) @ distance.T).unsqueeze(1)
+            + self.dropout(self.speakers.weight) @ speaker.T
+            + self.dropout(self.genres(genre)) @ kind.T
+        )
+        return phi
+
+    def _score(
+        self,
+        rows: Tensor,
+        index: Tensor,
+        g: Tensor,
+        anaphor: Tensor,
+        antecedent: Tensor,
+        phi: Tensor,
+        said: Tensor,
+    ) -> Tensor:
+        """Score the candidates `index` of the spans `rows`, (R, K)."""
+        buckets = torch.tensor(_BUCKETS, device=index.device)
+        distance = torch.bucketize(rows.unsqueeze(1) - index, buckets, right=True)
+        one, other = said[rows].unsqueeze(1), said[index]
+        speaker = torch.where((one > 0) & (other > 0), 1 + (one == other).long(), 0)
+        first = (
+            anaphor[rows].unsqueeze(1)
+            + antecedent[index]
+            + self.product(g[rows].unsqueeze(1) * g[index])
+            + phi[distance, speaker]
+        )
+        found: Tensor = self.rest(first).squeeze(2)
+        return found

@@ -1,0 +1,321 @@
+"""Predicates and their arguments, from the forms in which PropBank and its like are passed on.
+
+- Lines of JSON: {"words": [...], "pos": [...], "frames": [{"pred": 1, "args": [[0, 0, "ARG0"]]}]},
+  the last token of an argument included; "pos" may be missing.
+- Columns of CoNLL-2005: words, anything, the target verbs ("-" where there is none), then a column
+  of arguments such as (A0* * *) for each target.
+- Columns of CoNLL-2012, the *_gold_conll files of OntoNotes.
+
+A file is taken for what its first line looks like.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from elmokit.errors import DataError
+from elmokit.tasks.classify import treebank_tokens
+from elmokit.tasks.metrics.spans import Span, tags_of
+from elmokit.tasks.metrics.srl import PREDICATE
+from elmokit.text.lines import Line
+from elmokit.text.sentences import split_sentences
+from elmokit.text.tokenize import tokenize
+
+NO_TARGET = "-"
+
+_ONTONOTES = "_conll"  # how the names of its files end
+_WORD, _POS, _ROLES = 3, 4, 11  # columns of CoNLL-2012; behind the roles is one of coreference
+_CELL = re.compile(r"((?:\([^()*]+)*)\*((?:[^()*]*\))*)")
+_JSON = (
+    'Expected an object with "words", a list of strings, and "frames", a list of objects such as '
+    '{"pred": 1, "args": [[0, 0, "ARG0"], [2, 4, "ARG1"]]}.'
+)
+_COLUMNS = (
+    "Expected a word per line with, behind it, the target verbs ('-' where there is none) and for "
+    "each target a column of arguments such as (A0* * *), and an empty line after each sentence."
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A predicate and its arguments.
+
+    Attributes:
+        predicate: The place of the predicate among the tokens.
+        arguments: The spans of the arguments, the predicate itself (V) among them.
+        verb: Whether it is a verb, as far as is known.
+    """
+
+    predicate: int
+    arguments: tuple[Span, ...] = ()
+    verb: bool = True
+
+    @classmethod
+    def of(cls, predicate: int, spans: Iterable[Span], *, verb: bool) -> Frame:
+        """Make a frame; where none of the spans is called V, the predicate is."""
+        found = set(spans)
+        if not any(span.type == PREDICATE for span in found):
+            found.add(Span(predicate, predicate + 1, PREDICATE))
+        return cls(predicate, tuple(sorted(found)), verb)
+
+    @cached_property
+    def apart(self) -> tuple[Span, ...]:
+        """The arguments that tags can hold: of two that overlap V, else the longer one."""
+        kept: list[Span] = []
+        order = sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s))
+        for span in order:
+            if all(span.end <= other.start or other.end <= span.start for other in kept):
+                kept.append(span)
+        return tuple(sorted(kept))
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence and its predicates.
+
+    Attributes:
+        tokens: Its tokens.
+        frames: Its predicates with their arguments; None: they are to be predicted.
+        predicates: The places of its predicates; None: they are to be found.
+        offsets: (start, end) of each token in its line, if it was raw text.
+    """
+
+    tokens: tuple[str, ...]
+    frames: tuple[Frame, ...] | None = None
+    predicates: tuple[int, ...] | None = None
+    offsets: tuple[tuple[int, int], ...] | None = None
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], frames: Iterable[Frame]) -> Sentence:
+        """Make a sentence with its frames."""
+        found = tuple(frames)
+        return cls(tuple(tokens), found, tuple(frame.predicate for frame in found))
+
+    @property
+    def texts(self) -> Sequence[Sequence[str]]:
+        """What the biLM reads."""
+        return (self.tokens,)
+
+    @cached_property
+    def tags(self) -> list[str]:
+        """The tags of the first frame."""
+        assert self.frames
+        return tags_of(self.frames[0].apart, len(self.tokens))
+
+
+def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
+    """Read labelled sentences in any of the three forms."""
+    lines = list(lines)
+    first = next((line.text for line in lines if line.text.strip()), "")
+    if first.lstrip().startswith("{"):
+        return (_json_sentence(line) for line in lines if line.text.strip())
+    if first.startswith("#") or path.endswith(_ONTONOTES):
+        return (_conll2012_sentence(rows) for rows in _blocks(lines, comments=True))
+    return _conll2005_sentences(list(_blocks(lines, comments=False)))
+
+
+# ------------------------------------------------------------------------------------------- JSON
+
+
+def _json_sentence(line: Line) -> Sentence:
+    values = _json_object(line)
+    tokens, frames = _json_tokens(line, values), values.get("frames")
+    if not isinstance(frames, list):
+        raise _wrong(line, 'found no "frames"', _JSON)
+    pos = values.get("pos")
+    if pos is not None and (not isinstance(pos, list) or len(pos) != len(tokens)):
+        raise _wrong(line, '"pos" is no list with one value for each word', _JSON)
+    return Sentence.of(tokens, (_json_frame(line, frame, len(tokens), pos) for frame in frames))
+
+
+def _json_frame(line: Line, frame: Any, length: int, pos: list[Any] | None) -> Frame:
+    if not isinstance(frame, dict) or not isinstance(args := frame.get("args"), list):
+        raise _wrong(line, f"the frame {str(frame)[:60]} is none", _JSON)
+    (predicate,) = _places(line, [frame.get("pred")], length)
+    spans = []
+    for arg in args:
+        match arg:
+            case [int(start), int(end), str(label)] if 0 <= start <= end < length:
+                spans.append(Span(start, end + 1, label))
+            case _:
+                raise _wrong(
+                    line,
+                    f"the argument {str(arg)[:60]} of the predicate {predicate} is none in a "
+                    f"sentence of {length} words",
+                    _JSON,
+                )
+    return Frame.of(predicate, spans, verb=pos is None or str(pos[predicate]).startswith("V"))
+
+
+def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
+    """Read sentences to predict on: {"tokens": [...], "predicates": [...]} or {"text": "..."}.
+
+    "words" is the same as "tokens". Where there is no "predicates", those of "frames" are taken,
+    and where there are neither, they are to be found.
+    """
+    for line in lines:
+        if not line.text.strip():
+            continue
+        values = _json_object(line)
+        if isinstance(values.get("text"), str):
+            if "predicates" in values:
+                raise _wrong(line, '"predicates" counts tokens, and here is "text"', "")
+            yield from read_text([line._replace(text=values["text"])])
+            continue
+        tokens, places = _json_tokens(line, values), values.get("predicates")
+        if places is None and isinstance(frames := values.get("frames"), list):
+            places = [frame.get("pred") if isinstance(frame, dict) else None for frame in frames]
+        if places is not None:
+            places = _places(line, places, len(tokens))
+        yield Sentence(tokens, predicates=places)
+
+
+def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
+    """Find the sentences in lines of raw text, and tokenise them."""
+    for line in lines:
+        for start, end in split_sentences(line.text):
+            found = tokenize(line.text[start:end])
+            offsets = tuple((start + token.start, start + token.end) for token in found)
+            yield Sentence(tuple(token.text for token in found), offsets=offsets)
+
+
+def _json_object(line: Line) -> dict[str, Any]:
+    try:
+        values = json.loads(line.text)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(line, f"this is not JSON ({error})", _JSON) from error
+    if not isinstance(values, dict):
+        raise _wrong(line, f"found '{line.text[:40]}', which is no object", _JSON)
+    return values
+
+
+def _json_tokens(line: Line, values: dict[str, Any]) -> tuple[str, ...]:
+    tokens = values.get("words", values.get("tokens"))
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise _wrong(line, 'found no "words" or "tokens" that are a list of strings', _JSON)
+    return tuple(tokens)
+
+
+def _places(line: Line, places: Any, length: int) -> tuple[int, ...]:
+    """Check the places of predicates."""
+    if not isinstance(places, list):
+        raise _wrong(line, f"the predicates {str(places)[:40]} are no list", "")
+    for place in places:
+        if type(place) is not int or not 0 <= place < length:
+            raise _wrong(
+                line,
+                f"the predicate {str(place)[:40]} is no place in a sentence of {length} words",
+                "Places are counted from 0.",
+            )
+    return tuple(places)
+
+
+# ---------------------------------------------------------------------------------------- columns
+
+
+class _Row(NamedTuple):
+    """A line in columns."""
+
+    line: Line
+    fields: list[str]
+
+
+def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
+    """Yield the rows of each sentence, and check that they have as many columns."""
+    rows: list[_Row] = []
+    for line in lines:
+        fields = line.text.split()
+        if not fields or (comments and line.text.startswith("#")):
+            if rows:
+                yield rows
+            rows = []
+            continue
+        if rows and len(fields) != len(rows[0].fields):
+            wanted = f"{len(rows[0].fields)}, as in the line above"
+            raise _wrong(line, f"found {len(fields)} columns, expected {wanted}", _COLUMNS)
+        rows.append(_Row(line, fields))
+    if rows:
+        yield rows
+
+
+def _conll2012_sentence(rows: list[_Row]) -> Sentence:
+    line, fields = rows[0]
+    if len(fields) <= _ROLES:
+        raise _wrong(line, f"found {len(fields)} columns, CoNLL-2012 has {_ROLES + 1} or more", "")
+    frames = []
+    for column in range(_ROLES, len(fields) - 1):
+        spans = _spans(rows, column)
+        place = next((span.start for span in spans if span.type == PREDICATE), None)
+        if place is None:
+            raise _wrong(line, f"column {column + 1} has no (V*), the predicate", "")
+        verb = rows[place].fields[_POS].startswith("V")
+        frames.append(Frame.of(place, spans, verb=verb))
+    return Sentence.of(_words(rows, _WORD), frames)
+
+
+def _conll2005_sentences(blocks: Sequence[list[_Row]]) -> Iterator[Sentence]:
+    """Find the column of targets: the one with as many targets as there are columns behind it."""
+    columns: set[int] | None = None
+    for rows in blocks:
+        fits = {
+            column
+            for column in range(len(rows[0].fields))
+            if len(_targets(rows, column)) == len(rows[0].fields) - column - 1
+        }
+        columns = fits if columns is None else columns & fits
+        if not columns:
+            raise _wrong(rows[0].line, "found no column of targets in this sentence", _COLUMNS)
+        if columns == {0}:
+            raise _wrong(
+                rows[0].line,
+                "found targets and arguments, but no words before them",
+                "Put the columns of words and of props side by side: paste -d' ' WORDS PROPS.",
+            )
+    column = max(columns or {1})
+    for rows in blocks:
+        targets = _targets(rows, column)
+        yield Sentence.of(
+            _words(rows, 0),
+            (
+                Frame.of(place, _spans(rows, column + number), verb=True)
+                for number, place in enumerate(targets, start=1)
+            ),
+        )
+
+
+def _targets(rows: list[_Row], column: int) -> list[int]:
+    return [place for place, row in enumerate(rows) if row.fields[column] != NO_TARGET]
+
+
+def _words(rows: list[_Row], column: int) -> list[str]:
+    """Return the words as text has them: brackets are brackets again."""
+    return [treebank_tokens([row.fields[column]], row.line)[0] for row in rows]
+
+
+def _spans(rows: list[_Row], column: int) -> list[Span]:
+    """Read a column of brackets such as (A0* * *)."""
+    opened: list[tuple[int, str]] = []
+    found = []
+    for place, (line, fields) in enumerate(rows):
+        cell = _CELL.fullmatch(fields[column])
+        if cell is None:
+            raise _wrong(line, f"found '{fields[column][:40]}' in column {column + 1}", _COLUMNS)
+        opened += [(place, label) for label in cell[1].split("(")[1:]]
+        for _ in range(cell[2].count(")")):
+            if not opened:
+                raise _wrong(line, f"a bracket in column {column + 1} closes nothing", _COLUMNS)
+            start, label = opened.pop()
+            found.append(Span(start, place + 1, label))
+    if opened:
+        start, label = opened[-1]
+        raise _wrong(rows[start].line, f"the argument ({label}* is never closed", _COLUMNS)
+    return sorted(found)
+
+
+def _wrong(line: Line, problem: str, expected: str) -> DataError:
+    return DataError(f"{line.path}, line {line.number}: {problem}. {expected}".rstrip())

@@ -1,0 +1,312 @@
+"""Answering questions, and how ELMo is put into a reader (Peters et al. 2018, section 4).
+
+Bidirectional attention and self-attention (Clark and Gardner 2018), for a passage and a question:
+
+    x_k = [word vector; character CNN]
+    h   = biGRU([x_k; ELMo_k])                   of either text; ELMo at the input
+    h_k = [h_k; ELMo_k], q likewise              ELMo at the output: attention can use it at once
+    a_k = sum_j softmax_j(alike(h_k, q_j)) q_j              what the question says to word k
+    c   = sum_k softmax_k(max_j alike(h_k, q_j)) h_k        what in the passage was asked for
+    m_k = ReLU(W [h; a; h * a; h * c])
+    g   = biGRU(m)
+    b_k = sum_j softmax_j(alike(g_k, g_j)) g_j              the passage reads itself, k left out
+    r_k = m_k + ReLU(W [g; b; g * b])
+    s   = biGRU(r),        p(start) = softmax(W s)
+    e   = biGRU([r; s]),   p(end)   = softmax(W e)
+
+The biLM reads a passage as one text and not sentence by sentence, as in the authors' experiments
+(their code advises against the other way).
+
+Data: SQuAD v1.1, see `squad_data.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.tasks.batches import Batch, TokenBatch
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.metrics.squad import squad_scores
+from elmokit.tasks.nn.attention import masked_softmax
+from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.gru import BiGru
+from elmokit.tasks.nn.rnn import VariationalDropout
+from elmokit.tasks.nn.similarity import Trilinear
+from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
+from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, shortened
+from elmokit.tasks.task import Facts, Scores, Task, TaskModel
+from elmokit.tasks.words import Words
+from elmokit.text.lines import Line, read_lines
+
+
+class Answer(NamedTuple):
+    """A prediction: characters `start` to `end` of the passage, and its probability."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@dataclass(frozen=True)
+class SquadConfig:
+    """The shape of the reader, and what it is trained on.
+
+    Attributes:
+        char_dim: Size of a character's embedding.
+        char_filters: Filters of the character CNN; 0 leaves it out.
+        char_width: Characters that a filter sees.
+        hidden: Size of the GRUs, per direction.
+        dropout: Before and behind the GRUs; a feature is dropped in a whole text.
+        longest_answer: Tokens in an answer at most.
+        longest_passage: Tokens that are read of a passage in training; what is cut off is far from
+            the answer. Predictions are made on whole passages.
+    """
+
+    char_dim: int = 20
+    char_filters: int = 100
+    char_width: int = 5
+    hidden: int = 90
+    dropout: float = 0.2
+    longest_answer: int = 17
+    longest_passage: int = 400
+
+    def __post_init__(self) -> None:
+        for name in ("longest_answer", "longest_passage"):
+            if (size := getattr(self, name)) < 1:
+                raise ConfigError(f"model.{name} should be at least 1, found {size}.")
+
+
+class BiAttention(nn.Module):
+    """What the question says to each token of the passage, and what in the passage it asks for.
+
+    Shape:
+        h (B, T, dim), its mask (B, T), q (B, S, dim), its mask (B, S) -> (B, T, output_dim)
+    """
+
+    def __init__(self, dim: int, output_dim: int) -> None:
+        super().__init__()
+        self.alike = Trilinear(dim)
+        self.merge = nn.Sequential(nn.Linear(4 * dim, output_dim), nn.ReLU())
+
+    def forward(self, h: Tensor, h_mask: Tensor, q: Tensor, q_mask: Tensor) -> Tensor:
+        alike = self.alike(h, q)  # (B, T, S)
+        alike = alike.masked_fill(~q_mask.unsqueeze(1), torch.finfo(alike.dtype).min)
+        a = alike.softmax(dim=2) @ q
+        c = masked_softmax(alike.amax(dim=2), h_mask).unsqueeze(1) @ h  # (B, 1, dim)
+        merged: Tensor = self.merge(torch.cat([h, a, h * a, h * c], dim=2))
+        return merged
+
+
+class SelfAttention(nn.Module):
+    """What the other tokens of the passage say to each, which may well be nothing.
+
+    Shape:
+        g (B, T, dim), its mask (B, T) -> (B, T, dim)
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.alike = Trilinear(dim)
+        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # attended to as if it were a token
+        self.merge = nn.Sequential(nn.Linear(3 * dim, dim), nn.ReLU())
+
+    def forward(self, g: Tensor, mask: Tensor) -> Tensor:
+        others = ~torch.eye(g.shape[1], dtype=torch.bool, device=g.device) & mask.unsqueeze(1)
+        alike = self.alike(g, g).masked_fill(~others, -torch.inf)  # (B, T, T)
+        nothing = self.nothing.expand(*alike.shape[:2], 1)
+        b = torch.cat([alike, nothing], dim=2).softmax(dim=2)[:, :, :-1] @ g
+        merged: Tensor = self.merge(torch.cat([g, b, g * b], dim=2))
+        return merged
+
+
+def best_spans(start: Tensor, end: Tensor, longest: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the largest start_i + end_j among all spans with i <= j < i + longest.
+
+    Shape:
+        start (B, T), end (B, T) -> i (B,), j (B,), the sum (B,)
+    """
+    longest = min(longest, end.shape[1])
+    ends = F.pad(end, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)
+    best, place = (start.unsqueeze(2) + ends).flatten(1).max(dim=1)  # of (B, T * longest)
+    i = place // longest
+    return i, i + place % longest, best
+
+
+class SquadModel(TaskModel[Question]):
+    """Bidirectional attention, self-attention, and a pointer at either end of the answer."""
+
+    def __init__(self, config: TaskConfig, words: Words, elmo: LayerShape | None) -> None:
+        super().__init__()
+        own: SquadConfig = config.model
+        self.longest_answer = own.longest_answer
+        chars = None
+        if own.char_filters:
+            chars = CharCnn(dim=own.char_dim, filters=own.char_filters, width=own.char_width)
+        self.tokens = TokenEncoder(WordVectors(words, trainable=config.static.trainable), chars)
+        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.dropout = VariationalDropout(own.dropout)
+        self.encoder = BiGru(self.tokens.dim + self.elmo.input_dim, own.hidden)
+        dim = self.encoder.output_dim
+        self.bi_attention = BiAttention(dim + self.elmo.output_dim, dim)
+        self.reader = BiGru(dim, own.hidden)
+        self.self_attention = SelfAttention(dim)
+        self.start_rnn = BiGru(dim, own.hidden)
+        self.end_rnn = BiGru(2 * dim, own.hidden)
+        self.start = nn.Linear(dim, 1)
+        self.end = nn.Linear(dim, 1)
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):  # as published; PyTorch's smaller start learns late
+                nn.init.xavier_uniform_(layer.weight)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+    def forward(self, batch: Batch[Question]) -> Tensor:
+        """Return log p(start) and log p(end) of the tokens of the passages, (2, B, T)."""
+        passage, question = batch.tokens(0), batch.tokens(1)
+        h = self._encode(passage, batch.layers(0))  # (B, T, 2H + 2D)
+        q = self._encode(question, batch.layers(1))  # (B, S, 2H + 2D)
+        m = self.bi_attention(h, passage.mask, q, question.mask)  # (B, T, 2H)
+        g = self.dropout(self.reader(self.dropout(m), passage.lengths))
+        r = self.dropout(m + self.self_attention(g, passage.mask))
+        s = self.start_rnn(r, passage.lengths)
+        e = self.end_rnn(torch.cat([r, s], dim=2), passage.lengths)
+        scores = torch.stack([self.start(s).squeeze(2), self.end(e).squeeze(2)])
+        return scores.masked_fill(~passage.mask, -torch.inf).log_softmax(dim=2)
+
+    def _encode(self, tokens: TokenBatch, layers: Tensor | None) -> Tensor:
+        x = self.elmo.at_input(self.tokens(tokens), layers)  # [x_k; ELMo_k]
+        h = self.dropout(self.encoder(self.dropout(x), tokens.lengths))
+        return self.elmo.at_output(h, layers)  # [h_k; ELMo_k]
+
+    def loss(self, batch: Batch[Question]) -> Tensor:
+        """Return -log p(start) - log p(end) of the gold answers, the mean over the questions.
+
+        Where there are several, p is the sum of theirs: any of them will do.
+        """
+        found = self(batch)
+        gold = np.zeros(found.shape, dtype=np.bool_)
+        for row, question in enumerate(batch.examples):
+            gold[0, row, question.starts] = True
+            gold[1, row, question.ends] = True
+        chosen = found.masked_fill(~torch.from_numpy(gold).to(batch.device), -torch.inf)
+        mean: Tensor = -chosen.logsumexp(dim=2).sum(dim=0).mean()
+        return mean
+
+    def decode(self, batch: Batch[Question]) -> list[Any]:
+        """Return the most probable `Answer` to each question."""
+        start, end = self(batch)
+        found = best_spans(start, end, self.longest_answer)
+        answers = []
+        for question, i, j, score in zip(batch.examples, *(x.tolist() for x in found), strict=True):
+            passage = question.passage
+            a, b = passage.starts[i], passage.ends[j]
+            answers.append(Answer(passage.text[a:b], a, b, math.exp(score)))
+        return answers
+
+
+# ------------------------------------------------------------------------------------------- task
+
+
+class Squad(Task[Question]):
+    """Answers that stand in a passage."""
+
+    name = "squad"
+    metric = "f1"
+    # The authors': GRUs of 90, vectors that stay as they came, Adadelta at 1, 45 questions at once.
+    presets: ClassVar[Mapping[str, TaskConfig]] = {
+        "paper": TaskConfig(
+            SquadConfig(),
+            ElmoConfig(place="both"),
+            StaticConfig(trainable=False),
+            TrainConfig(
+                optimizer="adadelta",
+                learning_rate=1.0,
+                clip=0.0,
+                batch_size=45,
+                batch_tokens=22_500,
+                epochs=24,
+                patience=5,
+            ),
+        ),
+        # For a first look: smaller, and content sooner.
+        "quick": TaskConfig(
+            SquadConfig(char_filters=50, hidden=64),
+            ElmoConfig(place="both"),
+            StaticConfig(trainable=False),
+            TrainConfig(
+                learning_rate=2e-3, batch_tokens=10_000, epochs=8, patience=2, halve_after=1
+            ),
+        ),
+    }
+    inputs = ("text", "jsonl", "squad")
+
+    def read(self, path: str) -> list[Question]:
+        """Read a file of SQuAD, or several that were joined."""
+        return list(read_json(read_lines([path]), labelled=True))
+
+    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Question]:
+        """Read a question and a passage with a tab between, lines of JSON, or SQuAD."""
+        if form == "squad":
+            return read_json(lines, labelled=False)
+        return read_jsonl(lines) if form == "jsonl" else read_tabbed(lines)
+
+    def training(self, examples: Sequence[Question], config: TaskConfig) -> list[Question]:
+        """Cut passages that are too long, and leave out questions whose answers are not there."""
+        longest = config.model.longest_passage
+        short = [shortened(question, longest) for question in examples]
+        if cut := sum(len(q.passage) > longest for q in examples):
+            warnings.warn(
+                f"{cut:,} training questions are about passages of more than {longest} tokens, "
+                "which were cut around the answers (--set model.longest_passage=...).",
+                ElmoWarning,
+                stacklevel=2,
+            )
+        return [question for question in short if question.spans]
+
+    def learn(self, examples: Sequence[Question]) -> Facts:
+        """There is nothing to know but that there is something to learn."""
+        if not examples:
+            raise DataError(
+                "No training question has an answer that is at its answer_start in the passage: "
+                "nothing to learn."
+            )
+        return {}
+
+    def model(
+        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+    ) -> SquadModel:
+        """Make the reader."""
+        return SquadModel(config, words, elmo)
+
+    def score(self, examples: Sequence[Question], predictions: Sequence[Any]) -> Scores:
+        """Return F1 and exact match, as the official script does."""
+        return squad_scores(
+            [question.answers for question in examples], [answer.text for answer in predictions]
+        )
+
+    def show(self, example: Question, prediction: Any, *, as_json: bool) -> str:
+        """Return the answer in a line, or an object."""
+        if not as_json:
+            return " ".join(prediction.text.split())
+        values: dict[str, Any] = {} if example.id is None else {"id": example.id}
+        values |= {"question": example.text, "answer": prediction.text}
+        values |= {"start": prediction.start, "end": prediction.end}
+        values["score"] = round(prediction.score, 4)
+        if example.answers:
+            values["gold"] = example.answers
+        return json.dumps(values, ensure_ascii=False)

@@ -1,0 +1,297 @@
+"""Questions about passages: SQuAD v1.1 as it comes, and simpler forms of the same.
+
+Answers are given by characters and predicted by tokens. Whatever does not fit between the two is
+counted and told; nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
+
+from elmokit.errors import DataError, ElmoWarning
+from elmokit.text.lines import Line
+from elmokit.text.sentences import split_sentences
+from elmokit.text.tokenize import tokenize, words
+
+#: Of a longer passage the first tokens are read: attention takes memory by the square of length.
+LONGEST = 1000
+
+_WANTED = (
+    'Expected SQuAD v1.1: {"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", '
+    '"question": "...", "answers": [{"text": "...", "answer_start": 0}]}]}]}]}; or an object for '
+    'each question: {"question": "...", "context": "...", "answers": [...]}.'
+)
+_TOLD = {
+    "unanswered": "questions have no answer and were left out: the model always gives one",
+    "elsewhere": "answers are not at their answer_start, which counts characters from 0 (not bytes "
+    "or UTF-16 units). They are not trained on; in evaluation their text counts",
+    "inside": "answers begin or end inside a token. Training takes the whole token; in evaluation "
+    "predictions may miss them by it",
+    "beyond": f"answers are behind token {LONGEST:,} of their passages, where reading stops. They "
+    "are not trained on; in evaluation their text counts. Give shorter passages",
+    "long": f"questions have more than {LONGEST:,} tokens, or their passages have, of which the "
+    f"first {LONGEST:,} are read. Give shorter texts",
+}
+_NAMED = 3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text that is asked about, and its tokens, which know where they stand in it."""
+
+    text: str
+    tokens: tuple[str, ...] = field(repr=False)  # they follow from the text
+    starts: tuple[int, ...] = field(repr=False)
+    ends: tuple[int, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, text: str) -> Passage:
+        """Find the sentences of a text, and their tokens."""
+        tokens, starts, ends = [], [], []
+        for first, last in split_sentences(text):
+            for token in tokenize(text[first:last]):
+                tokens.append(token.text)
+                starts.append(first + token.start)
+                ends.append(first + token.end)
+        return cls(text, tuple(tokens), tuple(starts), tuple(ends))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def between(self, start: int, end: int) -> Passage:
+        """Return some of the tokens; they know their places in the whole text."""
+        kept = slice(start, end)
+        return Passage(self.text, self.tokens[kept], self.starts[kept], self.ends[kept])
+
+    def cover(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first and the last token with some of the characters start:end.
+
+        Where there is none, the last comes before the first.
+        """
+        return bisect_right(self.ends, start), bisect_left(self.starts, end) - 1
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a passage.
+
+    Attributes:
+        text: The question.
+        tokens: Its tokens.
+        passage: What it is about.
+        id: What it is called in its file.
+        answers: The gold answers, as text.
+        spans: Their first and last tokens, of those that are in the passage.
+    """
+
+    text: str
+    tokens: tuple[str, ...] = field(repr=False)
+    passage: Passage
+    id: str | None = None
+    answers: tuple[str, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def texts(self) -> Sequence[Sequence[str]]:
+        """What the biLM reads."""
+        return (self.passage.tokens, self.tokens)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The tokens at which a gold answer begins."""
+        return sorted({start for start, _ in self.spans})
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """The tokens at which a gold answer ends."""
+        return sorted({end for _, end in self.spans})
+
+
+def shortened(question: Question, longest: int) -> Question:
+    """Cut a passage that is too long to a part with the first answer; others may be lost."""
+    length = len(question.passage)
+    if length <= longest or not question.spans:
+        return question
+    first, last = question.spans[0]
+    start = 0
+    if last >= longest:
+        start = min(max(0, (first + last + 1 - longest) // 2), length - longest)
+    end = start + longest
+    spans = tuple((i - start, j - start) for i, j in question.spans if start <= i and j < end)
+    return replace(question, passage=question.passage.between(start, end), spans=spans)
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def read_json(lines: Iterable[Line], *, labelled: bool) -> Iterator[Question]:
+    """Read a file of JSON objects: SQuAD, or several files of it one behind the other.
+
+    Args:
+        lines: The lines of the file; an object may take one or many.
+        labelled: Whether there are answers; if not, those that are there are passed over.
+    """
+    found = list(lines)
+    if found:
+        yield from _read(found[0].path, "\n".join(line.text for line in found), labelled=labelled)
+
+
+def read_jsonl(lines: Iterable[Line]) -> Iterator[Question]:
+    """Read lines of JSON: {"question": ..., "context": ...}."""
+    for line in lines:
+        yield from _read(f"{line.path}, line {line.number}", line.text, labelled=False)
+
+
+def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
+    """Read lines of a question and its passage with a tab between."""
+    for line in lines:
+        if not line.text.strip():
+            continue
+        where = f"{line.path}, line {line.number}"
+        question, tab, context = line.text.partition("\t")
+        if not tab:
+            raise DataError(
+                f"{where}: found no tab in '{line.text[:60]}', expected a question and its passage "
+                "with a tab between."
+            )
+        reader = _Reader(where, labelled=False)
+        yield from reader.questions({"question": question, "context": context})
+        reader.tell()
+
+
+def _read(path: str, text: str, *, labelled: bool) -> Iterator[Question]:
+    reader, decoder, place = _Reader(path, labelled=labelled), json.JSONDecoder(), 0
+    while (place := _filled(text, place)) < len(text):
+        try:
+            values, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            raise _wrong(path, f"this is not JSON ({error})") from error
+        yield from reader.questions(values)
+    reader.tell()
+
+
+class _Reader:
+    """Makes questions of JSON values, and remembers what did not fit."""
+
+    def __init__(self, path: str, *, labelled: bool) -> None:
+        self._path = path
+        self._labelled = labelled
+        self._odd: dict[str, list[str]] = {kind: [] for kind in _TOLD}
+
+    def questions(self, values: object) -> Iterator[Question]:
+        """Yield the questions of a file of SQuAD, or of an object of one question."""
+        if isinstance(values, dict) and "data" not in values:
+            where = f"{self._path}{_id(values)}"
+            yield from self._question(values, _passage(values, where), where)
+            return
+        for i, article in enumerate(_get(values, "data", list, self._path), 1):
+            where = f"{self._path}, article {i}"
+            for j, paragraph in enumerate(_get(article, "paragraphs", list, where), 1):
+                here = f"{where}, paragraph {j}"
+                passage = _passage(paragraph, here)
+                for k, qa in enumerate(_get(paragraph, "qas", list, here), 1):
+                    yield from self._question(qa, passage, f"{here}, question {k}{_id(qa)}")
+
+    def tell(self) -> None:
+        """Warn of what did not fit, once for each kind."""
+        for kind, names in self._odd.items():
+            if names:
+                some = ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
+                warnings.warn(
+                    f"{self._path}: {len(names):,} {_TOLD[kind]}: {some}.",
+                    ElmoWarning,
+                    stacklevel=4,
+                )
+
+    def _question(self, values: object, passage: Passage, where: str) -> Iterator[Question]:
+        text = _get(values, "question", str, where)
+        tokens = words(text)
+        if not tokens:
+            raise _wrong(where, "the question is empty")
+        assert isinstance(values, dict)
+        name = str(values["id"]) if "id" in values else None
+        read = passage
+        if max(len(passage), len(tokens)) > LONGEST:
+            read = passage.between(0, LONGEST)
+            self._note("long", name)
+        question = Question(text, tuple(tokens[:LONGEST]), read, name)
+        if not self._labelled:
+            yield question
+            return
+        answers = list(_answers(values, where))
+        if not answers:
+            self._note("unanswered", name)
+            return
+        found = [self._span(answer, start, passage, name) for answer, start in answers]
+        spans = tuple(dict.fromkeys(span for span in found if span is not None))
+        yield replace(question, answers=tuple(answer for answer, _ in answers), spans=spans)
+
+    def _span(
+        self, answer: str, start: int, passage: Passage, name: str | None
+    ) -> tuple[int, int] | None:
+        """Find the tokens of an answer."""
+        end = start + len(answer)
+        first, last = passage.cover(start, end)
+        if start < 0 or passage.text[start:end] != answer or first > last:
+            self._note("elsewhere", name)
+            return None
+        if last >= LONGEST:
+            self._note("beyond", name)
+            return None
+        if passage.text[passage.starts[first] : passage.ends[last]] != answer.strip():
+            self._note("inside", name)
+        return first, last
+
+    def _note(self, kind: str, name: str | None) -> None:
+        self._odd[kind].append("no id" if name is None else f"id '{name}'")
+
+
+def _passage(values: object, where: str) -> Passage:
+    text = _get(values, "context", str, where)
+    if not text.strip():
+        raise _wrong(where, "the context is empty")
+    return Passage.of(text)
+
+
+def _answers(values: dict[str, object], where: str) -> Iterator[tuple[str, int]]:
+    given = values.get("answers")
+    if isinstance(given, dict):  # {"text": [...], "answer_start": [...]}, as some write it
+        columns = [_get(given, key, list, where) for key in ("text", "answer_start")]
+        if len(columns[0]) != len(columns[1]):
+            raise _wrong(where, f"found {len(columns[0])} answers and {len(columns[1])} places")
+        given = [
+            {"text": text, "answer_start": start} for text, start in zip(*columns, strict=True)
+        ]
+    for answer in _get({"answers": given}, "answers", list, where):
+        yield _get(answer, "text", str, where), _get(answer, "answer_start", int, where)
+
+
+def _get(values: object, key: str, kind: type[T], where: str) -> T:
+    found = values.get(key) if isinstance(values, dict) else None
+    if not isinstance(found, kind):
+        names: dict[type, str] = {str: "a string", list: "a list", int: "an integer"}
+        raise _wrong(where, f'found no "{key}" that is {names[kind]}')
+    return found
+
+
+def _id(values: object) -> str:
+    return f" (id '{values['id']}')" if isinstance(values, dict) and "id" in values else ""
+
+
+def _filled(text: str, place: int) -> int:
+    """Return the place of the next character that is not whitespace."""
+    while place < len(text) and text[place].isspace():
+        place += 1
+    return place
+
+
+def _wrong(where: str, problem: str) -> DataError:
+    return DataError(f"{where}: {problem}. {_WANTED}")

@@ -1,0 +1,372 @@
+"""Semantic roles, and how ELMo is put into a deep tagger (Peters et al. 2018, section 4).
+
+The model of He et al. (2017): who did what to whom, asked for one predicate p of a sentence.
+
+    x_k = word vector
+    m_k = embedding of "k is p" or of "k is not p"
+    h   = highway LSTMs in alternating directions ([x_k; ELMo_k; m_k])        ELMo at the input
+    e_k = W [h_k; ELMo_k]                                                     ELMo at the output
+    p(y_k) = softmax(e_k), and the best y_1, ..., y_T that keep the rules of BIO
+
+Where nobody says which tokens are predicates, as in raw text, a small network beside finds them:
+
+    p(k is a predicate) = sigmoid(MLP([x_{k-1}; x_k; x_{k+1}]))               x_k with ELMo_k
+
+It is trained along, but nothing of it flows back into the tagger. Data: see `propbank.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.tasks.batches import Batch, TokenBatch
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.metrics.spans import Span, spans_of
+from elmokit.tasks.metrics.srl import CONTINUED, PREDICATE, srl_scores
+from elmokit.tasks.ner import allowed, labels_of
+from elmokit.tasks.nn.crf import viterbi
+from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.highway import AlternatingLstm
+from elmokit.tasks.nn.tokens import WordVectors
+from elmokit.tasks.propbank import NO_TARGET, Frame, Sentence, read_frames, read_jsonl, read_text
+from elmokit.tasks.task import Facts, Scores, Task, TaskModel
+from elmokit.tasks.words import Words
+from elmokit.text.lines import Line, read_lines
+
+KINDS = ("all", "verbs")
+
+_IGNORED = -100
+_FINDER = 100  # size of the network that finds predicates
+_AT_ONCE = 1 << 14  # tokens that are tagged together in a prediction
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@dataclass(frozen=True)
+class SrlConfig:
+    """The shape of the tagger, and what it is asked for.
+
+    Attributes:
+        predicates: "all", or "verbs": others have no part, neither in training nor in the score.
+        mark_dim: Size of the embedding that marks the predicate.
+        hidden: Size of the LSTMs.
+        layers: Number of LSTM layers; their directions alternate.
+        dropout: On h_t of each layer, one mask per sentence.
+    """
+
+    predicates: str = "all"
+    mark_dim: int = 100
+    hidden: int = 300
+    layers: int = 8
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.predicates not in KINDS:
+            raise ConfigError(
+                f"model.predicates should be all or verbs, found '{self.predicates}'."
+            )
+
+    def wants(self, frame: Frame) -> bool:
+        """Tell whether a predicate is one to be asked for."""
+        return frame.verb or self.predicates == "all"
+
+
+class SrlModel(TaskModel[Sentence]):
+    """A deep tagger that is told the predicate, and a small network that finds predicates."""
+
+    def __init__(
+        self, config: TaskConfig, roles: Sequence[str], words: Words, elmo: LayerShape | None
+    ) -> None:
+        super().__init__()
+        self.own: SrlConfig = config.model
+        self.labels = labels_of(roles, "BIO")
+        self._numbers = {label: number for number, label in enumerate(self.labels)}
+        self.words = WordVectors(words, trainable=config.static.trainable)
+        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.marks = nn.Embedding(2, self.own.mark_dim)
+        dim = self.words.dim + self.elmo.input_dim
+        self.rnn = AlternatingLstm(
+            dim + self.own.mark_dim, self.own.hidden, self.own.layers, dropout=self.own.dropout
+        )
+        self.emit = nn.Linear(self.rnn.output_dim + self.elmo.output_dim, len(self.labels))
+        self.find = nn.Sequential(nn.Linear(3 * dim, _FINDER), nn.ReLU(), nn.Linear(_FINDER, 1))
+        nn.init.normal_(self.marks.weight, std=0.01)
+        nn.init.orthogonal_(self.emit.weight)
+        nn.init.zeros_(self.emit.bias)
+        # What follows from the labels is not stored with the weights.
+        rules = allowed(self.labels, "BIO").scores()
+        for name, scores in zip(("_transitions", "_start", "_end"), rules, strict=True):
+            self.register_buffer(name, scores, persistent=False)
+        itself = (PREDICATE, CONTINUED + PREDICATE)
+        is_other = torch.tensor([label[2:] not in itself for label in self.labels])
+        self.register_buffer("_other", is_other, persistent=False)
+
+    def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor, TokenBatch]:
+        """Ask for the first predicate of each sentence.
+
+        Returns:
+            The score of every tag for every token, (B, T, K), that of being a predicate, (B, T),
+            and the tokens.
+        """
+        tokens, x, layers = self._read(batch)
+        asked = torch.tensor([_frames(sentence)[0].predicate for sentence in batch.examples])
+        emissions = self._tag(x, layers, asked.to(batch.device), tokens.lengths)
+        return emissions, self._predicates(x.detach(), tokens.mask), tokens
+
+    def loss(self, batch: Batch[Sentence]) -> Tensor:
+        """Return -log p(gold tags), the mean over the examples, and the loss of the finder."""
+        emissions, found, tokens = self(batch)
+        shape = tokens.mask.shape
+        gold, places = np.full(shape, _IGNORED, dtype=np.int64), np.zeros(shape, dtype=np.float32)
+        for row, sentence in enumerate(batch.examples):
+            gold[row, : len(sentence.tokens)] = [self._numbers[tag] for tag in sentence.tags]
+            places[row, list(sentence.predicates or ())] = 1
+        tagged = F.cross_entropy(
+            emissions.flatten(0, 1),
+            torch.from_numpy(gold).to(batch.device).flatten(),
+            ignore_index=_IGNORED,
+            reduction="sum",
+        )
+        placed = F.binary_cross_entropy_with_logits(
+            found, torch.from_numpy(places).to(batch.device), tokens.mask.float(), reduction="sum"
+        )
+        loss: Tensor = tagged / len(batch) + placed / sum(tokens.lengths)
+        return loss
+
+    def decode(self, batch: Batch[Sentence]) -> list[Any]:
+        """Return the frames of each sentence; None in place of a predicate that is not wanted."""
+        tokens, x, layers = self._read(batch)
+        asked = self._asked(batch, x, tokens.mask)
+        pairs = [(row, p) for row, places in enumerate(asked) for p in places if p is not None]
+        spans: list[tuple[Span, ...]] = []
+        size = max(1, _AT_ONCE // x.shape[1])
+        for start in range(0, len(pairs), size):
+            spans += self._best(pairs[start : start + size], tokens, x, layers)
+        rest = iter(spans)
+        return [[None if p is None else Frame(p, next(rest)) for p in places] for places in asked]
+
+    def _read(self, batch: Batch[Sentence]) -> tuple[TokenBatch, Tensor, Tensor | None]:
+        tokens, layers = batch.tokens(), batch.layers()
+        return tokens, self.elmo.at_input(self.words(tokens), layers), layers  # [x_k; ELMo_k]
+
+    def _tag(
+        self, x: Tensor, layers: Tensor | None, asked: Tensor, lengths: Sequence[int]
+    ) -> Tensor:
+        places = torch.arange(x.shape[1], device=x.device)
+        marks = self.marks((places == asked.unsqueeze(1)).long())
+        h = self.rnn(torch.cat([x, marks], dim=2), lengths)
+        scores: Tensor = self.emit(self.elmo.at_output(h, layers))  # [h_k; ELMo_k]
+        return scores
+
+    def _predicates(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return for each token how much it looks like a predicate; above 0 it is one."""
+        x = F.pad(x * mask.unsqueeze(2), (0, 0, 1, 1))
+        scores: Tensor = self.find(torch.cat([x[:, :-2], x[:, 1:-1], x[:, 2:]], dim=2))
+        return scores.squeeze(2)
+
+    def _asked(self, batch: Batch[Sentence], x: Tensor, mask: Tensor) -> list[list[int | None]]:
+        """List the predicates to ask for: those that are known, else those that are found."""
+        found: list[list[bool]] = []
+        if any(s.frames is None and s.predicates is None for s in batch.examples):
+            found = ((self._predicates(x, mask) > 0) & mask).tolist()
+        asked: list[list[int | None]] = []
+        for row, sentence in enumerate(batch.examples):
+            if sentence.frames is not None:
+                asked.append([f.predicate if self.own.wants(f) else None for f in sentence.frames])
+            elif sentence.predicates is not None:
+                asked.append(list(sentence.predicates))
+            else:
+                asked.append([place for place, yes in enumerate(found[row]) if yes])
+        return asked
+
+    def _best(
+        self,
+        pairs: Sequence[tuple[int, int | None]],
+        tokens: TokenBatch,
+        x: Tensor,
+        layers: Tensor | None,
+    ) -> list[tuple[Span, ...]]:
+        """Return the best arguments of some predicates, given as (sentence, place)."""
+        rows, asked = torch.tensor(pairs, device=x.device).unbind(dim=1)
+        lengths = [tokens.lengths[row] for row, _ in pairs]
+        beside = layers[:, rows] if layers is not None and self.elmo.output_dim else None
+        emissions = self._tag(x[rows], beside, asked, lengths)
+        # A predicate is V or what goes on with it, and never an argument of its own.
+        every = torch.arange(len(pairs), device=x.device)
+        emissions[every, asked] = emissions[every, asked].masked_fill(
+            self._buffer("_other"), -torch.inf
+        )
+        rules = (self._buffer(name) for name in ("_transitions", "_start", "_end"))
+        best = viterbi(emissions, tokens.mask[rows], *rules).tolist()
+        return [
+            tuple(spans_of([self.labels[number] for number in row[:length]]))
+            for row, length in zip(best, lengths, strict=True)
+        ]
+
+    def _buffer(self, name: str) -> Tensor:
+        found = getattr(self, name)
+        assert isinstance(found, Tensor)
+        return found
+
+
+def _frames(sentence: Sentence) -> tuple[Frame, ...]:
+    assert sentence.frames is not None
+    return sentence.frames
+
+
+# ------------------------------------------------------------------------------------------- task
+
+
+class Srl(Task[Sentence]):
+    """Semantic role labelling."""
+
+    name = "srl"
+    metric = "f1"
+    # The paper's: lambda 0.001, eight layers, Adadelta at 1.0, 80 predicates at once.
+    presets: ClassVar[Mapping[str, TaskConfig]] = {
+        "paper": TaskConfig(
+            SrlConfig(),
+            ElmoConfig(dropout=0.1),
+            StaticConfig(),
+            TrainConfig(
+                optimizer="adadelta",
+                learning_rate=1.0,
+                clip=1.0,
+                batch_size=80,
+                batch_tokens=8192,
+                epochs=500,
+                patience=200,
+            ),
+        ),
+        # For a first look: half the layers, smaller, and content sooner.
+        "quick": TaskConfig(
+            SrlConfig(hidden=150, layers=4),
+            ElmoConfig(dropout=0.1),
+            StaticConfig(),
+            TrainConfig(
+                learning_rate=2e-3, clip=1.0, batch_size=40, epochs=15, patience=3, halve_after=1
+            ),
+        ),
+    }
+    inputs = ("text", "jsonl")
+
+    def read(self, path: str) -> list[Sentence]:
+        """Read a file of sentences with frames; what tags cannot hold is counted."""
+        sentences = list(read_frames(path, read_lines([path])))
+        frames = [frame for sentence in sentences for frame in _frames(sentence)]
+        if left := sum(len(frame.arguments) - len(frame.apart) for frame in frames):
+            warnings.warn(
+                f"{path}: {left:,} arguments overlap others of the same predicate. Tags cannot "
+                "hold them: they are not learned, and count as missed.",
+                ElmoWarning,
+                stacklevel=2,
+            )
+        return sentences
+
+    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
+        """Read raw text or JSON lines."""
+        return read_text(lines) if form == "text" else read_jsonl(lines)
+
+    def training(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
+        """Make an example of each predicate; those that are not wanted are left out."""
+        own: SrlConfig = config.model
+        made = []
+        for sentence in examples:
+            frames = [frame for frame in _frames(sentence) if own.wants(frame)]
+            places = tuple(frame.predicate for frame in frames)
+            made += [replace(sentence, frames=(frame,), predicates=places) for frame in frames]
+        return made
+
+    def learn(self, examples: Sequence[Sentence]) -> Facts:
+        """Collect the roles."""
+        roles = {span.type for s in examples for frame in _frames(s) for span in frame.apart}
+        if roles <= {PREDICATE}:
+            raise DataError(
+                "The training data has no argument of any predicate: nothing to learn. Expected "
+                "lines of JSON with frames, or columns of CoNLL-2005 or CoNLL-2012."
+            )
+        return {"roles": sorted(roles)}
+
+    def model(
+        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+    ) -> SrlModel:
+        """Make the tagger."""
+        return SrlModel(config, facts["roles"], words, elmo)
+
+    def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
+        """Return F1 over the arguments of the given predicates, as srl-eval.pl does."""
+        gold, predicted, left = [], [], 0
+        for sentence, found in zip(examples, predictions, strict=True):
+            for frame, guess in zip(_frames(sentence), found, strict=True):
+                if guess is None:
+                    left += 1
+                    continue
+                gold.append(frame.arguments)
+                predicted.append(guess.arguments)
+        scores = srl_scores(gold, predicted)
+        return {**scores, "left_out": left} if left else scores
+
+    def notes(self, examples: Sequence[Sentence], facts: Facts) -> list[str]:
+        """Count the arguments in roles that the training data does not have."""
+        unknown = Counter(a.type for s in examples for f in _frames(s) for a in f.arguments)
+        for role in facts["roles"]:
+            del unknown[role]
+        if not unknown:
+            return []
+        return [
+            f"{unknown.total():,} arguments in roles that the model does not know "
+            f"({', '.join(sorted(unknown))}); they count as missed."
+        ]
+
+    def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
+        """Return the columns of CoNLL-2005, or an object with tokens and frames."""
+        if not as_json:
+            return _columns(example, prediction)
+        frames = []
+        for number, frame in enumerate(prediction):
+            if frame is None:
+                continue
+            shown = {
+                "predicate": frame.predicate,
+                "word": example.tokens[frame.predicate],
+                "roles": [_role(example, span) for span in frame.arguments],
+            }
+            if example.frames is not None:
+                shown["gold"] = [_role(example, a) for a in example.frames[number].arguments]
+            frames.append(shown)
+        return json.dumps({"tokens": example.tokens, "frames": frames}, ensure_ascii=False)
+
+
+def _role(sentence: Sentence, span: Span) -> dict[str, Any]:
+    start, end, label = span
+    text = " ".join(sentence.tokens[start:end])
+    role: dict[str, Any] = {"label": label, "start": start, "end": end, "text": text}
+    if sentence.offsets is not None:
+        role["characters"] = [sentence.offsets[start][0], sentence.offsets[end - 1][1]]
+    return role
+
+
+def _columns(sentence: Sentence, frames: Sequence[Frame | None]) -> str:
+    """Write tokens, targets, and a column of brackets for each frame."""
+    rows = [[token, NO_TARGET] for token in sentence.tokens]
+    for frame in filter(None, frames):
+        rows[frame.predicate][1] = sentence.tokens[frame.predicate]
+        cells = ["*"] * len(rows)
+        for start, end, label in frame.arguments:
+            cells[start] = f"({label}{cells[start]}"
+            cells[end - 1] += ")"
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+    return "".join("\t".join(row) + "\n" for row in rows)

@@ -1,0 +1,452 @@
+"""Semantic roles from file to file: what is read, what is learned, what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as run
+from hypothesis import strategies as st
+
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.tasks import checkpoint
+from elmokit.tasks.batches import Dataset
+from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.tasks.data import Data, load_data
+from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.loop import train
+from elmokit.tasks.metrics.spans import Span, tags_of
+from elmokit.tasks.nn.crf import viterbi
+from elmokit.tasks.propbank import Frame, Sentence
+from elmokit.tasks.saved import load_saved
+from elmokit.tasks.srl import Srl, SrlModel
+from elmokit.text.lines import Line
+from tests.conftest import TINY_MODEL
+from tests.tasks.test_commands import elmo as command
+
+TASK = Srl()
+PEOPLE = ["Ann", "Bob", "Carla", "Dave"]
+VERBS = ["saw", "met", "left"]
+SMALL = [
+    "static.source=none",
+    "static.dim=16",
+    "model.mark_dim=8",
+    "model.hidden=24",
+    "model.layers=2",
+    "train.batch_size=16",
+    "train.optimizer=adam",
+    "train.learning_rate=0.01",
+    "train.checkpoint_seconds=0",
+]
+
+
+def settings(*changes: str) -> TaskConfig:
+    return with_settings(TASK.presets["paper"], [*SMALL, *changes])
+
+
+def sentence(draw: random.Random) -> dict[str, Any]:
+    """Say who did what to whom, perhaps twice, perhaps when, and perhaps as a noun."""
+    words: list[str] = []
+    pos: list[str] = []
+    frames = []
+    for part in range(draw.randint(1, 2)):
+        if part:
+            words.append("and")
+            pos.append("CC")
+        first = len(words)
+        who, verb, whom = draw.choice(PEOPLE), draw.choice(VERBS), draw.choice(PEOPLE)
+        words += ["the", who, verb, "the", whom]
+        pos += ["DT", "NN", "VBD", "DT", "NN"]
+        args = [[first, first + 1, "ARG0"], [first + 2, first + 2, "V"]]
+        args.append([first + 3, first + 4, "ARG1"])
+        if draw.random() < 0.5:
+            words.append("today")
+            pos.append("RB")
+            args.append([len(words) - 1, len(words) - 1, "ARGM-TMP"])
+        frames.append({"pred": first + 2, "args": args})
+    if draw.random() < 0.3:
+        words += ["in", "anger"]
+        pos += ["IN", "NN"]
+        frames.append({"pred": len(words) - 1, "args": []})
+    return {"words": words, "pos": pos, "frames": frames}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("srl")
+    for name, n, seed in (("train.jsonl", 60, 1), ("dev.jsonl", 20, 2)):
+        draw = random.Random(seed)
+        lines = [json.dumps(sentence(draw)) + "\n" for _ in range(n)]
+        (folder / name).write_text("".join(lines))
+    return str(folder / "train.jsonl"), str(folder / "dev.jsonl")
+
+
+def read(tmp_path: Path, text: str, name: str = "data.txt") -> list[Sentence]:
+    path = tmp_path / name
+    path.write_text(text)
+    return TASK.read(str(path))
+
+
+# ------------------------------------------------------------------------------------------- data
+
+CATS = ("The", "cat", "(", "it", ")", "chased", "mice")
+FRAME = Frame(5, (Span(0, 5, "A0"), Span(5, 6, "V"), Span(6, 7, "A1")))
+CONLL2005 = """
+The    DT  -      (A0*
+cat    NN  -         *
+-LRB-  -   -         *
+it     PR  -         *
+-RRB-  -   -         *)
+chased VBD chase   (V*)
+mice   NN  -      (A1*)
+
+Yes    UH  -
+"""
+
+
+def test_columns_of_conll2005(tmp_path: Path) -> None:
+    found = read(tmp_path, CONLL2005)
+    assert found == [Sentence.of(CATS, [FRAME]), Sentence.of(("Yes",), [])]
+    assert found[0].tags == ["B-A0", *["I-A0"] * 4, "B-V", "B-A1"]
+    words_and_props = "\n".join(line[:7] + line[11:] for line in CONLL2005.split("\n"))
+    assert read(tmp_path, words_and_props) == found  # any columns may stand before the targets
+    older = CONLL2005.replace("*)\nchased", "*A0)\nchased").replace("(A1*)", "(A1*A1)")
+    assert read(tmp_path, older) == found
+
+
+def test_columns_of_conll2012(tmp_path: Path) -> None:
+    cells = [("The", "DT", "(ARG0*"), ("cat", "NN", "*)"), ("runs", "VBZ", "(V*)")]
+    rows = [
+        f"bc/x 0 {i} {word} {pos} * {'run' if i == 2 else '-'} - - S1 * {role} {nominal} -\n"
+        for i, ((word, pos, role), nominal) in enumerate(
+            zip(cells, ["*", "(V*)", "(ARG1*)"], strict=True)
+        )
+    ]
+    text = "#begin document (bc/x); part 000\n" + "".join(rows) + "\n"
+    text += "bc/x 0 0 Yes UH * - - - S1 * (4)\n\n#end document\n"
+    frames = [
+        Frame(2, (Span(0, 2, "ARG0"), Span(2, 3, "V"))),
+        Frame(1, (Span(1, 2, "V"), Span(2, 3, "ARG1")), verb=False),
+    ]
+    expected = [Sentence.of(("The", "cat", "runs"), frames), Sentence.of(("Yes",), [])]
+    assert read(tmp_path, text) == expected
+    bare = "\n".join(line for line in text.split("\n") if not line.startswith("#"))
+    assert read(tmp_path, bare, "x.v4_gold_conll") == expected
+
+
+def test_lines_of_json(tmp_path: Path) -> None:
+    frame = {"pred": 1, "args": [[0, 0, "ARG0"], [1, 2, "V"], [4, 4, "C-V"], [3, 3, "ARG1"]]}
+    given = {"words": ["He", "picked", "x", "it", "up"], "frames": [frame, {"pred": 3, "args": []}]}
+    [found] = read(tmp_path, json.dumps(given) + "\n\n")
+    assert found.predicates == (1, 3)
+    assert found.frames is not None
+    assert [f.verb for f in found.frames] == [True, True]  # nothing else is known
+    assert found.tags == ["B-ARG0", "B-V", "I-V", "B-ARG1", "B-C-V"]
+    assert found.frames[1].arguments == (Span(3, 4, "V"),)  # the predicate is always there
+    given["pos"] = ["PRP", "VBD", "X", "NN", "RP"]
+    [found] = read(tmp_path, json.dumps(given))
+    assert found.frames is not None
+    assert [f.verb for f in found.frames] == [True, False]
+
+
+def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> None:
+    args = [[0, 3, "ARG0"], [1, 2, "ARG1"], [3, 5, "ARG2"], [2, 2, "V"], [4, 5, "ARGM-LOC"]]
+    line = json.dumps({"words": list("abcdef"), "frames": [{"pred": 2, "args": args}]})
+    with pytest.warns(ElmoWarning, match="data.txt: 3 arguments overlap others"):
+        [found] = read(tmp_path, line)
+    assert found.frames is not None
+    assert len(found.frames[0].arguments) == 5
+    assert found.tags == ["O", "O", "B-V", "B-ARG2", "I-ARG2", "I-ARG2"]
+    scores = TASK.score([found], [[Frame(2, found.frames[0].apart)]])
+    assert (scores["right"], scores["gold"]) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"words": ["a"]}', r'data.txt, line 1: found no "frames"'),
+        ('{"words": "a", "frames": []}', 'no "words" or "tokens"'),
+        ('\n{"words": []', "line 2: this is not JSON"),
+        ('{"words": []}\n[]', 'line 1: found no "frames"'),
+        ('{"words": [], "frames": []}\n[]', r"line 2: found '\[\]', which is no object"),
+        ('{"words": ["a"], "frames": [{"pred": 1, "args": []}]}', "predicate 1 is no place in a"),
+        ('{"words": [], "frames": [{"pred": 0, "args": []}]}', "in a sentence of 0 words"),
+        ('{"words": ["a"], "frames": [{"pred": "0", "args": []}]}', "predicate 0 is no place"),
+        ('{"words": ["a"], "frames": [{"pred": 0}]}', "the frame .* is none"),
+        ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 1, "A"]]}]}', r"\[0, 1, 'A'\]"),
+        ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 0]]}]}', "argument .* is none"),
+        ('{"words": ["a"], "pos": [], "frames": []}', '"pos" is no list with one value'),
+        ("a - *\nb\n", "line 2: found 1 columns, expected 3"),
+        ("a x (A0*)\n\nb - *\n", "line 3: found no column of targets"),
+        ("see (V*)\n- *\n", "no words before them. Put the columns .* paste"),
+        ("a see (V*\nb - *\n", r"line 1: the argument \(V\* is never closed"),
+        ("a see (V*)\nb - *)\n", "line 2: a bracket in column 3 closes nothing"),
+        ("a see (V*)\nb - A0\n", "line 2: found 'A0' in column 3"),
+        ("#begin document\nx 0 0 a NN\n", "line 2: found 5 columns, CoNLL-2012 has 12"),
+        ("#begin document\nx 0 0 a NN * - - - S * (A0*) -\n", "column 12 has no"),
+    ],
+)
+def test_bad_data_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, text)
+
+
+def test_text_and_json_can_be_predicted_on() -> None:
+    raw = [Line("x", 1, "Ann saw Bob. Dave left."), Line("x", 2, "")]
+    found = list(TASK.parse(raw, "text"))
+    assert [s.tokens for s in found] == [("Ann", "saw", "Bob", "."), ("Dave", "left", ".")]
+    assert found[1].offsets == ((13, 17), (18, 22), (22, 23))
+    assert [s.predicates for s in found] == [None, None]
+    given = [
+        '{"tokens": ["Ann", "left"], "predicates": [1]}',
+        '{"words": ["Ann", "left"], "frames": [{"pred": 1, "args": []}]}',
+        '{"words": ["Ann", "left"]}',
+        '{"text": "Ann left"}',
+        "",
+    ]
+    lines = [Line("x", i + 1, text) for i, text in enumerate(given)]
+    found = list(TASK.parse(lines, "jsonl"))
+    assert [s.predicates for s in found] == [(1,), (1,), None, None]
+    assert all(s.tokens == ("Ann", "left") and s.frames is None for s in found)
+    for bad in (
+        "[]",
+        '{"tokens": "Ann"}',
+        '{"tokens": ["Ann"], "predicates": [1]}',
+        '{"tokens": ["Ann"], "predicates": 0}',
+        '{"tokens": ["Ann"], "frames": [3]}',
+        '{"text": "Ann left", "predicates": [1]}',
+    ):
+        with pytest.raises(DataError, match="x, line 4"):
+            list(TASK.parse([Line("x", 4, bad)], "jsonl"))
+
+
+def test_training_data_without_arguments_is_refused() -> None:
+    with pytest.raises(DataError, match="no argument of any predicate"):
+        TASK.learn([Sentence.of(("a",), [Frame.of(0, [], verb=True)])])
+
+
+def test_unknown_roles_are_counted() -> None:
+    facts = TASK.learn([Sentence.of(("a", "b"), [Frame.of(0, [Span(1, 2, "A0")], verb=True)])])
+    odd = Frame.of(0, [Span(1, 2, "A7")], verb=True)
+    [note] = TASK.notes([Sentence.of(("a", "b"), [odd, odd])], facts)
+    assert note.startswith("2 arguments")
+    assert "(A7)" in note
+    assert TASK.notes([Sentence.of(("a",), [])], facts) == []
+
+
+def test_a_mistyped_kind_of_predicates_is_refused() -> None:
+    with pytest.raises(ConfigError, match="all or verbs, found 'nouns'"):
+        settings("model.predicates=nouns")
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+@pytest.mark.parametrize("place", ["none", "both"])
+def test_the_tagger_learns_and_predicts_from_its_folder(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
+) -> None:
+    config = settings(f"elmo.place={place}", "train.epochs=8", "train.patience=0")
+    bilm = None if place == "none" else elmo
+    data = load_data(
+        TASK, config, *files, files[1], elmo=bilm, model="tests/models/tiny", cache=cache
+    )
+    result = train(TASK, config, data, tmp_path / "run")
+    assert result.dev is not None
+    assert result.dev["f1"] > 98
+    assert set(result.mixes) == ({"input", "output"} if place == "both" else set())
+    saved = load_saved(tmp_path / "run", TASK, device="cpu")
+    examples = TASK.read(files[1])
+    predicted = saved.predict(examples)
+    assert TASK.score(examples, predicted) == result.dev
+    assert [saved.predict([e])[0] for e in examples] == predicted
+    told = [json.loads(line) for line in (tmp_path / "run" / "test.jsonl").read_text().splitlines()]
+    assert [len(line["frames"]) for line in told] == [len(e.frames or ()) for e in examples]
+    assert told[0]["frames"][0]["gold"][0]["label"] == "ARG0"
+    # Without being told, the predicates are found.
+    bare = [Sentence(e.tokens) for e in examples]
+    assert saved.predict(bare) == predicted
+    assert saved.predict([Sentence(())]) == [[]]
+
+
+def data_of(files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, *changes: str) -> Any:
+    config = settings("elmo.place=both", *changes)
+    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
+    assert data.elmo is not None
+    torch.manual_seed(0)
+    return data, TASK.model(config, data.facts, data.words, data.elmo.shape)
+
+
+def test_gradients_reach_the_mixes_and_not_the_biLM(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    data, model = data_of(files, elmo, cache)
+    model.loss(data.train.batch(list(range(12)))).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+    for mix in model.elmo.mixes.values():
+        assert mix.w.grad.abs().sum() > 0
+        assert mix.gamma.grad.abs().sum() > 0
+    assert all(p.grad is None and not p.requires_grad for p in elmo.bilm.parameters())
+
+
+def test_finding_predicates_teaches_the_tagger_nothing(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    data, model = data_of(files, elmo, cache)
+    found = model(data.train.batch(list(range(12))))[1]
+    found.sum().backward()
+    taught = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert taught == {f"find.{name}" for name, _ in model.find.named_parameters()}
+
+
+def test_batch_mates_and_empty_sentences_change_nothing(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
+) -> None:
+    data, model = data_of(files, elmo, cache, "model.layers=3")
+    model.eval()
+    together, found, tokens = model(data.train.batch(list(range(10))))
+    for row in range(10):
+        alone, found_alone, _ = model(data.train.batch([row]))
+        length = tokens.lengths[row]
+        assert torch.allclose(alone[0], together[row, :length], atol=1e-5)
+        assert torch.allclose(found_alone[0], found[row, :length], atol=1e-5)
+    sentences = [Sentence(()), *data.dev.examples[:3], Sentence(("Ann",), predicates=(0,))]
+    layers = cache.layers(elmo, [s.tokens for s in sentences], torch.device("cpu"))
+    mixed = Dataset(sentences, layers, torch.device("cpu"))
+    assert model.decode(mixed.batch([0])) == [[]]
+    apart = [model.decode(mixed.batch([row]))[0] for row in range(len(sentences))]
+    assert model.decode(mixed.batch(range(len(sentences)))) == apart
+
+
+def test_many_predicates_are_tagged_in_parts(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, model = data_of(files, elmo, cache)
+    batch = data.dev.batch(range(20))
+    model.eval()
+    expected = model.decode(batch)
+    monkeypatch.setattr("elmokit.tasks.srl._AT_ONCE", 50)
+    assert model.decode(batch) == expected
+
+
+@pytest.fixture(scope="module")
+def plain(files: tuple[str, str]) -> tuple[Data[Sentence], SrlModel]:
+    config = settings("elmo.place=none", "model.layers=1", "model.hidden=4")
+    data = load_data(TASK, config, *files)
+    return data, TASK.model(config, data.facts, data.words, None).eval()
+
+
+@given(st.integers(0, 2**31), st.floats(0.1, 1e4), st.lists(st.integers(1, 9), min_size=1))
+@run(max_examples=40, deadline=None)
+def test_no_decoded_frame_breaks_the_rules(
+    plain: tuple[Data[Sentence], SrlModel], seed: int, scale: float, lengths: list[int]
+) -> None:
+    _, model = plain
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():  # however sure it is of whatever nonsense
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=draw) * scale)
+    sentences = [Sentence(("Ann",) * n, predicates=(n // 2, 0)) for n in lengths]
+    dataset = Dataset(sentences, None, torch.device("cpu"))
+    rows: list[Any] = []
+
+    def spied(emissions: Any, mask: Any, *scores: Any) -> Any:
+        best = viterbi(emissions, mask, *scores)
+        rows.extend(row[here].tolist() for row, here in zip(best, mask, strict=True))
+        return best
+
+    with patch("elmokit.tasks.srl.viterbi", spied):
+        decoded = model.decode(dataset.batch(range(len(lengths))))
+    found = [frame for frames in decoded for frame in frames]
+    assert [frame.predicate for frame in found] == [p for n in lengths for p in (n // 2, 0)]
+    for row, frame in zip(rows, found, strict=True):
+        tags = [model.labels[number] for number in row]
+        assert tags[frame.predicate] in ("B-V", "I-V")
+        for before, after in pairwise(["O", *tags]):
+            assert not after.startswith("I-") or before[1:] == after[1:]
+        assert tags_of(frame.arguments, len(tags)) == tags
+
+
+def test_verbs_alone(files: tuple[str, str]) -> None:
+    config = settings("elmo.place=none", "model.predicates=verbs")
+    everything = load_data(TASK, settings("elmo.place=none"), *files)
+    data = load_data(TASK, config, *files)
+    frames = [frame for s in data.train.examples for frame in s.frames or ()]
+    assert len(frames) == len(data.train.examples) < len(everything.train.examples)
+    assert all(frame.verb for frame in frames)
+    model = TASK.model(config, data.facts, data.words, None).eval()
+    found = model.decode(data.dev.batch(range(len(data.dev))))
+    scores = TASK.score(data.dev.examples, found)
+    nouns = sum(not f.verb for s in data.dev.examples for f in s.frames or ())
+    assert nouns > 0
+    assert scores["left_out"] == nouns
+    assert scores["predicates"] == sum(len(s.frames or ()) for s in data.dev.examples) - nouns
+    shown = [TASK.show(s, f, as_json=True) for s, f in zip(data.dev.examples, found, strict=True)]
+    assert sum(len(json.loads(line)["frames"]) for line in shown) == scores["predicates"]
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not(files: tuple[str, str], tmp_path: Path) -> None:
+    config = settings("elmo.place=none", "train.epochs=2", "train.checkpoint_every=1")
+    data = load_data(TASK, config, *files)
+    whole = train(TASK, config, data, tmp_path / "whole")
+
+    class Killed(BaseException):
+        pass
+
+    def killed(what: str, done: int, _: int) -> None:
+        if (what, done) == ("epoch 2", 3):
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(TASK, config, data, tmp_path / "parts", progress=killed)
+    assert checkpoint.newest(tmp_path / "parts") is not None
+    parts = train(TASK, config, data, tmp_path / "parts", resume=True)
+    assert parts.dev == whole.dev
+    weights = [(tmp_path / run / "weights.safetensors").read_bytes() for run in ("whole", "parts")]
+    assert weights[0] == weights[1]
+
+
+# --------------------------------------------------------------------------------------- commands
+
+
+def test_srl_from_training_to_prediction(files: tuple[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    changes = [part for setting in SMALL for part in ("--set", setting)]
+    done = command(
+        *("task", "srl", "train", *files, files[1], "-o", out, "--model", TINY_MODEL, "--json"),
+        *("--cache-dir", tmp_path / "cache", "--device", "cpu", *changes),
+        *("--set", "train.epochs=8"),
+    )
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["test"]["f1"] > 98
+    done = command("task", "srl", "evaluate", out, files[1], "--device", "cpu")
+    assert f"f1 {result['test']['f1']:.2f}" in done.stdout
+    assert "roles ARGM-TMP: f1" in done.stdout
+
+    text = "the Ann saw the Bob today\n"
+    done = command("task", "srl", "predict", out, "-", "--device", "cpu", given=text)
+    assert done.stdout == (
+        "the\t-\t(ARG0*\nAnn\t-\t*)\nsaw\tsaw\t(V*)\n"
+        "the\t-\t(ARG1*\nBob\t-\t*)\ntoday\t-\t(ARGM-TMP*)\n\n"
+    )
+    done = command("task", "srl", "predict", out, "-", "--json", "--device", "cpu", given=text)
+    [frame] = json.loads(done.stdout)["frames"]
+    assert (frame["predicate"], frame["word"]) == (2, "saw")
+    role = {"label": "ARG1", "start": 3, "end": 5, "text": "the Bob", "characters": [12, 19]}
+    assert role in frame["roles"]
+    asked = '{"tokens": ["the", "Ann", "saw", "the", "Bob"], "predicates": []}\n'
+    done = command(
+        *("task", "srl", "predict", out, "-", "--input", "jsonl", "--json", "--device", "cpu"),
+        given=asked,
+    )
+    assert json.loads(done.stdout)["frames"] == []

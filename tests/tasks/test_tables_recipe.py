@@ -1,0 +1,269 @@
+"""The recipe of the tables: runs that are named once, counts that give the score, a page."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from elmokit.tasks.classify import Guess
+from elmokit.tasks.coref import Resolved
+from elmokit.tasks.documents import Document, Mention
+from elmokit.tasks.metrics.spans import Span
+from elmokit.tasks.ner import Sentence
+from elmokit.tasks.propbank import Frame
+from elmokit.tasks.propbank import Sentence as Clause
+from elmokit.tasks.registry import load_task
+from elmokit.tasks.snli import Pair
+from elmokit.tasks.squad import Answer
+from elmokit.tasks.sst5 import Review
+
+RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "tasks"
+NAMES = ("runs", "counts", "results", "published", "figures", "tables", "prepare", "run")
+
+pytestmark = pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The files of the recipe, as modules; they find each other as scripts do."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(RECIPE))
+    modules = {name: __import__(name) for name in NAMES}
+    yield SimpleNamespace(**modules)
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def guess(label: str) -> Guess:
+    return Guess(label, {label: 1.0})
+
+
+def span(start: int, end: int, kind: str) -> Span:
+    return Span(start, end, kind)
+
+
+DOCUMENT = Document(
+    (("Ann", "saw", "her", "dog"), ("She", "called", "it")),
+    ((Mention(0, 1), Mention(2, 3), Mention(4, 5)), (Mention(2, 4), Mention(6, 7))),
+    "d",
+)
+FOUND = [[Mention(0, 1), Mention(4, 5)], [Mention(2, 4), Mention(6, 7), Mention(2, 3)]]
+# Of each task, examples and predictions of which some are wrong.
+EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
+    "ner": (
+        [
+            Sentence(("a", "b", "c"), ("I-X", "I-X", "O")),
+            Sentence(("d",), ("B-Y",)),
+            Sentence(("e", "f"), ("B-Y", "B-X")),
+        ],
+        [["B-X", "I-X", "O"], ["O"], ["B-Y", "I-Y"]],
+    ),
+    "sst5": ([Review(("a",), "1"), Review(("b",), "4")], [guess("1"), guess("3")]),
+    "snli": (
+        [Pair(("a",), ("b",), "neutral"), Pair(("c",), ("d",), "entailment")],
+        [guess("neutral"), guess("neutral")],
+    ),
+    "squad": (
+        [
+            SimpleNamespace(id="1", text="who?", answers=("the old King", "king")),
+            SimpleNamespace(id="2", text="when?", answers=("in 1066",)),
+        ],
+        [Answer("old king", 0, 8, 1.0), Answer("1066 or so", 0, 10, 1.0)],
+    ),
+    "srl": (
+        [
+            Clause(
+                ("Ann", "gave", "it", "up"),
+                frames=(Frame(1, (span(0, 1, "A0"), span(1, 2, "V"), span(2, 3, "A1"))),),
+            ),
+            Clause(("Go",), frames=(Frame(0, (span(0, 1, "V"),)),)),
+        ],
+        [
+            [Frame(1, (span(0, 1, "A0"), span(1, 2, "V"), span(2, 4, "A1")))],
+            [Frame(0, (span(0, 1, "V"),))],
+        ],
+    ),
+    "coref": ([DOCUMENT, DOCUMENT], [Resolved(FOUND, False), Resolved(FOUND[:1], False)]),
+}
+
+
+def write_run(
+    folder: Path, task: str, predictions: list[Any], metric: str, **results: Any
+) -> float:
+    """Leave what a run leaves."""
+    examples, _ = EXAMPLES[task]
+    shown = load_task(task)
+    scores = shown.score(examples, predictions)
+    folder.mkdir(parents=True)
+    lines = [shown.show(e, p, as_json=True) for e, p in zip(examples, predictions, strict=True)]
+    (folder / "test.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    mixes = {"input": {"s": [0.2, 0.5, 0.3], "gamma": 1.5}}
+    values = {"epochs": 4, "best_epoch": 2, "seconds": 9.0, "mixes": mixes, **results}
+    values |= {"dev": scores, "test": scores}
+    config = {"results": values, "config": {"train": {"epochs": 10}}}
+    (folder / "config.json").write_text(json.dumps(config))
+    curve = [{"dev": {metric: score}} for score in (10.0, 20.0, 15.0, 18.0)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve))
+    return float(scores[metric])
+
+
+@pytest.mark.parametrize("task", EXAMPLES)
+def test_the_counts_of_examples_give_the_score_of_the_task(
+    recipe: Any, tmp_path: Path, task: str
+) -> None:
+    metric = recipe.counts.METRIC[task]
+    assert metric == load_task(task).metric
+    score = write_run(tmp_path / "run", task, EXAMPLES[task][1], metric)
+    assert 0 < score < 100
+    rows, figure = recipe.counts.counts_of(task, tmp_path / "run" / "test.jsonl", score)
+    assert len(rows) == len(EXAMPLES[task][0])
+    assert figure(rows.sum(axis=0)) == pytest.approx(score)
+    with pytest.raises(Exception, match="not its own"):
+        recipe.counts.counts_of(task, tmp_path / "run" / "test.jsonl", score + 1)
+
+
+def test_every_run_is_there_once_under_its_own_name(recipe: Any) -> None:
+    found = recipe.runs.all_runs()
+    assert len({run.name for run in found}) == len(found)
+    first = [run.name for run in found][:2]
+    assert first == ["ner_none_seed-0", "ner_input_seed-0"]
+    tables = list(found.values())
+    order = list(dict.fromkeys(tables))
+    assert order == ["table1", "table2", "table3", "models", "static", "figure1"]
+    assert tables == sorted(tables, key=order.index)
+    for task, (preset, settings) in recipe.runs.SETTINGS.items():
+        from elmokit.tasks.config import with_settings
+
+        known = load_task(task).presets
+        with_settings(known[preset], settings)
+        if task in recipe.runs.PENALTY:
+            assert known[preset].elmo.penalty == recipe.runs.PENALTY[task]
+
+
+def test_layers_are_computed_before_the_first_run_that_needs_them(
+    recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["run.py", str(tmp_path), "-o", str(tmp_path / "o"), "--table", "table1", "table2"]
+    monkeypatch.setattr(sys, "argv", [*given, "--only", "^ner", "--set", "train.epochs=2"])
+    args = recipe.run.arguments()
+    runs = [run for run in recipe.runs.all_runs() if recipe.run.chosen(run, args)]
+    assert len(runs) == 15
+    jobs = recipe.run.jobs_of(runs, args)
+    layers = [job for job in jobs if job.name.startswith("layers")]
+    assert [job.name for job in layers] == ["layers of ner english 1.0"]
+    needing = [job for job in jobs if job.needs]
+    assert {job.needs for job in needing} == {layers[0].name}
+    assert len(needing) == 12
+    assert jobs.index(layers[0]) < jobs.index(needing[0])
+    command = " ".join(next(j for j in jobs if "lambda-1_" in j.name).command)
+    assert "--lambda 1.0" in command
+    assert command.endswith("--set train.epochs=2")
+
+
+def test_a_page_is_made_of_what_was_run(recipe: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    runs, docs = tmp_path / "runs", tmp_path / "docs"
+    right, wrong = (EXAMPLES["sst5"][1], [guess("1"), guess("4")])
+    for seed, predictions in enumerate((right, right)):
+        write_run(runs / f"sst5_none_seed-{seed}", "sst5", predictions, "accuracy")
+    for seed, predictions in enumerate((right, wrong)):
+        folder = runs / f"sst5_input_seed-{seed}"
+        write_run(folder, "sst5", predictions, "accuracy", epochs=11)
+    docs.mkdir()
+    names = ("table1", "table2", "table3", "models", "static", "figure1", "figure2")
+    page = "".join(f"# {name}\n<!-- {name} -->\nold\n<!-- /{name} -->\n" for name in names)
+    (docs / "results.md").write_text(page)
+    results = tmp_path / "results"
+    given = ["tables.py", str(runs), "--docs", str(docs), "--results", str(results)]
+    monkeypatch.setattr(sys, "argv", given)
+    recipe.tables.main()
+    text = (docs / "results.md").read_text()
+    assert "old" not in text
+    row = next(line for line in text.splitlines() if line.startswith("| SST-5, accuracy |"))
+    assert "| 50.00 ± 0.00 | 75.00 ± 35.36* | +25.00" in row
+    assert "**50.0%** | 51.4 | 54.7 | 6.8% |" in row
+    assert "| NER, F1 | not run | not run | not run |  | 90.15 |" in text
+    assert "| sst5 | input | input | 0.20 | 0.50 | 0.30 | 1.50 |" in text
+    made = json.loads((results / "table1.json").read_text())["tasks"]["sst5"]
+    assert made["difference"]["difference"] == 25.0
+    assert [run["cut"] for run in made["elmo"]["runs"]] == [True, True]
+    assert not json.loads((results / "table1.json").read_text())["tasks"]["ner"]["elmo"]["runs"]
+    for name in ("sample-efficiency.svg", "layer-weights.svg"):
+        assert (docs / "figures" / name).read_text().startswith("<?xml")
+    # Made again, it is the same.
+    recipe.tables.main()
+    assert (docs / "results.md").read_text() == text
+
+
+def test_data_are_laid_out_and_what_is_missing_is_told(
+    recipe: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    tasks, out = tmp_path / "tasks", tmp_path / "out"
+    (tasks / "litbank" / "conll").mkdir(parents=True)
+    for number in range(10):
+        (tasks / "litbank" / "conll" / f"{number}_x.conll").write_text("x")
+    snli = tasks / "snli"
+    (snli / "counterfactual" / "all_combined").mkdir(parents=True)
+    for name, text in (("dev.txt", "0\ta\tb"), ("test.txt", "1\ta\tb\n")):
+        (snli / name).write_text(text)
+    for name in ("train.tsv", "dev.tsv"):
+        (snli / "counterfactual" / "all_combined" / name).write_text("gold_label\tx\ny\tz\n")
+    (tasks / "squad").mkdir()
+    for name, titles in (
+        ("squad_du_test-v1.1.json", [f"t{n:02}" for n in range(20)]),
+        ("extra_from_train.json", ["extra"]),
+        ("xquad.en.json", ["test"]),
+        ("extra_from_dev.json", ["more"]),
+    ):
+        data = [{"title": title, "paragraphs": []} for title in titles]
+        (tasks / "squad" / name).write_text(json.dumps({"data": data}))
+    monkeypatch.setattr(sys, "argv", ["prepare.py", str(tasks), "-o", str(out)])
+    recipe.prepare.main()
+    told = capsys.readouterr().out
+    assert "ner: left out, there is no " in told
+    assert not (out / "ner").exists()
+    counted = [len(list((out / "coref" / part).iterdir())) for part in ("train", "dev", "test")]
+    assert counted == [8, 1, 1]
+    assert (out / "snli" / "train.txt").read_text() == "0\ta\tb\ngold_label\tx\ny\tz\n"
+    titles = {
+        part: [a["title"] for a in json.loads((out / "squad" / f"{part}.json").read_text())["data"]]
+        for part in ("train", "dev", "test")
+    }
+    assert titles["dev"] == ["t18", "t19"]
+    assert len(titles["train"]) == 19
+    assert titles["test"] == ["test", "more"]
+
+
+def test_jobs_run_in_order_within_a_bound_and_are_stopped_in_time(
+    recipe: Any, tmp_path: Path, capsys: Any
+) -> None:
+    def job(name: str, code: str, needs: str | None = None) -> Any:
+        return recipe.run.Job(name, [sys.executable, "-c", code], needs)
+
+    note = f"open({str(tmp_path / 'order')!r}, 'a').write"
+    jobs = [
+        job("first", f"{note}('1')"),
+        job("second", f"{note}('2')", "first"),
+        job("bad", "raise SystemExit(3)"),
+        # Tells its parent to stop, as Ctrl-C would, and would take long itself.
+        job("long", "import os, time; os.kill(os.getppid(), 15); time.sleep(600)"),
+        job("late", f"{note}('3')"),
+    ]
+    args = SimpleNamespace(output=tmp_path, processes=1)
+    recipe.run.Pool(args, {}).work(jobs, time.monotonic())  # no time: nothing is begun
+    assert all(job.process is None for job in jobs)
+    with pytest.raises(SystemExit, match="130"):
+        recipe.run.Pool(args, {}).work(jobs, time.monotonic() + 300)
+    assert (tmp_path / "order").read_text() == "12"
+    told = capsys.readouterr().out
+    assert "bad: failed with 3" in told
+    assert "FAILED bad" in told
+    assert "long: stopped" in told
+    assert jobs[3].process.poll() is not None
+    assert jobs[4].process is None
