@@ -1,0 +1,19 @@
+"""`elmo serve`: the models over HTTP, and the page that shows them.
+
+settings      what to serve, and where
+limits        how much one request may ask for
+refusals      errors as clients see them: {"error": {...}}
+batching      the sentences of many clients, run together on one thread
+hosted        the models, tasks, index and static vectors that are served
+service       all of it, and where it stands: loading, ready, stopping
+texts         sentences as clients give them -> tokens
+schemas       requests and answers, as OpenAPI documents them
+formats       answers as JSON, npy or Arrow
+metrics       figures for Prometheus
+guard         before any route: bodies, time, token, clients that left
+routes/       one file per family of routes
+app           the FastAPI application
+protocol      HTTP connections that take too long
+server        the process: address, signals, the end
+static/       the page
+"""

@@ -1,0 +1,133 @@
+"""The application: routes, errors, the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Scope
+
+import elmokit
+from elmokit.errors import ElmoError
+from elmokit.serve.guard import Guard, is_api
+from elmokit.serve.refusals import Refusal, failure
+from elmokit.serve.routes import about, embed, geometry, neighbors, tasks, words
+from elmokit.serve.service import Service
+
+STATIC = Path(__file__).with_name("static")
+_PROBES = ("/healthz", "/readyz")
+_SHOWN = 5  # problems of a request that are told at once
+_KIND = re.compile(r"[\[(]|^(str|int|dict|list|constrained-(str|int)|MarkedSentence)$")
+_ABOUT = """Word vectors that depend on the whole sentence, and what two language models expect.
+
+Errors are `{"error": {"type", "status", "message", "param", "limit"}}`. Every answer is JSON;
+`/v1/embed` also has `application/x-npy` and `application/vnd.apache.arrow.stream`."""
+
+
+def create_app(service: Service) -> ASGIApp:
+    """Make the ASGI application of a service; who runs it starts and stops the service."""
+    app = FastAPI(
+        title="elmokit",
+        version=elmokit.__version__,
+        description=_ABOUT,
+        docs_url=None,  # both pages fetch their scripts from elsewhere
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.state.service = service
+    for part in (embed, geometry, neighbors, words, tasks, about):
+        app.include_router(part.router)
+    if service.settings.token is not None:
+        _document_token(app)
+    app.add_exception_handler(ElmoError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(Exception, _failed)
+    if (STATIC / "index.html").is_file():
+        app.router.routes.append(_Page("/", StaticFiles(directory=STATIC, html=True)))
+    guarded: ASGIApp = Guard(app, service)
+    if service.settings.cors:
+        guarded = CORSMiddleware(
+            guarded,
+            allow_origins=list(service.settings.cors),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["X-Elmo-Shape", "X-Elmo-Lengths", "X-Elmo-Model", "Retry-After"],
+        )
+    return guarded
+
+
+class _Page(Mount):
+    """The page, at every path that is no route's: else it would answer a GET where a POST is."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Leave the routes alone."""
+        path = scope.get("path", "")
+        return (Match.NONE, {}) if is_api(path) or path in _PROBES else super().matches(scope)
+
+
+def _document_token(app: FastAPI) -> None:
+    """Say in the OpenAPI schema that a bearer token is asked for."""
+    schema = app.openapi()
+    schema.setdefault("components", {})["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"}
+    }
+    schema["security"] = [{"bearer": []}]
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    refusal = error if isinstance(error, Refusal) else Refusal(422, str(error))
+    return _response(refusal)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems: Sequence[Any] = error.errors()
+    first = problems[0]
+    if first["type"] == "json_invalid":
+        where = first["loc"][-1]
+        detail = first.get("ctx", {}).get("error", first["msg"])
+        return _response(Refusal(400, f"The body is not JSON: {detail} at character {where}."))
+    told: dict[str, list[str]] = {}
+    for problem in problems:
+        told.setdefault(_place(problem["loc"]), []).append(problem["msg"])
+    # A place has several problems where it may hold several kinds of values: one of them, then.
+    lines = [f"{place}: {', or '.join(dict.fromkeys(found))}" for place, found in told.items()]
+    rest = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    message = f"{'; '.join(lines[:_SHOWN])}{rest}. /openapi.json describes what is expected."
+    return _response(Refusal(422, message, param=_place(first["loc"])))
+
+
+def _place(location: Sequence[str | int]) -> str:
+    """Name the part of a request that is meant, without the kinds that were tried for it."""
+    parts = [str(part) for part in location if part != "body"]
+    return ".".join(part for part in parts if not _KIND.search(part)) or "body"
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = str(error.detail)
+    if error.status_code == 404:
+        message = f"There is nothing at {request.url.path:.200}. /openapi.json lists the routes."
+    elif error.status_code == 405:
+        message = f"{request.method} is not possible at {request.url.path:.200}."
+    return _response(Refusal(error.status_code, message, headers=error.headers))
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    """Answer; starlette raises the error again, and the guard counts and shows it."""
+    return _response(failure())
+
+
+def _response(refusal: Refusal) -> Response:
+    return Response(refusal.body(), refusal.status, refusal.headers, "application/json")

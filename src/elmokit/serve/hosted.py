@@ -1,0 +1,203 @@
+"""What is served: models, trained tasks, an index, static vectors; and the work they can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from elmokit.errors import ConfigError, nearest
+from elmokit.serve.batching import Work
+from elmokit.serve.refusals import Refusal
+from elmokit.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from elmokit.analysis.index import TokenIndex
+    from elmokit.analysis.static import StaticVectors
+    from elmokit.embed.model import ElmoModel
+    from elmokit.tasks.saved import SavedTask
+
+# The full softmax costs several times as much per token as the biLM itself.
+_HEAD_TOKENS = 512
+_TASK_TOKENS = 2048
+
+
+@dataclass
+class Hosted:
+    """The models and tasks by name, and what can be done with them.
+
+    Attributes:
+        models: The first is the default.
+        prints: The fingerprint of each model.
+        tasks: Trained tasks.
+        index: For neighbours, if there is one, made with the model `index_model`.
+        static: Static vectors to compare with, if there are.
+    """
+
+    models: dict[str, ElmoModel]
+    prints: dict[str, str] = field(default_factory=dict)
+    tasks: dict[str, SavedTask[Any]] = field(default_factory=dict)
+    index: TokenIndex | None = None
+    index_model: str = ""
+    static: StaticVectors | None = None
+    _works: dict[tuple[str, str, str], Work] = field(default_factory=dict)
+
+    def model(self, name: str | None) -> tuple[str, ElmoModel]:
+        """Return a model and its name; None is the first."""
+        if name is None:
+            name = next(iter(self.models))
+        if name not in self.models:
+            raise Refusal(
+                404,
+                f"No model '{name:.80}'.{nearest(name, self.models)} Served are: "
+                f"{', '.join(self.models)}.",
+                param="model",
+            )
+        return name, self.models[name]
+
+    def task(self, name: str) -> SavedTask[Any]:
+        """Return a trained task."""
+        if name not in self.tasks:
+            there = f"Served are: {', '.join(self.tasks)}." if self.tasks else "None is served."
+            raise Refusal(
+                404,
+                f"No task '{name:.80}'.{nearest(name, self.tasks)} {there} Start the service with: "
+                "elmo serve --task NAME=DIRECTORY",
+                param="name",
+            )
+        return self.tasks[name]
+
+    def check(self, name: str, state: str, *, language_model: bool = False) -> None:
+        """Refuse what a model cannot do; the library's own errors would tell where it lies."""
+        model = self.models[name]
+        if state == "warm" and model.warm is None:
+            raise Refusal(
+                422,
+                f"The model '{name}' has no warm state; use \"reset\". `elmo warm` makes one.",
+                param="state",
+            )
+        if language_model and (model.head is None or model.vocabulary is None):
+            raise Refusal(
+                422,
+                f"The model '{name}' has no language-model head: it came with vectors only. Use "
+                "another one of /v1/models; `elmo finetune` learns a head.",
+                param="model",
+            )
+
+    # ---------------------------------------------------------------------------------------- work
+
+    def layers(self, name: str, state: str) -> Work:
+        """Lists of tokens -> their layers, (L + 1, T, 2D)."""
+        model = self.models[name]
+        return self._work(
+            ("layers", name, state),
+            lambda items: model.compute(items, state)[0],  # type: ignore[arg-type]
+            model.batch_tokens,
+            model.batch_sentences,
+        )
+
+    def scores(self, name: str, state: str) -> Work:
+        """Lists of tokens -> their `SentenceScore`."""
+        from elmokit.embed import scoring
+
+        model = self.models[name]
+        return self._work(
+            ("score", name, state), lambda items: scoring.score(model, items, state), _HEAD_TOKENS
+        )
+
+    def expectations(self, name: str, state: str) -> Work:
+        """`serve.expected.Asked` -> what the language models expect in each of its places."""
+        from elmokit.serve.expected import expected
+
+        model = self.models[name]
+        return self._work(
+            ("substitutes", name, state),
+            lambda items: [expected(model, asked, state) for asked in items],
+            _HEAD_TOKENS,
+        )
+
+    def predictions(self, name: str) -> Work:
+        """Examples of a task -> predictions."""
+        saved = self.tasks[name]
+        return self._work(("task", name, ""), saved.predict, _TASK_TOKENS)
+
+    def _work(self, key: tuple[str, str, str], run: Any, budget: int, most: int = 128) -> Work:
+        if key not in self._works:
+            self._works[key] = Work(":".join(part for part in key[:2]), run, budget, most)
+        return self._works[key]
+
+
+def host(settings: Settings) -> Hosted:
+    """Load all that is asked for.
+
+    Raises:
+        ElmoError: Something is not there, or does not fit.
+    """
+    import torch
+
+    from elmokit.embed.fingerprint import fingerprint
+    from elmokit.embed.model import load
+
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    models = {
+        name: load(path, device=settings.device, precision=settings.precision)
+        for name, path in settings.models.items()
+    }
+    found = Hosted(models, {name: fingerprint(model) for name, model in models.items()})
+    for name, path in settings.tasks.items():
+        found.tasks[name] = _shared(_task(str(path), settings.device), found)
+    if settings.static is not None:
+        from elmokit.analysis.static import load_static
+
+        found.static = load_static(settings.static)
+    if settings.index is not None:
+        found.index, found.index_model = _index(settings, models)
+    return found
+
+
+def _task(path: str, device: str) -> SavedTask[Any]:
+    from pathlib import Path
+
+    from elmokit.tasks.registry import load_task
+    from elmokit.tasks.saved import is_task_dir, load_saved, read_config
+
+    folder = Path(path)
+    if not is_task_dir(folder):
+        raise ConfigError(
+            f"There is no trained task model in {path}. Make one with: elmo task NAME train TRAIN "
+            f"DEV -o {path}"
+        )
+    return load_saved(folder, load_task(str(read_config(folder)["task"])), device=device)
+
+
+def _shared(saved: SavedTask[Any], found: Hosted) -> SavedTask[Any]:
+    """Let a task use a model that is served already, if it is the one it was trained with."""
+    from elmokit.embed.fingerprint import fingerprint
+
+    if saved.elmo is None:
+        return saved
+    state = saved.config.elmo.state
+    own = fingerprint(saved.elmo, state)
+    for model in found.models.values():
+        if model.precision == saved.elmo.precision and fingerprint(model, state) == own:
+            return replace(saved, elmo=model)
+    return saved
+
+
+def _index(settings: Settings, models: Mapping[str, ElmoModel]) -> tuple[TokenIndex, str]:
+    from elmokit.analysis.index import TokenIndex
+
+    assert settings.index is not None
+    index = TokenIndex.open(settings.index)
+    for name, model in models.items():
+        try:
+            index.check(model)
+        except ConfigError:
+            continue
+        return index, name
+    raise ConfigError(
+        f"The index {settings.index} was made with another model than those that are served "
+        f"({', '.join(models)}). Serve that one too, with --model NAME=PATH, or make the index "
+        "anew with: elmo index"
+    )

@@ -1,0 +1,67 @@
+"""What the routes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from starlette.requests import Request
+
+from elmokit.embed.vectors import FloatArray
+from elmokit.serve import schemas
+from elmokit.serve.service import Service
+from elmokit.serve.texts import Texts
+
+#: Numbers of an answer that is written as JSON at once on the thread that answers.
+SMALL = 65536
+
+_MEANINGS = {
+    401: "The bearer token is missing or wrong.",
+    404: "There is no such model, task or index.",
+    406: "The answer cannot be had in that format.",
+    408: "The request was sent too slowly.",
+    413: "The body is larger than max_body.",
+    422: "The request is not valid, or more than max_tokens or max_sentences.",
+    429: "The queue is full; Retry-After says when to come again.",
+    503: "The models are being loaded, or the service stops.",
+    504: "The answer took longer than the time-out.",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe the errors of a route that computes; `statuses` are those it has besides."""
+    every = sorted({400, 401, 408, 413, 422, 429, 500, 503, 504, *statuses})
+    meanings = {400: "The body is not JSON.", 500: "An error of the service."} | _MEANINGS
+    return {s: {"model": schemas.Error, "description": meanings[s]} for s in every}
+
+
+def service_of(request: Request) -> Service:
+    """Return the service that a request is for."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def layers_of(
+    service: Service, name: str, state: str, texts: Texts, keep: Callable[[Any], Any]
+) -> list[FloatArray]:
+    """Compute the layers of sentences and keep of each what `keep` makes of it."""
+    service.hosted.check(name, state)
+    work = service.hosted.layers(name, state)
+    costs = [max(1, n) for n in texts.lengths]
+    return await service.compute(work, texts.read, costs, keep)
+
+
+def usage(texts: Texts) -> dict[str, int]:
+    """Count what was read."""
+    return {"sentences": len(texts.tokens), "tokens": sum(texts.lengths)}
+
+
+def tokens_of(texts: Texts) -> list[dict[str, Any]]:
+    """List the tokens of each sentence."""
+    rows = zip(texts.tokens, texts.offsets, strict=True)
+    return [{"tokens": tokens, "offsets": offsets} for tokens, offsets in rows]
+
+
+def rounded(values: Sequence[float], digits: int = 6) -> list[float]:
+    """Round numbers that are shown."""
+    return [round(float(value), digits) for value in values]

@@ -1,0 +1,152 @@
+"""`/v1/embed`: vectors of sentences, and `/v1/embeddings`: the same for OpenAI's clients."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from elmokit.embed.vectors import FloatArray
+from elmokit.serve import formats, schemas
+from elmokit.serve.choice import choose
+from elmokit.serve.refusals import Refusal
+from elmokit.serve.routes.common import SMALL, layers_of, refusals, service_of, tokens_of, usage
+from elmokit.serve.service import Service
+from elmokit.serve.texts import Texts, texts_of
+from elmokit.text.sentences import split_sentences
+
+router = APIRouter(tags=["vectors"])
+
+_BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+
+
+@router.post(
+    "/v1/embed",
+    summary="Vectors of every token",
+    response_class=Response,
+    responses={
+        200: {
+            "model": schemas.EmbedAnswer,
+            "description": "Vectors, in the format that Accept asks for.",
+            "content": {formats.NPY: _BINARY, formats.ARROW: _BINARY},
+        },
+        **refusals(404, 406),
+    },
+)
+async def embed(body: schemas.EmbedRequest, request: Request) -> Response:
+    """Return h_{k,j} of every token, or a mix of its layers, or their mean over a sentence."""
+    service = service_of(request)
+    form = formats.wanted(request.headers.get("accept"))
+    name, model = service.hosted.model(body.model)
+    choice = choose(body.layers, model.config.n_layers, body.s, body.gamma)
+    texts = await texts_of(service, model.config, body.sentences)
+    pooled = body.pooling == "mean"
+    if pooled:
+        _check_not_empty(texts)
+
+    def keep(layers: FloatArray) -> FloatArray:
+        chosen = choice.of(layers)
+        return chosen.mean(axis=-2, keepdims=True) if pooled else chosen
+
+    vectors = await layers_of(service, name, body.state, texts, keep)
+    about = {
+        "model": name,
+        "state": body.state,
+        "layers": choice.asked,
+        "pooling": body.pooling,
+        "dim": model.config.output_dim,
+    }
+    if form == formats.NPY:
+        lengths = [1] * len(vectors) if pooled else texts.lengths
+        headers = {"X-Elmo-Model": name}
+        if texts.warnings:
+            headers["X-Elmo-Warnings"] = str(len(texts.warnings))
+        return formats.npy(vectors, lengths, headers)
+    if form == formats.ARROW:
+        return await service.aside(formats.arrow, vectors, texts, choice, about)
+    rows = [
+        {**sentence, "vectors": found[..., 0, :] if pooled else found}
+        for sentence, found in zip(tokens_of(texts), vectors, strict=True)
+    ]
+    rows = [{**row, "vectors": np.ascontiguousarray(row["vectors"])} for row in rows]
+    values = {**about, "sentences": rows, "usage": usage(texts), "warnings": texts.warnings}
+    return await as_json(service, values, sum(found.size for found in vectors))
+
+
+@router.post(
+    "/v1/embeddings",
+    summary="Vectors of texts, for clients of OpenAI",
+    response_class=Response,
+    responses={200: {"model": schemas.EmbeddingsAnswer}, **refusals(404)},
+)
+async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Response:
+    """Return one vector per text: the mean over its tokens of the average of all layers.
+
+    A text may have several sentences; each is read by itself.
+    """
+    service = service_of(request)
+    name, model = service.hosted.model(body.model)
+    dim = model.config.output_dim
+    if body.dimensions not in (None, dim):
+        raise Refusal(
+            422,
+            f"Found dimensions {body.dimensions}; the vectors of '{name}' have {dim} numbers and "
+            "cannot be shortened.",
+            param="dimensions",
+        )
+    given = [body.input] if isinstance(body.input, str) else body.input
+    service.limits.check_sentences(len(given))
+    sentences, owners = await service.aside(_split, given)
+    texts = await texts_of(service, model.config, sentences, most_sentences=10**9)
+    counts = np.bincount(owners, weights=texts.lengths, minlength=len(given)).astype(int)
+    if empty := [i for i, n in enumerate(counts) if not n]:
+        raise Refusal(422, f"Text {empty[0]} has no words, and so no vector.", param="input")
+    average = choose("average", model.config.n_layers)
+    sums = await layers_of(
+        service, name, "reset", texts, lambda layers: average.of(layers).sum(axis=0)
+    )
+    means = np.zeros((len(given), dim), dtype=np.float32)
+    np.add.at(means, owners, np.stack(sums))
+    means /= counts[:, None]
+    data = [
+        {"object": "embedding", "index": i, "embedding": _encoded(row, body.encoding_format)}
+        for i, row in enumerate(means)
+    ]
+    n = int(counts.sum())
+    used = {"prompt_tokens": n, "total_tokens": n}
+    values = {"object": "list", "data": data, "model": name, "usage": used}
+    return await as_json(service, values, means.size)
+
+
+async def as_json(service: Service, values: Any, size: int) -> Response:
+    """Answer with JSON of `size` numbers; a large one is written aside."""
+    if size <= SMALL:
+        return formats.json_response(values)
+    return await service.aside(formats.json_response, values)
+
+
+def _encoded(row: FloatArray, form: str) -> FloatArray | str:
+    return row if form == "float" else base64.b64encode(row.astype("<f4").tobytes()).decode()
+
+
+def _split(given: list[str]) -> tuple[list[str | list[str]], list[int]]:
+    """Find the sentences of texts, and say which text each is of."""
+    sentences: list[str | list[str]] = []
+    owners: list[int] = []
+    for i, text in enumerate(given):
+        for start, end in split_sentences(text):
+            sentences.append(text[start:end])
+            owners.append(i)
+    return sentences, owners
+
+
+def _check_not_empty(texts: Texts) -> None:
+    for i, n in enumerate(texts.lengths):
+        if not n:
+            raise Refusal(
+                422, f"Sentence {i} has no tokens, and so no mean. Leave it out.", param="sentences"
+            )

@@ -1,0 +1,120 @@
+"""`/v1/neighbors`: the nearest tokens in context, from an index of `elmo index`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from elmokit.analysis.index import Query, TokenIndex
+from elmokit.analysis.neighbors import Rules
+from elmokit.analysis.static import StaticVectors
+from elmokit.errors import ElmoError
+from elmokit.serve import formats, schemas
+from elmokit.serve.choice import choose_all
+from elmokit.serve.marks import marked
+from elmokit.serve.refusals import Refusal
+from elmokit.serve.routes.common import layers_of, refusals, service_of
+from elmokit.serve.texts import texts_of
+
+router = APIRouter(tags=["neighbors"])
+
+
+@router.post(
+    "/v1/neighbors",
+    summary="The nearest tokens in context",
+    response_class=Response,
+    responses={200: {"model": schemas.NeighborsAnswer}, **refusals(404)},
+)
+async def neighbors(body: schemas.NeighborsRequest, request: Request) -> Response:
+    """Return the tokens of the index that are nearest to words in their sentences."""
+    service = service_of(request)
+    hosted = service.hosted
+    index = hosted.index
+    if index is None:
+        raise Refusal(
+            404,
+            "There is no index to search. Make one with: elmo index TEXT -o INDEX, and start the "
+            "service with: elmo serve --index INDEX",
+        )
+    name, model = hosted.model(hosted.index_model)
+    spaces = None
+    if body.layers != "all" or body.s is not None:
+        spaces = choose_all(body.layers, model.config.n_layers, body.s)
+    meant = [_meant(query, i, index) for i, query in enumerate(body.queries)]
+    new = [query for query in meant if query.token is None]
+    texts = await texts_of(service, model.config, [list(query.at.tokens) for query in new])
+    layers = await layers_of(service, name, index.meta.state, texts, lambda found: found)
+    found = iter(
+        replace(query, layers=h[:, query.at.position]) for query, h in zip(new, layers, strict=True)
+    )
+    queries = [next(found) if query.token is None else query for query in meant]
+    rules = Rules(body.words, body.distinct, body.other_sentences)
+    try:
+        near = await service.aside(
+            index.search, queries, k=body.k, spaces=spaces, rules=rules, min_count=body.min_count
+        )
+    except ElmoError as error:
+        told = str(error).replace(str(index.folder), "of the service")
+        raise Refusal(422, told, param="layers") from error
+    results = [_shown(result.to_dict()) for result in near]
+    if body.static and hosted.static is not None:
+        for row in results:
+            query = row["query"]
+            word = query["tokens"][query["position"]]
+            row["static"] = await service.aside(_static, hosted.static, word, body.k)
+    values = {"model": name, "index": about_index(index, name), "results": results}
+    return formats.json_response(values)
+
+
+def about_index(index: TokenIndex, model: str) -> dict[str, Any]:
+    """Describe an index without telling where on the machine it is."""
+    meta = index.meta
+    return {
+        "model": model,
+        "tokens": index.tokens,
+        "sentences": index.sentences,
+        "state": meta.state,
+        "numbers": meta.numbers,
+        "layers": list(meta.layers),
+        "spaces": [space.name for space in index.spaces],
+        "inputs": [Path(str(given)).name for given in meta.inputs],
+    }
+
+
+def _meant(query: str | int | schemas.MarkedSentence, i: int, index: TokenIndex) -> Query:
+    """Read a query; its vectors are still to be computed, if it is no token of the index."""
+    if isinstance(query, int):
+        if query >= index.tokens:
+            raise Refusal(
+                422,
+                f"Query {i} is token {query}; those of the index go from 0 to {index.tokens - 1}.",
+                param="queries",
+            )
+        return Query(index.token(query).at, token=query)
+    try:
+        if isinstance(query, str):
+            return Query(marked(query))
+        return Query(marked(query.sentence, query.position, query.word))
+    except ElmoError as error:
+        raise Refusal(422, f"Query {i}: {error}", param="queries") from error
+
+
+def _shown(values: dict[str, Any]) -> dict[str, Any]:
+    """Tell the names of files, not their folders."""
+    for hits in values["neighbors"].values():
+        for hit in hits:
+            for key in ("where", "file"):
+                if isinstance(hit.get(key), str):
+                    hit[key] = Path(hit[key]).name
+    return values
+
+
+def _static(table: StaticVectors, word: str, k: int) -> list[dict[str, Any]] | None:
+    if word not in table:
+        return None
+    return [{"word": w, "score": round(c, 6)} for w, c in table.neighbors(word, k)]

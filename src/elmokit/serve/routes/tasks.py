@@ -1,0 +1,115 @@
+"""`/v1/tasks`: what is trained, and predictions of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from elmokit.errors import ElmoWarning
+from elmokit.serve import formats, schemas
+from elmokit.serve.refusals import Refusal
+from elmokit.serve.routes.common import refusals, service_of
+from elmokit.tasks.registry import TASKS
+from elmokit.tasks.saved import SavedTask
+from elmokit.tasks.task import Task
+from elmokit.text.lines import Line
+
+router = APIRouter(tags=["tasks"])
+
+_JSON_LINES = "jsonl"
+# Python keeps one list of warnings for all threads.
+_WARNINGS = threading.Lock()
+
+
+@router.get(
+    "/v1/tasks",
+    summary="The trained tasks",
+    response_class=Response,
+    responses={200: {"model": schemas.TasksAnswer}, **refusals()},
+)
+async def tasks(request: Request) -> Response:
+    """List the trained tasks, with the layer weights that they learned and their scores."""
+    hosted = service_of(request).hosted
+    cards = [card(name, saved) for name, saved in hosted.tasks.items()]
+    return formats.json_response({"tasks": cards})
+
+
+@router.post(
+    "/v1/tasks/{name}",
+    summary="Predictions of a trained task",
+    response_class=Response,
+    responses={200: {"model": schemas.TaskAnswer}, **refusals(404)},
+)
+async def predict(name: str, body: schemas.TaskRequest, request: Request) -> Response:
+    """Predict entities, labels, answers: what the task is trained for."""
+    service = service_of(request)
+    saved = service.hosted.task(name)
+    service.limits.check_sentences(len(body.examples))
+    groups, notes = await service.aside(_parse, saved.task, body.examples)
+    examples = [example for group in groups for example in group]
+    costs = [max(1, sum(map(len, example.texts))) for example in examples]
+    service.limits.check_tokens([words for e in examples for words in e.texts])
+    found = iter(await service.compute(service.hosted.predictions(name), examples, costs))
+    results = [
+        [json.loads(saved.task.show(example, next(found), as_json=True)) for example in group]
+        for group in groups
+    ]
+    return formats.json_response({"task": name, "results": results, "warnings": notes})
+
+
+def card(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
+    """Describe a trained task."""
+    task, results = saved.task, saved.results
+    entry = TASKS.get(task.name)
+    has_elmo = saved.elmo is not None
+    return {
+        "name": name,
+        "task": task.name,
+        "title": entry.title if entry else task.name,
+        "metric": task.metric,
+        "inputs": list(task.inputs),
+        "elmo": str(saved.elmo.metadata.get("name", "")) if saved.elmo is not None else None,
+        "place": saved.config.elmo.place if has_elmo else None,
+        "mixes": results.get("mixes", {}),
+        "scores": {part: results[part] for part in ("dev", "test") if results.get(part)},
+        "labels": saved.facts,
+    }
+
+
+def _parse(
+    task: Task[Any], given: Sequence[str | dict[str, Any]]
+) -> tuple[list[list[Any]], list[str]]:
+    """Read examples as the task reads its files; one may hold several sentences, or none."""
+    groups: list[list[Any]] = []
+    with _WARNINGS, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ElmoWarning)
+        for i, example in enumerate(given):
+            groups.append(list(task.parse([_line(task, example, i)], _form(task, example, i))))
+    notes = [str(one.message) for one in told if issubclass(one.category, ElmoWarning)]
+    return groups, notes
+
+
+def _form(task: Task[Any], example: str | dict[str, Any], i: int) -> str:
+    if isinstance(example, str) and "text" in task.inputs:
+        return "text"
+    if _JSON_LINES in task.inputs and isinstance(example, dict):
+        return _JSON_LINES
+    found = "a string" if isinstance(example, str) else "an object"
+    raise Refusal(
+        422,
+        f"Example {i} is {found}; the task {task.name} reads: {', '.join(task.inputs)}.",
+        param="examples",
+    )
+
+
+def _line(task: Task[Any], example: str | dict[str, Any], i: int) -> Line:
+    """Make a line of an example; errors of the task name it by its number."""
+    text = example if isinstance(example, str) else json.dumps(example, ensure_ascii=False)
+    return Line(f"example {i}", 1, text)

@@ -1,0 +1,516 @@
+"""Requests and answers, as OpenAPI documents them.
+
+Requests are validated by these; answers are written straight from arrays and only described here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from elmokit.serve import limits
+
+_READ = "I read the book yesterday."
+_LETTER = "Can you read the letter now?"
+
+
+def _text(value: str) -> str:
+    """Refuse half of a surrogate pair, which JSON can write and no answer could hold."""
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            half = value[error.start]
+            raise ValueError(
+                f"character {error.start} is half of a pair (U+{ord(half):04X}), which is no text"
+            ) from None
+    return value
+
+
+def _values(values: dict[str, Any]) -> dict[str, Any]:
+    """Do as `_text` for all strings of an object."""
+    _text(json.dumps(values, ensure_ascii=False))
+    return values
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Sentence = Annotated[
+    Text | list[Text],
+    Field(description="A string is one sentence and is tokenised; tokens are taken as they are."),
+]
+ModelName = Annotated[
+    str | None, Field(description="A model of /v1/models; nothing means the first.")
+]
+State = Annotated[
+    Literal["reset", "warm"],
+    Field(description="What each sentence starts from: zero, or the stored state of the model."),
+]
+Layers = Annotated[
+    Literal["all", "top", "average", "mix"] | int | list[int],
+    Field(description="Which layers: all, the top one, their average, a mix by s, or numbers."),
+]
+Weight = Annotated[float, Field(allow_inf_nan=False)]
+Mix = Annotated[
+    list[Weight] | None,
+    Field(description="Weights s_j of the mix, one per layer; nothing: all the same."),
+]
+Gamma = Annotated[Weight | None, Field(description="Scale of the mix; nothing: 1.")]
+
+
+class Strict(BaseModel):
+    """A request; what it does not know is an error, so that a misspelt name is not passed over."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class LayerRequest(Strict):
+    """Sentences, and the layers that are asked for."""
+
+    sentences: Annotated[list[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
+    model: ModelName = None
+    layers: Layers = "all"
+    s: Mix = None
+    gamma: Gamma = None
+    state: State = "reset"
+
+
+class EmbedRequest(LayerRequest):
+    """Vectors of every token, or their mean."""
+
+    pooling: Annotated[
+        Literal["none", "mean"],
+        Field(description="none: a vector per token. mean: their mean, one per sentence."),
+    ] = "none"
+
+
+class SimilarityRequest(LayerRequest):
+    """Cosines between all tokens of some sentences."""
+
+    static: Annotated[
+        bool, Field(description="Also compare static vectors, if the service has them.")
+    ] = False
+    gram: Annotated[
+        bool,
+        Field(
+            description="Also return the products of all layers, from which any mix's cosines can "
+            "be computed without asking again."
+        ),
+    ] = False
+
+
+class ProjectRequest(Strict):
+    """The uses of a word on a plane."""
+
+    sentences: Annotated[
+        list[Sentence],
+        Field(
+            min_length=1,
+            examples=[["The [bank] lent us money .", "We sat on the [bank] of the river ."]],
+            description="With the word in brackets, or without and with `word`.",
+        ),
+    ]
+    word: Annotated[
+        Text | None, Field(description="Every token that is this word is a point; case is ignored.")
+    ] = None
+    senses: Annotated[
+        list[Text | None] | None, Field(description="Of each sentence, its sense if it is known.")
+    ] = None
+    clusters: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=1, le=12)],
+        Field(description="How many clusters; auto: what separates best, up to 6."),
+    ] = "auto"
+    model: ModelName = None
+    layers: Layers = "all"
+    s: Mix = None
+    state: State = "reset"
+
+
+class MarkedSentence(Strict):
+    """A word in its sentence: brackets, or a position, or a word that is looked for."""
+
+    sentence: Sentence
+    position: Annotated[int | None, Field(ge=0, description="Which token, from 0.")] = None
+    word: Annotated[Text | None, Field(description="The first token that is this word.")] = None
+
+
+class NeighborsRequest(Strict):
+    """The nearest tokens of the index."""
+
+    queries: Annotated[
+        list[Text | Annotated[int, Field(ge=0)] | MarkedSentence],
+        Field(
+            min_length=1,
+            max_length=limits.QUERIES,
+            examples=[["He will [play] in the final ."]],
+            description="Sentences with a word in brackets, or the numbers of tokens of the index.",
+        ),
+    ]
+    k: Annotated[int, Field(ge=1, le=limits.LISTED)] = 10
+    layers: Layers = "all"
+    s: Mix = None
+    words: Annotated[
+        Literal["any", "same", "other"], Field(description="Which words may be neighbours.")
+    ] = "any"
+    distinct: Annotated[
+        Literal["token", "sentence", "word"], Field(description="What is listed once.")
+    ] = "sentence"
+    other_sentences: Annotated[
+        bool, Field(description="Leave out the sentence of the query, if the index has it.")
+    ] = False
+    min_count: Annotated[
+        int, Field(ge=1, description="Only words that the index has so many times.")
+    ] = 1
+    static: Annotated[bool, Field(description="Also list the nearest words by static vectors.")] = (
+        False
+    )
+
+
+class ScoreRequest(Strict):
+    """How probable both language models find sentences."""
+
+    sentences: Annotated[list[Sentence], Field(min_length=1, examples=[[_READ]])]
+    model: ModelName = None
+    state: State = "reset"
+
+
+class SubstitutesRequest(Strict):
+    """What both language models expect."""
+
+    sentence: Annotated[Sentence, Field(examples=["I [read] the book ."])]
+    positions: Annotated[
+        list[Annotated[int, Field(ge=0)]] | None,
+        Field(
+            description="Places, counted from 0. Nothing: the one in brackets, or all of them "
+            f"(at most {limits.PLACES})."
+        ),
+    ] = None
+    k: Annotated[int, Field(ge=1, le=limits.LISTED)] = 10
+    model: ModelName = None
+    state: State = "reset"
+
+
+class TaskRequest(Strict):
+    """Examples of a trained task."""
+
+    examples: Annotated[
+        list[Text | Annotated[dict[str, Any], AfterValidator(_values)]],
+        Field(
+            min_length=1,
+            examples=[["Ann met Bob in Paris ."]],
+            description="Raw text, or the objects that the task reads in its JSON lines.",
+        ),
+    ]
+
+
+class EmbeddingsRequest(BaseModel):
+    """As OpenAI's clients ask for vectors of texts."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    input: Annotated[
+        Annotated[Text, Field(min_length=1)]
+        | Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1)],
+        Field(examples=[_READ]),
+    ]
+    model: Annotated[str, Field(examples=["english"])]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[
+        int | None, Field(ge=1, description="Only the model's own number is possible.")
+    ] = None
+    user: str | None = None
+
+
+# ---------------------------------------------------------------------------------------- answers
+
+
+class Limit(BaseModel):
+    """A limit that was passed."""
+
+    name: str
+    value: int
+    found: int
+
+
+class ErrorDetail(BaseModel):
+    """What was found, what was expected, what to do."""
+
+    type: str
+    status: int
+    message: str
+    param: str | None = None
+    limit: Limit | None = None
+
+
+class Error(BaseModel):
+    """A request that is not answered."""
+
+    error: ErrorDetail
+
+
+class Usage(BaseModel):
+    """What was read."""
+
+    sentences: int
+    tokens: int
+
+
+class Tokens(BaseModel):
+    """The tokens of a sentence; offsets are null where tokens were given."""
+
+    tokens: list[str]
+    offsets: list[tuple[int, int]] | None
+
+
+class SentenceVectorsAnswer(Tokens):
+    """Vectors: [layer][token][number]; without [layer] for top, average, mix and one number."""
+
+    vectors: list[Any]
+
+
+class EmbedAnswer(BaseModel):
+    """The vectors of sentences."""
+
+    model: str
+    state: str
+    layers: str | int | list[int]
+    pooling: str
+    dim: int
+    sentences: list[SentenceVectorsAnswer]
+    usage: Usage
+    warnings: list[str]
+
+
+class SimilaritySpace(BaseModel):
+    """Cosines of all tokens with all tokens; null where a word has no static vector."""
+
+    name: str
+    matrix: list[list[float | None]]
+
+
+class SimilarityAnswer(BaseModel):
+    """Cosines in each space; rows and columns are the tokens of all sentences in order."""
+
+    model: str
+    state: str
+    sentences: list[Tokens]
+    starts: list[int]
+    spaces: list[SimilaritySpace]
+    gram: list[list[list[list[float]]]] | None = None
+    usage: Usage
+    warnings: list[str]
+
+
+class Point(BaseModel):
+    """A use of the word."""
+
+    sentence: int
+    position: int
+    word: str
+    sense: str | None
+
+
+class Plane(BaseModel):
+    """A space seen from where its points spread most.
+
+    Coordinates are comparable between the spaces of an answer: each plane is turned so that points
+    move as little as possible.
+    """
+
+    name: str
+    coordinates: list[tuple[float, float]]
+    explained: tuple[float, float]
+    clusters: list[int]
+    silhouette: float | None
+    sense_silhouette: float | None
+    sense_purity: float | None
+    mean_cosine: float
+
+
+class StaticWord(BaseModel):
+    """The one vector that a static table has for the word, wherever it stands."""
+
+    table: str
+    word: str
+    known: bool
+    neighbors: list[tuple[str, float]]
+
+
+class ProjectAnswer(BaseModel):
+    """The uses of a word in each space."""
+
+    model: str
+    state: str
+    word: str | None
+    sentences: list[Tokens]
+    points: list[Point]
+    without: list[int]
+    spaces: list[Plane]
+    static: StaticWord | None
+    usage: Usage
+    warnings: list[str]
+
+
+class NeighborsAnswer(BaseModel):
+    """For each query the nearest tokens in each space."""
+
+    model: str
+    index: dict[str, Any]
+    results: list[dict[str, Any]]
+
+
+class SentenceScoreAnswer(BaseModel):
+    """Natural log p of each token, and perplexities."""
+
+    tokens: list[str]
+    offsets: list[tuple[int, int]] | None
+    forward: list[float]
+    backward: list[float]
+    end: float
+    begin: float
+    unknown: list[bool]
+    perplexity: float
+    forward_perplexity: float
+    backward_perplexity: float
+    known_perplexity: float
+    targets: int
+    unknown_tokens: int
+    state: str
+
+
+class ScoreAnswer(BaseModel):
+    """The scores of sentences."""
+
+    model: str
+    sentences: list[SentenceScoreAnswer]
+    usage: Usage
+    warnings: list[str]
+
+
+class CandidateAnswer(BaseModel):
+    """A word and its probability."""
+
+    word: str
+    probability: float
+
+
+class Place(BaseModel):
+    """What is expected in a place."""
+
+    position: int
+    word: str
+    forward: list[CandidateAnswer]
+    backward: list[CandidateAnswer]
+    combined: list[CandidateAnswer]
+
+
+class SubstitutesAnswer(BaseModel):
+    """What is expected in the places of a sentence."""
+
+    model: str
+    state: str
+    tokens: list[str]
+    offsets: list[tuple[int, int]] | None
+    places: list[Place]
+    usage: Usage
+    warnings: list[str]
+
+
+class MixAnswer(BaseModel):
+    """The weights that a task learned."""
+
+    s: list[float]
+    gamma: float
+
+
+class TaskCard(BaseModel):
+    """A trained task."""
+
+    name: str
+    task: str
+    title: str
+    metric: str
+    inputs: list[str]
+    elmo: str | None
+    place: str | None
+    mixes: dict[str, MixAnswer]
+    scores: dict[str, Any]
+    labels: dict[str, Any]
+
+
+class TasksAnswer(BaseModel):
+    """The trained tasks."""
+
+    tasks: list[TaskCard]
+
+
+class TaskAnswer(BaseModel):
+    """For each example its predictions: more than one where a text holds several sentences."""
+
+    task: str
+    results: list[list[dict[str, Any]]]
+    warnings: list[str]
+
+
+class ModelCard(BaseModel):
+    """A model."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    default: bool
+    n_layers: int
+    dim: int
+    parameters: int
+    language: str | None
+    license: str | None
+    language_model: bool
+    vocabulary: int | None
+    warm_state: bool
+    precision: str
+    device: str
+    fingerprint: str
+
+
+class ModelsAnswer(BaseModel):
+    """The models, and what else is served."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+    index: dict[str, Any] | None
+    static: str | None
+    tasks: list[str]
+    limits: dict[str, float]
+    version: str
+
+
+class EmbeddingAnswer(BaseModel):
+    """The vector of a text: numbers, or the base64 of little-endian float32."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingsUsage(BaseModel):
+    """What was read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(BaseModel):
+    """As OpenAI's clients expect it."""
+
+    object: Literal["list"]
+    data: list[EmbeddingAnswer]
+    model: str
+    usage: EmbeddingsUsage
+
+
+class Health(BaseModel):
+    """Where the service stands."""
+
+    status: Literal["ok", "loading", "stopping"]

@@ -1,0 +1,62 @@
+// The tokens of sentences as chips, of which one is chosen.
+
+import { el, roving } from "./dom.js";
+import { number, shade, short } from "./scale.js";
+
+export class Chips {
+  /** `chosen(sentence, token, join)` is told what is chosen; arrow keys choose as they move. */
+  constructor(box, chosen, label = "The words of your sentences; choose one") {
+    this.box = box;
+    this.drawn = null;
+    this.chosen = chosen;
+    box.className = "chips";
+    box.setAttribute("role", "radiogroup");
+    box.setAttribute("aria-label", label);
+    box.addEventListener("click", (event) => {
+      const chip = event.target.closest(".chip");
+      if (chip) this.choose(chip, null);
+    });
+    roving(box, ".chip", (_, chip) => this.choose(chip, "chip"));
+  }
+
+  choose(chip, join) {
+    this.chosen(Number(chip.dataset.sentence), Number(chip.dataset.token), join);
+  }
+
+  /** Draw the chips of sentences, if others are there. */
+  draw(sentences) {
+    const drawn = JSON.stringify(sentences);
+    if (drawn === this.drawn) return;
+    this.drawn = drawn;
+    const several = sentences.length > 1;
+    this.box.replaceChildren(
+      ...sentences.map((tokens, i) =>
+        el("div", { class: "chip-row" }, several ? el("span", { class: "row-number", "aria-hidden": "true" }, String(i + 1)) : null, ...tokens.map((token, k) => chip(token, i, k))),
+      ),
+    );
+  }
+
+  /** Mark the chosen chip; `value(sentence, token)` is the cosine each is shaded by. */
+  mark(sentence, token, value = null) {
+    for (const chip of this.box.querySelectorAll(".chip")) {
+      const [i, k] = [Number(chip.dataset.sentence), Number(chip.dataset.token)];
+      const on = i === sentence && k === token;
+      chip.setAttribute("aria-checked", on);
+      chip.setAttribute("tabindex", on ? "0" : "-1");
+      if (value === null) continue;
+      const cosine = on ? 1 : value(i, k);
+      shade(chip, cosine);
+      chip.lastChild.textContent = on ? "chosen" : short(cosine);
+      chip.setAttribute("aria-label", on ? `${chip.firstChild.textContent}, chosen` : `${chip.firstChild.textContent}, cosine ${number(cosine)}`);
+    }
+  }
+}
+
+function chip(token, i, k) {
+  return el(
+    "button",
+    { type: "button", class: "chip", role: "radio", "data-sentence": i, "data-token": k, tabindex: "-1" },
+    el("span", { class: "word" }, token),
+    el("span", { class: "value" }),
+  );
+}

@@ -1,0 +1,163 @@
+// The page: one panel at a time, and the whole view in the address.
+
+import { byId, el, roving, stored } from "./dom.js";
+import { expectations } from "./expectations.js";
+import { neighbours } from "./neighbours.js";
+import { fits, go, here, settle, valuesOf } from "./place.js";
+import { shade } from "./scale.js";
+import { senses } from "./senses.js";
+import { sentences } from "./sentences.js";
+import { ask, useToken } from "./service.js";
+import { start } from "./start.js";
+import { tasks } from "./tasks.js";
+
+const PANELS = { start, sentences, senses, neighbours, expectations, tasks };
+const THEME = "elmo-theme";
+
+const made = new Map();
+let app = null;
+
+async function begin() {
+  byId("trouble").hidden = true;
+  let served;
+  try {
+    served = await ask("v1/models");
+  } catch (error) {
+    byId("trouble").textContent = error.message;
+    byId("trouble").hidden = error.status === 401;
+    return;
+  }
+  const wanted = here().values.m;
+  const model = served.data.find(({ id }) => id === wanted) ?? served.data[0];
+  app = { served, model };
+  models(served, model);
+  footer(served, model);
+  show();
+}
+
+const current = () => (here().panel in PANELS ? here().panel : "start");
+
+function show() {
+  const { values } = here();
+  const name = current();
+  for (const other of Object.keys(PANELS)) {
+    const on = other === name;
+    byId(other).hidden = !on;
+    const tab = byId(`tab-${other}`);
+    tab.setAttribute("aria-selected", on);
+    tab.setAttribute("tabindex", on ? "0" : "-1");
+    if (on) reveal(tab);
+  }
+  document.title = `${byId(`tab-${name}`).textContent} · elmo`;
+  if (app === null) return;
+  if (values.m !== undefined && values.m !== app.model.id && app.served.data.some(({ id }) => id === values.m)) {
+    location.reload(); // the panels are made for one model
+    return;
+  }
+  if (!made.has(name)) made.set(name, PANELS[name](appOf(name)));
+  made.get(name).show(values);
+}
+
+/** What a panel is told: what is served, and its own parameters. */
+function appOf(name) {
+  return {
+    ...app,
+    values: () => valuesOf(name),
+    // Something typed just before another panel was opened must not open this one again.
+    set: (changes, join = null) => current() === name && go(name, changes, join),
+  };
+}
+
+/** Scroll the row of tabs, on a narrow screen, until one is seen. */
+function reveal(tab) {
+  const row = tab.parentElement;
+  row.scrollLeft = tab.offsetLeft - row.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
+}
+
+function openPanel(name) {
+  go(name, { m: here().values.m ?? null });
+  window.scrollTo(0, 0);
+}
+
+function models(served, model) {
+  const several = served.data.length > 1;
+  byId("model-label").hidden = !several;
+  byId("model").replaceChildren(...served.data.map(({ id }) => el("option", { value: id, selected: id === model.id }, id)));
+}
+
+function footer(served, model) {
+  const size = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} million` : n.toLocaleString("en"));
+  byId("footer").replaceChildren(
+    el("p", {}, `Model ${model.id}: ${model.n_layers} layers of ${model.dim} numbers, ${size(model.parameters)} parameters${model.license ? `, ${model.license}` : ""}. elmokit ${served.version}.`),
+    el("p", {}, "What you type goes to this service and nowhere else. ", el("a", { href: "openapi.json" }, "The service for programs (OpenAPI)")),
+  );
+}
+
+// ------------------------------------------------------------------------------------------ tools
+
+function darkNow() {
+  const said = document.documentElement.dataset.theme;
+  return said ? said === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function showTheme() {
+  byId("theme").setAttribute("aria-pressed", darkNow());
+  byId("theme").textContent = darkNow() ? "Light" : "Dark";
+}
+
+function say(words) {
+  byId("said").textContent = words;
+  byId("said").classList.add("seen");
+  setTimeout(() => byId("said").classList.remove("seen"), 2500);
+}
+
+const theme = stored("local", THEME);
+if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
+showTheme();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+byId("theme").addEventListener("click", () => {
+  const next = darkNow() ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  stored("local", THEME, next);
+  showTheme();
+});
+
+byId("link").addEventListener("click", async () => {
+  settle();
+  if (!fits()) return say("This text is too long for a link.");
+  try {
+    await navigator.clipboard.writeText(location.href);
+    say("The link to this view is copied.");
+  } catch {
+    say("Copy the address of this page: it is the link to this view.");
+  }
+});
+
+byId("model").addEventListener("change", (event) => go(here().panel, { m: event.target.value }));
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("content").focus();
+});
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useToken(byId("token").value);
+  byId("token-form").hidden = true;
+  begin();
+});
+document.addEventListener("token-wanted", () => {
+  byId("token-form").hidden = false;
+  byId("token").focus();
+});
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest('a[href^="#"]');
+  const name = link?.getAttribute("href").slice(1);
+  if (!(name in PANELS) || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  openPanel(name);
+});
+roving(document.querySelector(".tabs"), '[role="tab"]', (_, tab) => openPanel(tab.getAttribute("href").slice(1)));
+for (const item of document.querySelectorAll("[data-cosine]")) shade(item, Number(item.dataset.cosine));
+document.addEventListener("place", show);
+show();
+begin();

@@ -1,0 +1,99 @@
+// Points on a plane that move when the layer changes. Groups differ in colour and in shape.
+
+import { byId, el, roving, svg } from "./dom.js";
+
+const WIDE = [640, 420];
+const NARROW = [350, 320]; // on a phone, where marks must not shrink with the picture
+const MARGIN = 24;
+const SHAPES = [
+  "M0,-7A7,7 0 1 1 0,7A7,7 0 1 1 0,-7Z",
+  "M-6,-6H6V6H-6Z",
+  "M0,-8L7.5,6H-7.5Z",
+  "M0,-8L8,0L0,8L-8,0Z",
+  "M-2.4,-7.5H2.4V-2.4H7.5V2.4H2.4V7.5H-2.4V2.4H-7.5V-2.4H-2.4Z",
+  "M0,8L7.5,-6H-7.5Z",
+];
+export const COLOURS = 6;
+
+/** The mark of a group. */
+export function mark(group) {
+  return svg("path", { d: SHAPES[group % SHAPES.length], class: `mark colour-${group % COLOURS}` });
+}
+
+export class Plane {
+  /** `chosen(point, join)` is told which point is looked at. */
+  constructor(picture, chosen) {
+    this.picture = picture;
+    this.drawn = null;
+    picture.addEventListener("click", (event) => {
+      const point = event.target.closest(".point");
+      if (point) chosen(Number(point.dataset.index), null);
+    });
+    roving(picture, ".point", (i) => chosen(i, "point"));
+    for (const type of ["pointerover", "focusin"]) {
+      picture.addEventListener(type, (event) => {
+        const point = event.target.closest(".point");
+        if (point) this.tell(Number(point.dataset.index));
+      });
+    }
+    picture.addEventListener("pointerout", () => this.tell(this.chosen));
+    new ResizeObserver(() => this.again && this.size() !== this.drawnSize && this.again()).observe(picture);
+  }
+
+  size() {
+    return this.picture.clientWidth < 480 ? NARROW : WIDE;
+  }
+
+  /** Draw the points of a space; if they are there already they move. */
+  draw(answer, space, groups) {
+    this.again = () => {
+      this.draw(answer, space, groups);
+      this.choose(this.chosen, this.sentence);
+    };
+    const [width, height] = this.size();
+    if (this.drawn !== answer || this.drawnSize !== this.size()) {
+      this.drawn = answer;
+      this.drawnSize = this.size();
+      this.picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      this.points = answer.points.map((_, i) => svg("g", { class: "point", role: "option", "data-index": i, tabindex: "-1" }));
+      this.stack = svg("text", { class: "stack-note", x: width / 2, y: height / 2 + 34 });
+      this.picture.replaceChildren(
+        svg("line", { class: "axis", x1: width / 2, y1: 8, x2: width / 2, y2: height - 8 }),
+        svg("line", { class: "axis", x1: 8, y1: height / 2, x2: width - 8, y2: height / 2 }),
+        ...this.points,
+        this.stack,
+      );
+      // One scale for all spaces: what is near in one is as near in another.
+      const all = answer.spaces.flatMap((s) => s.coordinates);
+      const most = (axis) => Math.max(1e-6, ...all.map((at) => Math.abs(at[axis])));
+      this.scale = Math.min((width / 2 - MARGIN) / most(0), (height / 2 - MARGIN) / most(1));
+    }
+    this.points.forEach((point, i) => {
+      const [x, y] = space.coordinates[i];
+      point.style.transform = `translate(${(width / 2 + x * this.scale).toFixed(1)}px, ${(height / 2 - y * this.scale).toFixed(1)}px)`;
+      point.replaceChildren(svg("circle", { class: "halo", r: 13 }), mark(groups.of[i]));
+      const tokens = answer.sentences[answer.points[i].sentence].tokens;
+      point.setAttribute("aria-label", `${tokens.join(" ")}; ${groups.names[groups.of[i]]}`);
+    });
+    const one = answer.points.length > 1 && space.mean_cosine > 0.9995;
+    this.stack.textContent = one ? `${answer.points.length} uses, one place` : "";
+  }
+
+  /** Mark the chosen point; `sentence(i)` is what the caption says of a point. */
+  choose(chosen, sentence) {
+    this.chosen = this.points[chosen] ? chosen : null;
+    this.sentence = sentence;
+    this.points.forEach((point, i) => {
+      point.setAttribute("aria-selected", i === this.chosen);
+      point.setAttribute("tabindex", i === (this.chosen ?? 0) ? "0" : "-1");
+    });
+    this.tell(this.chosen);
+  }
+
+  tell(i) {
+    this.points?.forEach((point, j) => point.classList.toggle("shown", j === i));
+    byId("senses-caption").replaceChildren(
+      ...(i === null || i === undefined ? [el("span", { class: "quiet-words" }, "Point at a mark, or move among them with the arrow keys, to read its sentence.")] : this.sentence(i)),
+    );
+  }
+}

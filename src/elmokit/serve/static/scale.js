@@ -1,0 +1,49 @@
+// Numbers as shades and words. Blue rises, orange falls: both are told apart by every eye.
+
+/** The shade of a cosine: `--v` says how strong, the class which colour. */
+export function shade(element, cosine) {
+  const known = typeof cosine === "number";
+  element.classList.add("shade");
+  element.classList.toggle("below", known && cosine < 0);
+  const strength = known ? Math.min(1, Math.abs(cosine)) : 0;
+  element.style.setProperty("--v", strength.toFixed(3));
+  element.classList.toggle("deep", strength > 0.62); // where letters of a dark page turn
+  element.classList.toggle("deepest", strength > 0.78); // and those of a light one
+}
+
+export const number = (value) => (typeof value === "number" ? value.toFixed(2).replace("-", "−") : "–");
+
+/** Without the zero: for small places. */
+export function short(value) {
+  if (typeof value !== "number") return "–";
+  const shown = Math.abs(value).toFixed(2);
+  return (value < 0 && Number(shown) > 0 ? "−" : "") + (shown.startsWith("0") ? shown.slice(1) : "1.0");
+}
+
+export const percent = (p) => (p >= 0.0995 ? `${Math.round(p * 100)}%` : p >= 0.001 ? `${(p * 100).toFixed(1)}%` : "<0.1%");
+
+export const bits = (logarithm) => -logarithm / Math.LN2;
+
+export const rounded = (n) => (n < 20 ? n.toFixed(1) : Math.round(n).toLocaleString("en"));
+
+/** Cosines of all tokens in a mix of layers, from the products of the layers. */
+export function mixed(gram, weights) {
+  const size = gram[0][0].length;
+  const dots = Array.from({ length: size }, () => new Float64Array(size));
+  weights.forEach((s_i, i) =>
+    weights.forEach((s_j, j) => {
+      const s = s_i * s_j;
+      if (s === 0) return;
+      for (let a = 0; a < size; a++) {
+        const row = gram[i][j][a];
+        const to = dots[a];
+        for (let b = 0; b < size; b++) to[b] += s * row[b];
+      }
+    }),
+  );
+  const lengths = dots.map((row, a) => Math.sqrt(Math.max(row[a], 0)));
+  const matrix = dots.map((row, a) =>
+    Array.from(row, (dot, b) => (lengths[a] && lengths[b] ? Math.max(-1, Math.min(1, dot / (lengths[a] * lengths[b]))) : null)),
+  );
+  return { matrix, lengths };
+}

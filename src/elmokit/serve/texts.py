@@ -1,0 +1,77 @@
+"""Sentences as clients give them -> tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elmokit.config import BiLMConfig
+from elmokit.embed.tokenised import cut_tokens, tokens_of
+from elmokit.serve.service import Service
+
+#: Characters that are cut into tokens at once on the thread that answers; more go aside.
+_SHORT = 4096
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The sentences of a request.
+
+    Attributes:
+        tokens: Tokens of each sentence, as they were given.
+        offsets: (start, end) of each in its string; None where tokens were given.
+        read: The tokens as the models read them.
+        warnings: What the client should know.
+    """
+
+    tokens: list[list[str]]
+    offsets: list[list[tuple[int, int]] | None]
+    read: list[list[str]]
+    warnings: list[str]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens in each sentence."""
+        return [len(tokens) for tokens in self.tokens]
+
+
+async def texts_of(
+    service: Service,
+    config: BiLMConfig,
+    sentences: Sequence[str | list[str]],
+    *,
+    most_tokens: int | None = None,
+    most_sentences: int | None = None,
+) -> Texts:
+    """Tokenise the sentences of a request, and refuse too many."""
+    service.limits.check_sentences(len(sentences), most_sentences)
+    size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
+    if size <= _SHORT:
+        found = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
+    else:
+        found = await service.aside(
+            lambda: [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
+        )
+    tokens = [words for words, _ in found]
+    service.limits.check_tokens(tokens, most_tokens)
+    return Texts(tokens, [o for _, o in found], as_read(config, tokens), cut_note(config, tokens))
+
+
+def as_read(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Cut tokens to what the character encoder reads: the cache would keep the rest for nothing."""
+    if config.char_cnn is None:
+        return [list(tokens) for tokens in sentences]
+    most = config.char_cnn.max_characters_per_token
+    return [[token[:most] for token in tokens] for tokens in sentences]
+
+
+def cut_note(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
+    """Say which tokens are longer than the token encoder reads."""
+    cut = cut_tokens(config, sentences)
+    if not cut or config.char_cnn is None:
+        return []
+    limit = config.char_cnn.max_characters_per_token - 2
+    return [
+        f"{len(cut)} tokens are longer than {limit} bytes and only their beginning was read, the "
+        f"first being '{cut[0][:60]}'."
+    ]

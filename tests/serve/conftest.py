@@ -1,0 +1,137 @@
+"""A real server with tiny models, in a thread of the test process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from elmokit.analysis.index_build import build_index
+from elmokit.embed.model import ElmoModel, load
+from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead
+from elmokit.serve.limits import Limits
+from elmokit.serve.server import Server
+from elmokit.serve.settings import Settings
+from elmokit.sources import modeldir
+from elmokit.sources.modeldir import ModelParts
+from elmokit.tasks.data import load_data
+from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.loop import train
+from elmokit.tasks.ner import Ner
+from elmokit.text.vocab import Vocabulary
+from tests.conftest import TINY, TINY_MODEL, random_bilm
+from tests.tasks.conftest import settings as ner_settings
+from tests.tasks.conftest import write_columns
+
+WORDS = ["<S>", "</S>", "<UNK>", ".", "I", "read", "the", "book", "a", "dog", "saw", "letter"]
+TEXT = "I read the book .\nI saw a dog .\nThe dog read the letter .\nI read a letter .\n"
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Server]:
+    """Serve in a thread until the block ends."""
+    ready = threading.Event()
+    server = Server(settings, lambda _: ready.set())
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield server
+    finally:
+        server.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def client(server: Server, **options: Any) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=30, **options) as found:
+        yield found
+
+
+class Gate:
+    """Holds a model's computing until it is opened, so that a queue can be filled."""
+
+    def __init__(self, model: ElmoModel) -> None:
+        self._open = threading.Event()
+        self.entered = threading.Event()
+        self.batches: list[int] = []
+        inner = model.compute
+
+        def compute(sentences: Any, state: Any = "reset", **options: Any) -> Any:
+            self.entered.set()
+            assert self._open.wait(30)
+            self.batches.append(len(sentences))
+            return inner(sentences, state, **options)
+
+        model.compute = compute  # type: ignore[method-assign]
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture(scope="session")
+def full_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with a language-model head and a warm state."""
+    torch.manual_seed(1)
+    parts = ModelParts(random_bilm(TINY), vocabulary=Vocabulary(WORDS))
+    parts.head = LMHead(len(WORDS), 10)
+    torch.nn.init.normal_(parts.head.bias)
+    parts.warm = LstmState(torch.randn(2, 2, 1, 24), torch.randn(2, 2, 1, 10))
+    folder = tmp_path_factory.mktemp("models") / "full"
+    modeldir.save(parts, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ElmoModel:
+    return load(TINY_MODEL, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def full(full_model: Path) -> ElmoModel:
+    return load(full_model, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def served(full_model: Path, tiny: ElmoModel, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Two models, a task, an index and static vectors."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "static.txt").write_text("dog 1 0 0\nread 0 1 0\nbook 0.9 0.1 0\n")
+    build_index(tiny, [folder / "text.txt"], folder / "index")
+    files = [str(write_columns(folder / f"{n}.txt", 40, n)) for n in (1, 2)]
+    config = ner_settings("elmo.place=both", "train.epochs=2")
+    cache = LayerCache(folder / "cache")
+    data = load_data(
+        Ner(), config, files[0], files[1], elmo=tiny, model=str(TINY_MODEL), cache=cache
+    )
+    train(Ner(), config, data, folder / "ner")
+    return Settings(
+        port=0,
+        models={"tiny": str(TINY_MODEL), "full": str(full_model)},
+        tasks={"people": folder / "ner"},
+        index=folder / "index",
+        static=str(folder / "static.txt"),
+        device="cpu",
+        limits=Limits(body=20_000, tokens=600, sentences=40),
+    )
+
+
+@pytest.fixture(scope="session")
+def server(served: Settings) -> Iterator[Server]:
+    with running(served) as found:
+        yield found
+
+
+@pytest.fixture
+def http(server: Server) -> Iterator[httpx.Client]:
+    with client(server) as found:
+        yield found
