@@ -152,6 +152,35 @@ def test_the_best_epoch_is_kept(data: Data[Sentence], tmp_path: Path, monkeypatc
     assert weights(tmp_path / "run") == weights(tmp_path / "two")
 
 
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Adadelta])
+def test_a_weight_without_an_axis_goes_on_as_it_was(
+    kind: type[torch.optim.Optimizer], tmp_path: Path
+) -> None:
+    class Scalar(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = torch.nn.Parameter(torch.tensor(2.0))
+
+    def step(model: Scalar, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model.a.square().backward()
+        optimizer.step()
+
+    model = Scalar()
+    optimizer = kind(model.parameters())
+    step(model, optimizer)
+    checkpoint.save(tmp_path, model, optimizer, checkpoint.Position(rate=1e-3), None, {})
+    again = Scalar()
+    restored = kind(again.parameters())
+    path = checkpoint.newest(tmp_path)
+    assert path is not None
+    checkpoint.load(path, again, restored)
+    optimizer.param_groups[0]["lr"] = 1e-3
+    step(model, optimizer)
+    step(again, restored)
+    assert torch.equal(model.a, again.a)
+
+
 def test_young_checkpoints_are_not_replaced(data: Data[Sentence], tmp_path: Path) -> None:
     kept: list[list[str]] = []
 

@@ -121,8 +121,10 @@ def load(
         own = {k[len(prefix) :]: v for k, v in memory.items() if k.startswith(prefix)}
         for key, value in own.items():
             # Adam counts its steps on the CPU, in tensors without an axis.
-            is_count = value.shape == (1,) and key == "step"
-            ready = value[0].clone() if is_count else value.clone().to(parameter.device)
+            if value.shape == (1,) and key == "step":
+                ready = value[0].clone()
+            else:
+                ready = value.clone().to(parameter.device).reshape(parameter.shape)
             optimizer.state[parameter][key] = ready
     best = read_weights(path / BEST, model) if (path / BEST).is_file() else None
     for group in optimizer.param_groups:
