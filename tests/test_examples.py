@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
-def run(name: str, folder: Path) -> str:
+def run(name: str, folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
+        [sys.executable, str(EXAMPLES / name), *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -28,6 +29,21 @@ def test_the_task_model_learns_its_sentences(tmp_path: Path) -> None:
     out = run("task_model.py", tmp_path)
     assert "accuracy on its own training sentences: 1.00" in out
     assert "mix at the output: gamma" in out
+
+
+def test_the_summary_leaves_out_what_is_beside_the_point(tmp_path: Path) -> None:
+    found = run("summarize.py", tmp_path).splitlines()
+    assert len(found) == 3
+    assert found[0].startswith("The lighthouse on the northern cape")
+    assert not any("cake" in sentence for sentence in found)
+
+
+def test_elmo_helps_to_translate_words_that_were_never_taught(tmp_path: Path) -> None:
+    out = run("translate.py", tmp_path, "300")
+    right = [int(share) for share in re.findall(r"(\d+)% of 200 sentences right", out)]
+    plain_known, plain_new, elmo_known, elmo_new = right
+    assert min(plain_known, elmo_known) > 90
+    assert elmo_new > plain_new + 20
 
 
 def test_the_demo_shows_context_and_writes_its_file(tmp_path: Path) -> None:
