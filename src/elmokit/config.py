@@ -41,6 +41,33 @@ class CharCnnConfig:
 
 
 @dataclass(frozen=True)
+class LexiconConfig:
+    """The token encoder of ELMoForManyLangs: a table of words beside a CNN over characters.
+
+    A character is one of Unicode, looked up in a lexicon, not a byte. Either table may be missing.
+    """
+
+    n_words: int = 0
+    word_dim: int = 0
+    n_characters: int = 0
+    embedding_dim: int = 0
+    filters: tuple[tuple[int, int], ...] = ()
+    n_highway: int = 0
+    activation: Activation = "relu"
+    max_characters_per_token: int = 50
+
+    @property
+    def n_filters(self) -> int:
+        """The number of convolution filters over all widths."""
+        return sum(count for _, count in self.filters)
+
+    @property
+    def max_width(self) -> int:
+        """The width of the widest filter."""
+        return max((width for width, _ in self.filters), default=0)
+
+
+@dataclass(frozen=True)
 class LstmConfig:
     """One direction's stack of LSTMs. `dim` is the cell, `projection_dim` what leaves the layer."""
 
@@ -59,11 +86,12 @@ class LstmConfig:
 
 @dataclass(frozen=True)
 class BiLMConfig:
-    """A whole biLM. Exactly one input: characters (`char_cnn`) or word ids (`n_words`)."""
+    """A whole biLM. Exactly one input: `char_cnn` (bytes), `n_words` (word ids) or `lexicon`."""
 
     lstm: LstmConfig = LstmConfig()
     char_cnn: CharCnnConfig | None = CharCnnConfig()
     n_words: int | None = None
+    lexicon: LexiconConfig | None = None
 
     def __post_init__(self) -> None:
         problems = _problems(self)
@@ -82,7 +110,10 @@ class BiLMConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        if self.lexicon is None:  # few models have one, and readers of old files know none
+            del values["lexicon"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> BiLMConfig:
@@ -95,7 +126,12 @@ class BiLMConfig:
             if "filters" in fields:
                 fields["filters"] = _filters(fields["filters"])
             char_cnn = CharCnnConfig(**fields)
-        return cls(lstm=lstm, char_cnn=char_cnn, n_words=known.get("n_words"))
+        lexicon = None
+        if (given := known.get("lexicon")) is not None:
+            fields = dict(_check_keys(LexiconConfig, given, "config.lexicon"))
+            fields["filters"] = _filters(fields["filters"]) if fields.get("filters") else ()
+            lexicon = LexiconConfig(**fields)
+        return cls(lstm, char_cnn, known.get("n_words"), lexicon)
 
 
 def _check_keys(cls: type[Any], values: object, where: str) -> Mapping[str, Any]:
@@ -128,12 +164,17 @@ def _is_size(value: object) -> bool:
 def _problems(config: BiLMConfig) -> list[str]:
     """List everything wrong with a config, so that it is said at once."""
     problems = _lstm_problems(config.lstm)
-    if (config.char_cnn is None) == (config.n_words is None):
-        problems.append("give either char_cnn (character input) or n_words (word-id input)")
+    inputs = (config.char_cnn, config.n_words, config.lexicon)
+    if sum(given is not None for given in inputs) != 1:
+        problems.append(
+            "give either char_cnn (character input) or n_words (word-id input) or lexicon"
+        )
     if config.n_words is not None and not _is_size(config.n_words):
         problems.append(f"n_words should be a positive integer, found {config.n_words!r}")
     if config.char_cnn is not None:
         problems += _char_cnn_problems(config.char_cnn, config.lstm)
+    if config.lexicon is not None:
+        problems += _lexicon_problems(config.lexicon)
     return problems
 
 
@@ -177,3 +218,32 @@ def _char_cnn_problems(cnn: CharCnnConfig, lstm: LstmConfig) -> list[str]:
         if cnn.max_characters_per_token < 3:
             problems.append("max_characters_per_token should be at least 3 (word, begin and end)")
     return problems
+
+
+def _lexicon_problems(lexicon: LexiconConfig) -> list[str]:
+    problems = []
+    for table in (("n_words", "word_dim"), ("n_characters", "embedding_dim")):
+        for name in table:
+            value = getattr(lexicon, name)
+            if value != 0 and not _is_size(value):
+                problems.append(f"lexicon.{name} should be 0 or more, found {value!r}")
+        if len({bool(getattr(lexicon, name)) for name in table}) > 1:
+            problems.append(f"lexicon.{table[0]} and lexicon.{table[1]} are both 0 or neither")
+    if problems:
+        return problems
+    if not lexicon.n_characters:
+        if lexicon.filters or lexicon.n_highway:
+            problems.append("lexicon.filters and lexicon.n_highway need a lexicon of characters")
+        if not lexicon.n_words:
+            problems.append("lexicon needs characters or words")
+        return problems
+    if not lexicon.filters:
+        return ["lexicon.filters should be a list of [width, count] pairs, found none"]
+    cnn = CharCnnConfig(
+        lexicon.embedding_dim,
+        lexicon.filters,
+        lexicon.n_highway,
+        lexicon.activation,
+        lexicon.max_characters_per_token,
+    )
+    return [told.replace("char_cnn.", "lexicon.") for told in _char_cnn_problems(cnn, LstmConfig())]

@@ -112,7 +112,7 @@ def test_reading_and_writing_is_exact_to_the_bit(shared: Path, name: str, tmp_pa
     after: dict[str, bytes] = {}
     for file_path, found in ((path / "lm_weights.hdf5", before), (weights, after)):
         with h5py.File(file_path) as file:
-            for entry in bilm_hdf5._entries(bilm.config):
+            for entry in bilm_hdf5.entries(bilm.config):
                 found[entry.dataset] = file[entry.dataset][...].tobytes()
     assert before == after
 
@@ -130,7 +130,7 @@ def test_word_input_models_round_trip(tmp_path: Path) -> None:
 def test_other_float_types_are_read(tmp_path: Path, dtype: str) -> None:
     options, weights = write_tiny(tmp_path)
     with h5py.File(weights, "a") as file:
-        for entry in bilm_hdf5._entries(TINY):
+        for entry in bilm_hdf5.entries(TINY):
             value = file[entry.dataset][...].astype(dtype)
             del file[entry.dataset]
             file.create_dataset(entry.dataset, data=value)
@@ -153,7 +153,7 @@ def test_training_options_with_261_characters_are_read(tmp_path: Path) -> None:
     ("preset", "count"), [("small", 13593296), ("medium", 28027728), ("original", 93600848)]
 )
 def test_presets_have_the_published_number_of_weights(preset: str, count: int) -> None:
-    sizes = [np.prod(entry.shape) for entry in bilm_hdf5._entries(PRESETS[preset])]
+    sizes = [np.prod(entry.shape) for entry in bilm_hdf5.entries(PRESETS[preset])]
     assert sum(map(int, sizes)) == count
     with torch.device("meta"):
         assert sum(p.numel() for p in BiLM(PRESETS[preset]).parameters()) == count

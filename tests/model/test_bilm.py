@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
-from elmokit.convert.bilm_hdf5 import _entries, to_options
+from elmokit.convert.bilm_hdf5 import entries, to_options
 from elmokit.errors import DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import batch_ids
@@ -23,7 +23,7 @@ WORDS = ["read", "the", "book", "B\u00fccher", "\u672c", "antidisestablishmentar
 
 def reference_weights(bilm: BiLM) -> dict[str, np.ndarray]:
     state = {k: v.detach().numpy().astype(np.float64) for k, v in bilm.state_dict().items()}
-    return {e.dataset: e.pack(*(state[n] for n in e.names)) for e in _entries(bilm.config)}
+    return {e.dataset: e.pack(*(state[n] for n in e.names)) for e in entries(bilm.config)}
 
 
 def bounded_ids(sentences: list[list[str]], max_characters: int = 50) -> torch.Tensor:

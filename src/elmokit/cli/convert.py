@@ -1,4 +1,4 @@
-"""`elmo convert`: from the format of AllenNLP and bilm-tf to ours, and back."""
+"""`elmo convert`: from other people's formats to ours, and to that of AllenNLP and bilm-tf."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def convert(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, or a name such as "
-            "allennlp:original.",
+            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, a folder of "
+            "ELMoForManyLangs, a checkpoint of bilm-tf's training (its folder or one of its "
+            "files), or a name such as allennlp:original.",
             show_default=False,
         ),
     ],
@@ -73,7 +74,8 @@ def convert(
         bool,
         typer.Option(
             "--without-head",
-            help="Leave out the language-model head and its words: all that vectors need is kept.",
+            help="Leave out the language-model head, its words and what else is for training: all "
+            "that vectors need is kept.",
         ),
     ] = False,
     overwrite: Annotated[
@@ -84,7 +86,7 @@ def convert(
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
 ) -> None:
-    """Convert a model between AllenNLP's format and elmokit's, or store it smaller.
+    """Convert a model from another format to elmokit's or AllenNLP's, or store it smaller.
 
     No bit of a float32 weight changes unless --storage asks for fewer.
 
@@ -120,7 +122,7 @@ def convert(
 def _leave_out_head(parts: ModelParts) -> None:
     from elmokit.sources import card
 
-    parts.head = None
+    parts.head = parts.accumulators = None
     if parts.bilm.config.n_words is None:  # else they are the words that the model reads
         parts.vocabulary = None
     if parts.card is not None and card.is_generated(parts.card):
@@ -133,6 +135,7 @@ def _lost(parts: ModelParts) -> list[str]:
     given = {
         "the language-model head": parts.head is not None,
         "the warm state": parts.warm is not None,
+        "the Adagrad accumulators": parts.accumulators is not None,
         "the card": parts.card is not None and not card.is_generated(parts.card),
         "the metadata": bool(parts.metadata.keys() - {"converted_from"}),
     }

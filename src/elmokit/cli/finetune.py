@@ -19,8 +19,9 @@ def finetune(
     model: Annotated[
         str,
         typer.Argument(
-            help="What to start from: a model folder, or bare weights as AllenNLP and bilm-tf "
-            "published them (folder, zip, options.json, or a name such as allennlp:original).",
+            help="What to start from: a model folder, a checkpoint of bilm-tf, or bare weights as "
+            "AllenNLP and bilm-tf published them (folder, zip, options.json, or a name such as "
+            "allennlp:original).",
             show_default=False,
         ),
     ],
@@ -151,6 +152,8 @@ def finetune(
             f"A new head for {corpus.n_words:,} words learns alone for "
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
         )
+    if start.parts.accumulators:
+        tell(_told_of_accumulators(config.optimizer.kind))
     if "valid" not in corpus.splits:
         tell(f"{data} holds out no text: no perplexity is measured. See elmo prepare --valid.")
     result = tuning.finetune(
@@ -182,6 +185,15 @@ def finetune(
     if result.run.interrupted:
         raise typer.Exit(_INTERRUPTED)
     tell(_told(result))
+
+
+def _told_of_accumulators(kind: str) -> str:
+    if kind == "adagrad":
+        return "Adagrad goes on with the accumulators of the model."
+    return (
+        "The model brings the accumulators of Adagrad, which adamw does not use. To go on as "
+        "bilm-tf would: --set optimizer.kind=adagrad (see docs/formats.md)."
+    )
 
 
 def _told(result: FinetuneResult) -> str:

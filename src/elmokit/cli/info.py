@@ -19,7 +19,8 @@ def info(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, or a name such as "
+            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, a folder of "
+            "ELMoForManyLangs, a checkpoint of bilm-tf's training, or a name such as "
             "allennlp:original. Nothing: the model that comes with the package.",
             show_default=False,
         ),
@@ -56,6 +57,7 @@ def _facts(parts: ModelParts) -> dict[str, Any]:
         "vocabulary": None if parts.vocabulary is None else len(parts.vocabulary),
         "head": parts.head is not None,
         "warm": parts.warm is not None,
+        "adagrad": parts.accumulators is not None,
         "metadata": parts.metadata,
         "files": [str(file) for file in parts.files],
         "bytes": size_of(parts.files),
@@ -76,6 +78,7 @@ def _lines(parts: ModelParts) -> list[tuple[str, str]]:
         ("vocabulary", words),
         ("LM head", "yes" if parts.head is not None else "none"),
         ("warm state", "yes" if parts.warm is not None else "none"),
+        *([("Adagrad", "accumulators, to go on training")] if parts.accumulators else []),
         ("on disk", f"{size_of(parts.files) / 1e6:,.1f} MB: {names}"),
         ("card", "none" if parts.card is None else ""),
     ]

@@ -64,7 +64,7 @@ def write_files(bilm: BiLM, options: Path, weights: Path) -> None:
 
     state = {name: tensor.detach().cpu().numpy() for name, tensor in bilm.state_dict().items()}
     with Hdf5Sink(weights) as sink, h5py.File(sink, "w") as file:
-        for entry in _entries(bilm.config):
+        for entry in entries(bilm.config):
             value = entry.pack(*(state[name] for name in entry.names))
             data = np.ascontiguousarray(value, dtype=np.float32)
             file.create_dataset(entry.dataset, data=data)
@@ -139,6 +139,7 @@ def from_options(options: Mapping[str, Any], *, n_words: int | None = None) -> B
 
 def to_options(config: BiLMConfig) -> dict[str, Any]:
     """Turn a config into the contents of an `options.json` for prediction."""
+    next(entries(config))  # else it has no place in the format
     # Clips are written even if there are none: AllenNLP asks for the keys.
     options: dict[str, Any] = {"lstm": dict(config.lstm.__dict__)}
     if config.char_cnn is None:
@@ -189,7 +190,7 @@ def _warn_unknown(values: Mapping[str, Any], known: frozenset[str] | set[str], w
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
     """One dataset of the file and the parameters of ours that it holds."""
 
     dataset: str
@@ -199,16 +200,26 @@ class _Entry:
     unpack: Callable[[Array], tuple[Array, ...]]
 
 
-def _same(dataset: str, shape: tuple[int, ...], name: str) -> _Entry:
-    return _Entry(dataset, shape, (name,), lambda a: a, lambda a: (a,))
+def _same(dataset: str, shape: tuple[int, ...], name: str) -> Entry:
+    return Entry(dataset, shape, (name,), lambda a: a, lambda a: (a,))
 
 
-def _turned(dataset: str, shape: tuple[int, int], name: str) -> _Entry:
+def _turned(dataset: str, shape: tuple[int, int], name: str) -> Entry:
     """A matrix that TensorFlow applies as x W and torch as x W^T."""
-    return _Entry(dataset, shape, (name,), lambda a: a.T, lambda a: (a.T,))
+    return Entry(dataset, shape, (name,), lambda a: a.T, lambda a: (a.T,))
 
 
-def _entries(config: BiLMConfig) -> Iterator[_Entry]:
+def entries(config: BiLMConfig) -> Iterator[Entry]:
+    """List the datasets of a model of this shape; bilm-tf's own checkpoints hold the same tensors.
+
+    Raises:
+        ConfigError: The format has no place for such a model.
+    """
+    if config.lexicon is not None:
+        raise ConfigError(
+            "The HDF5 format of AllenNLP and bilm-tf spells words as UTF-8 bytes: it has no place "
+            "for a model with its own lexicon of characters and words. Keep it in elmokit's format."
+        )
     d, h = config.lstm.projection_dim, config.lstm.dim
     if (cnn := config.char_cnn) is None:
         assert config.n_words is not None
@@ -219,7 +230,7 @@ def _entries(config: BiLMConfig) -> Iterator[_Entry]:
         for layer in range(config.lstm.n_layers):
             ours = f"{direction}.layers.{layer}."
             theirs = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/"
-            yield _Entry(
+            yield Entry(
                 theirs + "W_0",
                 (2 * d, 4 * h),
                 (ours + "weight_input", ours + "weight_recurrent"),
@@ -231,11 +242,11 @@ def _entries(config: BiLMConfig) -> Iterator[_Entry]:
                 yield _turned(theirs + "W_P_0", (h, d), ours + "weight_projection")
 
 
-def _encoder_entries(cnn: CharCnnConfig, d: int) -> Iterator[_Entry]:
+def _encoder_entries(cnn: CharCnnConfig, d: int) -> Iterator[Entry]:
     f = cnn.n_filters
     yield _same("char_embed", (N_STORED_CHARACTERS, cnn.embedding_dim), "encoder.char_embed")
     for i, (width, count) in enumerate(cnn.filters):
-        yield _Entry(
+        yield Entry(
             f"CNN/W_cnn_{i}",
             (1, width, cnn.embedding_dim, count),
             (f"encoder.convolutions.{i}.weight",),
@@ -257,7 +268,7 @@ def read_weights(path: Path, config: BiLMConfig) -> BiLM:
     """Read the HDF5 file of a model whose config is known."""
     state: dict[str, torch.Tensor] = {}
     with _opened(path) as file:
-        for entry in _entries(config):
+        for entry in entries(config):
             value = _dataset(file, entry, path)
             for name, part in zip(entry.names, entry.unpack(value), strict=True):
                 state[name] = torch.from_numpy(np.ascontiguousarray(part))
@@ -281,7 +292,7 @@ def _opened(path: Path) -> Any:
         ) from error
 
 
-def _dataset(file: Any, entry: _Entry, path: Path) -> Array:
+def _dataset(file: Any, entry: Entry, path: Path) -> Array:
     import h5py
 
     found = file.get(entry.dataset)

@@ -1,9 +1,10 @@
 """Embed a corpus of any size: in bounded memory, and without loss when it is interrupted.
 
 The sentences are cut into parts of a fixed number of tokens. Each part is computed, written beside
-and renamed (see bulk_work.py); at the end the parts become the one output file. Where a part begins
-and ends depends on the input alone, so a run that was killed and resumed gives the same bytes as
-one that was not. While it runs, twice the size of the output is needed on the disk.
+and renamed (see bulk_work.py), by this process or by several others (see workers.py); at the end
+the parts become the one output file. Where a part begins and ends depends on the input alone, so a
+run that was killed and resumed gives the same bytes as one that was not, and many processes give
+the same bytes as one. While it runs, twice the size of the output is needed on the disk.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, NamedTuple
 
 from elmokit.atomic import output_error
 from elmokit.embed.batching import windows
 from elmokit.embed.bulk_input import Corpus, Mark, Place, Sentence, check_inputs
-from elmokit.embed.bulk_settings import EmbedSettings, Progress, Summary, run_manifest
+from elmokit.embed.bulk_part import PartJob, state_after
+from elmokit.embed.bulk_settings import EmbedSettings, Progress, Summary
 from elmokit.embed.bulk_work import WorkDirectory, remove_leftovers, work_path
 from elmokit.embed.files.formats import check_space, format_of, open_vectors
-from elmokit.embed.files.part import MemoryPart, PartFile, SourceSentence, make_part
+from elmokit.embed.files.part import PartFile
+from elmokit.embed.jobs import Hands
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.vectors import SentenceVectors
-from elmokit.errors import DataError, ElmoError, ElmoWarning, OutputError
-from elmokit.model.chars import is_truncated
+from elmokit.embed.tokenised import longest_token
+from elmokit.embed.workers import Workers, hands_of
+from elmokit.errors import ConfigError, DataError, ElmoError, ElmoWarning, OutputError
 from elmokit.model.lstm import LstmState
 
 
 def embed_corpus(
-    model: ElmoModel,
+    model: ElmoModel | Workers,
     inputs: Sequence[str | Path],
     out: str | Path,
     settings: EmbedSettings | None = None,
@@ -45,7 +46,8 @@ def embed_corpus(
     """Embed text files into one vector file.
 
     Args:
-        model: The model.
+        model: The model; or processes that each load it and share the work. Their number may change
+            when a run is resumed.
         inputs: Text files, also packed ones; "-" is standard input.
         out: The file to write; its suffix chooses the format (see `elmokit.embed.files`).
         settings: Which vectors.
@@ -59,9 +61,23 @@ def embed_corpus(
         OutputError: The output is there already, or cannot be written.
         DataError: A line is bad, or the text is not that of the run to be resumed.
         ConfigError: The model or the settings do not fit, or are not those of that run.
+        ElmoError: A worker has died; what was finished is kept.
     """
-    run = _Run(model, inputs, Path(out), settings or EmbedSettings(), skip_bad=skip_bad)
-    check_output(run.out, resume=resume, overwrite=overwrite)
+    settings = settings or EmbedSettings()
+    check_output(Path(out), resume=resume, overwrite=overwrite)
+    check_inputs(inputs)
+    with hands_of(model, settings) as hands:
+        run = _Run(hands, inputs, Path(out), settings, skip_bad=skip_bad)
+        return _embed(run, resume=resume, overwrite=overwrite, on_progress=on_progress)
+
+
+def _embed(
+    run: _Run,
+    *,
+    resume: bool,
+    overwrite: bool,
+    on_progress: Callable[[Progress], None] | None,
+) -> Summary:
     remove_leftovers(run.out)
     total_bytes = run.look_ahead(needed=resume and run.out.exists() and not overwrite)
     started = time.monotonic()
@@ -72,7 +88,7 @@ def embed_corpus(
     work = run.begin(resume=resume)
     resumed = list(work.parts)
     try:
-        run.embed(work, lambda: _report(on_progress, work.parts, total_bytes))
+        run.embed(work, lambda: _report(on_progress, work, total_bytes))
         run.assemble(work)
     finally:
         if work.parts:
@@ -109,27 +125,40 @@ def kept_sentences(out: Path) -> int:
     return sum(PartFile.open(part).sentences for part in parts)
 
 
+class _Read(NamedTuple):
+    """A sentence, and the digest of the text up to the end of its line."""
+
+    sentence: Sentence
+    digest: str
+
+
 class _Run:
     """One call of `embed_corpus`: what does not change while it goes on."""
 
     def __init__(
         self,
-        model: ElmoModel,
+        hands: Hands,
         inputs: Sequence[str | Path],
         out: Path,
         settings: EmbedSettings,
         *,
         skip_bad: bool,
     ) -> None:
-        self.model = model
+        if settings.state == "carry" and not hands.in_order:
+            raise ConfigError(
+                "With state='carry' each sentence goes on where the one before it ended, so one "
+                "process has to read them all: leave out --workers and --devices."
+            )
+        self.hands = hands
+        self.config = hands.facts.config
+        self.manifest = hands.facts.manifest
         self.out = out
         self.settings = settings
         self.skip_bad = skip_bad
-        self.layout = settings.layout(model)
+        self.layout = settings.layout(self.config)
         self.corpus = self._corpus(inputs)
-        check_inputs(inputs)
-        self.manifest = run_manifest(model, settings)
         self.digest: str | None = None  # of the whole input, if it was read ahead
+        self.carried: LstmState | None = None
 
     def _corpus(self, inputs: Sequence[str | Path]) -> Corpus:
         tokenized, split = self.settings.tokenized, self.settings.split
@@ -198,63 +227,62 @@ class _Run:
 
     def embed(self, work: WorkDirectory, report: Callable[[], None]) -> None:
         """Compute all parts that are not there yet."""
-        marks = [Mark(Place(*p.record["place"]), p.record["digest"]) for p in work.parts]
-        carried = self._restore_state(work.parts)
         report()
-        sentences = ((s.tokens, s) for s in self.corpus.sentences(marks))
-        budget, rows = self.settings.part_tokens, self.settings.rows
-        for window in windows(sentences, budget, multiple_of=rows):
-            if work.parts and not work.parts[-1].record["full"]:
+        for done in self.hands.do(self._jobs(work)):
+            self.carried = done.carried
+            work.note(done.number)
+            report()
+
+    def _jobs(self, work: WorkDirectory) -> Iterator[PartJob]:
+        finished = work.unbroken
+        marks = [Mark(Place(*p.record["place"]), p.record["digest"]) for p in finished]
+        if finished and self.settings.state == "carry":
+            self.carried = state_after(finished[-1])
+        # How far the text was read is asked for with each sentence: what comes after the last one
+        # (empty lines) is no part of it.
+        corpus = self.corpus
+        read = ((s.tokens, _Read(s, corpus.digest)) for s in corpus.sentences(marks))
+        number = len(finished)
+        for window in windows(read, self.settings.part_tokens, multiple_of=self.settings.rows):
+            before = work.numbered.get(number - 1)
+            if before is not None and not before.record["full"]:
                 raise DataError(
                     "The input has grown since the interrupted run came to its end. Give the same "
                     "text to resume, or start anew with --overwrite."
                 )
-            carried = self._embed_part(work, [sentence for _, sentence in window], carried)
-            report()
+            job = self._job(number, [r.sentence for _, r in window], window[-1][1].digest)
+            if number not in work.numbered:
+                yield job
+            else:  # after a gap that several processes have left
+                self._check_there(work.numbered[number], job)
+            number += 1
+        if work.numbered and number <= max(work.numbered):
+            raise DataError(
+                f"The input ends before part {max(work.numbered)}, which the interrupted run has "
+                "embedded. Give the same text to resume, or start anew with --overwrite."
+            )
 
-    def _embed_part(
-        self, work: WorkDirectory, sentences: list[Sentence], carried: LstmState | None
-    ) -> LstmState | None:
+    def _job(self, number: int, sentences: list[Sentence], digest: str) -> PartJob:
         settings = self.settings
-        tokens = [sentence.tokens for sentence in sentences]
-        # Some matrix products round a row differently at another place among the others, so what a
-        # cache remembers would depend on what was read before: each part starts with an empty one.
-        self.model.cache.clear()
-        layers, carried = self.model.compute(
-            tokens, settings.state, rows=settings.rows, carried=carried
-        )
-        part = make_part(
-            [
-                SourceSentence(SentenceVectors(s.tokens, s.spans, h), s.text, *s.place[:2])
-                for s, h in zip(sentences, layers, strict=True)
-            ],
-            self.layout,
-        )
-        if carried is not None:
-            state = {f"state.{k}": v.cpu().numpy() for k, v in carried._asdict().items()}
-            part = MemoryPart({**part.arrays, **state})
-        size = sum(len(words) + 2 for words in tokens)
+        size = sum(len(sentence.tokens) + 2 for sentence in sentences)
         record = {
-            "cut": self._count_cut(tokens),
             "place": sentences[-1].place,
-            "digest": self.corpus.digest,
+            "digest": digest,
             "n_bytes": self.corpus.n_bytes,
             "full": size >= settings.part_tokens and len(sentences) % settings.rows == 0,
         }
-        work.add(part, record)
-        return carried
+        return PartJob(number, sentences, record, settings, self.out, self.carried)
 
-    def _restore_state(self, parts: Sequence[PartFile]) -> LstmState | None:
-        if not parts or self.settings.state != "carry":
-            return None
-        state = (parts[-1].read(f"state.{name}") for name in LstmState._fields)
-        return LstmState(*(torch.from_numpy(values).to(self.model.device) for values in state))
-
-    def _count_cut(self, sentences: Sequence[Sequence[str]]) -> int:
-        if (cnn := self.model.config.char_cnn) is None:
-            return 0
-        limit = cnn.max_characters_per_token
-        return sum(is_truncated(token, limit) for words in sentences for token in words)
+    def _check_there(self, part: PartFile, job: PartJob) -> None:
+        place = job.record["place"]
+        if part.record["digest"] != job.record["digest"] or tuple(part.record["place"]) != place:
+            raise DataError(
+                f"The input up to line {place.line} of {self.corpus.inputs[place.file]} is not "
+                "what the interrupted run has embedded. Give the same text to resume, or start "
+                "anew with --overwrite."
+            )
+        if self.settings.state == "carry":
+            self.carried = state_after(part)
 
     # ----------------------------------------------------------------------------------- the end
 
@@ -281,11 +309,10 @@ class _Run:
     def warn_of_losses(self, parts: Sequence[PartFile]) -> None:
         """Say once what was not read: ends of long tokens, bad lines."""
         counts = self._counts(parts)
-        if counts["cut_tokens"] and self.model.config.char_cnn is not None:
-            limit = self.model.config.char_cnn.max_characters_per_token - 2
+        if counts["cut_tokens"]:
             warnings.warn(
-                f"{counts['cut_tokens']:,} tokens are longer than {limit} bytes; only their "
-                "beginning was read.",
+                f"{counts['cut_tokens']:,} tokens are longer than "
+                f"{longest_token(self.config)}; only their beginning was read.",
                 ElmoWarning,
                 stacklevel=3,
             )
@@ -313,11 +340,12 @@ class _Run:
 
 
 def _report(
-    on_progress: Callable[[Progress], None] | None, parts: Sequence[PartFile], total: int | None
+    on_progress: Callable[[Progress], None] | None, work: WorkDirectory, total: int | None
 ) -> None:
     if on_progress is not None:
-        n_bytes = parts[-1].record["n_bytes"] if parts else 0
-        on_progress(Progress(sum(part.tokens for part in parts), n_bytes, total))
+        finished = work.unbroken
+        n_bytes = finished[-1].record["n_bytes"] if finished else 0
+        on_progress(Progress(sum(part.tokens for part in work.parts), n_bytes, total))
 
 
 def _in_the_way(out: Path) -> OutputError:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elmokit import __version__
+from elmokit.config import BiLMConfig
 from elmokit.embed.files.layout import LayerChoice, Layout, NumberType
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
@@ -44,9 +45,8 @@ class EmbedSettings:
     split: bool = False
     part_tokens: int = PART_TOKENS
 
-    def layout(self, model: ElmoModel) -> Layout:
-        """Return what is stored for each token of this model."""
-        config = model.config
+    def layout(self, config: BiLMConfig) -> Layout:
+        """Return what is stored for each token of a model of this shape."""
         return Layout(
             self.layers, self.dtype, config.n_layers, config.output_dim, self.mix, self.gamma
         )

@@ -2,10 +2,10 @@
 
 manifest.json              what is being made: model, settings, input; written once, at the start
 part-000000.safetensors    the finished parts, each with its own record (see files/part.py)
-part.tmp, output.tmp       what is being written just now; worthless after a kill
+part-*.tmp, output.tmp     what is being written just now; worthless after a kill
 
-Everything is written beside and renamed, so at any moment a directory holds whole parts only, and
-the part with the highest number tells how far the work has gone.
+Everything is written beside and renamed, so at any moment a directory holds whole parts only. One
+process makes them in order; several may leave gaps, which are filled when the run is resumed.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class WorkDirectory:
     Attributes:
         path: The directory.
         manifest: What is being made.
-        parts: The finished parts, in order.
+        numbered: The finished parts by their numbers.
     """
 
-    def __init__(self, out: Path, manifest: Mapping[str, Any], parts: list[PartFile]) -> None:
+    def __init__(self, out: Path, manifest: Mapping[str, Any]) -> None:
         self.out = out
         self.path = work_path(out)
         self.manifest = manifest
-        self.parts = parts
-        self._lock = _lock(self.path)
+        self.numbered: dict[int, PartFile] = {}
+        self._lock = lock_folder(self.path)
 
     @classmethod
     def create(cls, out: Path, manifest: Mapping[str, Any]) -> WorkDirectory:
@@ -67,14 +67,14 @@ class WorkDirectory:
             new.mkdir()
             text = json.dumps({"version": MANIFEST_VERSION, **manifest}, indent=2)
             _write_text(new / "manifest.json", text)
-            if (path / "manifest.json").is_file() and (lock := _lock(path)):
+            if (path / "manifest.json").is_file() and (lock := lock_folder(path)):
                 lock.close()  # nobody works in what is about to be removed
             _retire(path)
             new.rename(path)
         except OSError as error:
             _remove(new)
             raise output_error(out, error) from error
-        return cls(out, manifest, [])
+        return cls(out, manifest)
 
     @classmethod
     def resume(cls, out: Path, manifest: Mapping[str, Any]) -> WorkDirectory | None:
@@ -87,23 +87,37 @@ class WorkDirectory:
         if not path.is_dir():
             return None
         _check_same(path, _read_manifest(path), manifest)
-        parts: list[PartFile] = []
-        while (file := _part(path, len(parts))).exists():
-            parts.append(PartFile.open(file))
-        return cls(out, manifest, parts)
-
-    def add(self, part: MemoryPart, record: Mapping[str, Any]) -> None:
-        """Write the next part."""
-        temporary = self.path / "part.tmp"
-        file = _part(self.path, len(self.parts))
+        work = cls(out, manifest)
         try:
-            part.save(temporary, record)
-            temporary.replace(file)
-        except OSError as error:
-            raise output_error(self.out, error) from error
-        finally:
-            _unlink(temporary)
-        self.parts.append(PartFile.open(file))
+            for file in sorted(path.glob("part-*.safetensors")):
+                work.note(int(file.stem.removeprefix("part-")))
+            work.remove_unfinished()
+        except BaseException:
+            work.release()
+            raise
+        return work
+
+    @property
+    def parts(self) -> list[PartFile]:
+        """The finished parts, in order."""
+        return [self.numbered[number] for number in sorted(self.numbered)]
+
+    @property
+    def unbroken(self) -> list[PartFile]:
+        """The finished parts from the first on, up to the first that is missing."""
+        parts: list[PartFile] = []
+        while len(parts) in self.numbered:
+            parts.append(self.numbered[len(parts)])
+        return parts
+
+    def note(self, number: int) -> None:
+        """Take a part in that was written to the directory."""
+        self.numbered[number] = PartFile.open(_part(self.path, number))
+
+    def remove_unfinished(self) -> None:
+        """Remove what processes that were killed were writing."""
+        for file in self.path.glob("part-*.tmp"):
+            _unlink(file)
 
     def finish(self, write: Callable[[Path], None]) -> None:
         """Make the output file and remove the directory.
@@ -133,6 +147,19 @@ class WorkDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def write_part(out: Path, number: int, part: MemoryPart, record: Mapping[str, Any]) -> None:
+    """Write a part into the work directory of `out`."""
+    file = _part(work_path(out), number)
+    temporary = file.with_suffix(".tmp")
+    try:
+        part.save(temporary, record)
+        temporary.replace(file)
+    except OSError as error:
+        raise output_error(out, error) from error
+    finally:
+        _unlink(temporary)
 
 
 def _part(path: Path, number: int) -> Path:
@@ -177,8 +204,11 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _lock(path: Path) -> IO[bytes] | None:
-    """Keep a second process out; the system lets go of the lock when this one ends or is killed."""
+def lock_folder(path: Path) -> IO[bytes] | None:
+    """Keep a second process out of a folder with a `manifest.json`.
+
+    The system lets go of the lock when this process ends or is killed.
+    """
     if fcntl is None:
         return None
     file = (path / "manifest.json").open("rb")

@@ -17,6 +17,7 @@ from torch import Tensor
 from elmokit.embed.precision import check_precision
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
@@ -56,6 +57,8 @@ class PlainEngine:
         """Return x of distinct tokens; see `Engine`."""
         device = self._weight.device
         encoder = self._bilm.encoder
+        if isinstance(encoder, LexiconEncoder):
+            return encoder.in_blocks(ids)
         if not isinstance(encoder, CharacterEncoder):
             looked_up: Tensor = encoder(ids.to(device))
             return looked_up

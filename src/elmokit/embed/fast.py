@@ -39,6 +39,7 @@ from elmokit.model.chars import char_ids_table
 from elmokit.model.kernels.cpu_exact import exact_reader
 from elmokit.model.kernels.cpu_int8 import int8_reader
 from elmokit.model.kernels.cpu_native import NativeError, fits, library_path, native_reader
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.packing import Packing
 from elmokit.sources.download import cache_dir
 
@@ -230,6 +231,8 @@ def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
     number = {token: i for i, token in enumerate(types)}
     if bilm.config.char_cnn is not None:
         ids = char_ids_table(types, bilm.config.char_cnn.max_characters_per_token)
+    elif isinstance(bilm.encoder, LexiconEncoder):
+        ids = bilm.encoder.known.spell(types)
     else:
         assert bilm.config.n_words is not None
         ids = np.arange(len(types)) % bilm.config.n_words + 1  # any words

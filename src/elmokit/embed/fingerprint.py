@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
+from elmokit.model.lexicon_encoder import LexiconEncoder
+
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
 
@@ -19,6 +21,9 @@ def fingerprint(elmo: ElmoModel, state: str = "reset") -> str:
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {list(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    if isinstance(elmo.bilm.encoder, LexiconEncoder):
+        lexicon = elmo.bilm.encoder.known
+        digest.update(json.dumps([lexicon.words, lexicon.characters]).encode())
     if elmo.config.n_words is not None and elmo.vocabulary is not None:
         digest.update("\n".join(elmo.vocabulary.words).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()

@@ -40,7 +40,17 @@ def check_sentences(sentences: object) -> None:
 
 def cut_tokens(config: BiLMConfig, sentences: Iterable[Sequence[str]]) -> list[str]:
     """Return the tokens that are longer than the token encoder reads."""
+    tokens = (token for words in sentences for token in words)
+    if (lexicon := config.lexicon) is not None:
+        return [token for token in tokens if len(token) > lexicon.max_characters_per_token - 2]
     if (cnn := config.char_cnn) is None:
         return []
-    limit = cnn.max_characters_per_token
-    return [token for words in sentences for token in words if is_truncated(token, limit)]
+    return [token for token in tokens if is_truncated(token, cnn.max_characters_per_token)]
+
+
+def longest_token(config: BiLMConfig) -> str:
+    """Say how long a token may be that is read whole."""
+    if config.lexicon is not None:
+        return f"{config.lexicon.max_characters_per_token - 2} characters"
+    cnn = config.char_cnn
+    return "anything" if cnn is None else f"{cnn.max_characters_per_token - 2} bytes"

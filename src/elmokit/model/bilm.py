@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from elmokit.config import BiLMConfig
 from elmokit.errors import DataError
 from elmokit.model.charcnn import CharacterEncoder, WordEncoder
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.packing import Packing
 
@@ -44,9 +45,11 @@ class BiLM(nn.Module):
         super().__init__()
         self.config = config
         d = config.lstm.projection_dim
-        self.encoder: CharacterEncoder | WordEncoder
+        self.encoder: CharacterEncoder | LexiconEncoder | WordEncoder
         if config.char_cnn is not None:
             self.encoder = CharacterEncoder(config.char_cnn, d)
+        elif config.lexicon is not None:
+            self.encoder = LexiconEncoder(config.lexicon, d)
         else:
             assert config.n_words is not None  # BiLMConfig sees to it
             self.encoder = WordEncoder(config.n_words, d)
@@ -57,10 +60,11 @@ class BiLM(nn.Module):
         """Read a batch of sentences.
 
         Args:
-            ids: Character ids (B, T, C) or word ids (B, T), 0 = padding, only at the end of a row.
+            ids: Character ids (B, T, C) or word ids (B, T), 0 = padding, only at the end of a row;
+                for a model with a lexicon what its `Lexicon.batch` makes, (B, T, 1 + C).
             state: What the rows start from; None is the zero state.
         """
-        mask = (ids > 0).any(dim=-1) if self.config.char_cnn is not None else ids > 0  # (B, T)
+        mask = (ids > 0).any(dim=-1) if self.config.n_words is None else ids > 0  # (B, T)
         packing = _packing_of(mask)
         x = self.encoder(packing.pack(ids))  # (N, D)
         layers, state = self.contextualize(x, packing, state)

@@ -89,11 +89,12 @@ def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> N
     return ids
 
 
-def spelled_length(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def spelled_length(ids: NDArray[np.int64], pad: int = _PAD_CHAR) -> NDArray[np.int64]:
     """Count the ids before the padding of each word, marks included.
 
     Args:
         ids: Character ids, shape (n, C).
+        pad: The id of padding inside a word.
     """
-    length: NDArray[np.int64] = (ids != _PAD_CHAR).sum(axis=1)
+    length: NDArray[np.int64] = (ids != pad).sum(axis=1)
     return length

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from elmokit.errors import ConfigError
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, batch_ids, char_ids
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.mix import LayerNorm, ScalarMix
 
@@ -106,12 +107,7 @@ class Elmo(nn.Module):
             state: What the sentences start from; None is the zero state.
         """
         if not isinstance(sentences, Tensor):
-            cnn = self.bilm.config.char_cnn
-            if cnn is None:
-                raise ConfigError("This biLM reads word ids: give a tensor of ids, not tokens.")
-            device = next(self.bilm.parameters()).device
-            ids = batch_ids(sentences, cnn.max_characters_per_token)
-            sentences = torch.from_numpy(ids).to(device)
+            sentences = self._spell(sentences).to(next(self.bilm.parameters()).device)
         with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
             layers, mask, state = self.bilm(self._with_boundaries(sentences), state)
         representations = self.mix(layers, mask)
@@ -130,9 +126,21 @@ class Elmo(nn.Module):
         """
         return [self.dropout(mix(layers, mask)) for mix in self.mixes]
 
+    def _spell(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        encoder = self.bilm.encoder
+        if isinstance(encoder, LexiconEncoder):
+            return torch.from_numpy(encoder.known.batch(sentences))
+        cnn = self.bilm.config.char_cnn
+        if cnn is None:
+            raise ConfigError("This biLM reads word ids: give a tensor of ids, not tokens.")
+        return torch.from_numpy(batch_ids(sentences, cnn.max_characters_per_token))
+
     def _with_boundaries(self, ids: Tensor) -> Tensor:
         """Put <S> before and </S> after each sentence: (B, T, ...) -> (B, T + 2, ...)."""
-        if (cnn := self.bilm.config.char_cnn) is not None:
+        if isinstance(encoder := self.bilm.encoder, LexiconEncoder):
+            begin, end = ids.new_tensor(encoder.known.spell([BEGIN_SENTENCE, END_SENTENCE]))
+            lengths = (ids > 0).any(dim=-1).sum(dim=1)
+        elif (cnn := self.bilm.config.char_cnn) is not None:
             begin, end = (
                 ids.new_tensor(char_ids(token, cnn.max_characters_per_token))
                 for token in (BEGIN_SENTENCE, END_SENTENCE)

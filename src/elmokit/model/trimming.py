@@ -24,19 +24,22 @@ _COLUMN_STEP = 8
 Ids = NDArray[np.int64]
 
 
-def trimmed_blocks(ids: Ids, max_width: int, rows: int) -> Iterator[tuple[Ids, Ids]]:
+def trimmed_blocks(
+    ids: Ids, max_width: int, rows: int, pad: int | None = None
+) -> Iterator[tuple[Ids, Ids]]:
     """Cut tokens into blocks of `rows` words that need about the same number of characters.
 
     Args:
         ids: Character ids, shape (n, C).
         max_width: Of the widest filter.
         rows: Words in each block.
+        pad: The id of padding inside a word, if it is not that of `chars.py`.
 
     Yields:
         Which tokens a block holds, shape (m,), m <= rows; their ids, shape (rows, C' <= C), the
         last rows repeating others.
     """
-    needed = spelled_length(ids) + max_width
+    needed = (spelled_length(ids) if pad is None else spelled_length(ids, pad)) + max_width
     columns = np.minimum(-(-needed // _COLUMN_STEP) * _COLUMN_STEP, ids.shape[1])
     for width in np.unique(columns):
         members = np.flatnonzero(columns == width)

@@ -3,9 +3,12 @@
     resolve     what the user wrote -> one of the loaders below
     modeldir    our own format: a folder of config.json + model.safetensors + ...
     hdf5dir     the format of bilm-tf and AllenNLP: options.json + one HDF5 file
-    archive     either of them in a zip
+    tfdir       a checkpoint of bilm-tf's training
+    manylangs   a model of ELMoForManyLangs
+    archive     a model in a zip
     published   names such as `allennlp:original`, fetched once into a cache
     download    a file over HTTP, resumed where it stopped
 
-Nothing here runs code from a file: weights are safetensors or HDF5, the rest is JSON and text.
+Nothing here runs code from a file: weights are safetensors, HDF5 or TensorFlow's own tables, the
+rest is JSON and text. The pickles of ELMoForManyLangs are read by torch's reader of tensors alone.
 """

@@ -18,7 +18,7 @@ from typing import IO, BinaryIO
 
 from elmokit.atomic import output_error
 from elmokit.errors import WeightsError
-from elmokit.sources import hdf5dir, modeldir
+from elmokit.sources import hdf5dir, manylangs, modeldir
 
 # The largest model published in this format has 0.4 GB; one with a million words would have 2.5.
 _MAX_BYTES = 16 << 30
@@ -78,7 +78,8 @@ def _model_members(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo
     listed = ", ".join(member.filename for member in members[:12]) or "nothing"
     raise WeightsError(
         f"{path} holds no model: looked for an options.json and an HDF5 file in one folder (or "
-        f"config.json and model.safetensors), found {listed}{', ...' if len(members) > 12 else ''}."
+        f"config.json and model.safetensors, or {' and '.join(manylangs.WEIGHTS)}), found "
+        f"{listed}{', ...' if len(members) > 12 else ''}."
     )
 
 
@@ -104,13 +105,14 @@ def _safe_name(member: zipfile.ZipInfo, path: Path) -> PurePosixPath:
 
 def _is_wanted(name: str) -> bool:
     return (
-        (hdf5dir.is_options(name) or hdf5dir.is_weights(name)) and not name.startswith(".")
+        (hdf5dir.is_options(name) or hdf5dir.is_weights(name) or manylangs.is_file(name))
+        and not name.startswith(".")
     ) or name in modeldir.FILES
 
 
 def _is_model(files: list[zipfile.ZipInfo]) -> bool:
     names = {PurePosixPath(file.filename.replace("\\", "/")).name for file in files}
-    if {modeldir.CONFIG, modeldir.WEIGHTS} <= names:
+    if {modeldir.CONFIG, modeldir.WEIGHTS} <= names or set(manylangs.WEIGHTS) <= names:
         return True
     return any(map(hdf5dir.is_options, names)) and any(map(hdf5dir.is_weights, names))
 

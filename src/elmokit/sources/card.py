@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from elmokit.config import BiLMConfig
+from elmokit.config import BiLMConfig, CharCnnConfig, LexiconConfig
 
 
 def describe(config: BiLMConfig) -> dict[str, Any]:
     """State the shape of a biLM, in plain JSON values."""
-    cnn, lstm = config.char_cnn, config.lstm
+    cnn, lstm = config.char_cnn or config.lexicon, config.lstm
     facts: dict[str, Any] = {
-        "input": "characters" if cnn is not None else "words",
+        "input": _input(config),
         "layers": config.n_layers,
         "lstm_layers": lstm.n_layers,
         "vector_dim": config.output_dim,
@@ -23,6 +23,12 @@ def describe(config: BiLMConfig) -> dict[str, Any]:
     }
     if cnn is None:
         return facts | {"words": config.n_words}
+    if (lexicon := config.lexicon) is not None:
+        facts |= {
+            "words": lexicon.n_words,
+            "word_dim": lexicon.word_dim,
+            "characters": lexicon.n_characters,
+        }
     return facts | {
         "max_characters": cnn.max_characters_per_token,
         "character_dim": cnn.embedding_dim,
@@ -49,18 +55,42 @@ def lines(config: BiLMConfig) -> list[tuple[str, str]]:
             f"skip connections {'yes' if lstm.use_skip_connections else 'no'}",
         ),
     ]
+    if config.lexicon is not None:
+        return [*_lexicon_lines(config.lexicon), *told]
     if cnn is None:
         return [("input", f"word ids, a closed vocabulary of {config.n_words:,}"), *told]
     return [
         ("input", f"characters, at most {cnn.max_characters_per_token} per token (marks included)"),
-        (
-            "encoder",
-            f"{cnn.n_filters} filters of width {min(w for w, _ in cnn.filters)} to "
-            f"{cnn.max_width}, {cnn.activation}, "
-            f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}",
-        ),
+        ("encoder", _encoder(cnn)),
         *told,
     ]
+
+
+def _input(config: BiLMConfig) -> str:
+    if config.lexicon is not None:
+        return "lexicon"
+    return "words" if config.char_cnn is None else "characters"
+
+
+def _lexicon_lines(lexicon: LexiconConfig) -> list[tuple[str, str]]:
+    words = f"{lexicon.n_words:,} words (vectors of {lexicon.word_dim})"
+    characters = (
+        f"{lexicon.n_characters:,} characters of Unicode (vectors of {lexicon.embedding_dim}), at "
+        f"most {lexicon.max_characters_per_token} per token (marks included)"
+    )
+    tables = [words] * bool(lexicon.n_words) + [characters] * bool(lexicon.n_characters)
+    told = [("input", f"a lexicon: {' and '.join(tables)}")]
+    if lexicon.n_characters:
+        told.append(("encoder", _encoder(lexicon)))
+    return told
+
+
+def _encoder(cnn: CharCnnConfig | LexiconConfig) -> str:
+    return (
+        f"{cnn.n_filters} filters of width {min(w for w, _ in cnn.filters)} to "
+        f"{cnn.max_width}, {cnn.activation}, "
+        f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}"
+    )
 
 
 _GENERATED = "This card was made from the files."

@@ -4,8 +4,10 @@ config.json           the shape of the biLM, and what else is known of the model
 model.safetensors     its weights, under the names of its `state_dict`; large ones in parts,
                       model-2.safetensors, ... (float32; float16 or int8 where `storage` says so)
 vocab.txt             optional: the words of the head, or of a word-input model
+lexicon.json          the words and characters of a model that reads by a lexicon
 head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
 warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
+adagrad.safetensors   optional: the accumulators of Adagrad, to go on with an old training
 README.md             the card
 """
 
@@ -19,9 +21,12 @@ from typing import Any
 import torch
 
 from elmokit.config import BiLMConfig
+from elmokit.convert.json_file import read_json as read_json
 from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
+from elmokit.model.lexicon import Lexicon
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card
@@ -45,10 +50,12 @@ WEIGHTS = "model.safetensors"
 VOCABULARY = "vocab.txt"
 HEAD = "head.safetensors"
 WARM = "warm.safetensors"
+LEXICON = "lexicon.json"
+ADAGRAD = "adagrad.safetensors"
 CARD = "README.md"
 #: Parts of the weights beyond the first; more are read, but these are what a save may replace.
 PARTS = tuple(part_path(Path(WEIGHTS), number).name for number in range(2, 10))
-FILES = (CONFIG, WEIGHTS, *PARTS, VOCABULARY, HEAD, WARM, CARD)
+FILES = (CONFIG, WEIGHTS, *PARTS, VOCABULARY, LEXICON, HEAD, WARM, ADAGRAD, CARD)
 
 _OWN_KEYS = ("format", "format_version", "storage", "bilm")
 
@@ -62,6 +69,8 @@ class ModelParts:
         vocabulary: The words of the head, or of a word-input model (row i is line i).
         head: The language-model head.
         warm: The state of `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
+        accumulators: Adagrad's sums of squared gradients, by the names of the parameters with
+            `bilm.` or `head.` before them.
         card: The text of the card.
         metadata: What else `config.json` tells, such as `name` and `training`.
         source: Where the model was loaded from, for messages.
@@ -72,6 +81,7 @@ class ModelParts:
     vocabulary: Vocabulary | None = None
     head: LMHead | None = None
     warm: LstmState | None = None
+    accumulators: dict[str, torch.Tensor] | None = None
     card: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     source: str = ""
@@ -85,6 +95,11 @@ class ModelParts:
     def check(self) -> None:
         """Raise an error if the parts do not belong together."""
         config, where = self.bilm.config, self.source or "The model"
+        if config.lexicon is not None and isinstance(self.bilm.encoder, LexiconEncoder):
+            try:
+                self.bilm.encoder.known.check(config.lexicon)
+            except WeightsError as error:
+                raise WeightsError(f"{where}: {error}") from None
         words = None if self.vocabulary is None else len(self.vocabulary)
         if config.n_words is not None and words is None:
             raise WeightsError(
@@ -139,10 +154,14 @@ def save(
         write_tensors(weights, folder / WEIGHTS, storage=storage, part_bytes=part_bytes)
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)
+        if isinstance(parts.bilm.encoder, LexiconEncoder):
+            _write_lexicon(parts.bilm.encoder.known, folder / LEXICON)
         if parts.head is not None:
             write_tensors(parts.head.state_dict(), folder / HEAD, storage=storage)
         if parts.warm is not None:
             write_tensors(parts.warm._asdict(), folder / WARM)
+        if parts.accumulators is not None:
+            write_tensors(parts.accumulators, folder / ADAGRAD)
         text = parts.card if parts.card is not None else _new_card(parts, path.name)
         (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
 
@@ -167,21 +186,10 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         source=str(path),
         files=tuple(path / name for name in FILES if (path / name).is_file()),
     )
+    if (path / ADAGRAD).exists():
+        parts.accumulators = read_tensors(path / ADAGRAD, _accumulator_shapes(parts))
     parts.check()
     return parts
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
-    try:
-        values = json.loads(path.read_text("utf-8-sig"))
-    except FileNotFoundError:
-        raise ConfigError(f"There is no file {path}.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a readable JSON file: {error}.") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} should hold a JSON object, found {type(values).__name__}.")
-    return values
 
 
 def _read_config(path: Path) -> tuple[BiLMConfig, dict[str, Any]]:
@@ -212,7 +220,8 @@ def _read_config(path: Path) -> tuple[BiLMConfig, dict[str, Any]]:
 
 def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
     # A config may claim a billion layers: count what the file has before they are built.
-    highways = 0 if config.char_cnn is None else config.char_cnn.n_highway
+    encoder = config.char_cnn or config.lexicon
+    highways = 0 if encoder is None else encoder.n_highway
     present = len(read_shapes(path))
     if config.lstm.n_layers + highways > present:
         raise WeightsError(
@@ -226,7 +235,38 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ConfigError(f"No model of the shape in {path.parent / CONFIG}: {error}.") from error
     bilm.load_state_dict(read_tensors(path, expected), assign=True)
+    if config.lexicon is not None and isinstance(bilm.encoder, LexiconEncoder):
+        limit = config.lexicon.max_characters_per_token
+        bilm.encoder.lexicon = _read_lexicon(path.parent / LEXICON, limit)
     return bilm.eval()
+
+
+def _write_lexicon(lexicon: Lexicon, path: Path) -> None:
+    # JSON and not a line each: a character may be one that ends lines.
+    values = {"words": lexicon.words, "characters": lexicon.characters}
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=0) + "\n", "utf-8")
+
+
+def _read_lexicon(path: Path, max_characters: int) -> Lexicon:
+    values = read_json(path)
+    for name in ("words", "characters"):
+        entries = values.get(name)
+        if entries is not None and not (
+            isinstance(entries, list) and all(isinstance(entry, str) for entry in entries)
+        ):
+            raise ConfigError(f"{path}: '{name}' should be a list of strings or null.")
+    try:
+        return Lexicon(values.get("words"), values.get("characters"), max_characters)
+    except WeightsError as error:
+        raise WeightsError(f"{path}: {error}") from None
+
+
+def _accumulator_shapes(parts: ModelParts) -> dict[str, Shape]:
+    """Return what the file of accumulators should hold: one for each parameter."""
+    shapes = {f"bilm.{name}": shape for name, shape in _shapes(parts.bilm).items()}
+    if parts.head is not None:
+        shapes |= {f"head.{name}": shape for name, shape in _shapes(parts.head).items()}
+    return shapes
 
 
 def _read_head(path: Path, config: BiLMConfig) -> LMHead:

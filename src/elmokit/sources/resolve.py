@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elmokit.errors import WeightsError, nearest
-from elmokit.sources import archive, hdf5dir, modeldir, published
+from elmokit.sources import archive, hdf5dir, manylangs, modeldir, published, tfdir
 from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
 
@@ -17,8 +17,8 @@ _MODELS = Path(__file__).resolve().parent.parent / "models"
 # Models too large for the package lie in a checkout of the repository, beside `src/`.
 _WEIGHTS = Path(__file__).resolve().parents[3] / "weights"
 _KINDS = (
-    "a folder of elmokit, a folder or zip with an options.json and an HDF5 file, or such an "
-    "options.json"
+    "a folder of elmokit, a folder or zip with an options.json and an HDF5 file, such an "
+    "options.json, a folder or zip of ELMoForManyLangs, or a checkpoint of bilm-tf"
 )
 
 
@@ -32,7 +32,8 @@ def load_parts(
 
     Args:
         path: A model directory; a folder, a zip, an `options.json` or a weight file of AllenNLP or
-            bilm-tf; the address of one of these files; a name such as `allennlp:original` or
+            bilm-tf; a folder or zip of ELMoForManyLangs; a checkpoint of bilm-tf's training, or
+            its folder; the address of one of these files; a name such as `allennlp:original` or
             `english-original` (the latter in a checkout of the repository).
             Nothing means the model that comes with the package.
         weights: The HDF5 file, if it does not lie beside the `options.json`.
@@ -90,7 +91,7 @@ def _local(path: str | Path) -> Path:
     if is_url(str(path)):
         return fetch(str(path), published.place_of(str(path)))
     local = Path(path).expanduser()
-    if not local.exists():
+    if not local.exists() and tfdir.prefix_of(local) is None:
         raise WeightsError(_not_found(str(path), local))
     return local
 
@@ -105,6 +106,10 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
             return _load_zip(path, vocab)
         if path.is_dir() and modeldir.is_model_dir(path):
             return modeldir.load(path, vocab=vocab)
+        if path.is_dir() and manylangs.is_many_langs_dir(path):
+            return manylangs.load(path, vocab=vocab)
+        if _is_checkpoint(path):
+            return tfdir.load(tfdir.find(path), vocab=vocab)
     elif path.is_dir() and modeldir.is_model_dir(path):
         raise WeightsError(f"{path} is complete; it takes no weights from elsewhere ({weights}).")
     if weights is None and not _may_be_hdf5(path):
@@ -125,6 +130,13 @@ def _is_zip(path: Path) -> bool:
     )
 
 
+def _is_checkpoint(path: Path) -> bool:
+    if not path.is_dir():
+        return tfdir.prefix_of(path) is not None
+    # bilm-tf's training and the weights that were taken from it may lie in one folder.
+    return tfdir.is_tf_dir(path) and not any(hdf5dir.is_weights(e.name) for e in path.iterdir())
+
+
 def _may_be_hdf5(path: Path) -> bool:
     if path.is_dir():
         return hdf5dir.is_hdf5_dir(path)
@@ -143,8 +155,9 @@ def _not_a_model(path: Path) -> str:
     found = sorted(entry.name for entry in path.iterdir())
     listed = ", ".join(found[:12]) + (", ..." if len(found) > 12 else "")
     return (
-        f"There is no model in {path}. Looked for {modeldir.CONFIG} with {modeldir.WEIGHTS}, and "
-        f"for options.json with an .hdf5 file; found {listed or 'nothing'}."
+        f"There is no model in {path}. Looked for {modeldir.CONFIG} with {modeldir.WEIGHTS}, for "
+        f"options.json with an .hdf5 file or a checkpoint of bilm-tf, and for "
+        f"{' with '.join(manylangs.WEIGHTS)}; found {listed or 'nothing'}."
     )
 
 

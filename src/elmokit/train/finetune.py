@@ -5,6 +5,9 @@ weights, as AllenNLP and bilm-tf published them, have no head to learn with: the
 the vocabulary of the text. A new head would send noise into the biLM, so it learns alone for the
 first `head_steps` steps, while the biLM stays as it is to the bit; then both learn together.
 
+A checkpoint of bilm-tf brings the accumulators of Adagrad, and a run with that optimiser goes on
+from them.
+
 It is a run like any other: one schedule, the same checkpoints, metrics, exact resume and export.
 The peak of the learning rate is lower, because the weights are good already.
 """
@@ -77,6 +80,11 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
     Raises:
         ConfigError: The head is not one for the vocabulary of the text.
     """
+    if parts.bilm.config.lexicon is not None:
+        raise ConfigError(
+            f"{parts.source} reads by a lexicon of its own (ELMoForManyLangs): such models are "
+            "read here, not trained. Train one for your language with: elmo prepare, elmo train."
+        )
     if parts.bilm.config.char_cnn is None:
         raise ConfigError(
             f"{parts.source} reads words, not characters: there is nothing that it could learn "
@@ -85,7 +93,12 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
     if parts.head is None or new_head:
         head = unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
         started = dataclasses.replace(
-            parts, vocabulary=corpus.vocabulary, head=head, warm=None, card=None
+            parts,
+            vocabulary=corpus.vocabulary,
+            head=head,
+            warm=None,
+            card=None,
+            accumulators=_of_bilm(parts.accumulators),
         )
         return Start(started, new_head=True)
     if parts.vocabulary is None or parts.vocabulary.words != corpus.vocabulary.words:
@@ -95,6 +108,13 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
             "DATA. Or give up that head and learn a new one for the words of this text: --new-head."
         )
     return Start(parts, new_head=False)
+
+
+def _of_bilm(accumulators: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
+    """Leave out those of the head: a new one has learned nothing yet."""
+    if accumulators is None:
+        return None
+    return {name: tensor for name, tensor in accumulators.items() if name.startswith("bilm.")}
 
 
 def unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:

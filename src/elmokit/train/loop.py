@@ -19,6 +19,7 @@ from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.stopping import stop_signals
 from elmokit.train import checkpoint, distributed
+from elmokit.train.adagrad import take_accumulators
 from elmokit.train.batches import columns_of
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
@@ -97,6 +98,7 @@ def train(
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
         step = make_step(config, corpus, device, graphs=not deterministic, group=group, start=start)
+        take_accumulators(step, start)
         streams = Streams(
             corpus.tokens(),
             corpus.documents(),

@@ -22,6 +22,7 @@ from elmokit.data.reading import Sentence
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.text.vocab import SPECIALS, Vocabulary
@@ -64,6 +65,8 @@ class TextGroup:
             words = [self.words[number] for number in types.tolist()]
             if cnn is not None:
                 return char_ids_table(words, cnn.max_characters_per_token)
+            if isinstance(bilm.encoder, LexiconEncoder):
+                return bilm.encoder.known.spell(words)
             assert vocabulary is not None  # a word-input model is not loaded without one
             return np.array([vocabulary.index(word) + 1 for word in words], dtype=np.int64)
 

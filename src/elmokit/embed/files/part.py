@@ -140,8 +140,7 @@ class PartFile:
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"The part {path} of an interrupted run is damaged ({error}). "
-                "Delete it and those with higher numbers and resume, or start anew with "
-                "--overwrite."
+                "Delete it and resume, or start anew with --overwrite."
             ) from error
 
     @property

@@ -19,13 +19,18 @@ from torch.nn import functional as F
 
 from elmokit.model.charcnn import CharacterEncoder, Highway, WordEncoder
 from elmokit.model.kernels.cpu_linear import PackedLinear
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.trimming import filled_blocks, trimmed_blocks
 
 _ROWS = 32
 
 
-def cpu_encoder(encoder: CharacterEncoder | WordEncoder) -> Callable[[Tensor], Tensor]:
+def cpu_encoder(
+    encoder: CharacterEncoder | LexiconEncoder | WordEncoder,
+) -> Callable[[Tensor], Tensor]:
     """Return the fast twin of a token encoder; a table of words needs none."""
+    if isinstance(encoder, LexiconEncoder):
+        return encoder.in_blocks
     return CpuEncoder(encoder) if isinstance(encoder, CharacterEncoder) else encoder
 
 

@@ -26,6 +26,7 @@ from elmokit.model.charcnn import CharacterEncoder
 from elmokit.model.kernels.charcnn import encode_types
 from elmokit.model.kernels.pointwise import FORGET_BIAS, _sigmoid, _tanh
 from elmokit.model.kernels.wavefront import StackedWeights
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
@@ -163,6 +164,8 @@ class CudaReader:
     def encode(self, ids: Tensor) -> Tensor:
         """Return x of distinct tokens: ids (n, C) or (n,), on the CPU -> (n, D), float32."""
         encoder = self.bilm.encoder
+        if isinstance(encoder, LexiconEncoder):
+            return encoder.in_blocks(ids)
         if not isinstance(encoder, CharacterEncoder):
             looked_up: Tensor = encoder(ids.to(self.device))
             return looked_up

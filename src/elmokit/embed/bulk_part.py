@@ -1,0 +1,86 @@
+"""Compute one part of a corpus and write it into the work directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from elmokit.embed.bulk_input import Sentence
+from elmokit.embed.bulk_settings import EmbedSettings
+from elmokit.embed.bulk_work import write_part
+from elmokit.embed.files.part import MemoryPart, PartFile, SourceSentence, make_part
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.tokenised import cut_tokens
+from elmokit.embed.vectors import SentenceVectors
+from elmokit.model.lstm import LstmState
+
+
+class PartDone(NamedTuple):
+    """A part that stands in the work directory; with state="carry", the state at its end."""
+
+    number: int
+    carried: LstmState | None
+
+
+@dataclass(frozen=True)
+class PartJob:
+    """A part that is to be computed.
+
+    Attributes:
+        number: Its number, from 0.
+        sentences: Its sentences.
+        record: What is noted with it: how far the text was read.
+        settings: Which vectors.
+        out: The output file, beside which the work directory is.
+        carried: With state="carry", the state that the part before it ended with.
+    """
+
+    number: int
+    sentences: list[Sentence]
+    record: dict[str, Any]
+    settings: EmbedSettings
+    out: Path
+    carried: LstmState | None = None
+
+    def run(self, model: ElmoModel) -> PartDone:
+        """Compute and write it."""
+        start = self.carried
+        if start is not None:
+            start = LstmState(*(values.to(model.device) for values in start))
+        part, cut, carried = compute_part(model, self.sentences, self.settings, start)
+        if carried is not None:
+            state = {f"state.{k}": v.cpu().numpy() for k, v in carried._asdict().items()}
+            part = MemoryPart({**part.arrays, **state})
+        write_part(self.out, self.number, part, {"cut": cut, **self.record})
+        return PartDone(self.number, carried)
+
+
+def compute_part(
+    model: ElmoModel,
+    sentences: list[Sentence],
+    settings: EmbedSettings,
+    carried: LstmState | None = None,
+) -> tuple[MemoryPart, int, LstmState | None]:
+    """Return a part, the number of its tokens that were cut, and the state at its end."""
+    tokens = [sentence.tokens for sentence in sentences]
+    # Some matrix products round a row differently at another place among the others, so what a
+    # cache remembers would depend on what was read before: each part starts with an empty one.
+    model.cache.clear()
+    layers, carried = model.compute(tokens, settings.state, rows=settings.rows, carried=carried)
+    part = make_part(
+        [
+            SourceSentence(SentenceVectors(s.tokens, s.spans, h), s.text, *s.place[:2])
+            for s, h in zip(sentences, layers, strict=True)
+        ],
+        settings.layout(model.config),
+    )
+    return part, len(cut_tokens(model.config, tokens)), carried
+
+
+def state_after(part: PartFile) -> LstmState:
+    """Return the state that a part with state="carry" ended with."""
+    state = (part.read(f"state.{name}") for name in LstmState._fields)
+    return LstmState(*(torch.from_numpy(values) for values in state))

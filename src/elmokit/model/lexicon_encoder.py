@@ -1,0 +1,92 @@
+"""The token encoder of ELMoForManyLangs: t_k -> x_k, from a word table and from characters.
+
+    word       -> embedding                                                        ]
+    characters -> embeddings -> convolutions -> maximum -> activation -> highways  ] -> projection
+
+The second half is that of `charcnn.py`, with characters of Unicode instead of bytes; what is new is
+the word's own embedding beside it, and that the projection takes both. Either half may be missing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.config import LexiconConfig
+from elmokit.errors import WeightsError
+from elmokit.model.charcnn import Highway
+from elmokit.model.lexicon import Lexicon
+from elmokit.model.trimming import trimmed_blocks
+
+_ROWS = 32
+
+
+class LexiconEncoder(nn.Module):
+    """Ids of n tokens -> x_k.
+
+    Attributes:
+        lexicon: What the ids stand for. It is not part of the weights: whoever reads a model puts
+            it here (`None` until then).
+
+    Shape:
+        ids (n, 1 + C) as made by `elmokit.model.lexicon` -> (n, D)
+    """
+
+    def __init__(self, config: LexiconConfig, projection_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.lexicon: Lexicon | None = None
+        self.word_embed: nn.Parameter | None = None
+        self.char_embed: nn.Parameter | None = None
+        if config.n_words:
+            self.word_embed = nn.Parameter(torch.empty(config.n_words, config.word_dim))
+            nn.init.uniform_(self.word_embed, -0.25, 0.25)
+        if config.n_characters:
+            self.char_embed = nn.Parameter(torch.empty(config.n_characters, config.embedding_dim))
+            nn.init.uniform_(self.char_embed, -0.25, 0.25)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.embedding_dim, count, width) for width, count in config.filters
+        )
+        self.highways = nn.ModuleList(Highway(config.n_filters) for _ in range(config.n_highway))
+        self.projection = nn.Linear(config.word_dim + config.n_filters, projection_dim)
+
+    @property
+    def known(self) -> Lexicon:
+        """The lexicon; an error if the model came without one."""
+        if self.lexicon is None:
+            raise WeightsError(
+                "This model reads tokens through a lexicon of words and characters, and came "
+                "without one: load its whole folder, or set bilm.encoder.lexicon."
+            )
+        return self.lexicon
+
+    def forward(self, ids: Tensor) -> Tensor:
+        parts = []
+        if self.word_embed is not None:
+            parts.append(F.embedding((ids[:, 0] - 1).clamp(min=0), self.word_embed))
+        if self.char_embed is not None:
+            places = (ids[:, 1:] - 1).clamp(min=0)
+            characters = F.embedding(places, self.char_embed).transpose(1, 2)  # (n, e, C)
+            activation = torch.relu if self.config.activation == "relu" else torch.tanh
+            pooled = [activation(conv(characters).amax(dim=2)) for conv in self.convolutions]
+            x = torch.cat(pooled, dim=1)  # (n, F)
+            for highway in self.highways:
+                x = highway(x)
+            parts.append(x)
+        projected: Tensor = self.projection(torch.cat(parts, dim=1))
+        return projected  # (n, D)
+
+    def in_blocks(self, ids: Tensor) -> Tensor:
+        """Encode distinct tokens in blocks of fixed shapes (see `trimming.py`), for reading.
+
+        Args:
+            ids: Shape (n, 1 + C), on the CPU.
+        """
+        weight = self.projection.weight
+        out = weight.new_empty(len(ids), len(weight))
+        width = self.config.max_width + 1  # the word's own id takes a column, too
+        for block, trimmed in trimmed_blocks(ids.numpy(), width, _ROWS, pad=self.known.pad):
+            x = self(torch.from_numpy(trimmed).to(weight.device))
+            out[torch.from_numpy(block).to(weight.device)] = x[: len(block)]
+        return out

@@ -1,0 +1,143 @@
+"""Lexicons, the token encoder that reads by them, and its configuration."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elmokit.config import BiLMConfig, LexiconConfig, LstmConfig
+from elmokit.errors import ConfigError, DataError, WeightsError
+from elmokit.model.bilm import BiLM
+from elmokit.model.elmo import Elmo
+from elmokit.model.lexicon import Lexicon
+from elmokit.model.lexicon_encoder import LexiconEncoder
+
+CHARACTERS = ["<pad>", *"abc", "<bos>", "<eos>", "<oov>", "<bow>", "<eow>"]
+WORDS = ["<oov>", "<bos>", "<eos>", "<pad>", "ab"]
+SHAPE = LexiconConfig(
+    n_words=5,
+    word_dim=16,
+    n_characters=9,
+    embedding_dim=4,
+    filters=((1, 16), (3, 32)),
+    n_highway=1,
+    max_characters_per_token=12,
+)
+CONFIG = BiLMConfig(LstmConfig(dim=32, projection_dim=16), None, None, SHAPE)
+
+
+def encoder(config: LexiconConfig = SHAPE) -> LexiconEncoder:
+    torch.manual_seed(0)
+    made = LexiconEncoder(config, 16)
+    made.lexicon = Lexicon(
+        WORDS if config.n_words else None, CHARACTERS if config.n_characters else None, 12
+    )
+    return made
+
+
+def test_a_config_goes_to_json_and_back() -> None:
+    assert BiLMConfig.from_dict(json.loads(json.dumps(CONFIG.to_dict()))) == CONFIG
+    assert "lexicon" not in BiLMConfig().to_dict()  # as files before it have it
+    assert BiLMConfig.from_dict(BiLMConfig().to_dict() | {"lexicon": None}) == BiLMConfig()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"n_words": 0}, r"lexicon\.n_words and lexicon\.word_dim are both 0 or neither"),
+        ({"n_characters": -1}, r"lexicon\.n_characters should be 0 or more, found -1"),
+        ({"filters": []}, r"lexicon\.filters should be a list of \[width, count\] pairs"),
+        ({"filters": [[13, 1]]}, r"widest filter \(13\) does not fit"),
+        ({"activation": "gelu"}, r"lexicon\.activation should be relu or tanh"),
+        ({"n_characters": 0, "embedding_dim": 0}, "need a lexicon of characters"),
+        ({"hight": 1}, "Unknown key 'hight' in 'config.lexicon'"),
+        (
+            dict.fromkeys(("n_words", "word_dim", "n_characters", "embedding_dim", "n_highway"), 0)
+            | {"filters": []},
+            "needs characters or words",
+        ),
+    ],
+)
+def test_a_config_that_is_none_says_why(change: dict[str, Any], said: str) -> None:
+    values = CONFIG.to_dict()
+    values["lexicon"] |= change
+    with pytest.raises(ConfigError, match=said):
+        BiLMConfig.from_dict(values)
+
+
+def test_only_one_input_may_be_given() -> None:
+    with pytest.raises(ConfigError, match="or lexicon"):
+        BiLMConfig(n_words=None, lexicon=SHAPE)
+
+
+def test_padding_positions_are_rows_of_zeros() -> None:
+    ids = Lexicon(WORDS, CHARACTERS, 12).batch([["ab", "c"], [], ["ab"]])
+    assert ids.shape == (3, 2, 13)
+    assert not ids[1].any()
+    assert not ids[2, 1].any()
+    assert (ids[0] > 0).any(axis=-1).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "characters", "said"),
+    [
+        (["a", "a", "<oov>"], None, "words holds 'a' twice"),
+        (["a"], None, "words lacks <oov>"),
+        (None, ["a", "<pad>"], "characters lacks <bos>, <eos>, <oov>, <eow>, <bow>"),
+    ],
+)
+def test_a_lexicon_without_its_specials_is_refused(words: Any, characters: Any, said: str) -> None:
+    with pytest.raises(WeightsError, match=said):
+        Lexicon(words, characters, 12)
+
+
+@pytest.mark.parametrize("tables", ["both", "words", "characters"])
+def test_a_token_is_the_same_bits_alone_and_among_others(tables: str) -> None:
+    config = SHAPE
+    if tables == "words":
+        config = LexiconConfig(n_words=5, word_dim=16, max_characters_per_token=12)
+    if tables == "characters":
+        config = LexiconConfig(**(SHAPE.__dict__ | {"n_words": 0, "word_dim": 0}))
+    made = encoder(config)
+    tokens = [
+        "ab",
+        "c",
+        "<S>",
+        "</S>",
+        "",
+        "xxxxxxxxxxxxxxxx",
+        *("abc"[i % 3] * i for i in range(40)),
+    ]
+    ids = torch.from_numpy(made.known.spell(tokens))
+    with torch.inference_mode():
+        together = made.in_blocks(ids)
+        plain = made(ids)
+        alone = torch.cat([made.in_blocks(row[None]) for row in ids])
+    assert torch.equal(together, alone)
+    assert (together - plain).abs().max() < 1e-6  # trimming loses nothing
+
+
+def test_without_its_lexicon_a_model_says_so() -> None:
+    bilm = BiLM(CONFIG)
+    with pytest.raises(WeightsError, match="came without one"):
+        Elmo(bilm)([["ab"]])
+
+
+def test_gradients_reach_both_tables() -> None:
+    made = encoder()
+    made(torch.from_numpy(made.known.spell(["ab", "c"]))).sum().backward()
+    for parameter in made.parameters():
+        assert parameter.grad is not None
+        assert np.abs(parameter.grad.numpy()).max() > 0
+
+
+def test_padding_before_the_last_token_is_refused() -> None:
+    bilm = BiLM(CONFIG)
+    ids = Lexicon(WORDS, CHARACTERS, 12).batch([["ab", "c", "ab"]])
+    ids[0, 1] = 0
+    with pytest.raises(DataError, match="Row 0 of the batch has padding"):
+        bilm(torch.from_numpy(ids))
