@@ -338,8 +338,8 @@ class Coref(Task[Document]):
             StaticConfig(trainable=False),
             TrainConfig(batch_size=1, epochs=150, patience=20),
         ),
-        # For a first look: smaller, and content sooner. The rate is never halved, for the score is 0
-        # until the model has learned that most spans refer to nothing.
+        # For a first look: smaller, and content sooner. The rate is never halved: the score stays
+        # at 0 until the model has learned that most spans refer to nothing.
         "quick": TaskConfig(
             CorefConfig(char_widths="3", hidden=100, scorer=100, antecedents=100, sentences=15),
             ElmoConfig(penalty=0.0),

@@ -1,0 +1,108 @@
+"""What a run counted in each test example, from the predictions it left in `test.jsonl`.
+
+The sum of the rows gives the score of the run, so a test set can be drawn anew by adding rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.errors import DataError
+from elmokit.tasks.metrics.bootstrap import Figure, f1_figure, mean_figure
+from elmokit.tasks.metrics.coref import MEASURES, Counts, without_singletons
+from elmokit.tasks.metrics.spans import Span, spans_of
+from elmokit.tasks.metrics.squad import answer_f1
+from elmokit.tasks.metrics.srl import arguments_of
+
+Line = dict[str, Any]
+Row = Sequence[float]
+
+#: The figure that a task is measured by, among its scores.
+METRIC = {
+    "ner": "f1",
+    "sst5": "accuracy",
+    "snli": "accuracy",
+    "squad": "f1",
+    "srl": "f1",
+    "coref": "conll",
+}
+
+
+def counts_of(task: str, path: Path, score: float) -> tuple[NDArray[np.float64], Figure]:
+    """Return the counts of each test example, and what makes a score of their sum.
+
+    Args:
+        task: The task.
+        path: The predictions of a run.
+        score: What the run itself measured; the counts must give the same.
+    """
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    found = 0.0
+    for count, figure in _COUNTS[task]:
+        rows = np.array([count(line) for line in lines], dtype=np.float64)
+        found = figure(rows.sum(axis=0))
+        if abs(found - score) < 1e-6:
+            return rows, figure
+    raise DataError(f"{path} gives {found:.4f}, but the run measured {score:.4f}: not its own.")
+
+
+def _spans(line: Line) -> Row:
+    gold, found = set(spans_of(line["gold"])), set(spans_of(line["tags"]))
+    return len(gold), len(found), len(gold & found)
+
+
+def _label(gold: str) -> Callable[[Line], Row]:
+    return lambda line: (line["label"] == line[gold], 1)
+
+
+def _answer(line: Line) -> Row:
+    return max(answer_f1(gold, line["answer"]) for gold in line["gold"]), 1
+
+
+def _arguments(line: Line) -> Row:
+    gold = found = right = 0
+    for frame in line["frames"]:
+        theirs, ours = (arguments_of(_roles(frame[side])) for side in ("gold", "roles"))
+        gold, found = gold + len(theirs), found + len(ours)
+        right += len(theirs & ours)
+    return gold, found, right
+
+
+def _roles(roles: Iterable[Line]) -> list[Span]:
+    return [Span(role["start"], role["end"], role["label"]) for role in roles]
+
+
+def _clusters(*, singletons: bool) -> Callable[[Line], Row]:
+    def count(line: Line) -> Row:
+        sides = []
+        for side in ("gold", "clusters"):
+            mentions = [[(m["sentence"], m["start"], m["end"]) for m in c] for c in line[side]]
+            sides.append(mentions if singletons else without_singletons(mentions))
+        return [value for name in _CONLL for value in MEASURES[name](*sides)]
+
+    return count
+
+
+_CONLL = ("muc", "b3", "ceafe")
+
+
+def _conll(sums: NDArray[np.float64]) -> float:
+    measured = [Counts(*four).to_dict()["f1"] for four in sums.reshape(len(_CONLL), -1).tolist()]
+    return sum(measured) / len(measured)
+
+
+# Coreference is scored with or without clusters of one mention, as the model was trained.
+_COUNTS: dict[str, list[tuple[Callable[[Line], Row], Figure]]] = {
+    "ner": [(_spans, f1_figure)],
+    "sst5": [(_label("gold"), mean_figure)],
+    "snli": [(_label("gold_label"), mean_figure)],
+    "squad": [(_answer, mean_figure)],
+    "srl": [(_arguments, f1_figure)],
+    "coref": [(_clusters(singletons=True), _conll), (_clusters(singletons=False), _conll)],
+}

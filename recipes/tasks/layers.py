@@ -1,0 +1,49 @@
+"""Compute ELMo's layers of a task's data, so that runs which begin together find them on disk.
+
+Run as: python recipes/tasks/layers.py TASK TRAIN DEV TEST --cache-dir DIR [--model MODEL] ...
+`run.py` calls it before the first run that needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from elmokit.embed.model import load
+from elmokit.embed.precision import choose_device
+from elmokit.tasks.config import with_settings
+from elmokit.tasks.data import load_data
+from elmokit.tasks.layers import GIB, LayerCache
+from elmokit.tasks.registry import load_task
+
+
+def main() -> None:
+    """Read the data as a run would, and leave."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("task")
+    parser.add_argument("files", nargs=3, metavar="FILE")
+    parser.add_argument("--model")
+    parser.add_argument("--preset", default="paper")
+    parser.add_argument("--set", dest="settings", action="append", default=[])
+    parser.add_argument("--cache-dir", type=Path, required=True)
+    parser.add_argument("--cache-gb", type=float, default=40.0)
+    parser.add_argument("--precision", default="exact")
+    parser.add_argument("--device", default="auto")
+    args = parser.parse_args()
+
+    def tell(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+
+    task = load_task(args.task)
+    config = with_settings(task.presets[args.preset], [*args.settings, "static.source=none"])
+    device = choose_device(args.device)
+    options: dict[str, Any] = {"device": device, "precision": args.precision}
+    cache = LayerCache(args.cache_dir, max_bytes=round(args.cache_gb * GIB), tell=tell)
+    # The layers go to the disk only; the task model is not made, so nothing need be on a GPU.
+    load_data(task, config, *args.files, elmo=load(args.model, **options), cache=cache, tell=tell)
+
+
+if __name__ == "__main__":
+    main()

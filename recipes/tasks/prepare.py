@@ -1,0 +1,111 @@
+"""Lay the data of the six tasks out as `runs.py` expects it: TASK/{train,dev,test}.
+
+Needs a folder with the public data: conll2003/ (eng.train, eng.testa, eng.testb), sst5/trees/,
+snli/ (dev.txt, test.txt, counterfactual/), squad/ (parts of SQuAD v1.1), propbank_ewt/, and
+litbank/conll/. What is not there is left out, and told.
+
+Run as: python recipes/tasks/prepare.py tasks/ -o data/
+
+What is made of them, where it is not just copied:
+    snli    SNLI's 550,000 training pairs are not used: train is SNLI dev + counterfactual train
+            (Kaushik et al. 2020), dev is counterfactual dev, test is SNLI test
+    squad   train: 44 articles of the official training set, less the last tenth by title, which is
+            dev, and single paragraphs of others; test: paragraphs of the official dev set
+    coref   LitBank's 100 documents by name: 80 train, 10 dev, 10 test
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """Prepare what is there."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("tasks", type=Path, help="the folder with conll2003/, sst5/, ...")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    args = parser.parse_args()
+    makers: dict[str, Callable[[Path, Path], None]] = {
+        "ner": lambda a, b: copy(a / "conll2003", b, "eng.train", "eng.testa", "eng.testb"),
+        "sst5": lambda a, b: copy(a / "sst5" / "trees", b, "train.txt", "dev.txt", "test.txt"),
+        "snli": snli,
+        "squad": squad,
+        "srl": lambda a, b: copy(
+            a / "propbank_ewt", b, "train.jsonl", "dev.jsonl", "test.jsonl", suffix=".jsonl"
+        ),
+        "coref": coref,
+    }
+    for task, make in makers.items():
+        folder = args.output / task
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            make(args.tasks, folder)
+        except FileNotFoundError as error:
+            shutil.rmtree(folder)
+            sys.stdout.write(f"{task}: left out, there is no {error.filename}\n")
+        else:
+            names = ", ".join(sorted(path.name for path in folder.iterdir()))
+            sys.stdout.write(f"{task}: {names}\n")
+
+
+def copy(source: Path, folder: Path, *names: str, suffix: str = ".txt") -> None:
+    """Copy three files."""
+    for part, name in zip(("train", "dev", "test"), names, strict=True):
+        shutil.copyfile(source / name, folder / f"{part}{suffix}")
+
+
+def snli(tasks: Path, folder: Path) -> None:
+    """Join SNLI's dev set and the counterfactual training data."""
+    extra = tasks / "snli" / "counterfactual" / "all_combined"
+    parts = [tasks / "snli" / "dev.txt", extra / "train.tsv"]
+    joined = "".join(path.read_text("utf-8").rstrip("\n") + "\n" for path in parts)
+    (folder / "train.txt").write_text(joined, "utf-8")
+    shutil.copyfile(extra / "dev.tsv", folder / "dev.tsv")
+    shutil.copyfile(tasks / "snli" / "test.txt", folder / "test.txt")
+
+
+def squad(tasks: Path, folder: Path) -> None:
+    """Join the parts; whole articles are held out, so that dev asks about unread ones."""
+    source = tasks / "squad"
+    whole = sorted(articles(source / "squad_du_test-v1.1.json"), key=lambda a: str(a["title"]))
+    held = len(whole) // 10
+    parts = {
+        "train": [*whole[:-held], *articles(source / "extra_from_train.json")],
+        "dev": whole[-held:],
+        "test": [*articles(source / "xquad.en.json"), *articles(source / "extra_from_dev.json")],
+    }
+    for part, found in parts.items():
+        values = {"version": "1.1", "data": found}
+        (folder / f"{part}.json").write_text(json.dumps(values, ensure_ascii=False), "utf-8")
+
+
+def articles(path: Path) -> list[dict[str, Any]]:
+    """Return the articles of a file of SQuAD."""
+    found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["data"]
+    return found
+
+
+def coref(tasks: Path, folder: Path) -> None:
+    """Split LitBank by the names of its documents."""
+    paths = sorted((tasks / "litbank" / "conll").glob("*.conll"))
+    if not paths:
+        raise FileNotFoundError(2, "no such file", str(tasks / "litbank" / "conll" / "*.conll"))
+    n = len(paths)
+    for part, some in (
+        ("train", paths[: 8 * n // 10]),
+        ("dev", paths[8 * n // 10 : 9 * n // 10]),
+        ("test", paths[9 * n // 10 :]),
+    ):
+        (folder / part).mkdir(exist_ok=True)
+        for path in some:
+            shutil.copyfile(path, folder / part / path.name)
+
+
+if __name__ == "__main__":
+    main()

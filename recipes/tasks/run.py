@@ -1,0 +1,368 @@
+"""Work through the runs of `runs.py`, several at once on one GPU or CPU, the most important first.
+
+Needs: the folder that `prepare.py` makes. Runs are `elmo task ... train --resume` in processes of
+their own: what is finished is skipped and what was stopped goes on, so this may be stopped and
+started at will. The layers of a data set are computed once, before the first run that needs them.
+
+Run as:
+    python recipes/tasks/run.py data/ -o runs/ --processes 16 --minutes 20 --measure \
+        --static glove=glove.txt --static word2vec=word2vec.txt --model english-original=original/
+    python recipes/tasks/run.py data/ -o runs/ --only '^ner' --seeds 0 --list
+After --minutes all runs are stopped with a checkpoint. --measure then measures the best epoch so
+far of each on the test data: such a run is finished, and marked as cut in the tables. --pack
+writes what the tables need (no weights) into one file. Where the driver's tools are there, NVIDIA
+MPS lets the processes use the GPU at the same moment instead of taking turns (not with --no-mps).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runs import COMMON, FILES, SETTINGS, Run, all_runs
+
+HERE = Path(__file__).parent
+DONE = "config.json"
+MACHINES = "machines.jsonl"
+#: What the tables need of a run.
+PACKED = (DONE, "metrics.jsonl", "test.jsonl")
+
+_TOLD_EVERY = 15.0
+_GRACE = 60.0  # seconds to write a checkpoint
+
+
+@dataclass
+class Job:
+    """A process, running or not yet.
+
+    Attributes:
+        name: The run, or whose layers they are.
+        command: What is run.
+        needs: The job that must have ended before.
+    """
+
+    name: str
+    command: list[str]
+    needs: str | None = None
+    process: subprocess.Popen[bytes] | None = None
+    began: float = field(default=0.0)
+
+
+def main() -> None:
+    """Do what there is time for."""
+    args = arguments()
+    runs = [run for run in all_runs() if chosen(run, args)]
+    left = [run for run in runs if not (args.output / run.name / DONE).is_file()]
+    say(f"{len(runs)} runs, {len(runs) - len(left)} of them finished")
+    if args.list:
+        for run in runs:
+            say(f"{'done' if run not in left else 'left'}  {run.name}")
+        return
+    deadline = time.monotonic() + 60 * args.minutes
+    args.output.mkdir(parents=True, exist_ok=True)
+    note_machine(args)
+    with mps(args) as shared:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), **shared}
+        Pool(args, environment).work(jobs_of(left, args), deadline)
+        if args.measure:
+            cut = [run for run in left if (args.output / run.name / "checkpoints").is_dir()]
+            jobs = [Job(run.name, command_of(run, args, "train.epochs=1")) for run in cut]
+            Pool(args, environment).work(jobs, time.monotonic() + 60 * args.measure_minutes)
+    done = [run for run in runs if (args.output / run.name / DONE).is_file()]
+    say(f"{len(done)} of {len(runs)} runs are finished")
+    if args.pack:
+        pack(args.output, args.pack)
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path, help="what prepare.py made")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="a folder for each run")
+    parser.add_argument("--processes", type=int, default=1, help="runs at once")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop all after so long")
+    parser.add_argument("--measure", action="store_true", help="then measure what was stopped")
+    parser.add_argument("--measure-minutes", type=float, default=3.0)
+    parser.add_argument("--pack", type=Path, help="then write the results into this .tar.xz")
+    parser.add_argument("--only", default=".", help="pattern of the names of runs")
+    parser.add_argument("--table", nargs="+", help="runs of table1, table2, table3, models, ...")
+    parser.add_argument("--seeds", type=int, nargs="+")
+    parser.add_argument("--static", action="append", default=[], metavar="NAME=SOURCE")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME=MODEL")
+    parser.add_argument("--set", dest="settings", action="append", default=[])
+    parser.add_argument("--cache-dir", type=Path, help="layers; nothing: OUTPUT/.layers")
+    parser.add_argument("--cache-gb", type=float, default=40.0)
+    parser.add_argument("--precision", default="exact")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--no-mps", action="store_true", help="do not start NVIDIA MPS")
+    parser.add_argument("--list", action="store_true", help="name the runs and leave")
+    args = parser.parse_args()
+    args.cache_dir = args.cache_dir or args.output / ".layers"
+    args.static = {"glove": "glove-6b-50d", **dict(one.split("=", 1) for one in args.static)}
+    args.model = {"english": None, **dict(one.split("=", 1) for one in args.model)}
+    return args
+
+
+def chosen(run: Run, args: argparse.Namespace) -> bool:
+    """Tell whether a run is wanted, and what it needs is there."""
+    return (
+        re.search(args.only, run.name) is not None
+        and (args.seeds is None or run.seed in args.seeds)
+        and (args.table is None or all_runs()[run] in args.table)
+        and run.cell.static in args.static
+        and run.cell.model in args.model
+    )
+
+
+def note_machine(args: argparse.Namespace) -> None:
+    """Add a line about this machine to those of earlier sessions, for the tables."""
+    import torch
+
+    import elmokit
+
+    gpu = torch.cuda.is_available() and args.device != "cpu"
+    values = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "device": torch.cuda.get_device_name(0) if gpu else platform.machine(),
+        "cores": os.cpu_count(),
+        "processes": args.processes,
+        "minutes": args.minutes,
+        "precision": args.precision,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "elmokit": elmokit.__version__,
+    }
+    with (args.output / MACHINES).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(values) + "\n")
+
+
+def say(line: str) -> None:
+    """Write a line at once, also into a file that is watched."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+# ------------------------------------------------------------------------------------------- jobs
+
+
+def jobs_of(runs: Sequence[Run], args: argparse.Namespace) -> list[Job]:
+    """Return the runs as jobs, each data set's layers before the first run that needs them."""
+    jobs: list[Job] = []
+    layers: dict[tuple[Any, ...], str] = {}
+    for run in runs:
+        needs = None
+        if run.cell.elmo != "none":
+            key = (run.cell.task, run.cell.model, run.cell.share)
+            if key not in layers:
+                layers[key] = f"layers of {' '.join(map(str, key))}"
+                jobs.append(Job(layers[key], layers_command(run, args)))
+            needs = layers[key]
+        jobs.append(Job(run.name, command_of(run, args), needs))
+    return jobs
+
+
+def command_of(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
+    """Return the command that makes a run."""
+    cell = run.cell
+    command = [sys.executable, "-m", "elmokit", "task", cell.task, "train", *_files(run, args)]
+    command += ["-o", str(args.output / run.name), "--resume", "--elmo", cell.elmo]
+    command += ["--static", args.static[cell.static], "--seed", str(run.seed)]
+    command += ["--share", str(cell.share), "--layers", cell.layers]
+    if cell.penalty is not None:
+        command += ["--lambda", str(cell.penalty)]
+    return [*command, *_common(run, args, *more)]
+
+
+def layers_command(run: Run, args: argparse.Namespace) -> list[str]:
+    """Return the command that computes the layers of a run's data."""
+    command = [sys.executable, str(HERE / "layers.py"), run.cell.task, *_files(run, args)]
+    return [*command, "--set", f"train.share={run.cell.share}", *_common(run, args)]
+
+
+def _files(run: Run, args: argparse.Namespace) -> list[str]:
+    return [str(args.data / name) for name in FILES[run.cell.task]]
+
+
+def _common(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
+    preset, settings = SETTINGS[run.cell.task]
+    found = ["--preset", preset, "--device", args.device, "--precision", args.precision]
+    found += ["--cache-dir", str(args.cache_dir), "--cache-gb", str(args.cache_gb)]
+    if (model := args.model[run.cell.model]) is not None and run.cell.elmo != "none":
+        found += ["--model", model]
+    for setting in (*COMMON, *settings, *args.settings, *more):
+        found += ["--set", setting]
+    return found
+
+
+# ------------------------------------------------------------------------------------------- pool
+
+
+class Pool:
+    """Some processes at once, until there is nothing left to do or no time."""
+
+    def __init__(self, args: argparse.Namespace, environment: dict[str, str]) -> None:
+        self._out: Path = args.output
+        self._size: int = args.processes
+        self._environment = environment
+        self._running: list[Job] = []
+        self._ended: set[str] = set()
+        self._failed: list[str] = []
+        self._stopped = False
+
+    def work(self, jobs: Sequence[Job], deadline: float) -> None:
+        """Run jobs in order; stop all at the deadline, or when this process is told to end."""
+        before = {s: signal.signal(s, self._stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        waiting, told = list(jobs), time.monotonic()
+        try:
+            while (waiting or self._running) and time.monotonic() < deadline and not self._stopped:
+                self._collect()
+                self._fill(waiting)
+                if time.monotonic() - told > _TOLD_EVERY:
+                    told = time.monotonic()
+                    self._tell(len(jobs), deadline)
+                time.sleep(0.2)
+        finally:
+            self._end_all()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        for name in self._failed:
+            say(f"FAILED {name}: see {self._log(name)}")
+        if self._stopped:
+            sys.exit(130)
+
+    def _fill(self, waiting: list[Job]) -> None:
+        for job in list(waiting):
+            if len(self._running) >= self._size:
+                return
+            if job.needs is None or job.needs in self._ended:
+                waiting.remove(job)
+                with self._log(job.name).open("ab") as log:
+                    job.process = subprocess.Popen(
+                        job.command,
+                        stdout=log,
+                        stderr=log,
+                        stdin=subprocess.DEVNULL,
+                        env=self._environment,
+                        start_new_session=True,  # Ctrl-C is ours to pass on
+                    )
+                job.began = time.monotonic()
+                self._running.append(job)
+
+    def _collect(self) -> None:
+        for job in list(self._running):
+            assert job.process is not None
+            if (code := job.process.poll()) is not None:
+                self._running.remove(job)
+                self._ended.add(job.name)  # what needs it will say itself if it failed
+                seconds = time.monotonic() - job.began
+                say(f"{job.name}: {_outcome(self._out / job.name, code)}, {seconds:.0f} s")
+                if code:
+                    self._failed.append(job.name)
+
+    def _tell(self, total: int, deadline: float) -> None:
+        minutes = (deadline - time.monotonic()) / 60
+        say(
+            f"-- {len(self._ended)} of {total} ended, {len(self._running)} running"
+            + (f", {minutes:.1f} minutes left" if minutes < 1e4 else "")
+        )
+        for job in self._running:
+            say(f"   {job.name}: {_progress(self._out / job.name)}")
+
+    def _end_all(self) -> None:
+        for job in self._running:
+            assert job.process is not None
+            job.process.terminate()
+        until = time.monotonic() + _GRACE
+        for job in self._running:
+            assert job.process is not None
+            try:
+                job.process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                job.process.kill()
+                job.process.wait()
+            say(f"{job.name}: stopped, {_progress(self._out / job.name)}")
+        self._running.clear()
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True
+
+    def _log(self, name: str) -> Path:
+        return self._out / f"{name.replace(' ', '_').replace('/', '_')}.log"
+
+
+def _progress(folder: Path) -> str:
+    """Say where a run is, by the last line of its metrics."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        last = json.loads((folder / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
+        score = next(value for value in last["dev"].values() if isinstance(value, float))
+        return f"epoch {last['epoch']}, dev {score:.2f}, {last['seconds']:.0f} s"
+    return "no epoch yet"
+
+
+def _outcome(folder: Path, code: int) -> str:
+    if code:
+        return f"failed with {code}"
+    with contextlib.suppress(OSError, ValueError, KeyError, StopIteration, AttributeError):
+        results = json.loads((folder / DONE).read_text("utf-8"))["results"]
+        dev, test = (
+            next(value for value in results[part].values() if isinstance(value, float))
+            for part in ("dev", "test")
+        )
+        return f"dev {dev:.2f}, test {test:.2f}, best of {results['epochs']} epochs"
+    return "done"
+
+
+# ------------------------------------------------------------------------------------ what is left
+
+
+def pack(out: Path, path: Path) -> None:
+    """Write what the tables need into one file, runs of one task side by side."""
+    with tarfile.open(path, "w:xz", preset=6) as archive:
+        archive.add(out / MACHINES, MACHINES)
+        for folder in sorted(p.parent for p in out.glob(f"*/{PACKED[1]}")):
+            for name in PACKED:
+                if (folder / name).is_file():
+                    archive.add(folder / name, f"{folder.name}/{name}")
+    say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+
+
+@contextlib.contextmanager
+def mps(args: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """Start NVIDIA's service that lets processes run on a GPU side by side; yield its variables."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None or args.no_mps or args.device == "cpu" or args.processes == 1:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        environment = {**os.environ, **places}
+        subprocess.run([control, "-d"], env=environment, check=False)
+        # In some containers it starts and serves nobody.
+        probe = [sys.executable, "-c", "import torch; torch.zeros(1).cuda()"]
+        works = subprocess.run(probe, env=environment, check=False, timeout=120).returncode == 0
+        say(f"NVIDIA MPS {'is on' if works else 'does not work here: processes take turns'}")
+        try:
+            yield places if works else {}
+        finally:
+            subprocess.run([control], input=b"quit\n", env=environment, check=False, timeout=60)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Which runs make the tables: data, in the order of importance. `run.py` works through it.
+
+A cell of a table is a configuration, and its runs differ in the seed alone. A run that several
+tables need is there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+SEEDS = (0, 1, 2)
+
+#: Training, dev and test data in the folder that `prepare.py` makes.
+FILES = {
+    "ner": ("ner/train.txt", "ner/dev.txt", "ner/test.txt"),
+    "sst5": ("sst5/train.txt", "sst5/dev.txt", "sst5/test.txt"),
+    "snli": ("snli/train.txt", "snli/dev.tsv", "snli/test.txt"),
+    "squad": ("squad/train.json", "squad/dev.json", "squad/test.json"),
+    "srl": ("srl/train.jsonl", "srl/dev.jsonl", "srl/test.jsonl"),
+    "coref": ("coref/train", "coref/dev", "coref/test"),
+}
+#: Where ELMo enters, as in the paper's Table 1.
+PLACE = {
+    "ner": "input",
+    "sst5": "input",
+    "snli": "both",
+    "squad": "both",
+    "srl": "input",
+    "coref": "input",
+}
+#: For all: many runs at once would keep the disk busy.
+COMMON = ("train.checkpoint_seconds=300",)
+#: Preset and changes of each task, the same with and without ELMo. They bound the time of a run.
+SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ner": ("tuned", ()),
+    "sst5": (
+        "paper",
+        ("model.distinct=true", "static.trainable=true", "train.epochs=10", "train.patience=3"),
+    ),
+    "snli": ("paper", ("train.epochs=25",)),
+    "squad": ("paper", ("train.epochs=15", "train.patience=4")),
+    "srl": ("quick", ()),
+    "coref": ("quick", ()),
+}
+#: lambda of the presets, so that a cell that has it is not there twice.
+PENALTY = {"ner": 0.1, "sst5": 0.001}
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A configuration.
+
+    Attributes:
+        task: The task.
+        elmo: Where ELMo enters; "none" is the baseline.
+        layers: As `--layers`.
+        penalty: As `--lambda`; None as the preset has it.
+        static: Which static vectors; `run.py` is told where they are.
+        model: Which biLM; `run.py` is told where it is.
+        share: Share of the training data.
+    """
+
+    task: str
+    elmo: str = "none"
+    layers: str = "all"
+    penalty: float | None = None
+    static: str = "glove"
+    model: str = "english"
+    share: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What it is called: the task, the place, and what is not as usual."""
+        parts = [self.task, self.elmo]
+        if self.layers != "all":
+            parts.append(self.layers)
+        if self.penalty is not None:
+            parts.append(f"lambda-{self.penalty:g}")
+        if self.static != "glove":
+            parts.append(self.static)
+        if self.model != "english":
+            parts.append(self.model)
+        if self.share != 1:
+            parts.append(f"share-{self.share:g}")
+        return "_".join(parts)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A cell and a seed."""
+
+    cell: Cell
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"{self.cell.name}_seed-{self.seed}"
+
+
+def baseline(task: str) -> Cell:
+    """Return the model with static vectors alone."""
+    return Cell(task)
+
+
+def with_elmo(task: str) -> Cell:
+    """Return the model with ELMo, as Table 1 has it."""
+    return Cell(task, PLACE[task])
+
+
+def layers_of(task: str) -> dict[str, Cell]:
+    """Return the columns of Table 2."""
+    usual = with_elmo(task)
+    return {
+        "baseline": baseline(task),
+        "last only": replace(usual, layers="top"),
+        **{
+            f"all, lambda {value:g}": replace(
+                usual, penalty=None if value == PENALTY[task] else value
+            )
+            for value in (1.0, 0.001)
+        },
+    }
+
+
+def places_of(task: str) -> dict[str, Cell]:
+    """Return the columns of Table 3."""
+    names = {"input": "input", "input and output": "both", "output": "output"}
+    return {name: Cell(task, place) for name, place in names.items()}
+
+
+def models_of(task: str) -> dict[str, Cell]:
+    """Return the biLMs that are compared."""
+    usual = with_elmo(task)
+    return {"english": usual, "english-original": replace(usual, model="english-original")}
+
+
+def statics_of(task: str) -> dict[str, Cell]:
+    """Return static vectors of other text, of the biLM's text, and ELMo."""
+    usual = baseline(task)
+    return {
+        "GloVe": usual,
+        "word2vec": replace(usual, static="word2vec"),
+        "GloVe + ELMo": with_elmo(task),
+    }
+
+
+def shares_of(task: str) -> dict[float, tuple[Cell, Cell]]:
+    """Return without and with ELMo by the share of the training data, as Figure 1 has it."""
+    pair = (baseline(task), with_elmo(task))
+    return {
+        share: (replace(pair[0], share=share), replace(pair[1], share=share)) for share in SHARES
+    }
+
+
+def _cells() -> Iterator[tuple[str, Sequence[Cell], Sequence[int]]]:
+    for task in ("ner", "sst5", "snli", "squad", "srl", "coref"):
+        yield "table1", [baseline(task), with_elmo(task)], SEEDS
+    for task in ("ner", "sst5"):
+        yield "table2", list(layers_of(task).values()), SEEDS
+    for task in ("ner", "sst5"):
+        yield "table3", list(places_of(task).values()), SEEDS
+    for task in ("ner", "sst5"):
+        yield "models", list(models_of(task).values()), SEEDS
+    for task in ("ner", "sst5"):
+        yield "static", list(statics_of(task).values()), SEEDS
+    for task in ("srl", "ner"):
+        yield "figure1", [cell for pair in shares_of(task).values() for cell in pair], SEEDS[:1]
+
+
+def all_runs() -> dict[Run, str]:
+    """Return all runs, the most important first, and the table each was wanted for first."""
+    found: dict[Run, str] = {}
+    for table, cells, seeds in _cells():
+        for seed in seeds:
+            for cell in cells:
+                found.setdefault(Run(cell, seed), table)
+    return found

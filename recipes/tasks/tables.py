@@ -1,0 +1,221 @@
+"""Make results/tasks/*.json, the tables of docs/results.md and the figures from finished runs.
+
+Needs: the folder of `run.py`, or what it packed, unpacked; pip install matplotlib.
+
+Run as: python recipes/tasks/tables.py runs/
+What was not run is said to be so. A star marks what time cut short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from counts import METRIC
+from figures import draw_curves, draw_weights
+from published import SOURCE, TABLE1, TABLE2, TABLE3
+from results import Measured, curve, difference, error_reduction
+from runs import (
+    FILES,
+    SETTINGS,
+    Cell,
+    baseline,
+    layers_of,
+    models_of,
+    places_of,
+    shares_of,
+    statics_of,
+    with_elmo,
+)
+
+ROOT = Path(__file__).parents[2]
+NAMES = {
+    "ner": "NER, F1",
+    "sst5": "SST-5, accuracy",
+    "snli": "SNLI, accuracy",
+    "squad": "SQuAD, F1",
+    "srl": "SRL, F1",
+    "coref": "coreference, mean F1",
+}
+NOT_RUN = "not run"
+
+Table = tuple[dict[str, Any], list[str]]
+
+
+def main() -> None:
+    """Write everything again."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runs", type=Path, help="the folder of run.py")
+    parser.add_argument("--results", type=Path, default=ROOT / "results" / "tasks")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    args = parser.parse_args()
+    args.results.mkdir(parents=True, exist_ok=True)
+    about = {
+        "recipe": "recipes/tasks/run.py, recipes/tasks/tables.py",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machines": machines(args.runs),
+        "settings": {task: {"preset": p, "set": s} for task, (p, s) in SETTINGS.items()},
+    }
+    makers: dict[str, Callable[[Path], Table]] = {
+        "table1": table1,
+        "table2": lambda runs: by_column(runs, layers_of, TABLE2),
+        "table3": lambda runs: by_column(runs, places_of, TABLE3),
+        "models": lambda runs: by_column(runs, models_of, {}),
+        "static": lambda runs: by_column(runs, statics_of, {}),
+        "figure1": figure1,
+        "figure2": figure2,
+    }
+    page = args.docs / "results.md"
+    text = page.read_text("utf-8")
+    made = {}
+    for name, make in makers.items():
+        made[name], lines = make(args.runs)
+        path = args.results / f"{name}.json"
+        path.write_text(json.dumps({**about, **made[name]}, indent=1) + "\n", "utf-8")
+        text = put_between(text, name, "\n".join(lines))
+    page.write_text(text, "utf-8")
+    pictures = args.docs / "figures"
+    pictures.mkdir(exist_ok=True)
+    draw_curves(made["figure1"]["tasks"], NAMES, pictures / "sample-efficiency.svg")
+    draw_weights(made["figure2"]["tasks"], NAMES, pictures / "layer-weights.svg")
+    sys.stdout.write(f"{page}, {args.results}/*.json, {pictures}/*.svg\n")
+
+
+def machines(runs: Path) -> list[dict[str, Any]]:
+    """Return what run.py noted of the machines it ran on."""
+    path = runs / "machines.jsonl"
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def put_between(text: str, name: str, inner: str) -> str:
+    """Replace what is between the marks of a name."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    found = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if len(found.findall(text)) != 1:
+        sys.exit(f"docs/results.md should have one place between {begin} and {end}.")
+    return found.sub(lambda _: f"{begin}\n{inner}\n{end}", text)
+
+
+def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
+    """Yield a table in Markdown."""
+    yield f"| {' | '.join(titles)} |"
+    yield "|" + "---|" * len(titles)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def table1(runs: Path) -> Table:
+    """Compare static vectors alone with ELMo beside them, on test."""
+    rows, values = [], {}
+    for task in FILES:
+        base, elmo = Measured(runs, baseline(task)), Measured(runs, with_elmo(task))
+        paper = TABLE1[task]
+        row = [NAMES[task], base.text("test"), elmo.text("test"), NOT_RUN, ""]
+        values[task] = {
+            "metric": METRIC[task],
+            "baseline": base.to_dict(),
+            "elmo": elmo.to_dict(),
+            "paper": paper._asdict(),
+        }
+        if (found := difference(base, elmo)) is not None:
+            reduced = error_reduction(found.base, found.other)
+            values[task] |= {
+                "difference": found.to_dict(),
+                "relative_error_reduction": round(reduced, 2),
+            }
+            row[3] = f"{found.difference:+.2f} ({found.low:+.2f} to {found.high:+.2f})"
+            row[4] = f"**{reduced:.1f}%**"
+        rows.append([*row, f"{paper.baseline}", f"{paper.elmo}", f"{paper.relative:g}%"])
+    titles = ["test", "static", "+ ELMo", "gain (95%)", "errors less"]
+    return {"tasks": values}, list(table([*titles, "paper", "+ ELMo", "errors less"], rows))
+
+
+def by_column(
+    runs: Path, cells: Callable[[str], dict[str, Cell]], paper: dict[str, tuple[float, ...]]
+) -> Table:
+    """Compare configurations of NER and SST-5 on dev and test, the paper's below."""
+    rows, values = [], {}
+    columns = list(cells("ner"))
+    for task in ("ner", "sst5"):
+        measured = {name: Measured(runs, cell) for name, cell in cells(task).items()}
+        values[task] = {name: found.to_dict() for name, found in measured.items()}
+        for part in ("dev", "test"):
+            rows.append([f"{NAMES[task]}, {part}", *(m.text(part) for m in measured.values())])
+    for task, figures in paper.items():
+        rows.append([f"*paper: {NAMES[task]}, dev*", *(f"{x:.1f}" for x in figures)])
+    return {"tasks": values, "source": SOURCE}, list(table(["", *columns], rows))
+
+
+def figure1(runs: Path) -> Table:
+    """Compare scores by epoch and by the share of the training data."""
+    rows, values = [], {}
+    for task in ("srl", "ner"):
+        shares = {}
+        for share, cells in shares_of(task).items():
+            base, elmo = (Measured(runs, cell) for cell in cells)
+            shares[f"{share:g}"] = {"baseline": base.to_dict(), "elmo": elmo.to_dict()}
+            rows.append([NAMES[task], f"{100 * share:g}%", base.text("test"), elmo.text("test")])
+        curves = {
+            name: curve(measured.runs[0] if measured else None, METRIC[task])
+            for name, measured in (
+                ("baseline", Measured(runs, baseline(task))),
+                ("elmo", Measured(runs, with_elmo(task))),
+            )
+        }
+        values[task] = {"shares": shares, "dev_by_epoch": curves, **passing(curves)}
+    lines = list(table(["test", "training data", "static", "+ ELMo"], rows))
+    for task, found in values.items():
+        if "passed_in_epoch" in found:
+            lines.append(
+                f"\n{NAMES[task]} on dev, seed 0: the model with static vectors is best "
+                f"({found['best_baseline']:.2f}) in epoch {found['best_baseline_epoch']}; "
+                f"with ELMo that is passed in epoch {found['passed_in_epoch'] or 'none'}."
+            )
+    return {"tasks": values}, lines
+
+
+def passing(curves: dict[str, list[float]]) -> dict[str, Any]:
+    """Say when the model with ELMo is better than the best epoch of the one without."""
+    if not all(curves.values()):
+        return {}
+    best = max(curves["baseline"])
+    later = (epoch for epoch, score in enumerate(curves["elmo"], 1) if score > best)
+    return {
+        "best_baseline": best,
+        "best_baseline_epoch": curves["baseline"].index(best) + 1,
+        "passed_in_epoch": next(later, None),
+    }
+
+
+def figure2(runs: Path) -> Table:
+    """Collect the learned weights s_j of every task at each place."""
+    rows, values = [], {}
+    for task in FILES:
+        cells = [with_elmo(task)]
+        if task in ("ner", "sst5"):
+            cells += list(places_of(task).values())[1:]
+        for cell in dict.fromkeys(cells):
+            measured = Measured(runs, cell)
+            for place, mix in measured.mixes().items():
+                weights = [f"{s:.2f}" for s in mix["s"]]
+                rows.append([task, cell.elmo, place, *weights, f"{mix['gamma']:.2f}"])
+                values.setdefault(task, {}).setdefault(cell.elmo, {})[place] = mix
+            if not measured:
+                rows.append([task, cell.elmo, NOT_RUN, "", "", "", ""])
+    titles = ["task", "ELMo at", "mix at", "s_0", "s_1", "s_2", "gamma"]
+    return {"tasks": values}, list(table(titles, rows))
+
+
+if __name__ == "__main__":
+    main()
