@@ -134,6 +134,7 @@ class Run:
 
     Attributes:
         model: The task model.
+        trained: Those of its weights that are trained.
         optimizer: What changes it.
         position: How far it has come.
         best: The weights of the best epoch so far.
@@ -148,6 +149,7 @@ class Run:
         position: Position,
     ) -> None:
         self.model = model
+        self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = optimizer
         self.position = position
         self.best: Weights | None = None
@@ -231,6 +233,7 @@ def _train_epoch(
     batches = plan(data.sizes, how.batch_size, how.batch_tokens, seed=(how.seed, at.epoch))
     # Summed on the device: asking for a number would make it wait after every step.
     total = torch.tensor(at.loss, dtype=torch.float64, device=data.device)
+    run.model.train()
     while at.batch < len(batches) and not stopped.is_set():
         total += _step(run, data.batch(batches[at.batch]), how)
         at.step, at.batch = at.step + 1, at.batch + 1
@@ -245,15 +248,26 @@ def _train_epoch(
 
 def _step(run: Run, batch: Batch[E], how: TrainConfig) -> torch.Tensor:
     """Change the weights by one batch; return its loss without the penalty."""
-    torch.manual_seed(how.seed * 1_000_003 + run.position.step + 1)
-    run.model.train()
+    _seed(how.seed * 1_000_003 + run.position.step + 1, batch.device)
     run.optimizer.zero_grad(set_to_none=True)
     loss = run.model.loss(batch)
     (loss + run.model.elmo.penalty()).backward()  # type: ignore[no-untyped-call]
     if how.clip:
-        nn.utils.clip_grad_norm_([p for p in run.model.parameters() if p.requires_grad], how.clip)
+        nn.utils.clip_grad_norm_(run.trained, how.clip)
     run.optimizer.step()
     return loss.detach()
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """Seed the generators that a step draws from.
+
+    `torch.manual_seed` looks after every kind of device there might be: a millisecond, as long as
+    the kernels of a small model.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def _end_epoch(run: Run, score: float, how: TrainConfig) -> None:
