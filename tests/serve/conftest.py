@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +35,8 @@ from tests.tasks.conftest import write_columns
 WORDS = ["<S>", "</S>", "<UNK>", ".", "I", "read", "the", "book", "a", "dog", "saw", "letter"]
 TEXT = "I read the book .\nI saw a dog .\nThe dog read the letter .\nI read a letter .\n"
 
+ALONE = Settings(port=0, models={"tiny": str(TINY_MODEL)}, device="cpu")
+
 
 @contextmanager
 def running(settings: Settings) -> Iterator[Server]:
@@ -54,6 +58,41 @@ def running(settings: Settings) -> Iterator[Server]:
 def client(server: Server, **options: Any) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.url, timeout=30, **options) as found:
         yield found
+
+
+def embed(http: httpx.Client, *sentences: Any, **body: Any) -> httpx.Response:
+    return http.post("/v1/embed", json={"sentences": list(sentences) or ["a b"], **body})
+
+
+def error(answer: httpx.Response, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    found: dict[str, Any] = answer.json()["error"]
+    assert found["status"] == status
+    return found
+
+
+def connect(server: Server) -> socket.socket:
+    host, port = server.url.removeprefix("http://").rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def wait_for(true: Any, seconds: float = 15.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+
+
+def closed(sock: socket.socket) -> bytes:
+    """Read until the other side closes."""
+    found = b""
+    try:
+        while piece := sock.recv(65536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
 
 
 class Gate:

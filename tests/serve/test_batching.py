@@ -66,6 +66,16 @@ def test_small_requests_go_before_the_rest_of_a_large_one() -> None:
     assert found[1:] == [["A0"], ["B0"]]
 
 
+def test_a_large_request_does_not_fill_the_batches_of_others() -> None:
+    """It has its share of a batch, and the rest when nobody else waits."""
+    machine = Machine(budget=4096)
+    play(machine, [items("large", *[20] * 200), *(items(f"s{n}", 20) for n in range(31))])
+    first, second = (set(batch) for batch in machine.batches[1:3])
+    assert {f"s{n}0" for n in range(31)} <= first
+    assert len(first) == 31 + 6  # 4096 / 32 tokens are 6 sentences of 20
+    assert len(second) == 128
+
+
 def test_a_large_request_is_not_put_off_for_ever() -> None:
     """Small ones that come later wait for what the large one is owed."""
     machine = Machine(budget=30)

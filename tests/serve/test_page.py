@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from PIL import Image
 
 from elmokit.serve.server import Server
 from elmokit.serve.settings import Settings
@@ -71,7 +72,7 @@ def desk(browser: Any, url: str) -> Iterator[Visit]:
 
 
 def textbox(page: Any, name: str) -> Any:
-    return page.get_by_role("textbox", name=re.compile(f"^{name}( [^s]|,|;|$)"))
+    return page.get_by_role("textbox", name=re.compile(rf"^{name}\b"))
 
 
 def numbers(text: str) -> list[float]:
@@ -120,7 +121,7 @@ def test_sentences_by_hand(visit: Visit) -> None:
     assert path[0] == 1
     assert path[2] == pytest.approx(top, abs=0.006)
     # The table has a column for every layer; the heat map a cell for every pair.
-    head = page.locator("#sentences-table thead").inner_text().split()
+    head = page.locator("#sentences-table thead").inner_text().split()[1:]
     assert [head[i : i + 2] for i in (0, 2, 4)] == [["layer", str(i)] for i in range(3)]
     assert page.locator("#sentences-table tbody tr").count() == 8
     page.get_by_role("button", name="Show all").click()
@@ -134,7 +135,7 @@ def test_sentences_by_hand(visit: Visit) -> None:
 def test_a_mix_by_hand_is_in_the_link(visit: Visit) -> None:
     page = visit.open("#sentences")
     page.get_by_role("radio", name="A mix by hand").click()
-    chip = page.locator(".chip", has_text="read").nth(1)
+    chip = page.locator(".chip", has_text="yesterday")
     average = numbers(chip.inner_text())
     for layer in (0, 1):
         page.locator(f"#sentences-layers-s{layer}").press("Home")
@@ -206,7 +207,9 @@ def test_senses_part_as_layers_rise(visit: Visit) -> None:
     page.locator("#senses-list button").nth(7).click()
     assert "about her family" in visit.text("#senses-caption")
     assert points.nth(7).get_attribute("aria-selected") == "true"
-    points.nth(12).hover()
+    points.nth(12).scroll_into_view_if_needed()
+    box = points.nth(12).locator(".mark").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert "piano" in visit.text("#senses-caption")
     page.mouse.move(2, 2)
     assert "about her family" in visit.text("#senses-caption")
@@ -338,7 +341,7 @@ def test_each_kind_of_task_is_drawn(desk: Visit) -> None:
     page.route("**/v1/tasks", lambda route: route.fulfill(json={"tasks": cards}))
     for kind, found in answers.items():
         answer = {"task": kind, "results": [[found]], "warnings": []}
-        page.route(f"**/v1/tasks/{kind}", lambda route, answer=answer: route.fulfill(json=answer))
+        page.route(f"**/v1/tasks/{kind}", partial(_fulfill, answer))
     desk.open("#tasks")
     result = page.locator("#tasks-result")
 
@@ -356,12 +359,16 @@ def test_each_kind_of_task_is_drawn(desk: Visit) -> None:
     page.wait_for_selector("mark")
     assert result.locator("mark").inner_text() == "a 𝒎iller"
     assert chosen("srl") == (
-        "Ann ARG0 who does it sees verb Bob ARG1 what it is done to there ARGM-LOC where."
+        "Ann ARG0 who does it sees verb Bob ARG1 what it is done to there ARGM-LOC where ."
     )
     assert chosen("coref").endswith("Ann — her her brother — her")
     inner = result.locator(".span .span")
     assert inner.count() == 1  # a mention in a mention
     assert page.locator("#tasks-mixes .mix").count() == len(answers)
+
+
+def _fulfill(answer: dict[str, Any], route: Any) -> None:
+    route.fulfill(json=answer)
 
 
 def _with(route: Any, **changes: Any) -> None:
@@ -380,8 +387,7 @@ def test_keys_alone(desk: Visit) -> None:
     desk.ready()
     assert page.evaluate("document.activeElement.id") == "tab-sentences"
     reached = []
-    for _ in range(16):
-        page.keyboard.press("Tab")
+    while page.keyboard.press("Tab") or page.evaluate("document.activeElement.tagName") != "BODY":
         seen, drawn = page.evaluate(
             "() => [document.activeElement.id || document.activeElement.className,"
             " getComputedStyle(document.activeElement).outlineStyle]"
@@ -389,7 +395,7 @@ def test_keys_alone(desk: Visit) -> None:
         assert drawn != "none", f"the focus on {seen} is not seen"
         reached.append(seen)
     assert {"sentences-text", "sentences-layers-range"} <= set(reached)
-    assert [name for name in reached if "chip" in name] == ["chip shade"]  # one stop for all chips
+    assert sum(name.startswith("chip ") for name in reached) == 1  # one stop for all chips
     chosen = page.locator('.chip[aria-checked="true"]')
     chosen.focus()
     page.keyboard.press("ArrowRight")
@@ -412,7 +418,7 @@ def test_a_panel_fits_and_stands_still(browser: Any, url: str, panel: str) -> No
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert page.evaluate("window.shifted") < 0.1
     nameless = page.locator(
-        f"#{panel} :is(input, textarea, select, button, [role=radio], [role=option])"
+        f"#panel-{panel} :is(input, textarea, select, button, [role=radio], [role=option])"
     ).evaluate_all(
         "all => all.filter((e) => e.offsetParent !== null && !(e.labels?.length ||"
         " e.getAttribute('aria-label') || e.textContent.trim())).map((e) => e.outerHTML)"
@@ -426,11 +432,11 @@ def test_light_and_dark(browser: Any, url: str) -> None:
     page = found.open("#senses")
     brightness = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
     assert page.evaluate(brightness) < 60
-    page.get_by_role("button", name="Light").click()
+    page.get_by_role("button", name="Light", exact=True).click()
     assert page.evaluate(brightness) > 200
     page.reload()
     assert page.evaluate(brightness) > 200
-    page.get_by_role("button", name="Dark").click()
+    page.get_by_role("button", name="Dark", exact=True).click()
     assert page.evaluate(brightness) < 60
     found.close()
 
@@ -502,39 +508,43 @@ def test_typing_asks_once_and_the_last_wins(desk: Visit) -> None:
 
 def test_a_long_text_does_not_freeze_the_page(desk: Visit) -> None:
     page = desk.open("#sentences")
-    textbox(page, "Your sentences").fill("a long text of many words \n" * 20_000)
-    page.wait_for_selector("#sentences-notice:not([hidden])")
-    begin = time.perf_counter()
+    page.evaluate(
+        "() => { let last = performance.now(); window.stood = 0; setInterval(() => {"
+        " const now = performance.now(); window.stood = Math.max(window.stood, now - last);"
+        " last = now; }, 20); }"
+    )
+    textbox(page, "Your sentences").fill("word " * 100_000)
+    page.wait_for_selector("#sentences-notice:has-text('100,000 tokens')")
     page.locator("#tab-expectations").click()
     desk.ready()
-    textbox(page, "Your sentence").fill("one word and another " * 60)
-    page.wait_for_selector(".place:nth-child(240)")
+    textbox(page, "Your sentence").fill("one word and another " * 50)
+    page.wait_for_selector(".place:nth-child(200)")
     desk.ready()
-    assert time.perf_counter() - begin < 60
-    page.locator(".place").nth(200).click()  # more places than are asked for at once
+    page.locator(".place").nth(190).click()  # more places than are asked for at once
     page.wait_for_selector("#expectations-combined li")
     desk.ready()
     assert page.locator("#expectations-combined li").count() == 8
-    page.get_by_role("button", name="Copy link").click()
-    assert all("Failed to load" in message for message in desk.wrong)
+    assert page.evaluate("window.stood") < 3000  # milliseconds, on a machine that is busy
+    assert ["Failed to load" in message for message in desk.wrong] == [True]
     desk.wrong.clear()
 
 
 def test_a_text_too_long_for_a_link_stays(desk: Visit) -> None:
     page = desk.open("#expectations")
-    textbox(page, "Your sentence").fill("long " * 3000)
-    page.wait_for_selector(".place:nth-child(3000)", state="attached")
+    long = " ".join("abcdefghij" * 4 + str(i) for i in range(300))
+    textbox(page, "Your sentence").fill(long)
+    page.wait_for_selector(".place:nth-child(300)", state="attached")
     assert len(page.url) < 200
     page.get_by_role("button", name="Copy link").click()
     assert "too long for a link" in desk.text("#said")
     page.reload()
     desk.ready()
-    assert len(textbox(page, "Your sentence").input_value()) == 15_000
+    assert textbox(page, "Your sentence").input_value() == long
 
 
 def test_markup_is_text(desk: Visit) -> None:
     dialogs: list[Any] = []
-    desk.page.on("dialog", dialogs.append)
+    desk.page.on("dialog", lambda dialog: dialogs.append(dialog))
     page = desk.open("#sentences")
     evil = "<img src=x onerror=alert(1)> <script>alert(2)</script>\n\"'><b>bold</b>"
     textbox(page, "Your sentences").fill(evil)
@@ -590,10 +600,10 @@ def test_a_token_is_asked_for_and_what_is_missing_is_said(browser: Any, bare: Se
 PICTURES = {
     "start": ("desk", "light", "#start?w=bank"),
     "sentences": ("desk", "light", "#sentences"),
-    "senses": ("desk", "dark", "#senses?p=7"),
-    "neighbours": ("desk", "light", "#neighbours"),
+    "senses": ("desk", "light", "#senses?p=7"),
+    "neighbours": ("desk", "dark", "#neighbours"),
     "expectations": ("desk", "light", "#expectations?w=capital&x=The+capital+of+France+is+Paris."),
-    "phone": ("phone", "light", "#senses?v=1&p=7"),
+    "phone": ("phone", "dark", "#senses?v=1&p=7"),
 }
 
 
@@ -601,9 +611,13 @@ PICTURES = {
 def test_pictures_of_the_docs(browser: Any, url: str, name: str, tmp_path: Path) -> None:
     size, scheme, place = PICTURES[name]
     found = Visit(browser, url, size, color_scheme=scheme)
+    if size == "phone":
+        found.page.set_viewport_size({"width": 390, "height": 1220})
     page = found.open(place)
-    folder = Path(os.environ.get("ELMOKIT_SCREENSHOTS", tmp_path))
-    path = folder / f"explorer-{name}.png"
-    page.screenshot(path=path)
+    path = Path(os.environ.get("ELMOKIT_SCREENSHOTS", tmp_path)) / f"explorer-{name}.png"
+    page.screenshot(path=path, full_page=size == "desk")
+    with Image.open(path) as picture:
+        assert picture.width == tools.SIZES[size][0]
+        picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=192).save(path, optimize=True)
     assert 5_000 < path.stat().st_size < 150_000
     found.close()

@@ -194,9 +194,9 @@ def test_trained_tasks_with_their_layer_weights(http: httpx.Client) -> None:
 
 
 def test_predictions_are_those_of_the_task(server: Server, http: httpx.Client) -> None:
-    examples = ["Ann met Bob in Oslo. Dave left.", {"tokens": ["Carla", "saw", "Bob"]}, ""]
+    examples = ["Ann met Bob in Oslo. Dave\nleft.", {"tokens": ["Carla", "saw", "Bob"]}, ""]
     found = post(http, "/v1/tasks/people", examples=examples)
-    assert [len(group) for group in found["results"]] == [2, 1, 0]
+    assert [len(group) for group in found["results"]] == [3, 1, 0]
     saved = server.service.hosted.tasks["people"]
     from elmokit.tasks.ner import Sentence
 

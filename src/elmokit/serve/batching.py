@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -224,6 +225,9 @@ class Batcher:
             # Of equal tags the older job goes first.
             able = [(job.tag, i, job) for i, job in enumerate(self._jobs) if job.work is work]
             heapify(able)
+            # What is left of a batch is not all for one who asks for much: the others would wait.
+            share = max(_SHORT, work.budget // len(able))
+            had: Counter[int] = Counter()
             batch: list[tuple[Job, int]] = []
             size = 0
             while able and len(batch) < work.most:
@@ -231,9 +235,12 @@ class Batcher:
                 if job.length != length:
                     continue
                 cost = job.costs[job.taken]
+                if had[i] and had[i] + cost > share:
+                    continue
                 if batch and size + cost > work.budget:
                     break
                 batch.append((job, job.taken))
+                had[i] += cost
                 size += cost
                 self._now = max(self._now, job.tag)
                 job.taken += 1

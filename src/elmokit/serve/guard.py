@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +23,8 @@ from elmokit.serve.service import Service
 _PIECE = 256 * 1024
 #: Bytes a second that a client should take of a large answer at least.
 _SLOWEST = 100_000
+# Bodies of the largest size that are held at once.
+_BODIES = 32
 # What is read and thrown away of a body that is too large, so that its client reads the answer.
 _DRAINED_BYTES = 64 * 2**20
 _DRAINED_SECONDS = 5.0
@@ -55,6 +58,7 @@ class Guard:
         self._service = service
         token = service.settings.token
         self._token = None if token is None else f"Bearer {token}".encode()
+        self._bodies = _Bodies(_BODIES * service.limits.body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -83,8 +87,9 @@ class Guard:
         if is_api(path):
             self._service.check_open()
             self._authorise(headers)
-        body = await self._body(scope, headers, receive)
-        await _run(self._app, scope, body, receive, answer)
+        with self._bodies.one() as held:
+            body = await self._body(scope, headers, receive, held)
+            await _run(self._app, scope, body, receive, answer)
 
     def _authorise(self, headers: dict[bytes, bytes]) -> None:
         if self._token is None:
@@ -101,7 +106,9 @@ class Guard:
             headers={"WWW-Authenticate": "Bearer"},
         )
 
-    async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    async def _body(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, held: _Body
+    ) -> bytes:
         """Read a body, if it is not too large and comes in time."""
         if scope["method"] in ("GET", "HEAD", "OPTIONS") and b"content-length" not in headers:
             return b""
@@ -109,32 +116,69 @@ class Guard:
         told = headers.get(b"content-length", b"")
         length = int(told) if told.isdigit() else 0
         pieces: list[bytes] = []
-        size = 0
+        more = True
         try:
             async with asyncio.timeout(timeout):
-                while length <= limit:
+                while more and length <= limit and held.size <= limit:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise ClientGoneError
-                    size += len(message.get("body", b""))
-                    if size > limit:
-                        break
                     pieces.append(message.get("body", b""))
-                    if not message.get("more_body", False):
-                        return b"".join(pieces)
+                    held.add(len(pieces[-1]))
+                    more = message.get("more_body", False)
         except TimeoutError:
             self._service.metrics.count("elmo_refused_total", reason="slow")
             raise Refusal(
                 408,
-                f"The body was not here after {timeout:g} seconds (--timeout), found {size:,} "
+                f"The body was not here after {timeout:g} seconds (--timeout), found {held.size:,} "
                 "bytes of it.",
                 headers={"Connection": "close"},
             ) from None
-        await _drain(receive)
+        if length <= limit and held.size <= limit:
+            return b"".join(pieces)
+        if more:
+            await _drain(receive)
         self._service.metrics.count("elmo_refused_total", reason="body")
         raise Refusal.limit(
-            "max_body", limit, max(length, size), "bytes", "Send less text at once.", 413
+            "max_body", limit, max(length, held.size), "bytes", "Send less text at once.", 413
         )
+
+
+class _Bodies:
+    """The bytes of all bodies that are held at once, which are bounded."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.size = 0
+
+    @contextmanager
+    def one(self) -> Iterator[_Body]:
+        """Count one of them as long as it is held."""
+        body = _Body(self)
+        try:
+            yield body
+        finally:
+            self.size -= body.size
+
+
+class _Body:
+    """The bytes of one body."""
+
+    def __init__(self, all_: _Bodies) -> None:
+        self._all = all_
+        self.size = 0
+
+    def add(self, n: int) -> None:
+        """Take some more, or refuse them."""
+        self.size += n
+        self._all.size += n
+        if self._all.size > self._all.most:
+            raise Refusal(
+                429,
+                f"The bodies of all requests at once are more than {self._all.most:,} bytes. Come "
+                "again in a second.",
+                headers={"Retry-After": "1", "Connection": "close"},
+            )
 
 
 class _Answer:

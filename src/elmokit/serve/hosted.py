@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # The full softmax costs several times as much per token as the biLM itself.
 _HEAD_TOKENS = 512
 _TASK_TOKENS = 2048
+# Characters of a token for models that look words up.
+_LONGEST = 1000
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Hosted:
     Attributes:
         models: The first is the default.
         prints: The fingerprint of each model.
+        longest: Characters of a token that could make a difference to a model.
         tasks: Trained tasks.
         index: For neighbours, if there is one, made with the model `index_model`.
         static: Static vectors to compare with, if there are.
@@ -36,6 +39,7 @@ class Hosted:
 
     models: dict[str, ElmoModel]
     prints: dict[str, str] = field(default_factory=dict)
+    longest: dict[str, int] = field(default_factory=dict)
     tasks: dict[str, SavedTask[Any]] = field(default_factory=dict)
     index: TokenIndex | None = None
     index_model: str = ""
@@ -145,6 +149,7 @@ def host(settings: Settings) -> Hosted:
         for name, path in settings.models.items()
     }
     found = Hosted(models, {name: fingerprint(model) for name, model in models.items()})
+    found.longest = {name: _longest(model) for name, model in models.items()}
     for name, path in settings.tasks.items():
         found.tasks[name] = _shared(_task(str(path), settings.device), found)
     if settings.static is not None:
@@ -154,6 +159,13 @@ def host(settings: Settings) -> Hosted:
     if settings.index is not None:
         found.index, found.index_model = _index(settings, models)
     return found
+
+
+def _longest(model: ElmoModel) -> int:
+    cnn = model.config.char_cnn
+    read = _LONGEST if cnn is None else cnn.max_characters_per_token
+    words = () if model.vocabulary is None else model.vocabulary.words
+    return max([read, *map(len, words)])
 
 
 def _task(path: str, device: str) -> SavedTask[Any]:

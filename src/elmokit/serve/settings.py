@@ -51,7 +51,7 @@ class Settings:
         """Find all that is wrong at once."""
         wrong = []
         if not self.models:
-            wrong.append("there is no model to serve")
+            wrong.append("there is no model to serve (name one with --model NAME=PATH)")
         if self.threads is not None and self.threads < 1:
             wrong.append(f"threads should be at least 1, found {self.threads}")
         if not 0 <= self.port < 65536:
@@ -69,8 +69,8 @@ def named(given: Sequence[str], what: str) -> dict[str, str]:
         name, equals, value = argument.partition("=")
         if not (name and equals and value) or not name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(
-                f"Found --{what} '{argument}', expected NAME={what.upper()}, where the name is "
-                "letters, digits, - and _."
+                f"Found --{what} '{argument}', expected NAME=PATH, where the name is letters, "
+                "digits, - and _."
             )
         if name in found:
             raise ConfigError(f"--{what} names '{name}' twice. Give each {what} its own name.")

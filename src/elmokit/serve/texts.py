@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elmokit.config import BiLMConfig
-from elmokit.embed.tokenised import cut_tokens, tokens_of
+from elmokit.embed.tokenised import cut_tokens, longest_token, tokens_of
 from elmokit.serve.service import Service
 
 #: Characters that are cut into tokens at once on the thread that answers; more go aside.
@@ -37,13 +37,13 @@ class Texts:
 
 async def texts_of(
     service: Service,
-    config: BiLMConfig,
+    model: str,
     sentences: Sequence[str | list[str]],
     *,
     most_tokens: int | None = None,
     most_sentences: int | None = None,
 ) -> Texts:
-    """Tokenise the sentences of a request, and refuse too many."""
+    """Tokenise the sentences of a request for a model, and refuse too many."""
     service.limits.check_sentences(len(sentences), most_sentences)
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
     if size <= _SHORT:
@@ -54,24 +54,19 @@ async def texts_of(
         )
     tokens = [words for words, _ in found]
     service.limits.check_tokens(tokens, most_tokens)
-    return Texts(tokens, [o for _, o in found], as_read(config, tokens), cut_note(config, tokens))
-
-
-def as_read(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Cut tokens to what the character encoder reads: the cache would keep the rest for nothing."""
-    if config.char_cnn is None:
-        return [list(tokens) for tokens in sentences]
-    most = config.char_cnn.max_characters_per_token
-    return [[token[:most] for token in tokens] for tokens in sentences]
+    # Of a token longer than any that is known the cache would keep the rest for nothing.
+    longest = service.hosted.longest[model]
+    read = [[token[:longest] for token in words] for words in tokens]
+    note = cut_note(service.hosted.models[model].config, tokens)
+    return Texts(tokens, [offsets for _, offsets in found], read, note)
 
 
 def cut_note(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
     """Say which tokens are longer than the token encoder reads."""
     cut = cut_tokens(config, sentences)
-    if not cut or config.char_cnn is None:
+    if not cut:
         return []
-    limit = config.char_cnn.max_characters_per_token - 2
     return [
-        f"{len(cut)} tokens are longer than {limit} bytes and only their beginning was read, the "
-        f"first being '{cut[0][:60]}'."
+        f"{len(cut)} tokens are longer than {longest_token(config)} and only their beginning was "
+        f"read, the first being '{cut[0][:60]}'."
     ]

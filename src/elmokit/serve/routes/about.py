@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 import elmokit
 from elmokit.embed.model import ElmoModel
-from elmokit.serve import formats, schemas
+from elmokit.serve import answers, formats
 from elmokit.serve.hosted import Hosted
 from elmokit.serve.limits import LISTED, MATRIX_TOKENS, PLACES, POINTS, QUERIES
 from elmokit.serve.routes.common import refusals, service_of
@@ -27,7 +27,7 @@ _STARTED = int(time.time())
     "/v1/models",
     summary="The models, and what else is served",
     response_class=Response,
-    responses={200: {"model": schemas.ModelsAnswer}, **refusals()},
+    responses={200: {"model": answers.ModelsAnswer}, **refusals()},
 )
 async def models(request: Request) -> Response:
     """List the models, in the shape that OpenAI's clients read."""
@@ -56,7 +56,7 @@ async def models(request: Request) -> Response:
     "/v1/models/{name}",
     summary="One model",
     response_class=Response,
-    responses={200: {"model": schemas.ModelCard}, **refusals(404)},
+    responses={200: {"model": answers.ModelCard}, **refusals(404)},
 )
 async def model(name: str, request: Request) -> Response:
     """Describe a model."""
@@ -64,7 +64,7 @@ async def model(name: str, request: Request) -> Response:
     return formats.json_response(card(hosted, hosted.model(name)[0]))
 
 
-@router.get("/healthz", summary="Is the process alive?", responses={200: {"model": schemas.Health}})
+@router.get("/healthz", summary="Is the process alive?", responses={200: {"model": answers.Health}})
 async def healthz() -> Response:
     """Answer as long as the process lives."""
     return formats.json_response({"status": "ok"})
@@ -74,7 +74,7 @@ async def healthz() -> Response:
     "/readyz",
     summary="Are requests answered?",
     response_class=Response,
-    responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}},
+    responses={200: {"model": answers.Health}, 503: {"model": answers.Health}},
 )
 async def readyz(request: Request) -> Response:
     """Answer 200 if requests are answered, 503 while models are loaded and at the end."""

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 
 from elmokit.embed.vectors import FloatArray
-from elmokit.serve import schemas
+from elmokit.serve import answers
 from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts
 
@@ -32,7 +32,7 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the errors of a route that computes; `statuses` are those it has besides."""
     every = sorted({400, 401, 408, 413, 422, 429, 500, 503, 504, *statuses})
     meanings = {400: "The body is not JSON.", 500: "An error of the service."} | _MEANINGS
-    return {s: {"model": schemas.Error, "description": meanings[s]} for s in every}
+    return {s: {"model": answers.Error, "description": meanings[s]} for s in every}
 
 
 def service_of(request: Request) -> Service:

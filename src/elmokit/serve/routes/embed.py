@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.vectors import FloatArray
-from elmokit.serve import formats, schemas
+from elmokit.serve import answers, formats, requests
 from elmokit.serve.choice import choose
 from elmokit.serve.refusals import Refusal
 from elmokit.serve.routes.common import SMALL, layers_of, refusals, service_of, tokens_of, usage
@@ -30,20 +30,20 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
     response_class=Response,
     responses={
         200: {
-            "model": schemas.EmbedAnswer,
+            "model": answers.EmbedAnswer,
             "description": "Vectors, in the format that Accept asks for.",
             "content": {formats.NPY: _BINARY, formats.ARROW: _BINARY},
         },
         **refusals(404, 406),
     },
 )
-async def embed(body: schemas.EmbedRequest, request: Request) -> Response:
+async def embed(body: requests.EmbedRequest, request: Request) -> Response:
     """Return h_{k,j} of every token, or a mix of its layers, or their mean over a sentence."""
     service = service_of(request)
     form = formats.wanted(request.headers.get("accept"))
     name, model = service.hosted.model(body.model)
     choice = choose(body.layers, model.config.n_layers, body.s, body.gamma)
-    texts = await texts_of(service, model.config, body.sentences)
+    texts = await texts_of(service, name, body.sentences)
     pooled = body.pooling == "mean"
     if pooled:
         _check_not_empty(texts)
@@ -81,9 +81,9 @@ async def embed(body: schemas.EmbedRequest, request: Request) -> Response:
     "/v1/embeddings",
     summary="Vectors of texts, for clients of OpenAI",
     response_class=Response,
-    responses={200: {"model": schemas.EmbeddingsAnswer}, **refusals(404)},
+    responses={200: {"model": answers.EmbeddingsAnswer}, **refusals(404)},
 )
-async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Response:
+async def embeddings(body: requests.EmbeddingsRequest, request: Request) -> Response:
     """Return one vector per text: the mean over its tokens of the average of all layers.
 
     A text may have several sentences; each is read by itself.
@@ -101,7 +101,7 @@ async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Respo
     given = [body.input] if isinstance(body.input, str) else body.input
     service.limits.check_sentences(len(given))
     sentences, owners = await service.aside(_split, given)
-    texts = await texts_of(service, model.config, sentences, most_sentences=10**9)
+    texts = await texts_of(service, name, sentences, most_sentences=10**9)
     counts = np.bincount(owners, weights=texts.lengths, minlength=len(given)).astype(int)
     if empty := [i for i, n in enumerate(counts) if not n]:
         raise Refusal(422, f"Text {empty[0]} has no words, and so no vector.", param="input")

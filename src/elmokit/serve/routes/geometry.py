@@ -14,7 +14,7 @@ from elmokit.analysis import plane
 from elmokit.analysis.spaces import Space, unit
 from elmokit.analysis.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
-from elmokit.serve import formats, schemas
+from elmokit.serve import answers, formats, requests
 from elmokit.serve.choice import choose_all
 from elmokit.serve.limits import MATRIX_TOKENS, POINTS
 from elmokit.serve.marks import Uses, uses_of
@@ -34,9 +34,9 @@ _NEAREST = 8  # words that are shown beside the static vector of a word
     "/v1/similarity",
     summary="Cosines between all tokens of some sentences",
     response_class=Response,
-    responses={200: {"model": schemas.SimilarityAnswer}, **refusals(404)},
+    responses={200: {"model": answers.SimilarityAnswer}, **refusals(404)},
 )
-async def similarity(body: schemas.SimilarityRequest, request: Request) -> Response:
+async def similarity(body: requests.SimilarityRequest, request: Request) -> Response:
     """Return a matrix of cosines for every layer, the average and a mix."""
     service = service_of(request)
     hosted = service.hosted
@@ -44,7 +44,7 @@ async def similarity(body: schemas.SimilarityRequest, request: Request) -> Respo
     if body.gamma is not None:
         raise Refusal(422, "A scale changes no cosine: leave gamma out.", param="gamma")
     spaces = choose_all(body.layers, model.config.n_layers, body.s)
-    texts = await texts_of(service, model.config, body.sentences, most_tokens=MATRIX_TOKENS)
+    texts = await texts_of(service, name, body.sentences, most_tokens=MATRIX_TOKENS)
     found = await layers_of(service, name, body.state, texts, lambda layers: layers)
     words = [token for tokens in texts.tokens for token in tokens]
 
@@ -96,9 +96,9 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> list[list[flo
     "/v1/project",
     summary="The uses of a word on a plane",
     response_class=Response,
-    responses={200: {"model": schemas.ProjectAnswer}, **refusals(404)},
+    responses={200: {"model": answers.ProjectAnswer}, **refusals(404)},
 )
-async def project(body: schemas.ProjectRequest, request: Request) -> Response:
+async def project(body: requests.ProjectRequest, request: Request) -> Response:
     """Return for every layer where the uses of a word lie, and the clusters they fall into."""
     service = service_of(request)
     hosted = service.hosted
@@ -108,7 +108,7 @@ async def project(body: schemas.ProjectRequest, request: Request) -> Response:
     uses = await service.aside(uses_of, body.sentences, body.word, body.senses)
     if len(uses.points) > POINTS:
         raise Refusal.limit("points", POINTS, len(uses.points), "uses", "Send fewer sentences.")
-    texts = await texts_of(service, model.config, uses.tokens)
+    texts = await texts_of(service, name, uses.tokens)
     texts = uses.with_offsets(texts)
     found = await layers_of(service, name, body.state, texts, lambda layers: layers)
     vectors = np.stack([found[i][:, k] for i, k in uses.points], axis=1)  # (L + 1, n, 2D)

@@ -14,7 +14,7 @@ from elmokit.analysis.index import Query, TokenIndex
 from elmokit.analysis.neighbors import Rules
 from elmokit.analysis.static import StaticVectors
 from elmokit.errors import ElmoError
-from elmokit.serve import formats, schemas
+from elmokit.serve import answers, formats, requests
 from elmokit.serve.choice import choose_all
 from elmokit.serve.marks import marked
 from elmokit.serve.refusals import Refusal
@@ -28,9 +28,9 @@ router = APIRouter(tags=["neighbors"])
     "/v1/neighbors",
     summary="The nearest tokens in context",
     response_class=Response,
-    responses={200: {"model": schemas.NeighborsAnswer}, **refusals(404)},
+    responses={200: {"model": answers.NeighborsAnswer}, **refusals(404)},
 )
-async def neighbors(body: schemas.NeighborsRequest, request: Request) -> Response:
+async def neighbors(body: requests.NeighborsRequest, request: Request) -> Response:
     """Return the tokens of the index that are nearest to words in their sentences."""
     service = service_of(request)
     hosted = service.hosted
@@ -47,7 +47,7 @@ async def neighbors(body: schemas.NeighborsRequest, request: Request) -> Respons
         spaces = choose_all(body.layers, model.config.n_layers, body.s)
     meant = [_meant(query, i, index) for i, query in enumerate(body.queries)]
     new = [query for query in meant if query.token is None]
-    texts = await texts_of(service, model.config, [list(query.at.tokens) for query in new])
+    texts = await texts_of(service, name, [list(query.at.tokens) for query in new])
     layers = await layers_of(service, name, index.meta.state, texts, lambda found: found)
     found = iter(
         replace(query, layers=h[:, query.at.position]) for query, h in zip(new, layers, strict=True)
@@ -86,7 +86,7 @@ def about_index(index: TokenIndex, model: str) -> dict[str, Any]:
     }
 
 
-def _meant(query: str | int | schemas.MarkedSentence, i: int, index: TokenIndex) -> Query:
+def _meant(query: str | int | requests.MarkedSentence, i: int, index: TokenIndex) -> Query:
     """Read a query; its vectors are still to be computed, if it is no token of the index."""
     if isinstance(query, int):
         if query >= index.tokens:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.errors import ElmoWarning
-from elmokit.serve import formats, schemas
+from elmokit.serve import answers, formats, requests
 from elmokit.serve.refusals import Refusal
 from elmokit.serve.routes.common import refusals, service_of
 from elmokit.tasks.registry import TASKS
@@ -32,7 +32,7 @@ _WARNINGS = threading.Lock()
     "/v1/tasks",
     summary="The trained tasks",
     response_class=Response,
-    responses={200: {"model": schemas.TasksAnswer}, **refusals()},
+    responses={200: {"model": answers.TasksAnswer}, **refusals()},
 )
 async def tasks(request: Request) -> Response:
     """List the trained tasks, with the layer weights that they learned and their scores."""
@@ -45,9 +45,9 @@ async def tasks(request: Request) -> Response:
     "/v1/tasks/{name}",
     summary="Predictions of a trained task",
     response_class=Response,
-    responses={200: {"model": schemas.TaskAnswer}, **refusals(404)},
+    responses={200: {"model": answers.TaskAnswer}, **refusals(404)},
 )
-async def predict(name: str, body: schemas.TaskRequest, request: Request) -> Response:
+async def predict(name: str, body: requests.TaskRequest, request: Request) -> Response:
     """Predict entities, labels, answers: what the task is trained for."""
     service = service_of(request)
     saved = service.hosted.task(name)
@@ -91,7 +91,7 @@ def _parse(
     with _WARNINGS, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", ElmoWarning)
         for i, example in enumerate(given):
-            groups.append(list(task.parse([_line(task, example, i)], _form(task, example, i))))
+            groups.append(list(task.parse(_lines(example, i), _form(task, example, i))))
     notes = [str(one.message) for one in told if issubclass(one.category, ElmoWarning)]
     return groups, notes
 
@@ -109,7 +109,7 @@ def _form(task: Task[Any], example: str | dict[str, Any], i: int) -> str:
     )
 
 
-def _line(task: Task[Any], example: str | dict[str, Any], i: int) -> Line:
-    """Make a line of an example; errors of the task name it by its number."""
+def _lines(example: str | dict[str, Any], i: int) -> list[Line]:
+    """Make lines of an example, as of a file; errors of the task name it by its number."""
     text = example if isinstance(example, str) else json.dumps(example, ensure_ascii=False)
-    return Line(f"example {i}", 1, text)
+    return [Line(f"example {i}", n, line) for n, line in enumerate(text.split("\n"), start=1)]

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.scoring import SentenceScore
-from elmokit.serve import formats, schemas
+from elmokit.serve import answers, formats, requests
 from elmokit.serve.expected import Asked, Expected
 from elmokit.serve.limits import PLACES
 from elmokit.serve.refusals import Refusal
@@ -24,14 +24,14 @@ router = APIRouter(tags=["language models"])
     "/v1/score",
     summary="How probable both language models find each token",
     response_class=Response,
-    responses={200: {"model": schemas.ScoreAnswer}, **refusals(404)},
+    responses={200: {"model": answers.ScoreAnswer}, **refusals(404)},
 )
-async def score(body: schemas.ScoreRequest, request: Request) -> Response:
+async def score(body: requests.ScoreRequest, request: Request) -> Response:
     """Return natural log p of each token, forward and backward, and the perplexity."""
     service = service_of(request)
-    name, model = service.hosted.model(body.model)
+    name, _ = service.hosted.model(body.model)
     service.hosted.check(name, body.state, language_model=True)
-    texts = await texts_of(service, model.config, body.sentences)
+    texts = await texts_of(service, name, body.sentences)
     costs = [n + 1 for n in texts.lengths]
     found: list[SentenceScore] = await service.compute(
         service.hosted.scores(name, body.state), texts.read, costs
@@ -53,18 +53,18 @@ async def score(body: schemas.ScoreRequest, request: Request) -> Response:
     "/v1/substitutes",
     summary="Which words both language models expect",
     response_class=Response,
-    responses={200: {"model": schemas.SubstitutesAnswer}, **refusals(404)},
+    responses={200: {"model": answers.SubstitutesAnswer}, **refusals(404)},
 )
-async def substitutes(body: schemas.SubstitutesRequest, request: Request) -> Response:
+async def substitutes(body: requests.SubstitutesRequest, request: Request) -> Response:
     """Return the likeliest words of places: by what is to the left, to the right, and both."""
     service = service_of(request)
-    name, model = service.hosted.model(body.model)
+    name, _ = service.hosted.model(body.model)
     service.hosted.check(name, body.state, language_model=True)
     sentence, positions = body.sentence, body.positions
     if isinstance(sentence, str) and positions is None and "[" in sentence:
         meant = Marked.read(sentence)
         sentence, positions = list(meant.tokens), [meant.position]
-    texts = await texts_of(service, model.config, [sentence])
+    texts = await texts_of(service, name, [sentence])
     tokens = texts.tokens[0]
     positions = list(range(len(tokens))) if positions is None else positions
     _check_places(positions, len(tokens))

@@ -31,7 +31,14 @@ export class Chips {
     const several = sentences.length > 1;
     this.box.replaceChildren(
       ...sentences.map((tokens, i) =>
-        el("div", { class: "chip-row" }, several ? el("span", { class: "row-number", "aria-hidden": "true" }, String(i + 1)) : null, ...tokens.map((token, k) => chip(token, i, k))),
+        el(
+          "div",
+          { class: "chip-row" },
+          several
+            ? el("span", { class: "row-number", "aria-hidden": "true" }, String(i + 1))
+            : null,
+          ...tokens.map((token, k) => chip(token, i, k)),
+        ),
       ),
     );
   }
@@ -47,7 +54,12 @@ export class Chips {
       const cosine = on ? 1 : value(i, k);
       shade(chip, cosine);
       chip.lastChild.textContent = on ? "chosen" : short(cosine);
-      chip.setAttribute("aria-label", on ? `${chip.firstChild.textContent}, chosen` : `${chip.firstChild.textContent}, cosine ${number(cosine)}`);
+      chip.setAttribute(
+        "aria-label",
+        on
+          ? `${chip.firstChild.textContent}, chosen`
+          : `${chip.firstChild.textContent}, cosine ${number(cosine)}`,
+      );
     }
   }
 }
@@ -55,7 +67,14 @@ export class Chips {
 function chip(token, i, k) {
   return el(
     "button",
-    { type: "button", class: "chip", role: "radio", "data-sentence": i, "data-token": k, tabindex: "-1" },
+    {
+      type: "button",
+      class: "chip",
+      role: "radio",
+      "data-sentence": i,
+      "data-token": k,
+      tabindex: "-1",
+    },
     el("span", { class: "word" }, token),
     el("span", { class: "value" }),
   );

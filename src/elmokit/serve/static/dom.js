@@ -16,7 +16,8 @@ export function svg(name, attributes = {}, ...children) {
 function fill(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (key === "on") for (const [type, heard] of Object.entries(value)) element.addEventListener(type, heard);
+    if (key === "on")
+      for (const [type, heard] of Object.entries(value)) element.addEventListener(type, heard);
     else element.setAttribute(key, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
@@ -121,7 +122,11 @@ export function examples(row, list, picked) {
   row.replaceChildren(
     el("span", { class: "examples-word" }, "Try"),
     ...list.map((example) =>
-      el("button", { type: "button", class: "example", on: { click: () => picked(example) } }, example.name),
+      el(
+        "button",
+        { type: "button", class: "example", on: { click: () => picked(example) } },
+        example.name,
+      ),
     ),
   );
 }
@@ -147,7 +152,11 @@ export function joined(tokens) {
   return tokens.map((token, i) => (i > 0 && spaced(token) ? ` ${token}` : token)).join("");
 }
 
-export const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+export const lines = (text) =>
+  text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
 
 /** What the browser keeps for us, where it keeps anything. */
 export function stored(kind, key, value) {

@@ -2,63 +2,195 @@
 
 /** One word three times: twice in one sense, then in another. */
 export const TRIPLES = [
-  ["play", "The children play in the garden.", "We play chess on Sundays.", "She wrote a play about her family."],
-  ["bank", "The bank lent the company two million dollars.", "The bank raised its interest rates.", "They sat on the bank of the river."],
-  ["left", "She left the house at noon.", "They left for London yesterday.", "She writes with her left hand."],
-  ["light", "It is a light aircraft with two seats.", "He carried a light coat.", "She saw a light in the window."],
+  [
+    "play",
+    "The children play in the garden.",
+    "We play chess on Sundays.",
+    "She wrote a play about her family.",
+  ],
+  [
+    "bank",
+    "The bank lent the company two million dollars.",
+    "The bank raised its interest rates.",
+    "They sat on the bank of the river.",
+  ],
+  [
+    "left",
+    "She left the house at noon.",
+    "They left for London yesterday.",
+    "She writes with her left hand.",
+  ],
+  [
+    "light",
+    "It is a light aircraft with two seats.",
+    "He carried a light coat.",
+    "She saw a light in the window.",
+  ],
   ["can", "You can see the sea from here.", "Birds can fly.", "He opened a can of beans."],
 ];
 
 export const SENTENCES = [
-  { name: "read, twice", text: "I read the book yesterday.\nCan you read the letter now?", word: "read" },
-  { name: "bank", text: "The bank lent the company two million dollars.\nThey sat on the bank of the river.\nThe bank raised its interest rates.", word: "bank" },
-  { name: "play", text: "The children play in the garden.\nShe wrote a play about her family.\nWe play chess on Sundays.", word: "play" },
-  { name: "light", text: "It is a light aircraft with two seats.\nShe saw a light in the window.", word: "light" },
-  { name: "left", text: "She left the house at noon.\nShe writes with her left hand.", word: "left" },
+  {
+    name: "read, twice",
+    text: "I read the book yesterday.\nCan you read the letter now?",
+    word: "read",
+  },
+  {
+    name: "bank",
+    text: [
+      "The bank lent the company two million dollars.",
+      "They sat on the bank of the river.",
+      "The bank raised its interest rates.",
+    ].join("\n"),
+    word: "bank",
+  },
+  {
+    name: "play",
+    text: [
+      "The children play in the garden.",
+      "She wrote a play about her family.",
+      "We play chess on Sundays.",
+    ].join("\n"),
+    word: "play",
+  },
+  {
+    name: "light",
+    text: "It is a light aircraft with two seats.\nShe saw a light in the window.",
+    word: "light",
+  },
+  {
+    name: "left",
+    text: "She left the house at noon.\nShe writes with her left hand.",
+    word: "left",
+  },
 ];
 
-const senses = (...groups) => groups.flatMap(([sense, ...texts]) => texts.map((text) => `${text} | ${sense}`)).join("\n");
+const senses = (...groups) =>
+  groups.flatMap(([sense, ...texts]) => texts.map((text) => `${text} | ${sense}`)).join("\n");
 
 export const SENSES = [
   {
     name: "bank",
     word: "bank",
     text: senses(
-      ["money", "The bank raised its interest rates.", "He works for a bank in London.", "The bank lent the company two million dollars.", "She opened an account at the bank.", "The central bank cut rates again.", "The bank was robbed by two men."],
-      ["river", "They sat on the bank of the river.", "The village lies on the south bank of the river.", "We walked along the bank of the canal.", "The boat was tied to the bank of the stream.", "Trees grow on the east bank of the lake.", "The army camped on the north bank of the river."],
+      [
+        "money",
+        "The bank raised its interest rates.",
+        "He works for a bank in London.",
+        "The bank lent the company two million dollars.",
+        "She opened an account at the bank.",
+        "The central bank cut rates again.",
+        "The bank was robbed by two men.",
+      ],
+      [
+        "river",
+        "They sat on the bank of the river.",
+        "The village lies on the south bank of the river.",
+        "We walked along the bank of the canal.",
+        "The boat was tied to the bank of the stream.",
+        "Trees grow on the east bank of the lake.",
+        "The army camped on the north bank of the river.",
+      ],
     ),
   },
   {
     name: "play",
     word: "play",
     text: senses(
-      ["game", "The children play in the garden every day.", "He will play for the national team.", "We play chess on Sundays.", "They play football in the park.", "Do you play tennis?", "The boys play outside until it is dark."],
-      ["theatre", "The play opened on Broadway to good reviews.", "She wrote a play about her family.", "The play was performed in London.", "His first play was staged in 1895.", "We saw a new play at the theatre.", "The last act of the play is very sad."],
-      ["music", "She can play the piano.", "They play the violin in an orchestra.", "He learned to play the guitar.", "The band will play a new song."],
+      [
+        "game",
+        "The children play in the garden every day.",
+        "He will play for the national team.",
+        "We play chess on Sundays.",
+        "They play football in the park.",
+        "Do you play tennis?",
+        "The boys play outside until it is dark.",
+      ],
+      [
+        "theatre",
+        "The play opened on Broadway to good reviews.",
+        "She wrote a play about her family.",
+        "The play was performed in London.",
+        "His first play was staged in 1895.",
+        "We saw a new play at the theatre.",
+        "The last act of the play is very sad.",
+      ],
+      [
+        "music",
+        "She can play the piano.",
+        "They play the violin in an orchestra.",
+        "He learned to play the guitar.",
+        "The band will play a new song.",
+      ],
     ),
   },
   {
     name: "left",
     word: "left",
     text: senses(
-      ["went away", "She left the house at noon.", "He left the party in 1990.", "They left for London yesterday.", "The train left the station.", "My brother left school at sixteen.", "He left his wife and moved to Paris."],
-      ["not right", "Turn left at the corner.", "He broke his left arm.", "The left side of the road is closed.", "She writes with her left hand.", "The house is on the left.", "He was wounded in the left leg."],
+      [
+        "went away",
+        "She left the house at noon.",
+        "He left the party in 1990.",
+        "They left for London yesterday.",
+        "The train left the station.",
+        "My brother left school at sixteen.",
+        "He left his wife and moved to Paris.",
+      ],
+      [
+        "not right",
+        "Turn left at the corner.",
+        "He broke his left arm.",
+        "The left side of the road is closed.",
+        "She writes with her left hand.",
+        "The house is on the left.",
+        "He was wounded in the left leg.",
+      ],
     ),
   },
   {
     name: "light",
     word: "light",
     text: senses(
-      ["that shines", "Turn on the light.", "She saw a light in the window.", "The light of the sun was very bright.", "The light went out.", "There was a red light above the door.", "Plants need light and water."],
-      ["not heavy", "The bag was very light.", "The new engine is small and light.", "It is a light aircraft with two seats.", "He carried a light coat.", "The bicycle is light and strong."],
+      [
+        "that shines",
+        "Turn on the light.",
+        "She saw a light in the window.",
+        "The light of the sun was very bright.",
+        "The light went out.",
+        "There was a red light above the door.",
+        "Plants need light and water.",
+      ],
+      [
+        "not heavy",
+        "The bag was very light.",
+        "The new engine is small and light.",
+        "It is a light aircraft with two seats.",
+        "He carried a light coat.",
+        "The bicycle is light and strong.",
+      ],
     ),
   },
   {
     name: "can",
     word: "can",
     text: senses(
-      ["be able to", "You can see the sea from here.", "We can go tomorrow.", "Birds can fly.", "They can read and write.", "She can come with us."],
-      ["tin", "He opened a can of beans.", "She bought a can of paint.", "The can was empty.", "A can of soup stood on the table.", "The can fell on the floor."],
+      [
+        "be able to",
+        "You can see the sea from here.",
+        "We can go tomorrow.",
+        "Birds can fly.",
+        "They can read and write.",
+        "She can come with us.",
+      ],
+      [
+        "tin",
+        "He opened a can of beans.",
+        "She bought a can of paint.",
+        "The can was empty.",
+        "A can of soup stood on the table.",
+        "The can fell on the floor.",
+      ],
     ),
   },
 ];
@@ -85,15 +217,26 @@ export const TASKS = {
   ],
   snli: [
     { name: "follows", text: "A man is playing a guitar on a stage.", other: "A man makes music." },
-    { name: "contradicts", text: "A man is playing a guitar on a stage.", other: "The man is asleep." },
+    {
+      name: "contradicts",
+      text: "A man is playing a guitar on a stage.",
+      other: "The man is asleep.",
+    },
   ],
   squad: [
     {
       name: "the bridge",
       text: "Who built the bridge?",
-      other: "The old bridge was built by a miller in 1821. It fell in the flood of 1870 and was never built again.",
+      other:
+        "The old bridge was built by a miller in 1821. " +
+        "It fell in the flood of 1870 and was never built again.",
     },
   ],
   srl: [{ name: "a letter", text: "Yesterday Ann gave her brother a letter in the garden." }],
-  coref: [{ name: "Ann and Bob", text: "Ann saw Bob in the garden. She called him, but he did not hear her." }],
+  coref: [
+    {
+      name: "Ann and Bob",
+      text: "Ann saw Bob in the garden. She called him, but he did not hear her.",
+    },
+  ],
 };

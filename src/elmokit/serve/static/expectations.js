@@ -15,7 +15,9 @@ export function expectations(app) {
   if (!app.model.language_model) return { show() {} };
   const asker = new Asker(byId("expectations-result"), byId("expectations-notice"));
   const text = field(byId("expectations-text"), (x) => app.set({ x, t: null, w: null }, "text"));
-  examples(byId("expectations-examples"), EXPECTATIONS, ({ text: x, word: w }) => app.set({ x, w, t: null }));
+  examples(byId("expectations-examples"), EXPECTATIONS, ({ text: x, word: w }) =>
+    app.set({ x, w, t: null }),
+  );
   const strip = byId("expectations-strip");
   const choose = (item, join) => app.set({ t: item.dataset.token, w: null }, join);
   strip.addEventListener("click", (event) => {
@@ -29,7 +31,9 @@ export function expectations(app) {
     const k = chosenToken(values, score.tokens);
     if (drawn !== score) {
       drawn = score;
-      strip.replaceChildren(...score.tokens.map((token, i) => column(token, i, score, places.get(i))));
+      strip.replaceChildren(
+        ...score.tokens.map((token, i) => column(token, i, score, places.get(i))),
+      );
     }
     for (const item of strip.children) {
       const on = Number(item.dataset.token) === k;
@@ -42,12 +46,14 @@ export function expectations(app) {
   }
 
   function finding(score) {
-    const perplexity = score.perplexity;
+    const whole = rounded(score.perplexity);
+    const [left, right] = [rounded(score.forward_perplexity), rounded(score.backward_perplexity)];
+    const unknown = score.unknown_tokens;
     byId("expectations-finding").replaceChildren(
-      el("b", {}, `Perplexity ${rounded(perplexity)}.`),
-      ` On average each word was as hard to guess as one out of ${rounded(perplexity)} equally likely words ` +
-        `(from the left ${rounded(score.forward_perplexity)}, from the right ${rounded(score.backward_perplexity)}).` +
-        (score.unknown_tokens ? ` ${score.unknown_tokens} of the words ${score.unknown_tokens === 1 ? "is" : "are"} not in the vocabulary and count as one unknown word.` : ""),
+      el("b", {}, `Perplexity ${whole}.`),
+      ` On average each word was as hard to guess as one out of ${whole} equally likely words ` +
+        `(from the left ${left}, from the right ${right}).` +
+        (unknown ? ` Not in the vocabulary, and taken for one unknown word: ${unknown}.` : ""),
     );
   }
 
@@ -56,11 +62,18 @@ export function expectations(app) {
     byId("expectations-place").replaceChildren("In the place of ", el("em", {}, word));
     const before = score.tokens.slice(0, k);
     const after = score.tokens.slice(k + 1);
-    byId("expectations-left").textContent = before.length ? `${joined(before.slice(-7))} …` : "the beginning …";
-    byId("expectations-right").textContent = after.length ? `… ${joined(after.slice(0, 7))}` : "… the end";
-    byId("expectations-both").textContent = `${joined(before.slice(-3))} … ${joined(after.slice(0, 3))}`.trim();
+    byId("expectations-left").textContent = before.length
+      ? `${joined(before.slice(-7))} …`
+      : "the beginning …";
+    byId("expectations-right").textContent = after.length
+      ? `… ${joined(after.slice(0, 7))}`
+      : "… the end";
+    byId("expectations-both").textContent =
+      `${joined(before.slice(-3))} … ${joined(after.slice(0, 3))}`.trim();
     for (const side of ["forward", "backward", "combined"]) {
-      byId(`expectations-${side}`).replaceChildren(...(found?.[side] ?? []).slice(0, LISTED).map((guess) => bar(guess, word)));
+      byId(`expectations-${side}`).replaceChildren(
+        ...(found?.[side] ?? []).slice(0, LISTED).map((guess) => bar(guess, word)),
+      );
     }
   }
 
@@ -75,10 +88,14 @@ export function expectations(app) {
         const model = app.model.id;
         const score = (await ask("v1/score", { sentences: [given], model }, signal)).sentences[0];
         const body = { sentence: given, k: LISTED, model };
-        // A long sentence has more places than are shown at once: then only the chosen one is asked for.
+        // A long sentence has too many places to ask for: then it is only the chosen one.
         if (score.tokens.length > most) body.positions = [chosenToken(app.values(), score.tokens)];
         const answer = await ask("v1/substitutes", body, signal);
-        return { score, places: new Map(answer.places.map((p) => [p.position, p])), warnings: answer.warnings };
+        return {
+          score,
+          places: new Map(answer.places.map((p) => [p.position, p])),
+          warnings: answer.warnings,
+        };
       };
       const whole = given.length / 2 < most; // then there cannot be more places
       asker.run(JSON.stringify([given, whole ? null : values.t]), work, (answer) => {
@@ -94,13 +111,19 @@ function chosenToken(values, tokens) {
   const k = Number(values.t ?? -1);
   if (tokens[k] !== undefined) return k;
   const word = values.w ?? (values.x === undefined ? EXPECTATIONS[0].word : null);
-  return Math.max(0, tokens.findIndex((token) => token.toLowerCase() === word));
+  return Math.max(
+    0,
+    tokens.findIndex((token) => token.toLowerCase() === word),
+  );
 }
 
 function column(token, i, score, place) {
   const forward = bits(score.forward[i]);
   const backward = bits(score.backward[i]);
-  const label = `${token}: surprise ${forward.toFixed(1)} bits from the left, ${backward.toFixed(1)} from the right`;
+  const bitsOf = (value) => value.toFixed(1);
+  const label =
+    `${token}: surprise ${bitsOf(forward)} bits from the left, ` +
+    `${bitsOf(backward)} from the right`;
   return el(
     "div",
     { class: "place", role: "radio", "data-token": i, "aria-label": label, title: label },
@@ -114,19 +137,34 @@ function column(token, i, score, place) {
 
 function guesses(list, token) {
   const shown = (list ?? []).slice(0, STRIP);
-  return el("span", { class: "guesses" }, ...shown.map(({ word }) => el("span", { class: word === token ? "right" : null }, word)));
+  return el(
+    "span",
+    { class: "guesses" },
+    ...shown.map(({ word }) => el("span", { class: word === token ? "right" : null }, word)),
+  );
 }
 
 function rise(value, side) {
   const bar = el("i", { class: `rise ${side}` });
   bar.style.setProperty("--h", Math.min(1, value / TALL).toFixed(3));
-  return el("span", { class: `well ${side}` }, bar, el("span", { class: "bits" }, value.toFixed(1)));
+  return el(
+    "span",
+    { class: `well ${side}` },
+    bar,
+    el("span", { class: "bits" }, value.toFixed(1)),
+  );
 }
 
 function bar({ word, probability }, meant) {
   const line = el("i", { class: "bar" });
   line.style.setProperty("--p", probability.toFixed(4));
-  return el("li", { class: word === meant ? "right" : null }, el("span", { class: "word" }, word), el("span", { class: "score" }, percent(probability)), line);
+  return el(
+    "li",
+    { class: word === meant ? "right" : null },
+    el("span", { class: "word" }, word),
+    el("span", { class: "score" }, percent(probability)),
+    line,
+  );
 }
 
 /** Scroll the strip, and nothing else, until a column is seen. */
@@ -134,5 +172,6 @@ function keepInSight(item) {
   const box = item.closest(".scroll");
   const left = item.offsetLeft - box.offsetLeft;
   if (left < box.scrollLeft) box.scrollLeft = left - 20;
-  else if (left + item.offsetWidth > box.scrollLeft + box.clientWidth) box.scrollLeft = left + item.offsetWidth - box.clientWidth + 20;
+  else if (left + item.offsetWidth > box.scrollLeft + box.clientWidth)
+    box.scrollLeft = left + item.offsetWidth - box.clientWidth + 20;
 }

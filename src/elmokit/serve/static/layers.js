@@ -16,9 +16,18 @@ export function lookedAt(values, count) {
   const shares = raw.map((w) => (sum ? w / sum : 0));
   const gamma = Number(values.g) > 0 ? Math.min(Number(values.g), 3) : 1;
   if (view === MIX) return { mode: MIX, name: MIX, words: "your mix", raw, shares, gamma };
-  if (view === AVERAGE) return { mode: AVERAGE, name: AVERAGE, words: "the average of all layers", raw, shares, gamma };
+  if (view === AVERAGE)
+    return { mode: AVERAGE, name: AVERAGE, words: "the average of all layers", raw, shares, gamma };
   const layer = Math.min(Math.max(0, Math.trunc(Number(view)) || 0), count - 1);
-  return { mode: "layer", layer, name: `layer ${layer}`, words: `layer ${layer}`, raw, shares, gamma };
+  return {
+    mode: "layer",
+    layer,
+    name: `layer ${layer}`,
+    words: `layer ${layer}`,
+    raw,
+    shares,
+    gamma,
+  };
 }
 
 function meaning(layer, count) {
@@ -33,24 +42,53 @@ function meaning(layer, count) {
  */
 export function layerControl(box, count, changed, { mix = false } = {}) {
   const name = box.id;
-  const range = el("input", { type: "range", id: `${name}-range`, min: 0, max: count - 1, step: 1, list: `${name}-ticks` });
+  const range = el("input", {
+    type: "range",
+    id: `${name}-range`,
+    min: 0,
+    max: count - 1,
+    step: 1,
+    list: `${name}-ticks`,
+  });
   const told = el("output", { for: range.id, class: "told" });
-  const ticks = el("div", { class: "ticks", "aria-hidden": "true" }, ...Array.from({ length: count }, (_, j) => el("span", {}, String(j))));
+  const ticks = el(
+    "div",
+    { class: "ticks", "aria-hidden": "true" },
+    ...Array.from({ length: count }, (_, j) => el("span", {}, String(j))),
+  );
   range.addEventListener("input", () => changed({ v: range.value }, "layer"));
-  const one = el("div", { class: "one" }, el("label", { for: range.id }, "Layer"), el("div", { class: "track" }, range, ticks), told);
+  const one = el(
+    "div",
+    { class: "one" },
+    el("label", { for: range.id }, "Layer"),
+    el("div", { class: "track" }, range, ticks),
+    told,
+  );
 
-  const sliders = Array.from({ length: count }, (_, j) => slider(`${name}-s${j}`, ["s", el("sub", {}, String(j))], 0, 1, 0.01));
+  const sliders = Array.from({ length: count }, (_, j) =>
+    slider(`${name}-s${j}`, ["s", el("sub", {}, String(j))], 0, 1, 0.01),
+  );
   const scale = slider(`${name}-gamma`, ["γ"], 0.1, 3, 0.1);
   const raw = () => sliders.map(({ input }) => Number(input.value)).join(",");
-  for (const { input } of sliders) input.addEventListener("input", () => changed({ v: MIX, s: raw() }, "mix"));
+  for (const { input } of sliders)
+    input.addEventListener("input", () => changed({ v: MIX, s: raw() }, "mix"));
   scale.input.addEventListener("input", () => changed({ v: MIX, g: scale.input.value }, "gamma"));
   const note = el("p", { class: "mix-note" });
   const hand = el("div", { class: "hand" }, ...sliders.map((s) => s.row), scale.row, note);
 
-  const modes = [["layer", "One layer"], [AVERAGE, "Average"]];
+  const modes = [
+    ["layer", "One layer"],
+    [AVERAGE, "Average"],
+  ];
   if (mix) modes.push([MIX, "A mix by hand"]);
-  const group = el("div", { class: "switch", role: "radiogroup", "aria-label": "What is compared" });
-  const showMode = choice(group, modes, (mode) => changed({ v: mode === "layer" ? range.value : mode }, null));
+  const group = el("div", {
+    class: "switch",
+    role: "radiogroup",
+    "aria-label": "What is compared",
+  });
+  const showMode = choice(group, modes, (mode) =>
+    changed({ v: mode === "layer" ? range.value : mode }, null),
+  );
   box.className = "layers";
   box.replaceChildren(group, el("div", { class: "dials" }, one, hand));
 
@@ -66,10 +104,11 @@ export function layerControl(box, count, changed, { mix = false } = {}) {
     }
     sliders.forEach((s, j) => s.show(seen.raw[j], number(seen.shares[j])));
     scale.show(seen.gamma, seen.gamma.toFixed(1));
-    const nothing = seen.shares.every((s) => s === 0);
-    note.textContent = nothing
+    const long = length === null ? "" : ` (the chosen one is ${length.toFixed(1)} long)`;
+    note.textContent = seen.shares.every((s) => s === 0)
       ? "All weights are 0: nothing is left of the words. Move one up."
-      : `The weights are scaled to sum to 1. γ makes vectors longer or shorter${length === null ? "" : ` (the chosen one is ${length.toFixed(1)} long)`}; no cosine changes by it.`;
+      : "The weights are scaled to sum to 1. " +
+        `γ makes vectors longer or shorter${long}; no cosine changes by it.`;
   };
 }
 

@@ -42,7 +42,8 @@ function show() {
   const name = current();
   for (const other of Object.keys(PANELS)) {
     const on = other === name;
-    byId(other).hidden = !on;
+    // A panel is shown when it is made, so that nothing jumps; the start can be read before.
+    byId(`panel-${other}`).hidden = !on || (app === null && name !== "start");
     const tab = byId(`tab-${other}`);
     tab.setAttribute("aria-selected", on);
     tab.setAttribute("tabindex", on ? "0" : "-1");
@@ -50,7 +51,11 @@ function show() {
   }
   document.title = `${byId(`tab-${name}`).textContent} · elmo`;
   if (app === null) return;
-  if (values.m !== undefined && values.m !== app.model.id && app.served.data.some(({ id }) => id === values.m)) {
+  if (
+    values.m !== undefined &&
+    values.m !== app.model.id &&
+    app.served.data.some(({ id }) => id === values.m)
+  ) {
     location.reload(); // the panels are made for one model
     return;
   }
@@ -82,14 +87,27 @@ function openPanel(name) {
 function models(served, model) {
   const several = served.data.length > 1;
   byId("model-label").hidden = !several;
-  byId("model").replaceChildren(...served.data.map(({ id }) => el("option", { value: id, selected: id === model.id }, id)));
+  byId("model").replaceChildren(
+    ...served.data.map(({ id }) => el("option", { value: id, selected: id === model.id }, id)),
+  );
 }
 
-function footer(served, model) {
-  const size = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} million` : n.toLocaleString("en"));
+function footer(served, { id, n_layers, dim, parameters, license }) {
+  const size = parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)} million` : parameters;
+  const about = `${n_layers} layers of ${dim} numbers, ${size} parameters`;
   byId("footer").replaceChildren(
-    el("p", {}, `Model ${model.id}: ${model.n_layers} layers of ${model.dim} numbers, ${size(model.parameters)} parameters${model.license ? `, ${model.license}` : ""}. elmokit ${served.version}.`),
-    el("p", {}, "What you type goes to this service and nowhere else. ", el("a", { href: "openapi.json" }, "The service for programs (OpenAPI)")),
+    el(
+      "p",
+      {},
+      [`Model ${id}: ${about}`, license].filter(Boolean).join(", ") +
+        `. elmokit ${served.version}.`,
+    ),
+    el(
+      "p",
+      {},
+      "What you type goes to this service and nowhere else. ",
+      el("a", { href: "openapi.json" }, "The service for programs (OpenAPI)"),
+    ),
   );
 }
 
@@ -156,8 +174,11 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   openPanel(name);
 });
-roving(document.querySelector(".tabs"), '[role="tab"]', (_, tab) => openPanel(tab.getAttribute("href").slice(1)));
-for (const item of document.querySelectorAll("[data-cosine]")) shade(item, Number(item.dataset.cosine));
+roving(document.querySelector(".tabs"), '[role="tab"]', (_, tab) =>
+  openPanel(tab.getAttribute("href").slice(1)),
+);
+for (const item of document.querySelectorAll("[data-cosine]"))
+  shade(item, Number(item.dataset.cosine));
 document.addEventListener("place", show);
 show();
 begin();

@@ -19,31 +19,69 @@ export function neighbours(app) {
   const count = model.n_layers;
   const asker = new Asker(byId("neighbours-result"), byId("neighbours-notice"));
   const text = field(byId("neighbours-text"), (x) => app.set({ x, t: null, n: null }, "text"));
-  examples(byId("neighbours-examples"), NEIGHBOURS, ({ text: x, word: w }) => app.set({ x, w, t: null, n: null }));
-  const chips = new Chips(byId("neighbours-chips"), (_, k, join) => app.set({ t: k, n: null, w: null }, join), "The words of your sentence; choose one");
-  const showLayers = layerControl(byId("neighbours-layers"), count, (changes, join) => app.set(changes, join));
-  const showWords = choice(byId("neighbours-words"), [["any", "Any word"], ["same", "The same word"], ["other", "Other words"]], (f) => app.set({ f }));
-  const showDistinct = choice(byId("neighbours-distinct"), [["sentence", "Each sentence once"], ["word", "Each word once"]], (d) => app.set({ d }));
+  examples(byId("neighbours-examples"), NEIGHBOURS, ({ text: x, word: w }) =>
+    app.set({ x, w, t: null, n: null }),
+  );
+  const chips = new Chips(
+    byId("neighbours-chips"),
+    (_, k, join) => app.set({ t: k, n: null, w: null }, join),
+    "The words of your sentence; choose one",
+  );
+  const showLayers = layerControl(byId("neighbours-layers"), count, (changes, join) =>
+    app.set(changes, join),
+  );
+  const showWords = choice(
+    byId("neighbours-words"),
+    [
+      ["any", "Any word"],
+      ["same", "The same word"],
+      ["other", "Other words"],
+    ],
+    (f) => app.set({ f }),
+  );
+  const showDistinct = choice(
+    byId("neighbours-distinct"),
+    [
+      ["sentence", "Each sentence once"],
+      ["word", "Each word once"],
+    ],
+    (d) => app.set({ d }),
+  );
 
   function draw({ tokens, k, result }, values) {
     const seen = lookedAt(values, count);
     chips.draw([tokens]);
     chips.mark(0, values.n === undefined ? k : -1);
-    if (!byId("neighbours-chips").querySelector('[tabindex="0"]')) byId("neighbours-chips").querySelector(".chip")?.setAttribute("tabindex", "0");
+    if (!byId("neighbours-chips").querySelector('[tabindex="0"]'))
+      byId("neighbours-chips").querySelector(".chip")?.setAttribute("tabindex", "0");
     const focused = document.activeElement;
-    const inside = byId("neighbours-hits").contains(focused) || byId("neighbours-walk").contains(focused);
+    const inside =
+      byId("neighbours-hits").contains(focused) || byId("neighbours-walk").contains(focused);
     walk(result.query, values);
     const hits = result.neighbors[seen.name];
     byId("neighbours-hits").replaceChildren(...(hits ?? []).map((hit) => shownHit(hit, app)));
     const word = result.query.tokens[result.query.position];
     const searched = result.searched_tokens.toLocaleString("en");
     const told = byId("neighbours-finding");
-    if (!hits) told.textContent = `The index has no vectors of ${seen.words}; it has ${Object.keys(result.neighbors).join(", ")}.`;
-    else if (!hits.length) told.textContent = `Nothing found for “${word}” among ${searched} tokens with these choices. Allow any word.`;
-    else told.textContent = `Nearest to “${word}” by ${seen.words}, among ${searched} tokens of ${index.inputs.join(", ")}. Click one to walk on from there.`;
+    if (!hits) {
+      const there = Object.keys(result.neighbors).join(", ");
+      told.textContent = `The index has no vectors of ${seen.words}; it has ${there}.`;
+    } else if (!hits.length) {
+      told.textContent =
+        `Nothing found for “${word}” among ${searched} tokens with these choices. ` +
+        "Allow any word.";
+    } else {
+      told.textContent =
+        `Nearest to “${word}” by ${seen.words}, among ${searched} tokens of ` +
+        `${index.inputs.join(", ")}. Click one to walk on from there.`;
+    }
     still(result.static, word);
     // What had the focus is gone: go on where the way back is, or where one chooses.
-    if (inside) (byId("neighbours-walk").querySelector("button") ?? byId("neighbours-chips").querySelector('[tabindex="0"]'))?.focus();
+    if (inside)
+      (
+        byId("neighbours-walk").querySelector("button") ??
+        byId("neighbours-chips").querySelector('[tabindex="0"]')
+      )?.focus();
   }
 
   /** Say from where we look, if we walked into the text. */
@@ -52,15 +90,40 @@ export function neighbours(app) {
     box.hidden = values.n === undefined;
     box.replaceChildren();
     if (box.hidden) return;
-    box.replaceChildren("From the text: ", ...quote(query.tokens, query.position, AROUND), " ", el("button", { type: "button", class: "quiet", on: { click: () => app.set({ n: null }) } }, "Back to your sentence"));
+    box.replaceChildren(
+      "From the text: ",
+      ...quote(query.tokens, query.position, AROUND),
+      " ",
+      el(
+        "button",
+        { type: "button", class: "quiet", on: { click: () => app.set({ n: null }) } },
+        "Back to your sentence",
+      ),
+    );
   }
 
   function still(list, word) {
     const title = app.served.static ? `In a table (${app.served.static})` : "In a table";
     const said = !app.served.static
-      ? [el("p", {}, "A static table has one list of neighbours for each word. Start with --static glove-6b-50d to see it here.")]
+      ? [
+          el(
+            "p",
+            {},
+            "A static table has one list of neighbours for each word. " +
+              "Start with --static glove-6b-50d to see it here.",
+          ),
+        ]
       : list
-        ? [el("ol", { class: "near-words" }, ...list.map(({ word: w, score }) => el("li", {}, el("span", {}, w), el("span", { class: "score" }, number(score))))), el("p", {}, `The same list for “${word}” in every sentence.`)]
+        ? [
+            el(
+              "ol",
+              { class: "near-words" },
+              ...list.map(({ word: w, score }) =>
+                el("li", {}, el("span", {}, w), el("span", { class: "score" }, number(score))),
+              ),
+            ),
+            el("p", {}, `The same list for “${word}” in every sentence.`),
+          ]
         : [el("p", {}, `The table does not have “${word}” at all.`)];
     byId("neighbours-static").replaceChildren(el("h3", {}, title), ...said);
   }
@@ -75,13 +138,23 @@ export function neighbours(app) {
       showWords(words);
       showDistinct(distinct);
       const given = x.replace(/\s+/g, " ").trim();
-      if (!given) return asker.rest("Type a sentence, then choose a word in it. Or try an example.");
+      if (!given)
+        return asker.rest("Type a sentence, then choose a word in it. Or try an example.");
       const key = JSON.stringify([given, values.t, values.w, values.n, words, distinct]);
       const work = async (signal) => {
         const tokens = await tokensOf(given, model.id, signal);
         const k = chosenToken(values, tokens);
-        const query = values.n === undefined ? { sentence: tokens, position: k } : Math.trunc(Number(values.n)) || 0;
-        const body = { queries: [query], k: WANTED, words, distinct, static: app.served.static !== null };
+        const query =
+          values.n === undefined
+            ? { sentence: tokens, position: k }
+            : Math.trunc(Number(values.n)) || 0;
+        const body = {
+          queries: [query],
+          k: WANTED,
+          words,
+          distinct,
+          static: app.served.static !== null,
+        };
         return { tokens, k, result: (await ask("v1/neighbors", body, signal)).results[0] };
       };
       asker.run(key, work, (answer) => draw(answer, app.values()));
@@ -97,7 +170,8 @@ function chosenToken(values, tokens) {
   return found >= 0 ? found : longest(tokens);
 }
 
-const longest = (tokens) => tokens.reduce((best, token, k) => (token.length > tokens[best].length ? k : best), 0);
+const longest = (tokens) =>
+  tokens.reduce((best, token, k) => (token.length > tokens[best].length ? k : best), 0);
 
 function shownHit(hit, app) {
   const score = el("span", { class: "score" }, number(hit.score));
@@ -107,7 +181,11 @@ function shownHit(hit, app) {
     {},
     el(
       "button",
-      { type: "button", title: "Walk on from here", on: { click: () => app.set({ n: hit.token }) } },
+      {
+        type: "button",
+        title: "Walk on from here",
+        on: { click: () => app.set({ n: hit.token }) },
+      },
       score,
       el("span", { class: "said-in" }, ...quote(hit.tokens, hit.position, AROUND)),
       el("small", { class: "where" }, hit.where),

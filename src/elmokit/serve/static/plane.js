@@ -5,6 +5,7 @@ import { byId, el, roving, svg } from "./dom.js";
 const WIDE = [640, 420];
 const NARROW = [350, 320]; // on a phone, where marks must not shrink with the picture
 const MARGIN = 24;
+const REACH = 26; // how far from a point one may touch to mean it
 const SHAPES = [
   "M0,-7A7,7 0 1 1 0,7A7,7 0 1 1 0,-7Z",
   "M-6,-6H6V6H-6Z",
@@ -26,22 +27,35 @@ export class Plane {
     this.picture = picture;
     this.drawn = null;
     picture.addEventListener("click", (event) => {
+      const near = this.nearest(event);
+      if (near !== null) chosen(near, null);
+    });
+    picture.addEventListener("pointermove", (event) =>
+      this.tell(this.nearest(event) ?? this.chosen),
+    );
+    picture.addEventListener("pointerleave", () => this.tell(this.chosen));
+    picture.addEventListener("focusin", (event) => {
       const point = event.target.closest(".point");
-      if (point) chosen(Number(point.dataset.index), null);
+      if (point) this.tell(Number(point.dataset.index));
     });
     roving(picture, ".point", (i) => chosen(i, "point"));
-    for (const type of ["pointerover", "focusin"]) {
-      picture.addEventListener(type, (event) => {
-        const point = event.target.closest(".point");
-        if (point) this.tell(Number(point.dataset.index));
-      });
-    }
-    picture.addEventListener("pointerout", () => this.tell(this.chosen));
-    new ResizeObserver(() => this.again && this.size() !== this.drawnSize && this.again()).observe(picture);
+    new ResizeObserver(() => this.again && this.size() !== this.drawnSize && this.again()).observe(
+      picture,
+    );
   }
 
   size() {
     return this.picture.clientWidth < 480 ? NARROW : WIDE;
+  }
+
+  /** The point that a finger or a mouse means: the nearest, if it is near. */
+  nearest(event) {
+    const box = this.picture.getBoundingClientRect();
+    const size = this.drawnSize?.[0] / box.width;
+    const [x, y] = [(event.clientX - box.left) * size, (event.clientY - box.top) * size];
+    const far = (this.at ?? []).map(([a, b]) => Math.hypot(a - x, b - y));
+    const least = Math.min(...far);
+    return least <= REACH ? far.indexOf(least) : null;
   }
 
   /** Draw the points of a space; if they are there already they move. */
@@ -55,7 +69,9 @@ export class Plane {
       this.drawn = answer;
       this.drawnSize = this.size();
       this.picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
-      this.points = answer.points.map((_, i) => svg("g", { class: "point", role: "option", "data-index": i, tabindex: "-1" }));
+      this.points = answer.points.map((_, i) =>
+        svg("g", { class: "point", role: "option", "data-index": i, tabindex: "-1" }),
+      );
       this.stack = svg("text", { class: "stack-note", x: width / 2, y: height / 2 + 34 });
       this.picture.replaceChildren(
         svg("line", { class: "axis", x1: width / 2, y1: 8, x2: width / 2, y2: height - 8 }),
@@ -68,9 +84,13 @@ export class Plane {
       const most = (axis) => Math.max(1e-6, ...all.map((at) => Math.abs(at[axis])));
       this.scale = Math.min((width / 2 - MARGIN) / most(0), (height / 2 - MARGIN) / most(1));
     }
+    this.at = space.coordinates.map(([x, y]) => [
+      width / 2 + x * this.scale,
+      height / 2 - y * this.scale,
+    ]);
     this.points.forEach((point, i) => {
-      const [x, y] = space.coordinates[i];
-      point.style.transform = `translate(${(width / 2 + x * this.scale).toFixed(1)}px, ${(height / 2 - y * this.scale).toFixed(1)}px)`;
+      const [x, y] = this.at[i];
+      point.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;
       point.replaceChildren(svg("circle", { class: "halo", r: 13 }), mark(groups.of[i]));
       const tokens = answer.sentences[answer.points[i].sentence].tokens;
       point.setAttribute("aria-label", `${tokens.join(" ")}; ${groups.names[groups.of[i]]}`);
@@ -93,7 +113,15 @@ export class Plane {
   tell(i) {
     this.points?.forEach((point, j) => point.classList.toggle("shown", j === i));
     byId("senses-caption").replaceChildren(
-      ...(i === null || i === undefined ? [el("span", { class: "quiet-words" }, "Point at a mark, or move among them with the arrow keys, to read its sentence.")] : this.sentence(i)),
+      ...(i === null || i === undefined
+        ? [
+            el(
+              "span",
+              { class: "quiet-words" },
+              "Point at a mark, or move among them with the arrow keys, to read its sentence.",
+            ),
+          ]
+        : this.sentence(i)),
     );
   }
 }

@@ -7,20 +7,24 @@ export function shade(element, cosine) {
   element.classList.toggle("below", known && cosine < 0);
   const strength = known ? Math.min(1, Math.abs(cosine)) : 0;
   element.style.setProperty("--v", strength.toFixed(3));
-  element.classList.toggle("deep", strength > 0.62); // where letters of a dark page turn
-  element.classList.toggle("deepest", strength > 0.78); // and those of a light one
+  element.classList.toggle("deep", strength > 0.66); // where letters of a dark page turn
+  element.classList.toggle("deepest", strength > 0.82); // and those of a light one
 }
 
-export const number = (value) => (typeof value === "number" ? value.toFixed(2).replace("-", "−") : "–");
+export const number = (value) =>
+  typeof value === "number" ? value.toFixed(2).replace("-", "−") : "–";
 
 /** Without the zero: for small places. */
 export function short(value) {
   if (typeof value !== "number") return "–";
   const shown = Math.abs(value).toFixed(2);
-  return (value < 0 && Number(shown) > 0 ? "−" : "") + (shown.startsWith("0") ? shown.slice(1) : "1.0");
+  return (
+    (value < 0 && Number(shown) > 0 ? "−" : "") + (shown.startsWith("0") ? shown.slice(1) : "1.0")
+  );
 }
 
-export const percent = (p) => (p >= 0.0995 ? `${Math.round(p * 100)}%` : p >= 0.001 ? `${(p * 100).toFixed(1)}%` : "<0.1%");
+export const percent = (p) =>
+  p >= 0.0995 ? `${Math.round(p * 100)}%` : p >= 0.001 ? `${(p * 100).toFixed(1)}%` : "<0.1%";
 
 export const bits = (logarithm) => -logarithm / Math.LN2;
 
@@ -43,7 +47,9 @@ export function mixed(gram, weights) {
   );
   const lengths = dots.map((row, a) => Math.sqrt(Math.max(row[a], 0)));
   const matrix = dots.map((row, a) =>
-    Array.from(row, (dot, b) => (lengths[a] && lengths[b] ? Math.max(-1, Math.min(1, dot / (lengths[a] * lengths[b]))) : null)),
+    Array.from(row, (dot, b) =>
+      lengths[a] && lengths[b] ? Math.max(-1, Math.min(1, dot / (lengths[a] * lengths[b]))) : null,
+    ),
   );
   return { matrix, lengths };
 }

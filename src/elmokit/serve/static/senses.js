@@ -13,9 +13,18 @@ export function senses(app) {
   const text = field(byId("senses-text"), (x) => app.set({ x, p: null }, "text"));
   const word = field(byId("senses-word"), (w) => app.set({ w, p: null }, "word"));
   byId("senses-details").addEventListener("toggle", () => grow(byId("senses-text")));
-  examples(byId("senses-examples"), SENSES, ({ word: w, text: x }) => app.set({ w, x, p: null }));
-  const showLayers = layerControl(byId("senses-layers"), count, (changes, join) => app.set(changes, join));
-  const showColour = choice(byId("senses-colour"), [["sense", "By given sense"], ["cluster", "By found cluster"]], (c) => app.set({ c }));
+  examples(byId("senses-examples"), SENSES, ({ word: w }) => app.set({ w, x: null, p: null }));
+  const showLayers = layerControl(byId("senses-layers"), count, (changes, join) =>
+    app.set(changes, join),
+  );
+  const showColour = choice(
+    byId("senses-colour"),
+    [
+      ["sense", "By given sense"],
+      ["cluster", "By found cluster"],
+    ],
+    (c) => app.set({ c }),
+  );
   const plane = new Plane(byId("senses-plane"), (p, join) => app.set({ p }, join));
 
   function draw(answer, values) {
@@ -38,7 +47,9 @@ export function senses(app) {
   function legend({ names, of }) {
     const count = (group) => of.filter((g) => g === group).length;
     byId("senses-legend").replaceChildren(
-      ...names.flatMap((name, g) => (count(g) ? [el("li", {}, icon(g), `${name} (${count(g)})`)] : [])),
+      ...names.flatMap((name, g) =>
+        count(g) ? [el("li", {}, icon(g), `${name} (${count(g)})`)] : [],
+      ),
     );
   }
 
@@ -50,7 +61,16 @@ export function senses(app) {
       const press = (i) => app.set({ p: app.values().p === String(i) ? null : i });
       box.replaceChildren(
         ...answer.points.map((_, i) =>
-          el("li", {}, el("button", { type: "button", on: { click: () => press(i) } }, icon(of[i]), el("span", {}, ...sentenceOf(answer)(i)))),
+          el(
+            "li",
+            {},
+            el(
+              "button",
+              { type: "button", on: { click: () => press(i) } },
+              icon(of[i]),
+              el("span", {}, ...sentenceOf(answer)(i)),
+            ),
+          ),
         ),
       );
     }
@@ -65,24 +85,44 @@ export function senses(app) {
     const n = answer.points.length;
     const first = answer.spaces.find((s) => s.name === "layer 0");
     const said = [];
-    if (n < 2) said.push("One use makes no picture yet: add sentences with the word.");
-    else if (space.mean_cosine > 0.9995) said.push(`At layer 0 only the letters count: all ${n} uses are one and the same vector, as in a table.`);
-    else {
-      said.push(`In ${seen.words} two uses have a cosine of ${number(space.mean_cosine)} on average${first ? ` (layer 0: ${number(first.mean_cosine)})` : ""}.`);
-      const clusters = new Set(space.clusters).size;
-      if (space.sense_purity !== null) said.push(`Without being told the senses, the vectors fall into ${clusters} ${clusters === 1 ? "cluster" : "clusters"}; ${Math.round(space.sense_purity * 100)}% of the uses are in a cluster of their own sense.`);
-      else said.push(`They fall into ${clusters} ${clusters === 1 ? "cluster" : "clusters"}.`);
+    const clusters = new Set(space.clusters).size;
+    const groups = `${clusters} ${clusters === 1 ? "cluster" : "clusters"}`;
+    if (n < 2) {
+      said.push("One use makes no picture yet: add sentences with the word.");
+    } else if (space.mean_cosine > 0.9995) {
+      said.push(
+        `Only the letters count here: all ${n} uses are one and the same vector, as in a table.`,
+      );
+    } else {
+      const before = first ? ` (layer 0: ${number(first.mean_cosine)})` : "";
+      const cosine = number(space.mean_cosine);
+      said.push(`In ${seen.words} two uses have a cosine of ${cosine} on average${before}.`);
+      if (space.sense_purity === null) {
+        said.push(`They fall into ${groups}.`);
+      } else {
+        const share = Math.round(space.sense_purity * 100);
+        said.push(
+          `Without being told the senses, the vectors fall into ${groups}; ` +
+            `${share}% of the uses are in a cluster of their own sense.`,
+        );
+      }
     }
-    if (answer.without.length) said.push(`Without the word: ${answer.without.map((i) => `line ${i + 1}`).join(", ")}.`);
+    if (answer.without.length)
+      said.push(`Without the word: ${answer.without.map((i) => `line ${i + 1}`).join(", ")}.`);
     byId("senses-finding").textContent = said.join(" ");
     const [a, b] = space.explained;
-    byId("senses-plane").setAttribute("aria-description", `The two directions show ${Math.round((a + b) * 100)}% of the differences.`);
+    byId("senses-plane").setAttribute(
+      "aria-description",
+      `The two directions show ${Math.round((a + b) * 100)}% of the differences.`,
+    );
   }
 
   function still(answer) {
     const found = answer.static;
     const name = answer.word ?? "the word";
-    byId("senses-static-title").textContent = found ? `In a table (${found.table})` : "In a table of vectors";
+    byId("senses-static-title").textContent = found
+      ? `In a table (${found.table})`
+      : "In a table of vectors";
     byId("senses-static").setAttribute("aria-label", `One dot: ${name} has one vector in a table`);
     byId("senses-static").replaceChildren(
       svg("line", { class: "axis", x1: 110, y1: 8, x2: 110, y2: 152 }),
@@ -91,37 +131,69 @@ export function senses(app) {
       svg("text", { x: 124, y: 72 }, name),
     );
     const caption = [`One vector for ${name}, whatever the sentence: one dot, and it cannot move.`];
-    if (found?.known) caption.push(el("span", { class: "near" }, "Nearest in the table: ", found.neighbors.slice(0, 5).map(([w]) => w).join(", ")));
-    else if (found) caption.push(el("span", { class: "near" }, "This table does not have the word at all."));
+    if (found?.known)
+      caption.push(
+        el(
+          "span",
+          { class: "near" },
+          "Nearest in the table: ",
+          found.neighbors
+            .slice(0, 5)
+            .map(([w]) => w)
+            .join(", "),
+        ),
+      );
+    else if (found)
+      caption.push(el("span", { class: "near" }, "This table does not have the word at all."));
     byId("senses-static-caption").replaceChildren(...caption);
   }
 
   return {
     show(values) {
-      const x = values.x ?? SENSES[0].text;
-      const w = values.w ?? (values.x === undefined ? SENSES[0].word : "");
+      const example = SENSES.find(({ word: w }) => w === values.w) ?? SENSES[0];
+      const x = values.x ?? example.text;
+      const w = values.w ?? (values.x === undefined ? example.word : "");
       text.show(x);
       word.show(w);
       showLayers(lookedAt(values, count));
       const given = lines(x).map((line) => line.split(/\s*[|\t]\s*(?=[^|\t]*$)/));
       byId("senses-count").textContent = given.length;
-      if (!given.length) return asker.rest("Type sentences that have the word in them, one in each line. Or try an example.");
-      if (!w.trim() && !given.every(([s]) => /\[[^\]]+\]/.test(s))) return asker.rest("Which word is it? Type it above, or put it in [brackets] in every sentence.");
-      const body = { sentences: given.map(([s]) => s), senses: given.map(([, s]) => s || null), model: app.model.id };
+      if (!given.length)
+        return asker.rest(
+          "Type sentences that have the word in them, one in each line. Or try an example.",
+        );
+      if (!w.trim() && !given.every(([s]) => /\[[^\]]+\]/.test(s)))
+        return asker.rest(
+          "Which word is it? Type it above, or put it in [brackets] in every sentence.",
+        );
+      const body = {
+        sentences: given.map(([s]) => s),
+        senses: given.map(([, s]) => s || null),
+        model: app.model.id,
+      };
       if (w.trim()) body.word = w.trim();
-      asker.run(JSON.stringify(body), (signal) => ask("v1/project", body, signal), (answer) => {
-        asker.tell(answer.warnings.join(" ") || null);
-        asker.result.classList.remove("stale");
-        draw(answer, app.values());
-      });
+      asker.run(
+        JSON.stringify(body),
+        (signal) => ask("v1/project", body, signal),
+        (answer) => {
+          asker.tell(answer.warnings.join(" ") || null);
+          asker.result.classList.remove("stale");
+          draw(answer, app.values());
+        },
+      );
     },
   };
 }
 
-const sentenceOf = (answer) => (i) => quote(answer.sentences[answer.points[i].sentence].tokens, answer.points[i].position);
+const sentenceOf = (answer) => (i) =>
+  quote(answer.sentences[answer.points[i].sentence].tokens, answer.points[i].position);
 
 function icon(group) {
-  return svg("svg", { class: "icon", viewBox: "-10 -10 20 20", "aria-hidden": "true" }, mark(group));
+  return svg(
+    "svg",
+    { class: "icon", viewBox: "-10 -10 20 20", "aria-hidden": "true" },
+    mark(group),
+  );
 }
 
 function bySense(points) {

@@ -15,9 +15,18 @@ export function sentences(app) {
   const count = app.model.n_layers;
   const asker = new Asker(byId("sentences-result"), byId("sentences-notice"));
   const text = field(byId("sentences-text"), (x) => app.set({ x, p: null }, "text"));
-  examples(byId("sentences-examples"), SENTENCES, ({ text: x, word }) => app.set({ x, t: null, w: word, p: null }));
-  const showLayers = layerControl(byId("sentences-layers"), count, (changes, join) => app.set(changes, join), { mix: true });
-  const chips = new Chips(byId("sentences-chips"), (i, k, join) => app.set({ t: `${i}.${k}`, w: null }, join));
+  examples(byId("sentences-examples"), SENTENCES, ({ text: x, word }) =>
+    app.set({ x, t: null, w: word, p: null }),
+  );
+  const showLayers = layerControl(
+    byId("sentences-layers"),
+    count,
+    (changes, join) => app.set(changes, join),
+    { mix: true },
+  );
+  const chips = new Chips(byId("sentences-chips"), (i, k, join) =>
+    app.set({ t: `${i}.${k}`, w: null }, join),
+  );
   const more = byId("sentences-more");
   more.addEventListener("click", () => app.set({ all: app.values().all ? null : 1 }));
 
@@ -26,7 +35,8 @@ export function sentences(app) {
   let kept = { key: null, value: null };
   function mixOf(answer, shares) {
     const key = shares.join();
-    if (kept.answer !== answer || kept.key !== key) kept = { answer, key, value: mixed(answer.gram, shares) };
+    if (kept.answer !== answer || kept.key !== key)
+      kept = { answer, key, value: mixed(answer.gram, shares) };
     return kept.value;
   }
 
@@ -50,10 +60,14 @@ export function sentences(app) {
 
   /** Say what became of the same word elsewhere: the point of it all. */
   function finding({ i, k, word, tokens, at }, spaces) {
-    const same = tokens.flatMap((s, j) => s.map((t, m) => [t, j, m])).filter(([t, j, m]) => t.toLowerCase() === word.toLowerCase() && (j !== i || m !== k));
+    const same = tokens
+      .flatMap((s, j) => s.map((t, m) => [t, j, m]))
+      .filter(([t, j, m]) => t.toLowerCase() === word.toLowerCase() && (j !== i || m !== k));
     const told = byId("sentences-finding");
     if (!same.length) {
-      told.textContent = `“${word}” stands here only once. Choose a word that two sentences share to see context at work.`;
+      told.textContent =
+        `“${word}” stands here only once. ` +
+        "Choose a word that two sentences share to see context at work.";
       return;
     }
     const [, j, m] = same[0];
@@ -61,26 +75,42 @@ export function sentences(app) {
     const path = Array.from({ length: count }, (_, layer) => number(cosine(`layer ${layer}`)));
     const table = cosine("static");
     told.textContent =
-      `“${word}” in sentence ${i + 1} and “${tokens[j][m]}” in sentence ${j + 1}: cosine ${path.join(" → ")} from layer 0 to ${count - 1}. ` +
-      (typeof table === "number" ? `A static table (${app.served.static}) says ${number(table)} whatever the sentences.` : "A static table would say 1.00 whatever the sentences.");
+      `“${word}” in sentence ${i + 1} and “${tokens[j][m]}” in sentence ${j + 1}: ` +
+      `cosine ${path.join(" → ")} from layer 0 to ${count - 1}. ` +
+      (typeof table === "number"
+        ? `A static table (${app.served.static}) says ${number(table)} whatever the sentences.`
+        : "A static table would say 1.00 whatever the sentences.");
   }
 
   function table({ i, k, word, tokens, at, row }, spaces, seen, all) {
     byId("sentences-chosen").textContent = `${word} (sentence ${i + 1})`;
-    const others = tokens.flatMap((s, j) => s.map((t, m) => ({ t, j, m }))).filter(({ j, m }) => j !== i || m !== k);
+    const others = tokens
+      .flatMap((s, j) => s.map((t, m) => ({ t, j, m })))
+      .filter(({ j, m }) => j !== i || m !== k);
     others.sort((a, b) => (row[at(b.j, b.m)] ?? -2) - (row[at(a.j, a.m)] ?? -2));
     const shown = all ? others : others.slice(0, SHOWN);
     const looked = seen.mode === "mix" ? "your mix" : seen.name;
-    const head = spaces.map(({ name }) => el("th", { scope: "col", class: name === looked ? "looked" : null }, name === "static" ? "table" : name));
+    const head = spaces.map(({ name }) =>
+      el(
+        "th",
+        { scope: "col", class: name === looked ? "looked" : null },
+        name === "static" ? "table" : name,
+      ),
+    );
     const rows = shown.map(({ t, j, m }) =>
       el(
         "tr",
         {},
         el("th", { scope: "row" }, t, tokens.length > 1 ? el("small", {}, ` ${j + 1}`) : null),
-        ...spaces.map(({ name, matrix }) => cell(matrix[at(i, k)][at(j, m)], number, name === looked)),
+        ...spaces.map(({ name, matrix }) =>
+          cell(matrix[at(i, k)][at(j, m)], number, name === looked),
+        ),
       ),
     );
-    byId("sentences-table").replaceChildren(el("thead", {}, el("tr", {}, el("th", {}, el("span", { class: "unseen" }, "word")), ...head)), el("tbody", {}, ...rows));
+    byId("sentences-table").replaceChildren(
+      el("thead", {}, el("tr", {}, el("th", {}, el("span", { class: "unseen" }, "word")), ...head)),
+      el("tbody", {}, ...rows),
+    );
     more.hidden = others.length <= SHOWN;
     more.textContent = all ? "Show fewer" : `Show all ${others.length} words`;
   }
@@ -92,7 +122,9 @@ export function sentences(app) {
     pair.show(a, b, tokens.length, seen.words);
     const key = JSON.stringify([tokens[a], tokens[b]]);
     if (cells.key !== key) cells = { key, list: heatCells(tokens[a], tokens[b]) };
-    byId("sentences-heat").closest(".halves").classList.toggle("long", tokens[b].length > BESIDE);
+    byId("sentences-heat")
+      .closest(".halves")
+      .classList.toggle("long", tokens[b].length > BESIDE);
     const small = tokens[b].length <= FIT;
     for (const { made, k, m, words } of cells.list) {
       const value = matrix[at(a, k)][at(b, m)];
@@ -108,31 +140,45 @@ export function sentences(app) {
       text.show(x);
       showLayers(lookedAt(values, count));
       const given = lines(x);
-      if (!given.length) return asker.rest("Type a sentence, or better two that share a word. Or try an example.");
-      const body = { sentences: given, static: app.served.static !== null, gram: true, model: app.model.id };
-      asker.run(JSON.stringify(body), (signal) => ask("v1/similarity", body, signal), (answer) => {
-        if (answer.usage.tokens === 0) return asker.rest("There are no words in this text. Type a sentence.");
-        asker.tell(answer.warnings.join(" ") || null);
-        asker.result.classList.remove("stale");
-        draw(answer, app.values());
-      });
+      if (!given.length)
+        return asker.rest("Type a sentence, or better two that share a word. Or try an example.");
+      const body = {
+        sentences: given,
+        static: app.served.static !== null,
+        gram: true,
+        model: app.model.id,
+      };
+      asker.run(
+        JSON.stringify(body),
+        (signal) => ask("v1/similarity", body, signal),
+        (answer) => {
+          if (answer.usage.tokens === 0)
+            return asker.rest("There are no words in this text. Type a sentence.");
+          asker.tell(answer.warnings.join(" ") || null);
+          asker.result.classList.remove("stale");
+          draw(answer, app.values());
+        },
+      );
     },
   };
 }
 
-/** Which token is chosen: by the address, else the word of the example, else one that comes twice. */
+/** Which token is chosen: by the address, else an example's word, else one that comes twice. */
 function chosenToken(values, tokens) {
   const [i, k] = (values.t ?? "").split(".").map(Number);
   if (tokens[i]?.[k] !== undefined) return [i, k];
   const folded = tokens.map((s) => s.map((t) => t.toLowerCase()));
   const word = values.w ?? (values.x === undefined ? SENTENCES[0].word : twice(folded));
-  for (const [j, sentence] of folded.entries()) if (sentence.includes(word)) return [j, sentence.indexOf(word)];
+  for (const [j, sentence] of folded.entries())
+    if (sentence.includes(word)) return [j, sentence.indexOf(word)];
   return [folded.findIndex((s) => s.length), 0];
 }
 
 /** The longest word that several sentences share. */
 function twice(folded) {
-  const shared = [...new Set(folded.flat())].filter((word) => folded.filter((s) => s.includes(word)).length > 1);
+  const shared = [...new Set(folded.flat())].filter(
+    (word) => folded.filter((s) => s.includes(word)).length > 1,
+  );
   return shared.sort((a, b) => b.length - a.length)[0];
 }
 
@@ -159,7 +205,10 @@ function heatCells(rows, columns) {
     return row;
   });
   const head = columns.map((t) => el("th", { scope: "col" }, el("span", {}, t)));
-  byId("sentences-heat").replaceChildren(el("thead", {}, el("tr", {}, el("td"), ...head)), el("tbody", {}, ...body));
+  byId("sentences-heat").replaceChildren(
+    el("thead", {}, el("tr", {}, el("td"), ...head)),
+    el("tbody", {}, ...body),
+  );
   return list;
 }
 
@@ -169,19 +218,25 @@ class Pair {
     const told = () => changed(`${this.rows.value}.${this.columns.value}`);
     this.rows = el("select", { "aria-label": "Sentence in the rows", on: { change: told } });
     this.columns = el("select", { "aria-label": "Sentence in the columns", on: { change: told } });
-    this.several = el("span", {}, this.rows, " in the rows, ", this.columns, " in the columns");
+    this.several = el("span", {}, "Rows ", this.rows, " Columns ", this.columns);
     this.alone = el("span", {}, "The sentence against itself");
     this.words = el("span");
     box.replaceChildren(this.several, this.alone, this.words);
   }
 
   show(a, b, n, words) {
-    for (const [select, now] of [[this.rows, a], [this.columns, b]]) {
-      if (select.length !== n) select.replaceChildren(...Array.from({ length: n }, (_, i) => el("option", { value: i }, `sentence ${i + 1}`)));
+    for (const [select, now] of [
+      [this.rows, a],
+      [this.columns, b],
+    ]) {
+      if (select.length !== n)
+        select.replaceChildren(
+          ...Array.from({ length: n }, (_, i) => el("option", { value: i }, `sentence ${i + 1}`)),
+        );
       select.value = now;
     }
     this.several.hidden = n < 2;
     this.alone.hidden = n > 1;
-    this.words.textContent = `; ${words}.`;
+    this.words.textContent = ` by ${words}`;
   }
 }

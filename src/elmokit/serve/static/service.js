@@ -1,4 +1,4 @@
-// Asks the service. Its refusals say what was found, expected and to do: they are shown as they are.
+// Asks the service. Its refusals say what was found, expected and to do: they are shown as such.
 
 import { stored } from "./dom.js";
 
@@ -103,6 +103,7 @@ export class Asker {
       this.answer = answer;
       this.tell(null);
       draw(answer);
+      this.result.classList.add("drawn");
     } catch (error) {
       if (own.signal.aborted) return;
       this.key = null;

@@ -16,34 +16,57 @@ export function start(app) {
       const [word, ...sentences] = triple;
       showWord(word);
       const body = { sentences, static: app.served.static !== null, model: app.model.id };
-      asker.run(JSON.stringify(body), (signal) => ask("v1/similarity", body, signal), (answer) => draw(word, answer, app));
+      asker.run(
+        JSON.stringify(body),
+        (signal) => ask("v1/similarity", body, signal),
+        (answer) => draw(word, answer, app),
+      );
     },
   };
 }
 
 function draw(word, answer, app) {
-  const places = answer.sentences.map(({ tokens }) => tokens.findIndex((t) => t.toLowerCase() === word));
+  const places = answer.sentences.map(({ tokens }) =>
+    tokens.findIndex((t) => t.toLowerCase() === word),
+  );
   byId("start-uses").replaceChildren(
     ...answer.sentences.map(({ tokens }, i) => el("li", {}, ...quote(tokens, places[i]))),
   );
   const at = places.map((k, i) => answer.starts[i] + k);
   const top = `layer ${app.model.n_layers - 1}`;
-  const rows = [["static", "A table"], [top, "ELMo"]];
+  const rows = [
+    ["static", "A table"],
+    [top, "ELMo"],
+  ];
   const found = (name, b) => {
-    const space = answer.spaces.find((s) => s.name === name) ?? answer.spaces.find((s) => s.name === "layer 0");
+    const space =
+      answer.spaces.find((s) => s.name === name) ?? answer.spaces.find((s) => s.name === "layer 0");
     return space.matrix[at[0]][at[b]];
   };
-  const head = el("tr", {}, el("th", {}), el("th", { scope: "col" }, "1 and 2"), el("th", { scope: "col" }, "1 and 3"));
+  const head = el(
+    "tr",
+    {},
+    el("th", {}),
+    el("th", { scope: "col" }, "1 and 2"),
+    el("th", { scope: "col" }, "1 and 3"),
+  );
   const body = rows.map(([name, words]) =>
     el("tr", {}, el("th", { scope: "row" }, words), ...[1, 2].map((b) => cell(found(name, b)))),
   );
   byId("start-pairs").replaceChildren(
-    el("table", { class: "figures" }, el("caption", {}, `How near are the vectors of “${word}”?`), el("thead", {}, head), el("tbody", {}, ...body)),
+    el(
+      "table",
+      { class: "figures" },
+      el("caption", {}, `How near are the vectors of “${word}”?`),
+      el("thead", {}, head),
+      el("tbody", {}, ...body),
+    ),
   );
   const [near, far] = [found(top, 1), found(top, 2)];
   byId("start-finding").textContent =
     `A table has one vector for “${word}”: all three uses are the same to it. ELMo makes three. ` +
-    `Uses 1 and 2, where “${word}” means the same, come to ${number(near)}; uses 1 and 3 only to ${number(far)}.`;
+    `Uses 1 and 2, where “${word}” means the same, come to ${number(near)}; ` +
+    `uses 1 and 3 only to ${number(far)}.`;
 }
 
 function cell(value) {

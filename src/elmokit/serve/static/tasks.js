@@ -27,7 +27,11 @@ export function tasks(app) {
   const asker = new Asker(byId("tasks-result"), byId("tasks-notice"));
   const text = field(byId("tasks-text"), (x) => app.set({ x }, "text"));
   const other = field(byId("tasks-other"), (y) => app.set({ y }, "other"));
-  const showName = choice(byId("tasks-names"), names.map((name) => [name, name]), (k) => app.set({ k, x: null, y: null }));
+  const showName = choice(
+    byId("tasks-names"),
+    names.map((name) => [name, name]),
+    (k) => app.set({ k, x: null, y: null }),
+  );
   let cards = null;
   let shown = null;
 
@@ -39,26 +43,38 @@ export function tasks(app) {
     const tries = TASKS[kind] ?? [];
     const two = FIELDS[kind];
     showName(card.name);
-    byId("tasks-about").textContent = [WORDS[kind] ?? card.title, scoreOf(card)].filter(Boolean).join(" ");
+    byId("tasks-about").textContent = [WORDS[kind] ?? card.title, scoreOf(card)]
+      .filter(Boolean)
+      .join(" ");
     byId("tasks-text-label").textContent = two ? two[0] : "Your text";
     byId("tasks-other-label").textContent = two ? two[1] : "";
     byId("tasks-second").hidden = !two;
-    if (shown !== card) examples(byId("tasks-examples"), tries, ({ text: x, other: y }) => app.set({ x, y }));
+    if (shown !== card)
+      examples(byId("tasks-examples"), tries, ({ text: x, other: y }) => app.set({ x, y }));
     if (shown !== card) mixes(cards, card);
     shown = card;
     const x = values.x ?? tries[0]?.text ?? "";
     const y = values.y ?? tries[0]?.other ?? "";
     text.show(x);
     other.show(y);
-    if (!x.trim() || (two && !y.trim())) return asker.rest(two ? "Fill both fields, or try an example." : "Type a text, or try an example.");
+    if (!x.trim() || (two && !y.trim()))
+      return asker.rest(
+        two ? "Fill both fields, or try an example." : "Type a text, or try an example.",
+      );
     const body = { examples: [exampleOf(kind, x, y)] };
-    asker.run(JSON.stringify([card.name, body]), (signal) => ask(`v1/tasks/${encodeURIComponent(card.name)}`, body, signal), (answer) => {
-      asker.tell(answer.warnings.join(" ") || null);
-      asker.result.classList.remove("stale");
-      const results = answer.results[0];
-      if (!results.length) return asker.rest("There are no words in this text.");
-      byId("tasks-result").replaceChildren(...results.flatMap((result) => drawing(kind, result, { other: y })));
-    });
+    asker.run(
+      JSON.stringify([card.name, body]),
+      (signal) => ask(`v1/tasks/${encodeURIComponent(card.name)}`, body, signal),
+      (answer) => {
+        asker.tell(answer.warnings.join(" ") || null);
+        asker.result.classList.remove("stale");
+        const results = answer.results[0];
+        if (!results.length) return asker.rest("There are no words in this text.");
+        byId("tasks-result").replaceChildren(
+          ...results.flatMap((result) => drawing(kind, result, { other: y })),
+        );
+      },
+    );
   }
 
   return {
@@ -78,15 +94,23 @@ function exampleOf(kind, x, y) {
 function scoreOf(card) {
   const [part, scores] = Object.entries(card.scores).pop() ?? [];
   const value = scores?.[card.metric];
-  const named = { f1: " F1", accuracy: "% accuracy", conll: " F1 (the mean of three measures)" }[card.metric] ?? ` ${card.metric}`;
+  const named =
+    { f1: " F1", accuracy: "% accuracy", conll: " F1 (the mean of three measures)" }[card.metric] ??
+    ` ${card.metric}`;
   const data = { dev: "development data", test: "test data" }[part];
   return typeof value === "number" ? `It reached ${value.toFixed(1)}${named} on its ${data}.` : "";
 }
 
 /** Draw the weights that each task learned. */
 function mixes(cards, chosen) {
-  const rows = cards.flatMap((card) => Object.entries(card.mixes).map(([place, mix]) => weights(card, place, mix, card === chosen)));
-  const none = el("p", { class: "quiet-words" }, "No loaded task uses ELMo, so there are no weights.");
+  const rows = cards.flatMap((card) =>
+    Object.entries(card.mixes).map(([place, mix]) => weights(card, place, mix, card === chosen)),
+  );
+  const none = el(
+    "p",
+    { class: "quiet-words" },
+    "No loaded task uses ELMo, so there are no weights.",
+  );
   byId("tasks-mixes").replaceChildren(...(rows.length ? rows : [none]));
 }
 
@@ -95,8 +119,25 @@ function weights(card, place, { s, gamma }, chosen) {
   const bars = s.map((share, j) => {
     const bar = el("i", { class: "bar" });
     bar.style.setProperty("--p", share.toFixed(4));
-    return el("li", { class: share === most ? "most" : null }, el("span", { class: "word" }, "s", el("sub", {}, String(j))), el("span", { class: "score" }, number(share)), bar);
+    return el(
+      "li",
+      { class: share === most ? "most" : null },
+      el("span", { class: "word" }, "s", el("sub", {}, String(j))),
+      el("span", { class: "score" }, number(share)),
+      bar,
+    );
   });
   const where = { input: "at the input", output: "at the output" }[place] ?? place;
-  return el("figure", { class: chosen ? "mix chosen" : "mix" }, el("figcaption", {}, el("b", {}, card.name), ` ${where}`, el("span", { class: "gamma" }, `γ = ${number(gamma)}`)), el("ol", { class: "bars whole" }, ...bars));
+  return el(
+    "figure",
+    { class: chosen ? "mix chosen" : "mix" },
+    el(
+      "figcaption",
+      {},
+      el("b", {}, card.name),
+      ` ${where}`,
+      el("span", { class: "gamma" }, `γ = ${number(gamma)}`),
+    ),
+    el("ol", { class: "bars whole" }, ...bars),
+  );
 }

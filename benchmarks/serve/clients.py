@@ -1,0 +1,152 @@
+"""Clients of the service: one connection each, one request at a time, as many as there are.
+
+The HTTP is written by hand, since the clients share a core and must not be what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+NPY = "application/x-npy"
+JSON = "application/json"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer; `retry` is what Retry-After says."""
+
+    status: int
+    body: bytes
+    retry: float
+
+
+class Connection:
+    """A connection that is kept."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._at = host, port
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def post(self, path: str, body: bytes, accept: str) -> Answer:
+        """Send a request and read its answer."""
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(*self._at, limit=2**20)
+        assert self._reader is not None
+        self._writer.write(request(path, body, accept) + body)
+        await self._writer.drain()
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        lines = head.split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
+        length = int(headers.get("content-length", 0))
+        found = await self._reader.readexactly(length)
+        if headers.get("connection") == "close":
+            await self.close()
+        return Answer(int(lines[0].split()[1]), found, float(headers.get("retry-after", 0)))
+
+    async def close(self) -> None:
+        """Close it."""
+        if self._writer is not None:
+            self._writer.close()
+            with suppress(OSError):
+                await self._writer.wait_closed()
+        self._reader = self._writer = None
+
+
+def request(path: str, body: bytes, accept: str = JSON) -> bytes:
+    """Return the head of a request."""
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: elmo\r\nContent-Type: application/json\r\n"
+        f"Accept: {accept}\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+
+
+@dataclass
+class Tally:
+    """What the clients of one run have seen."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    latencies: list[float] = field(default_factory=list)
+    bytes: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return figures."""
+        times = np.array(self.latencies or [0.0])
+        return {
+            "seconds": round(self.seconds, 1),
+            "requests": sum(self.statuses.values()),
+            "statuses": dict(sorted(self.statuses.items())),
+            "tokens": self.tokens,
+            "tokens_per_second": round(self.tokens / self.seconds, 1),
+            "p50_s": round(float(np.percentile(times, 50)), 3),
+            "p99_s": round(float(np.percentile(times, 99)), 3),
+            "longest_s": round(float(times.max()), 3),
+            "mb_per_second": round(self.bytes / 1e6 / self.seconds, 2),
+        }
+
+
+async def load(
+    host: str,
+    port: int,
+    supply: Iterator[list[str]],
+    *,
+    clients: int,
+    seconds: float,
+    accept: str,
+    dim: int,
+) -> Tally:
+    """Let clients ask for the top layer of a sentence each, again and again.
+
+    Only what is answered within `seconds` counts; a client that is told to come again does so.
+    """
+    tally = Tally(seconds=seconds)
+    begin = time.perf_counter()
+    end = begin + seconds
+
+    async def ask() -> None:
+        connection = Connection(host, port)
+        while time.perf_counter() < end:
+            sentence = next(supply)
+            body = json.dumps({"sentences": [sentence], "layers": "top"}).encode()
+            start = time.perf_counter()
+            try:
+                answer = await connection.post("/v1/embed", body, accept)
+            except (OSError, asyncio.IncompleteReadError) as error:
+                tally.statuses[type(error).__name__] += 1
+                await connection.close()
+                continue
+            now = time.perf_counter()
+            if now > end:
+                break
+            tally.statuses[str(answer.status)] += 1
+            if answer.status == 200:
+                _check(answer, sentence, accept, dim)
+                tally.tokens += len(sentence)
+                tally.latencies.append(now - start)
+                tally.bytes += len(answer.body)
+            elif answer.status == 429:
+                await asyncio.sleep(min(answer.retry, max(0.0, end - now)))
+        await connection.close()
+
+    await asyncio.gather(*(ask() for _ in range(clients)))
+    return tally
+
+
+def _check(answer: Answer, sentence: list[str], accept: str, dim: int) -> None:
+    if accept == NPY:
+        wanted = len(sentence) * dim * 4
+        if not wanted < len(answer.body) <= wanted + 256:
+            raise AssertionError(f"{len(answer.body)} bytes for {len(sentence)} tokens")
+    elif not answer.body.endswith(b"}"):
+        raise AssertionError(f"the answer ends in {answer.body[-20:]!r}")

@@ -1,0 +1,130 @@
+"""How the service ends, and what cannot be served."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from elmokit.errors import ConfigError
+from elmokit.serve.limits import Limits
+from elmokit.serve.server import Server
+from elmokit.serve.settings import Settings, named
+from tests.conftest import TINY_MODEL
+from tests.serve.conftest import (
+    ALONE,
+    Gate,
+    client,
+    embed,
+    error,
+    running,
+    wait_for,
+)
+
+
+def test_the_end_finishes_what_was_taken() -> None:
+    with ThreadPoolExecutor(4) as threads, running(ALONE) as server, client(server) as http:
+        gate = Gate(server.service.hosted.models["tiny"])
+        asked = [threads.submit(embed, http, "a")]
+        assert gate.entered.wait(10)
+        asked.append(threads.submit(embed, http, "b"))
+        with client(server) as other:
+            wait_for(lambda: "elmo_queue_requests 1" in other.get("/metrics").text)
+            server.stop()
+            time.sleep(0.3)
+            with pytest.raises(httpx.HTTPError):
+                other.get("/readyz")  # it listens no more
+        assert server.service.status == "stopping"
+        gate.open()
+        assert [one.result().status_code for one in asked] == [200, 200]
+
+
+def test_what_is_refused_while_it_loads_and_stops() -> None:
+    with running(ALONE) as server, client(server) as http:
+        hosted, server.service._hosted = server.service._hosted, None
+        found = embed(http)
+        assert error(found, 503)["type"] == "not_ready"
+        assert found.headers["retry-after"]
+        assert http.get("/readyz").json() == {"status": "loading"}
+        assert http.get("/readyz").status_code == 503
+        assert http.get("/healthz").status_code == 200
+        server.service._hosted = hosted
+        server.service.stop()
+        assert "stopping" in error(embed(http), 503)["message"]
+        assert http.get("/readyz").json() == {"status": "stopping"}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_the_command_and_its_signals(number: int, code: int) -> None:
+    program = "from elmokit.cli.main import run; run()"
+    arguments = ["serve", "--no-bundled", "--model", f"tiny={TINY_MODEL}", "--port", "0", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ELMO_SERVE_TOKEN": "of the environment"},
+    )
+    assert process.stdout is not None
+    url = json.loads(process.stdout.readline())["url"]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+    assert httpx.get(f"{url}/v1/models").status_code == 401
+    headers = {"Authorization": "Bearer of the environment"}
+    answer = httpx.post(f"{url}/v1/embed", json={"sentences": ["a"]}, headers=headers)
+    assert np.array(answer.json()["sentences"][0]["vectors"]).shape == (3, 1, 32)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == code, told
+    assert "Traceback" not in told
+    assert "stopped" in told
+
+
+def test_what_cannot_be_served_is_said(tmp_path: Path, full_model: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match="Choose another with --port"):
+            Server(replace(ALONE, port=taken.getsockname()[1]))
+    with pytest.raises(ConfigError, match="There is no address"):
+        Server(replace(ALONE, host="no.such.host.example"))
+    with pytest.raises(ConfigError, match="no trained task model"):
+        Server(replace(ALONE, tasks={"x": tmp_path})).run()
+    with pytest.raises(ConfigError, match="there is no model to serve"):
+        replace(ALONE, models={})
+    with pytest.raises(ConfigError, match="timeout should be more than 0"):
+        Limits(timeout=0)
+    with pytest.raises(ConfigError, match="expected NAME=PATH"):
+        named(["a/b"], "model")
+    with pytest.raises(ConfigError, match="names 'a' twice"):
+        named(["a=1", "a=2"], "model")
+
+
+def test_an_index_of_another_model_is_refused(served: Settings, full_model: Path) -> None:
+    settings = replace(served, models={"full": str(full_model)}, tasks={})
+    with pytest.raises(ConfigError, match="made with another model"):
+        Server(settings).run()
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from elmokit.cli.main import run; sys.argv = ['elmo', 'serve']; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "pip install 'elmokit[serve]'" in done.stderr
+    assert "Traceback" not in done.stderr

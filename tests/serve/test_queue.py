@@ -1,0 +1,142 @@
+"""Requests that wait: full queues, turns, time-outs, one that fails among others."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from elmokit.serve.limits import Limits
+from tests.serve.conftest import (
+    ALONE,
+    Gate,
+    client,
+    embed,
+    error,
+    running,
+    wait_for,
+)
+
+
+def test_a_full_queue_is_429_and_says_when_to_come_again() -> None:
+    settings = replace(ALONE, limits=Limits(queue=3))
+    with running(settings) as server, ThreadPoolExecutor(8) as threads:
+        gate = Gate(server.service.hosted.models["tiny"])
+
+        def ask(n: int) -> httpx.Response:
+            with client(server) as http:
+                return embed(http, ["a"] * n)
+
+        first = threads.submit(ask, 1)
+        assert gate.entered.wait(10)  # computed now, and no more in the queue
+        waiting = [threads.submit(ask, n) for n in (2, 3, 4)]
+        with client(server) as http:
+            wait_for(lambda: "elmo_queue_requests 3" in http.get("/metrics").text)
+            answer = embed(http)
+            found = error(answer, 429)
+            assert int(answer.headers["retry-after"]) >= 1
+            assert found["limit"] == {"name": "queue", "value": 3, "found": 3}
+            assert http.get("/readyz").status_code == 200
+            gate.open()
+            assert all(f.result().status_code == 200 for f in (first, *waiting))
+            assert gate.batches == [1, 3]  # those that waited ran together
+            assert embed(http).status_code == 200
+
+
+def test_many_tokens_that_wait_fill_the_queue_too() -> None:
+    settings = replace(ALONE, limits=Limits(queue_tokens=100))
+    with running(settings) as server, ThreadPoolExecutor(8) as threads:
+        gate = Gate(server.service.hosted.models["tiny"])
+
+        def ask(n: int) -> int:
+            with client(server) as http:
+                return embed(http, ["a"] * n).status_code
+
+        first = threads.submit(ask, 1)
+        assert gate.entered.wait(10)
+        with client(server) as http:
+            second = threads.submit(ask, 300)  # alone it may cost more than the queue holds
+            wait_for(lambda: "elmo_queue_tokens 300" in http.get("/metrics").text)
+            assert ask(1) == 429
+        gate.open()
+        assert (first.result(), second.result()) == (200, 200)
+
+
+def test_a_large_request_does_not_make_a_small_one_wait() -> None:
+    """Sentences are taken from all requests in turn, so the small one is in the first batch."""
+    with running(ALONE) as server, ThreadPoolExecutor(4) as threads:
+        gate = Gate(server.service.hosted.models["tiny"])
+        ended: list[str] = []
+
+        def ask(name: str, *sentences: Any) -> None:
+            with client(server) as http:
+                assert embed(http, *sentences).status_code == 200
+            ended.append(name)
+
+        with client(server) as http:
+            start = threads.submit(ask, "start", "a")
+            assert gate.entered.wait(10)
+            large = threads.submit(ask, "large", *[["a"] * 16] * 250)
+            wait_for(lambda: "elmo_queue_tokens 4000" in http.get("/metrics").text)
+            small = threads.submit(ask, "small", "b c")
+            wait_for(lambda: "elmo_queue_requests 2" in http.get("/metrics").text)
+        gate.open()
+        for one in (start, large, small):
+            one.result()
+        assert ended == ["start", "small", "large"]
+
+
+def test_what_takes_too_long_is_504_and_is_not_computed_later() -> None:
+    settings = replace(ALONE, limits=Limits(timeout=0.5))
+    with running(settings) as server, ThreadPoolExecutor(4) as threads:
+        gate = Gate(server.service.hosted.models["tiny"])
+
+        def ask(word: str) -> httpx.Response:
+            with client(server) as http:
+                return embed(http, word)
+
+        first = threads.submit(ask, "a")
+        assert gate.entered.wait(10)
+        second = threads.submit(ask, "b")
+        for one in (first, second):
+            assert "after 0.5 seconds" in error(one.result(), 504)["message"]
+        gate.open()
+        with client(server) as http:
+            assert embed(http).status_code == 200
+        assert gate.batches == [1, 1]  # the first, and this one; the second was given up
+
+
+def test_an_item_that_fails_fails_its_own_request_only() -> None:
+    with running(ALONE) as server, ThreadPoolExecutor(8) as threads:
+        model = server.service.hosted.models["tiny"]
+        inner = model.compute
+        gate = Gate(model)
+        gated = model.compute
+
+        def compute(sentences: Any, state: Any = "reset", **options: Any) -> Any:
+            found = gated(sentences, state, **options)
+            if any("boom" in words for words in sentences):
+                raise RuntimeError("a bug")
+            return found
+
+        model.compute = compute  # type: ignore[method-assign]
+
+        def ask(word: str) -> httpx.Response:
+            with client(server) as http:
+                return embed(http, word)
+
+        start = threads.submit(ask, "start")
+        assert gate.entered.wait(10)
+        words = ["a", "boom", "b"]
+        asked = [threads.submit(ask, word) for word in words]
+        with client(server) as http:
+            wait_for(lambda: "elmo_queue_requests 3" in http.get("/metrics").text)
+            gate.open()
+            answers = [one.result() for one in asked]
+            assert [answer.status_code for answer in answers] == [200, 500, 200]
+            assert "a bug" not in answers[1].text
+            assert "elmo_failures_total" in http.get("/metrics").text
+        assert start.result().status_code == 200
+        model.compute = inner  # type: ignore[method-assign]
