@@ -72,15 +72,15 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(
 
 def test_two_threads_give_the_same_run_twice(corpus: Corpus, tmp_path: Path) -> None:
     # Large enough for torch to share the work; sums in any order would show within a few steps.
-    config = dataclasses.replace(run_preset("toy"), max_steps=8, log_every=1, evaluate_every=0)
+    config = dataclasses.replace(run_preset("toy"), max_steps=5, log_every=1, evaluate_every=0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        for name in ("a", "b", "c"):
+        for name in ("a", "b"):
             train(config, corpus, tmp_path / name)
     finally:
         torch.set_num_threads(before)
-    assert losses(tmp_path / "a") == losses(tmp_path / "b") == losses(tmp_path / "c")
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adagrad"])
