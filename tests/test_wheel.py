@@ -32,6 +32,7 @@ def test_the_wheel_embeds_offline_in_an_empty_environment(tmp_path: Path) -> Non
     assert "elmokit/models/english/model.safetensors" in names
     assert "elmokit/models/english/README.md" in names
     assert "elmokit/model/kernels/int8_lstm.c" in names
+    assert "elmokit/serve/static/index.html" in names
     assert not any(name.startswith(("tests/", "weights/")) for name in names)
     assert wheel.stat().st_size < 80e6
     python = tmp_path / "env" / "bin" / "python"

@@ -278,6 +278,8 @@ def test_expectations_of_both_sides(visit: Visit) -> None:
     assert visit.text("#expectations-place") == "In the place of Paris"
     assert visit.text("#expectations-left").startswith("The capital of France is")
     assert "Paris" in visit.text("#expectations-combined")
+    textbox(page, "Your sentence").fill("The cat zorbled on the mat.")
+    page.wait_for_selector("#expectations-finding:has-text('scored as unknown: zorbled.')")
     textbox(page, "Your sentence").fill("Colorless green ideas sleep furiously.")
     page.wait_for_selector(".place:has-text('furiously')")
     visit.ready()
@@ -531,9 +533,9 @@ def test_a_long_text_does_not_freeze_the_page(desk: Visit) -> None:
 
 def test_a_text_too_long_for_a_link_stays(desk: Visit) -> None:
     page = desk.open("#expectations")
-    long = " ".join("abcdefghij" * 4 + str(i) for i in range(300))
+    long = " ".join("abcdefghij" * 8 + str(i) for i in range(160))
     textbox(page, "Your sentence").fill(long)
-    page.wait_for_selector(".place:nth-child(300)", state="attached")
+    page.wait_for_selector(".place:nth-child(160)", state="attached")
     assert len(page.url) < 200
     page.get_by_role("button", name="Copy link").click()
     assert "too long for a link" in desk.text("#said")

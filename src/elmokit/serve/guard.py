@@ -33,8 +33,7 @@ _PAGE_HEADERS = (
     # The page takes nothing from elsewhere and is shown nowhere else.
     (
         b"content-security-policy",
-        b"default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
-        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-cache"),

@@ -48,12 +48,14 @@ export function expectations(app) {
   function finding(score) {
     const whole = rounded(score.perplexity);
     const [left, right] = [rounded(score.forward_perplexity), rounded(score.backward_perplexity)];
-    const unknown = score.unknown_tokens;
+    const unknown = score.tokens.filter((_, i) => score.unknown[i]);
     byId("expectations-finding").replaceChildren(
       el("b", {}, `Perplexity ${whole}.`),
       ` On average each word was as hard to guess as one out of ${whole} equally likely words ` +
         `(from the left ${left}, from the right ${right}).` +
-        (unknown ? ` Not in the vocabulary, and taken for one unknown word: ${unknown}.` : ""),
+        (unknown.length
+          ? ` Not in the vocabulary, so scored as unknown: ${unknown.join(", ")}.`
+          : ""),
     );
   }
 

@@ -68,7 +68,7 @@ export function layerControl(box, count, changed, { mix = false } = {}) {
   const sliders = Array.from({ length: count }, (_, j) =>
     slider(`${name}-s${j}`, ["s", el("sub", {}, String(j))], 0, 1, 0.01),
   );
-  const scale = slider(`${name}-gamma`, ["γ"], 0.1, 3, 0.1);
+  const scale = slider(`${name}-gamma`, [el("span", { class: "greek" }, "γ")], 0.1, 3, 0.1);
   const raw = () => sliders.map(({ input }) => Number(input.value)).join(",");
   for (const { input } of sliders)
     input.addEventListener("input", () => changed({ v: MIX, s: raw() }, "mix"));
