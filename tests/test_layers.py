@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analysis": {"text", "embed"},
     "tasks": {"model", "text", "sources", "embed", "train", "analysis"},
     "plot": {"text", "embed", "analysis", "tasks"},
+    "integrations": {"text", "sources", "embed", "analysis"},
     "serve": {"model", "text", "embed", "analysis", "tasks"},
     "cli": {
         *("model", "text", "data", "convert", "sources", "embed", "compat", "train", "analysis"),

@@ -6,7 +6,8 @@
     out = elmo.embed(["I read the book yesterday.", "Can you read the letter now?"])
     out[0].word("read")       # (L + 1, 2D): the vectors of "read" in that sentence
 
-Nothing heavy is imported before it is used: `import elmokit` touches neither torch nor h5py.
+Nothing heavy is imported before it is used: `import elmokit` touches neither torch nor h5py, and a
+model in ONNX embeds where torch is not installed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from elmokit.config import BiLMConfig as BiLMConfig
+    from elmokit.embed.loading import load as load
     from elmokit.embed.model import ElmoModel as ElmoModel
-    from elmokit.embed.model import load as load
+    from elmokit.embed.onnx_model import OnnxModel as OnnxModel
     from elmokit.embed.vectors import SentenceVectors as SentenceVectors
     from elmokit.errors import ElmoError as ElmoError
     from elmokit.errors import ElmoWarning as ElmoWarning
@@ -38,10 +40,11 @@ _HOMES = {
     "ElmoError": "elmokit.errors",
     "ElmoModel": "elmokit.embed.model",
     "ElmoWarning": "elmokit.errors",
+    "OnnxModel": "elmokit.embed.onnx_model",
     "ScalarMix": "elmokit.model.mix",
     "SentenceVectors": "elmokit.embed.vectors",
     "batch_ids": "elmokit.model.chars",
-    "load": "elmokit.embed.model",
+    "load": "elmokit.embed.loading",
     "preset": "elmokit.presets",
     "split_sentences": "elmokit.text.sentences",
     "tokenize": "elmokit.text.tokenize",
@@ -52,7 +55,14 @@ __all__ = ["__version__", *_HOMES]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'elmokit' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from elmokit.errors import DependencyError
+
+        raise DependencyError("torch", None, f"elmokit.{name}") from None
     globals()[name] = value
     return value
 

@@ -35,12 +35,13 @@ class DownloadError(ElmoError):
 
 
 class DependencyError(ElmoError):
-    """An optional package that is not installed."""
+    """A package that is not installed: an optional one, or torch where elmokit runs without it."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
+    def __init__(self, package: str, extra: str | None, purpose: str) -> None:
+        wanted = package if extra is None else f"'elmokit[{extra}]'"
         super().__init__(
             f"{purpose} needs the package '{package}', which is not installed. "
-            f"Install it with: pip install 'elmokit[{extra}]'"
+            f"Install it with: pip install {wanted}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from elmokit.cli.options import Weights
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
+    from elmokit.sources.onnxdir import OnnxParts
 
 _CARD_LINES = 6
 
@@ -20,8 +22,8 @@ def info(
         str | None,
         typer.Argument(
             help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, a folder of "
-            "ELMoForManyLangs, a checkpoint of bilm-tf's training, or a name such as "
-            "allennlp:original. Nothing: the model that comes with the package.",
+            "ELMoForManyLangs, a checkpoint of bilm-tf's training, a folder of ONNX, or a name "
+            "such as allennlp:original. Nothing: the model that comes with the package.",
             show_default=False,
         ),
     ] = None,
@@ -34,13 +36,21 @@ def info(
 
     All weights are read and checked, so this also tells whether the files are sound.
     """
-    from elmokit.sources.resolve import load_parts
+    from elmokit.embed.loading import is_onnx
 
-    parts = load_parts(model, weights)
+    parts: ModelParts | OnnxParts
+    if weights is None and is_onnx(model):
+        parts = _open_onnx(str(model))
+        facts, told = _onnx_facts(parts), _onnx_lines(parts)
+    else:
+        from elmokit.sources.resolve import load_parts
+
+        parts = load_parts(model, weights)
+        facts, told = _facts(parts), _lines(parts)
     if as_json:
-        typer.echo(json.dumps(_facts(parts), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
         return
-    for label, text in _lines(parts):
+    for label, text in told:
         typer.echo(f"{label:<12}{text}")
     for line in _card_start(parts):
         typer.echo(f"  {line}")
@@ -84,6 +94,48 @@ def _lines(parts: ModelParts) -> list[tuple[str, str]]:
     ]
 
 
-def _card_start(parts: ModelParts) -> list[str]:
+def _open_onnx(model: str) -> OnnxParts:
+    from elmokit.embed.onnx_model import OnnxModel
+    from elmokit.sources import onnxdir
+
+    parts = onnxdir.load(Path(model).expanduser())
+    OnnxModel(parts)  # the runtime reads and checks the graphs
+    return parts
+
+
+def _onnx_facts(parts: OnnxParts) -> dict[str, Any]:
+    from elmokit.sources.card import describe
+    from elmokit.sources.folder import size_of
+
+    return {
+        "source": parts.source,
+        **describe(parts.config),
+        "storage": parts.storage,
+        "vocabulary": None if parts.vocabulary is None else len(parts.vocabulary),
+        "head": False,
+        "warm": parts.warm is not None,
+        "metadata": parts.metadata,
+        "files": [str(file) for file in parts.files],
+        "bytes": size_of(parts.files),
+        "card": parts.card,
+    }
+
+
+def _onnx_lines(parts: OnnxParts) -> list[tuple[str, str]]:
+    from elmokit.sources.card import lines
+    from elmokit.sources.folder import size_of
+
+    names = ", ".join(file.name for file in parts.files)
+    return [
+        ("model", f"{parts.source} (ONNX, {parts.storage})"),
+        *lines(parts.config),
+        ("LM head", "none"),
+        ("warm state", "yes" if parts.warm is not None else "none"),
+        ("on disk", f"{size_of(parts.files) / 1e6:,.1f} MB: {names}"),
+        ("card", "none" if parts.card is None else ""),
+    ]
+
+
+def _card_start(parts: ModelParts | OnnxParts) -> list[str]:
     written = [line for line in (parts.card or "").splitlines() if line.strip()]
     return written[:_CARD_LINES] + (["..."] if len(written) > _CARD_LINES else [])

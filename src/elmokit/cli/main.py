@@ -37,7 +37,7 @@ from elmokit.cli import (
     wic,
 )
 from elmokit.cli.signals import interruptible
-from elmokit.errors import ElmoError, ElmoWarning
+from elmokit.errors import DependencyError, ElmoError, ElmoWarning
 
 app = typer.Typer(
     name="elmo",
@@ -100,6 +100,11 @@ def run() -> None:
             app()
     except ElmoError as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        typer.echo(f"error: {DependencyError('torch', None, 'This command')}", err=True)
         sys.exit(1)
     except OSError as error:  # what is left of them: standard output that cannot be written
         typer.echo(f"error: {error}", err=True)

@@ -21,14 +21,14 @@ from onnx import TensorProto
 
 from elmokit.config import LstmConfig
 from elmokit.convert.onnx_graph import Graph
-from elmokit.convert.onnx_products import Products, Storage
+from elmokit.convert.onnx_products import Products, array_of
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import FORGET_BIAS, LstmLayer
 
 _DIRECTIONS = ("forward", "backward")
 
 
-def bilm_model(bilm: BiLM, storage: Storage = "float32") -> onnx.ModelProto:
+def bilm_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
     """Write both language models of a biLM as one model of ONNX."""
     lstm, products = bilm.config.lstm, Products(storage)
     graph = Graph("bilm")
@@ -68,9 +68,7 @@ def bilm_model(bilm: BiLM, storage: Storage = "float32") -> onnx.ModelProto:
     for name, states, size in zip(("next_cell", "next_hidden"), last, (h, d), strict=True):
         together = graph.op("Concat", *states, axis=0)  # (2L * B, size)
         shape = graph.ints(2, lstm.n_layers, -1, size)
-        graph.output(
-            graph.op("Reshape", together, shape), name, [2, lstm.n_layers, "B", size]
-        )
+        graph.output(graph.op("Reshape", together, shape), name, [2, lstm.n_layers, "B", size])
     return graph.model("ELMo's two language models: vectors of tokens -> vectors in context.")
 
 
@@ -112,10 +110,10 @@ def _layer(
         x (T, B, D), there (T, B, 1), start (B, H) and (B, D)
         -> the last cell, the last hidden, and r (T, B, D), without the skip
     """
-    bias = _sigmoids_first(_array(layer.bias))
+    bias = _sigmoids_first(array_of(layer.bias))
     h = layer.config.dim
     bias[h : 2 * h] += FORGET_BIAS
-    gates = products.linear(graph, x, _sigmoids_first(_array(layer.weight_input)), bias)
+    gates = products.linear(graph, x, _sigmoids_first(array_of(layer.weight_input)), bias)
     return graph.ops(
         "Scan",
         [*start, gates, there],
@@ -141,7 +139,7 @@ def _step(name: str, layer: LstmLayer, products: Products) -> onnx.GraphProto:
     hidden = body.input(f"{name}/hidden", ["B", d])
     gates_x = body.input(f"{name}/gates", ["B", 4 * h])
     there = body.input(f"{name}/there", ["B", 1], TensorProto.BOOL)
-    recurrent = _sigmoids_first(_array(layer.weight_recurrent))
+    recurrent = _sigmoids_first(array_of(layer.weight_recurrent))
     gates = body.op("Add", gates_x, products.product(body, hidden, recurrent))
     opened, candidate = body.ops("Split", [gates, body.ints(3 * h, h)], 2, axis=-1)
     sides = body.ints(h, h, h)
@@ -151,7 +149,7 @@ def _step(name: str, layer: LstmLayer, products: Products) -> onnx.GraphProto:
     new = _clip(body, new, config.cell_clip)
     r = body.op("Mul", o, body.op("Tanh", new))
     if layer.weight_projection is not None:
-        r = products.product(body, r, _array(layer.weight_projection), wide=True)
+        r = products.product(body, r, array_of(layer.weight_projection), wide=True)
         r = _clip(body, r, config.proj_clip)
     after = body.op("Where", there, r, hidden)
     body.output(body.op("Where", there, new, cell), f"{name}/next_cell", ["B", h])
@@ -170,8 +168,3 @@ def _sigmoids_first(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Put the rows of the gates i, j, f, o into the order i, f, o, j: one sigmoid for three."""
     i, j, f, o = np.split(rows, 4)
     return np.concatenate([i, f, o, j])
-
-
-def _array(parameter: object) -> NDArray[np.float32]:
-    values: NDArray[np.float32] = parameter.detach().cpu().float().numpy()  # type: ignore[attr-defined]
-    return values

@@ -9,8 +9,6 @@ widest filter has (`model/trimming.py`).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -18,13 +16,13 @@ from onnx import TensorProto
 from torch import nn
 
 from elmokit.convert.onnx_graph import Graph
-from elmokit.convert.onnx_products import Products, Storage
+from elmokit.convert.onnx_products import Products, array_of
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder, Highway, WordEncoder
 from elmokit.model.lexicon_encoder import LexiconEncoder
 
 
-def encoder_model(bilm: BiLM, storage: Storage = "float32") -> onnx.ModelProto:
+def encoder_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
     """Write the token encoder of a biLM as a model of ONNX."""
     graph = Graph("encoder")
     encoder = bilm.encoder
@@ -61,10 +59,10 @@ def _lexicon(graph: Graph, ids: str, encoder: LexiconEncoder, products: Products
     parts = []
     if encoder.word_embed is not None:
         word = graph.op("Gather", places, graph.weight(np.array(0)), axis=1)
-        parts.append(graph.op("Gather", graph.weight(_array(encoder.word_embed)), word))
+        parts.append(graph.op("Gather", graph.weight(array_of(encoder.word_embed)), word))
     if encoder.char_embed is not None:
         spelling = graph.op("Slice", places, one, end, axis)
-        table = graph.weight(_array(encoder.char_embed))
+        table = graph.weight(array_of(encoder.char_embed))
         parts.append(_convolved(graph, graph.op("Gather", table, spelling), encoder, products))
     x = graph.op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     return _linear(graph, x, encoder.projection, products)
@@ -79,7 +77,7 @@ def _convolved(
     for conv in encoder.convolutions:
         assert isinstance(conv, nn.Conv1d)
         assert conv.bias is not None
-        weight, bias = graph.weight(_array(conv.weight)), graph.weight(_array(conv.bias))
+        weight, bias = graph.weight(array_of(conv.weight)), graph.weight(array_of(conv.bias))
         windows = graph.op("Conv", turned, weight, bias)
         pooled.append(graph.op("ReduceMax", windows, axes=[2], keepdims=0))
     x = graph.op("Concat", *pooled, axis=1)
@@ -95,15 +93,10 @@ def _convolved(
 
 
 def _linear(graph: Graph, x: str, linear: nn.Linear, products: Products) -> str:
-    # Each distinct token is encoded once: 16 bits cost nothing here.
-    return products.linear(graph, x, _array(linear.weight), _array(linear.bias), wide=True)
+    # Each distinct token is encoded once: 14 bits cost nothing here.
+    return products.linear(graph, x, array_of(linear.weight), array_of(linear.bias), wide=True)
 
 
 def _after_zero(table: nn.Parameter) -> NDArray[np.float32]:
-    values = _array(table)
+    values = array_of(table)
     return np.concatenate([np.zeros_like(values[:1]), values])
-
-
-def _array(parameter: Any) -> NDArray[np.float32]:
-    values: NDArray[np.float32] = parameter.detach().cpu().float().numpy()
-    return values

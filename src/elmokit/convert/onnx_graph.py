@@ -40,7 +40,7 @@ class Graph:
 
     def number(self, value: float) -> str:
         """Store one float."""
-        return self.weight(np.float32(value).reshape(()))
+        return self.weight(np.array(value, dtype=np.float32))
 
     def ints(self, *values: int) -> str:
         """Store a list of integers, such as a shape."""
@@ -66,14 +66,14 @@ class Graph:
 
     def output(self, value: str, name: str, axes: Axes) -> None:
         """Declare what is given back: floats."""
-        self._nodes.append(helper.make_node("Identity", [value], [name], name=f"{self.name}/{name}"))
+        self._nodes.append(
+            helper.make_node("Identity", [value], [name], name=f"{self.name}/{name}")
+        )
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, axes))
 
     def proto(self) -> onnx.GraphProto:
         """Return the graph as ONNX has it."""
-        return helper.make_graph(
-            self._nodes, self.name, self._inputs, self._outputs, self._weights
-        )
+        return helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._weights)
 
     def model(self, about: str) -> onnx.ModelProto:
         """Return a model of this graph alone, checked."""

@@ -1,21 +1,13 @@
-"""The object users hold: a biLM ready to turn sentences into vectors.
+"""The object users hold: a biLM ready to turn sentences into vectors, computed by torch.
 
-`embed` is what most people need. By default the vectors of a sentence depend on nothing but the
-sentence and the model; what the LSTMs start from is said by `state`:
-
-    "reset"   every sentence starts from zero (the default)
-    "warm"    every sentence starts from one stored state of the model, as if in mid-text
-    "carry"   the sentences of one call are one text: each starts where the last one ended, as
-              bilm-tf and AllenNLP always do
+`embed` is what most people need; it and its `state` are described in `embedder.py`.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -25,28 +17,25 @@ from torch import Tensor
 from elmokit.config import BiLMConfig
 from elmokit.embed import scoring
 from elmokit.embed import substitutes as expected
-from elmokit.embed.batching import batches_by_length, windows
+from elmokit.embed.embedder import STATES, Embedder, StatePolicy, bounded
 from elmokit.embed.engine import engine_for
 from elmokit.embed.landing import Landing, to_device
 from elmokit.embed.precision import check_precision, choose_device, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
 from elmokit.embed.token_cache import TokenCache
-from elmokit.embed.tokenised import check_sentences, cut_tokens, longest_token, tokens_of
-from elmokit.embed.vectors import FloatArray, SentenceVectors
-from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
-from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
+from elmokit.embed.tokenised import cut_tokens, tokens_of
+from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.text.marked import Marked
-from elmokit.text.vocab import UNKNOWN
+
+__all__ = ["STATES", "ElmoModel", "Searchable", "StatePolicy", "load"]
 
 Found = TypeVar("Found", covariant=True)
-StatePolicy = Literal["reset", "warm", "carry"]
-STATES: tuple[str, ...] = ("reset", "warm", "carry")
 
 # Tokens that run together. Enough for full speed on two cores, small enough for a laptop: the
 # largest temporary of the original-size model is about half a gigabyte.
@@ -99,7 +88,7 @@ def load(
     return ElmoModel(load_parts(path, weights), device=device, precision=precision)
 
 
-class ElmoModel:
+class ElmoModel(Embedder[LstmState]):
     """A loaded biLM with what came along.
 
     Attributes:
@@ -146,157 +135,41 @@ class ElmoModel:
             dim=self.config.lstm.projection_dim,
         )
 
-    # ------------------------------------------------------------------------------- embedding
+    # ----------------------------------------------------------------------- what embedding needs
 
-    @overload
-    def embed(  # type: ignore[overload-overlap]  # a str is a Sequence[str], but comes first
-        self, sentences: str, state: StatePolicy = ..., *, rows: int = ...
-    ) -> SentenceVectors: ...
+    @property
+    def lexicon(self) -> Lexicon | None:
+        """The words and characters of a model that reads by a lexicon."""
+        encoder = self.bilm.encoder
+        return encoder.known if isinstance(encoder, LexiconEncoder) else None
 
-    @overload
-    def embed(
-        self,
-        sentences: Sequence[str] | Sequence[Sequence[str]],
-        state: StatePolicy = ...,
-        *,
-        rows: int = ...,
-    ) -> list[SentenceVectors]: ...
+    @property
+    def _window_tokens(self) -> int:
+        return _WINDOW_TOKENS_ON_GPU if self.device.type == "cuda" else _WINDOW_TOKENS
 
-    def embed(
-        self,
-        sentences: str | Sequence[str] | Sequence[Sequence[str]],
-        state: StatePolicy = "reset",
-        *,
-        rows: int = 1,
-    ) -> SentenceVectors | list[SentenceVectors]:
-        """Compute the vectors of sentences.
+    def start(self, state: str) -> LstmState | None:
+        """Return what sentences start from, as one row; None is the zero state."""
+        found = super().start(state)
+        return None if found is None else LstmState(*(part.to(self.device) for part in found))
 
-        Args:
-            sentences: A list. A string in it is one sentence and is tokenised (never split further:
-                `elmokit.split_sentences` does that); a list of tokens is taken as it is. One bare
-                string gives one result instead of a list.
-            state: What each sentence starts from, see above.
-            rows: With `state="carry"`, the number of texts that are read side by side: sentence i
-                goes on where sentence i - rows ended, as row i % rows of bilm-tf's batches does.
+    def _zeros(self, rows: int) -> LstmState:
+        return LstmState.zeros(self.config.lstm, rows, like=next(self.bilm.parameters()))
 
-        Returns:
-            `SentenceVectors` in the order of the input, one per sentence.
-        """
-        if isinstance(sentences, str):
-            return self.embed([sentences], state, rows=rows)[0]
-        check_sentences(sentences)
-        tokenised = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
-        tokens = [words for words, _ in tokenised]
-        self._warn_cut(cut_tokens(self.config, tokens))
-        layers, _ = self.compute(tokens, state, rows=rows)
-        return [
-            SentenceVectors(words, offsets, h)
-            for (words, offsets), h in zip(tokenised, layers, strict=True)
-        ]
+    def _first(self, state: LstmState, rows: int) -> LstmState:
+        return state.select(torch.arange(rows, device=self.device))
 
-    def stream(
-        self,
-        sentences: Iterable[str] | Iterable[Sequence[str]],
-        state: StatePolicy = "reset",
-        *,
-        rows: int = 1,
-    ) -> Iterator[SentenceVectors]:
-        """Do as `embed`, over any number of sentences, holding only a few thousand tokens."""
-        check_sentences(sentences)
-        carried: LstmState | None = None
-        cut: list[str] = []
-        tokenised = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
-        budget = _WINDOW_TOKENS_ON_GPU if self.device.type == "cuda" else _WINDOW_TOKENS
-        for window in windows(tokenised, budget, multiple_of=rows):
-            tokens = [words for words, _ in window]
-            cut += cut_tokens(self.config, tokens)
-            layers, carried = self.compute(tokens, state, rows=rows, carried=carried)
-            for (words, offsets), h in zip(window, layers, strict=True):
-                yield SentenceVectors(words, offsets, h)
-        self._warn_cut(cut)
-
-    def compute(
-        self,
-        sentences: Sequence[Sequence[str]],
-        state: StatePolicy = "reset",
-        *,
-        rows: int = 1,
-        carried: LstmState | None = None,
-    ) -> tuple[list[FloatArray], LstmState | None]:
-        """Compute the layers of tokenised sentences: what `embed` and the vector files stand on.
-
-        A sentence without tokens gives (L + 1, 0, 2D) and leaves a carried state as it was.
-
-        Args:
-            sentences: Lists of tokens.
-            state: What each sentence starts from.
-            rows: See `embed`.
-            carried: With `state="carry"`, the state an earlier call returned, to go on from.
-
-        Returns:
-            One array (L + 1, T, 2D) per sentence, and with `state="carry"` the state at the end.
-        """
-        if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
-            raise ConfigError(
-                f"rows should be an integer of at least 1, and more than 1 only with "
-                f"state='carry'; found rows={rows!r} with state={state!r}."
-            )
-        if state == "carry":
-            return self._compute_carried(sentences, rows, carried)
-        start = self.start(state)
-        lengths = [len(sentence) for sentence in sentences]
-        results: list[FloatArray] = [self._empty()] * len(sentences)
-        under_way: deque[tuple[list[int], Landing]] = deque()
-
-        def land(members: list[int], landing: Landing) -> None:
-            for i, h in zip(members, landing.arrays(), strict=True):
-                results[i] = h
-
-        for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
-            members = [i for i in batch if lengths[i]]
-            if not members:
-                continue
-            initial = None if start is None else start.expand(len(members))
-            landing, _ = self._launch([sentences[i] for i in members], initial)
-            under_way.append((members, landing))
-            if len(under_way) > self._ahead:
-                land(*under_way.popleft())
-        for members, landing in under_way:
-            land(members, landing)
-        return results, None
-
-    def _compute_carried(
-        self, sentences: Sequence[Sequence[str]], rows: int, carried: LstmState | None
-    ) -> tuple[list[FloatArray], LstmState]:
-        if carried is None:
-            weight = next(self.bilm.parameters())
-            carried = LstmState.zeros(self.config.lstm, rows, like=weight)
-        results: list[FloatArray] = []
-        for first in range(0, len(sentences), rows):
-            group = sentences[first : first + rows]
-            used = torch.arange(len(group), device=self.device)
-            layers, after = self._run(group, carried.select(used))
-            results += layers
-            # A last, smaller group leaves the other rows as they were.
-            carried = LstmState(
-                torch.cat([after.cell, carried.cell[:, :, len(group) :]], dim=2),
-                torch.cat([after.hidden, carried.hidden[:, :, len(group) :]], dim=2),
-            )
-        return results, carried
-
-    def _run(
-        self, sentences: Sequence[Sequence[str]], start: LstmState | None
-    ) -> tuple[list[FloatArray], LstmState]:
-        """Run one batch."""
-        landing, state = self._launch(sentences, start)
-        return landing.arrays(), state
+    def _joined(self, first: LstmState, state: LstmState) -> LstmState:
+        rows = first.cell.shape[2]
+        return LstmState(
+            torch.cat([first.cell, state.cell[:, :, rows:]], dim=2),
+            torch.cat([first.hidden, state.hidden[:, :, rows:]], dim=2),
+        )
 
     def _launch(
         self, sentences: Sequence[Sequence[str]], start: LstmState | None
     ) -> tuple[Landing, LstmState]:
         """Start one batch; the sentence boundaries that are read are left out of the result."""
-        read = [(BEGIN_SENTENCE, *words, END_SENTENCE) if words else () for words in sentences]
-        layers, places, state = self.read(read, start)
+        layers, places, state = self.read(bounded(sentences), start)
         return Landing(layers, [place[1:-1] for place in places]), state
 
     def read(
@@ -326,33 +199,6 @@ class ElmoModel:
             layers, state = self.engine.contextualize(x, packing, start)
         ends = np.cumsum([len(row) for row in numbers])
         return layers, np.split(in_order, ends[:-1]), state
-
-    def _warn_cut(self, cut: list[str]) -> None:
-        if cut:
-            warnings.warn(
-                f"{len(cut)} tokens are longer than {longest_token(self.config)} and only their "
-                f"beginning was read, the first being '{cut[0][:60]}'.",
-                ElmoWarning,
-                stacklevel=3,
-            )
-
-    def start(self, state: str) -> LstmState | None:
-        """Return what sentences start from, as one row; None is the zero state."""
-        if state == "reset":
-            return None
-        if state != "warm":
-            raise ConfigError(
-                f"No state '{state}'.{nearest(state, STATES)} There are: {', '.join(STATES)}."
-            )
-        if self.warm is None:
-            raise ConfigError(
-                f"The model {self.source} has no warm state. Make one from a text it should feel "
-                "at home in with: elmo warm MODEL TEXT. Or use state='reset'."
-            )
-        return LstmState(*(part.to(self.device) for part in self.warm))
-
-    def _empty(self) -> FloatArray:
-        return np.zeros((self.config.n_layers, 0, self.config.output_dim), dtype=np.float32)
 
     # -------------------------------------------------------------------------- language models
 
@@ -420,26 +266,6 @@ class ElmoModel:
             options: Further ones of `TokenIndex.neighbors`: spaces, rules, min_count, ann.
         """
         return index.neighbors([query], self, k=k, **options)[0]
-
-    # ---------------------------------------------------------------------------------- tokens
-
-    def _spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:
-        """Give the ids that the token encoder reads."""
-        if self.config.char_cnn is not None:
-            return char_ids_table(tokens, self.config.char_cnn.max_characters_per_token)
-        if isinstance(self.bilm.encoder, LexiconEncoder):
-            return self.bilm.encoder.known.spell(tokens)
-        if self.vocabulary is None:
-            raise ConfigError(
-                f"The model {self.source} reads words, not characters, and came without its "
-                "vocabulary. Put its vocab.txt beside the weights."
-            )
-        for token in tokens:
-            if token not in self.vocabulary and UNKNOWN not in self.vocabulary:
-                raise DataError(
-                    f"The word '{token}' is not in the model's vocabulary, which has no {UNKNOWN}."
-                )
-        return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)
 
     def __repr__(self) -> str:
         n = sum(p.numel() for p in self.bilm.parameters())

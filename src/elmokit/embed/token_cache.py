@@ -1,4 +1,4 @@
-"""x_k of each distinct token, computed once and remembered within a bound."""
+"""The vectors of tokens that torch has computed, on its device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.embed.landing import to_device
+from elmokit.embed.token_table import DEFAULT_BYTES, TokenTable
 
-DEFAULT_BYTES = 256 * 2**20
 
-
-class TokenCache:
+class TokenCache(TokenTable[Tensor]):
     """A bounded table of token vectors in front of the token encoder.
 
     Args:
@@ -36,73 +35,14 @@ class TokenCache:
     ) -> None:
         self._encode = encode
         self._spell = spell
-        self._capacity = max(1, max_bytes // (dim * like.element_size()))
-        self._table = torch.empty(0, dim, dtype=like.dtype, device=like.device)
-        self._places: dict[str, int] = {}
-        self._tokens: list[str] = []  # the token in each place of the table
-        self._next = 0  # the place to be filled next, once all are in use
-        self.hits = 0
-        self.misses = 0
+        self._like = like.new_empty(0, dim)
+        super().__init__(max_bytes // (dim * like.element_size()))
 
-    def vectors(self, tokens: Sequence[str]) -> Tensor:
-        """Return x of distinct tokens.
+    def _empty(self, rows: int) -> Tensor:
+        return self._like.new_empty(rows, self._like.shape[1])
 
-        Returns:
-            Shape (len(tokens), D), in the given order.
-        """
-        places = np.array([self._places.get(token, -1) for token in tokens], dtype=np.int64)
-        missing = [token for token, place in zip(tokens, places.tolist(), strict=True) if place < 0]
-        self.hits += len(tokens) - len(missing)
-        self.misses += len(missing)
-        device = self._table.device
-        if not missing:
-            return self._table[to_device(places, device)]
-        new = self._encode(torch.from_numpy(self._spell(missing)))
-        out = new.new_empty(len(tokens), new.shape[1])
-        out[to_device(np.flatnonzero(places < 0), device)] = new
-        known = np.flatnonzero(places >= 0)
-        # Before `_store` may overwrite a place.
-        out[to_device(known, device)] = self._table[to_device(places[known], device)]
-        self._store(missing, new)
-        return out
+    def _encoded(self, tokens: Sequence[str]) -> Tensor:
+        return self._encode(torch.from_numpy(self._spell(tokens)))
 
-    @property
-    def hit_rate(self) -> float:
-        """The share of the tokens asked for that were there, each once per batch."""
-        asked = self.hits + self.misses
-        return self.hits / asked if asked else 0.0
-
-    def clear(self) -> None:
-        """Forget all tokens; the counts of hits and misses go on."""
-        self._places.clear()
-        self._tokens.clear()
-        self._next = 0
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def _store(self, tokens: list[str], vectors: Tensor) -> None:
-        tokens, vectors = tokens[-self._capacity :], vectors[-self._capacity :]
-        free = self._capacity - len(self._tokens)
-        first = len(self._tokens)
-        self._grow(min(self._capacity, first + len(tokens)))
-        places = list(range(first, first + min(free, len(tokens))))
-        while len(places) < len(tokens):
-            places.append(self._next)
-            self._next = (self._next + 1) % self._capacity
-        for token, place in zip(tokens, places, strict=True):
-            if place < len(self._tokens):
-                del self._places[self._tokens[place]]
-                self._tokens[place] = token
-            else:
-                self._tokens.append(token)
-            self._places[token] = place
-        self._table[to_device(np.array(places), self._table.device)] = vectors
-
-    def _grow(self, rows: int) -> None:
-        if rows > len(self._table):
-            larger = self._table.new_empty(
-                min(self._capacity, max(1024, 2 * rows)), self._table.shape[1]
-            )
-            larger[: len(self._table)] = self._table
-            self._table = larger
+    def _index(self, places: NDArray[np.int64]) -> Tensor:
+        return to_device(places, self._like.device)

@@ -5,8 +5,10 @@
     hdf5dir     the format of bilm-tf and AllenNLP: options.json + one HDF5 file
     tfdir       a checkpoint of bilm-tf's training
     manylangs   a model of ELMoForManyLangs
+    onnxdir     a model in ONNX, opened without torch
     archive     a model in a zip
     published   names such as `allennlp:original`, fetched once into a cache
+    hub         `hf://user/model`, fetched and kept by huggingface_hub
     download    a file over HTTP, resumed where it stopped
 
 Nothing here runs code from a file: weights are safetensors, HDF5 or TensorFlow's own tables, the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from elmokit.config import BiLMConfig, CharCnnConfig, LexiconConfig
@@ -127,6 +128,53 @@ elmo.embed("I read the book yesterday.").layers
 
 {_GENERATED} It does not know the text the model was trained on, its language
 or its licence; whoever knows should write it here.
+"""
+
+
+def onnx_card(written: str | None, name: str, config: BiLMConfig, about: Mapping[str, Any]) -> str:
+    """Write the card of a folder of ONNX: that of the model, and what is different here.
+
+    Args:
+        written: The card of the model, if somebody wrote one.
+        name: Its name.
+        config: Its shape.
+        about: How its numbers are stored, and what that costs.
+    """
+    if written is None or is_generated(written):
+        table = "\n".join(f"| {label} | {text} |" for label, text in lines(config))
+        written = (
+            f"# {name}\n\nA bidirectional language model (ELMo).\n\n| | |\n|---|---|\n{table}\n"
+        )
+    written = written.split(_ONNX)[0].rstrip()
+    return f"""{written}
+
+{_ONNX}
+
+`encoder.onnx` turns ids of tokens into x_k, `bilm.onnx` those into the layers; any onnxruntime runs
+them, and elmokit without torch: `elmokit.load("path/to/this/folder")`. Numbers are stored as
+{about["storage"]}. The language-model head and its words are not here.
+{_onnx_error(about.get("error"))}"""
+
+
+_ONNX = "## This folder is ONNX"
+
+
+def _onnx_error(error: Mapping[str, Any] | None) -> str:
+    if not error:
+        return ""
+    rows = zip(
+        error["largest_difference"], error["mean_cosine"], error["worst_cosine"], strict=True
+    )
+    told = "\n".join(
+        f"| {j} | {difference:.1e} | {mean:.6f} | {worst:.6f} |"
+        for j, (difference, mean, worst) in enumerate(rows)
+    )
+    return f"""
+Beside the vectors of torch in float32, on {error["tokens"]} tokens of the King James Bible:
+
+| layer | largest difference | mean cosine | worst cosine |
+|---|---|---|---|
+{told}
 """
 
 

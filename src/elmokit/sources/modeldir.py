@@ -25,12 +25,19 @@ from elmokit.convert.json_file import read_json as read_json
 from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
-from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
-from elmokit.sources import card
+from elmokit.sources import card, modelfiles
 from elmokit.sources.folder import new_folder
+from elmokit.sources.modelfiles import (
+    if_there,
+    read_card,
+    read_config,
+    read_lexicon,
+    without_own,
+    write_lexicon,
+)
 from elmokit.sources.tensors import (
     STORAGES,
     Shape,
@@ -45,19 +52,17 @@ from elmokit.text.vocab import Vocabulary
 FORMAT = "elmokit"
 FORMAT_VERSION = 1
 
-CONFIG = "config.json"
+CONFIG = modelfiles.CONFIG
 WEIGHTS = "model.safetensors"
-VOCABULARY = "vocab.txt"
+VOCABULARY = modelfiles.VOCABULARY
+LEXICON = modelfiles.LEXICON
+CARD = modelfiles.CARD
 HEAD = "head.safetensors"
 WARM = "warm.safetensors"
-LEXICON = "lexicon.json"
 ADAGRAD = "adagrad.safetensors"
-CARD = "README.md"
 #: Parts of the weights beyond the first; more are read, but these are what a save may replace.
 PARTS = tuple(part_path(Path(WEIGHTS), number).name for number in range(2, 10))
 FILES = (CONFIG, WEIGHTS, *PARTS, VOCABULARY, LEXICON, HEAD, WARM, ADAGRAD, CARD)
-
-_OWN_KEYS = ("format", "format_version", "storage", "bilm")
 
 
 @dataclass
@@ -146,8 +151,7 @@ def save(
         )
     path = Path(path).resolve()
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
-    known = {key: value for key, value in parts.metadata.items() if key not in _OWN_KEYS}
-    config = {**values, **known, "bilm": parts.bilm.config.to_dict()}
+    config = {**values, **without_own(parts.metadata), "bilm": parts.bilm.config.to_dict()}
     with new_folder(path, overwrite=overwrite, ours=FILES, is_model=is_model_dir) as folder:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
         weights = parts.bilm.state_dict()
@@ -155,7 +159,7 @@ def save(
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)
         if isinstance(parts.bilm.encoder, LexiconEncoder):
-            _write_lexicon(parts.bilm.encoder.known, folder / LEXICON)
+            write_lexicon(parts.bilm.encoder.known, folder / LEXICON)
         if parts.head is not None:
             write_tensors(parts.head.state_dict(), folder / HEAD, storage=storage)
         if parts.warm is not None:
@@ -174,14 +178,14 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         vocab: A vocabulary to take instead of the one in the folder.
     """
     path = Path(path)
-    config, metadata = _read_config(path / CONFIG)
-    vocab = vocab or _if_there(path / VOCABULARY)
+    config, metadata = read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
+    vocab = vocab or if_there(path / VOCABULARY)
     parts = ModelParts(
         bilm=_read_bilm(path / WEIGHTS, config),
         vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
         head=_read_head(path / HEAD, config) if (path / HEAD).exists() else None,
         warm=_read_warm(path / WARM, config) if (path / WARM).exists() else None,
-        card=_read_card(path / CARD),
+        card=read_card(path / CARD),
         metadata=metadata,
         source=str(path),
         files=tuple(path / name for name in FILES if (path / name).is_file()),
@@ -190,32 +194,6 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         parts.accumulators = read_tensors(path / ADAGRAD, _accumulator_shapes(parts))
     parts.check()
     return parts
-
-
-def _read_config(path: Path) -> tuple[BiLMConfig, dict[str, Any]]:
-    values = read_json(path)
-    if values.get("format") != FORMAT:
-        raise ConfigError(
-            f"{path} is not of a model of elmokit: 'format' should be '{FORMAT}', found "
-            f"{values.get('format')!r}. A model of another library has to be converted first."
-        )
-    version = values.get("format_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ConfigError(f"{path}: 'format_version' should be a number, found {version!r}.")
-    if version > FORMAT_VERSION:
-        raise ConfigError(
-            f"{path} is of format {version}, written by a newer elmokit; this one reads up to "
-            f"format {FORMAT_VERSION}. Upgrade with: pip install --upgrade elmokit"
-        )
-    if "bilm" not in values:
-        raise ConfigError(f"{path} has no 'bilm', the shape of the model.{nearest('bilm', values)}")
-    try:
-        config = BiLMConfig.from_dict(values["bilm"])
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{path}: 'bilm' is not the shape of a biLM: {error}.") from error
-    return config, {key: value for key, value in values.items() if key not in _OWN_KEYS}
 
 
 def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
@@ -237,28 +215,8 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
     bilm.load_state_dict(read_tensors(path, expected), assign=True)
     if config.lexicon is not None and isinstance(bilm.encoder, LexiconEncoder):
         limit = config.lexicon.max_characters_per_token
-        bilm.encoder.lexicon = _read_lexicon(path.parent / LEXICON, limit)
+        bilm.encoder.lexicon = read_lexicon(path.parent / LEXICON, limit)
     return bilm.eval()
-
-
-def _write_lexicon(lexicon: Lexicon, path: Path) -> None:
-    # JSON and not a line each: a character may be one that ends lines.
-    values = {"words": lexicon.words, "characters": lexicon.characters}
-    path.write_text(json.dumps(values, ensure_ascii=False, indent=0) + "\n", "utf-8")
-
-
-def _read_lexicon(path: Path, max_characters: int) -> Lexicon:
-    values = read_json(path)
-    for name in ("words", "characters"):
-        entries = values.get(name)
-        if entries is not None and not (
-            isinstance(entries, list) and all(isinstance(entry, str) for entry in entries)
-        ):
-            raise ConfigError(f"{path}: '{name}' should be a list of strings or null.")
-    try:
-        return Lexicon(values.get("words"), values.get("characters"), max_characters)
-    except WeightsError as error:
-        raise WeightsError(f"{path}: {error}") from None
 
 
 def _accumulator_shapes(parts: ModelParts) -> dict[str, Shape]:
@@ -288,16 +246,7 @@ def _shapes(module: torch.nn.Module) -> dict[str, Shape]:
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
-def _read_card(path: Path) -> str | None:
-    # Bytes, so that line ends stay; the card is for people, so bad characters do not stop a model.
-    return path.read_bytes().decode("utf-8", "replace") if path.is_file() else None
-
-
 def _new_card(parts: ModelParts, folder_name: str) -> str:
     name = str(parts.metadata.get("name") or folder_name)
     head, warm = parts.head is not None, parts.warm is not None
     return card.write_card(name, parts.bilm.config, parts.n_parameters, head=head, warm=warm)
-
-
-def _if_there(path: Path) -> Path | None:
-    return path if path.is_file() else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elmokit.errors import WeightsError, nearest
-from elmokit.sources import archive, hdf5dir, manylangs, modeldir, published, tfdir
+from elmokit.sources import archive, hdf5dir, hub, manylangs, modeldir, onnxdir, published, tfdir
 from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
 
@@ -34,7 +34,8 @@ def load_parts(
         path: A model directory; a folder, a zip, an `options.json` or a weight file of AllenNLP or
             bilm-tf; a folder or zip of ELMoForManyLangs; a checkpoint of bilm-tf's training, or
             its folder; the address of one of these files; a name such as `allennlp:original` or
-            `english-original` (the latter in a checkout of the repository).
+            `english-original` (the latter in a checkout of the repository), or
+            `hf://user/model` of the Hugging Face hub.
             Nothing means the model that comes with the package.
         weights: The HDF5 file, if it does not lie beside the `options.json`.
         vocab: The words, one per line, if they do not lie beside the model as `vocab.txt`.
@@ -50,6 +51,10 @@ def load_parts(
         parts = modeldir.load(named_models()[str(path)], vocab=words)
         parts.source = str(path)
         return parts
+    if hub.is_name(str(path)):
+        if weights is not None:
+            raise WeightsError(f"{path} is complete; it takes no weights from elsewhere.")
+        return hub.load(str(path), vocab=words)
     if published.is_name(str(path)):
         if weights is not None or words is not None:
             raise WeightsError(f"{path} is complete; it takes no other weights and no vocabulary.")
@@ -106,6 +111,11 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
             return _load_zip(path, vocab)
         if path.is_dir() and modeldir.is_model_dir(path):
             return modeldir.load(path, vocab=vocab)
+        if path.is_dir() and onnxdir.is_onnx_dir(path):
+            raise WeightsError(
+                f"{path} is a model in ONNX, which embeds and no more: elmokit.load(PATH) in "
+                "Python and `elmo info` open it. Give the model that it was made from."
+            )
         if path.is_dir() and manylangs.is_many_langs_dir(path):
             return manylangs.load(path, vocab=vocab)
         if _is_checkpoint(path):

@@ -1,0 +1,170 @@
+"""ONNX beside torch on the bundled model: how near, how large, how fast.
+
+Needs: pip install 'elmokit[onnx]' and the example text of the repository.
+
+Every round each variant reads the same text once, so that other work on the machine slows all of
+them alike; the fastest round counts. Seconds are those of the processor, with one thread.
+
+Run as: OMP_NUM_THREADS=1 python recipes/onnx-figures.py
+Takes two minutes of a core, writes results/onnx.json and prints the tables of docs/onnx.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+
+import elmokit
+from elmokit.embed.bench_text import EXAMPLE, BenchText, read_text
+from elmokit.embed.embedder import Embedder
+from elmokit.embed.onnx_export import export
+from elmokit.sources.folder import size_of
+from elmokit.sources.resolve import load_parts
+
+TOKENS = 6000
+SINGLE = 60  # sentences that are read one by one
+OPEN = """
+import sys, time
+start = time.process_time()
+import elmokit
+elmokit.load(sys.argv[1]).embed("Amen")
+seconds = time.process_time() - start
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(seconds, int(peak.split()[1]) / 1024)
+"""
+
+
+def main() -> None:
+    """Measure all, write it and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("results/onnx.json"))
+    args = parser.parse_args()
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        raise SystemExit("Set OMP_NUM_THREADS=1: the seconds are those of one thread.")
+    torch.set_num_threads(1)
+    text = read_text(EXAMPLE, TOKENS)
+    with tempfile.TemporaryDirectory() as work:
+        folders = {storage: Path(work) / storage for storage in ("float32", "int8")}
+        for storage, folder in folders.items():
+            export(load_parts(), folder, storage=storage)
+        models: dict[str, Embedder[Any]] = {
+            "torch exact": elmokit.load(device="cpu"),
+            "torch fast": elmokit.load(device="cpu", precision="fast"),
+            "onnx float32": elmokit.load(folders["float32"], backend="onnx"),
+            "onnx int8": elmokit.load(folders["int8"], backend="onnx"),
+        }
+        result = {
+            "command": "OMP_NUM_THREADS=1 python recipes/onnx-figures.py",
+            "date": datetime.date.today().isoformat(),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared",
+            "threads": 1,
+            "versions": {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__},
+            "text": text.describe(),
+            "megabytes": {
+                name: round(size_of(f.iterdir()) / 1e6, 1) for name, f in folders.items()
+            },
+            "error": {
+                name: error(models["torch exact"], model, text)
+                for name, model in models.items()
+                if name != "torch exact"
+            },
+            "speed": speed(models, text, args.rounds),
+            "open": {
+                "torch": opened("english", args.rounds),
+                **{f"onnx {name}": opened(str(f), args.rounds) for name, f in folders.items()},
+            },
+        }
+    args.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    report(result)
+
+
+def error(exact: Embedder[Any], other: Embedder[Any], text: BenchText) -> list[dict[str, float]]:
+    """Say per layer how far the vectors of a text are from the exact ones."""
+    there, here = (
+        np.concatenate(model.compute(text.sentences)[0], axis=1) for model in (exact, other)
+    )
+    lengths = np.linalg.norm(there, axis=-1) * np.linalg.norm(here, axis=-1)
+    cosines = (there * here).sum(axis=-1) / lengths
+    return [
+        {
+            "largest_difference": float(np.abs(a - b).max()),
+            "mean_cosine": round(float(c.mean()), 6),
+            "worst_cosine": round(float(c.min()), 6),
+        }
+        for a, b, c in zip(there, here, cosines, strict=True)
+    ]
+
+
+def speed(models: dict[str, Embedder[Any]], text: BenchText, rounds: int) -> dict[str, Any]:
+    """Measure tokens per second of the processor, in batches and one sentence at a time."""
+    ways = {
+        "batches": [text.sentences],
+        "one by one": [[sentence] for sentence in text.sentences[:SINGLE]],
+    }
+    best: dict[str, dict[str, float]] = {way: dict.fromkeys(models, 1e9) for way in ways}
+    for _ in range(rounds):
+        for way, calls in ways.items():
+            for name, model in models.items():
+                model.cache.clear()  # type: ignore[attr-defined]
+                start = time.process_time()
+                for sentences in calls:
+                    model.compute(sentences)
+                best[way][name] = min(best[way][name], time.process_time() - start)
+    return {
+        way: {
+            name: {
+                "tokens_per_cpu_second": round(count(calls) / best[way][name]),
+                "times_torch_exact": round(best[way]["torch exact"] / best[way][name], 2),
+            }
+            for name in models
+        }
+        for way, calls in ways.items()
+    }
+
+
+def count(calls: list[list[list[str]]]) -> int:
+    """Count tokens."""
+    return sum(len(sentence) for sentences in calls for sentence in sentences)
+
+
+def opened(model: str, rounds: int) -> dict[str, float]:
+    """Measure a process that embeds one word: seconds of the processor, and memory."""
+    command = [sys.executable, "-c", OPEN, model]
+    told = [subprocess.run(command, capture_output=True, check=True).stdout for _ in range(rounds)]
+    seconds, memory = min(tuple(map(float, line.split())) for line in told)
+    return {"cpu_seconds": round(seconds, 2), "peak_mb": round(memory)}
+
+
+def report(result: dict[str, Any]) -> None:
+    """Print the tables of the guide."""
+    lines = [
+        f"| {name} | {j} | {row['largest_difference']:.1e} | {row['mean_cosine']:.6f} | "
+        f"{row['worst_cosine']:.6f} |"
+        for name, layers in result["error"].items()
+        for j, row in enumerate(layers)
+    ]
+    for way, rows in result["speed"].items():
+        for name, row in rows.items():
+            told = f"{row['tokens_per_cpu_second']:,} | {row['times_torch_exact']}"
+            lines.append(f"| {way} | {name} | {told} |")
+    for name, row in result["open"].items():
+        lines.append(f"| {name} | {row['cpu_seconds']} | {row['peak_mb']:,} |")
+    sys.stdout.write("\n".join([*lines, str(result["megabytes"]), ""]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""What every model that embeds does alike, whatever computes: sentences in, vectors out.
+
+`ElmoModel` computes with torch, `OnnxModel` with onnxruntime. Nothing here needs either.
+
+By default the vectors of a sentence depend on nothing but the sentence and the model; what the
+LSTMs start from is said by `state`:
+
+    "reset"   every sentence starts from zero (the default)
+    "warm"    every sentence starts from one stored state of the model, as if in mid-text
+    "carry"   the sentences of one call are one text: each starts where the last one ended, as
+              bilm-tf and AllenNLP always do
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.config import BiLMConfig
+from elmokit.embed.batching import batches_by_length, windows
+from elmokit.embed.tokenised import check_sentences, cut_tokens, longest_token, tokens_of
+from elmokit.embed.vectors import FloatArray, SentenceVectors
+from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
+from elmokit.model.lexicon import Lexicon
+from elmokit.text.vocab import UNKNOWN, Vocabulary
+
+StatePolicy = Literal["reset", "warm", "carry"]
+STATES: tuple[str, ...] = ("reset", "warm", "carry")
+
+
+class StateRows(Protocol):
+    """Where texts stand, a row each."""
+
+    def expand(self, rows: int) -> Self:
+        """Repeat a state of one row."""
+
+
+State = TypeVar("State", bound=StateRows)
+
+
+class Pending(Protocol):
+    """The vectors of a batch that is perhaps still under way."""
+
+    def arrays(self) -> list[FloatArray]:
+        """Wait for the vectors, and return (L + 1, T, 2D) for each sentence."""
+
+
+class Embedder(ABC, Generic[State]):
+    """A model that embeds.
+
+    Attributes:
+        config: The shape of the biLM.
+        vocabulary: The words of the LM head (or of a word-input model), if the model has them.
+        warm: The state that `state="warm"` starts from, if the model has one.
+        metadata: What else the model directory tells: its name, how it was trained.
+        source: Where the model was loaded from.
+        batch_tokens: Tokens that run together at most; lower it where memory is short.
+        batch_sentences: Sentences that run together at most.
+    """
+
+    config: BiLMConfig
+    vocabulary: Vocabulary | None
+    warm: State | None
+    metadata: dict[str, Any]
+    source: str
+    batch_tokens: int
+    batch_sentences: int
+    # Batches that are under way while the vectors of an earlier one are brought home.
+    _ahead: int = 0
+
+    # ------------------------------------------------------------------------- what a backend does
+
+    @property
+    @abstractmethod
+    def lexicon(self) -> Lexicon | None:
+        """The words and characters of a model that reads by a lexicon."""
+
+    @property
+    @abstractmethod
+    def _window_tokens(self) -> int:
+        """Tokens of a stream that are sorted by length and held together."""
+
+    @abstractmethod
+    def _launch(
+        self, sentences: Sequence[Sequence[str]], start: State | None
+    ) -> tuple[Pending, State]:
+        """Start one batch; the sentence boundaries that are read are left out of the result."""
+
+    @abstractmethod
+    def _zeros(self, rows: int) -> State:
+        """Return the state before anything was read."""
+
+    @abstractmethod
+    def _first(self, state: State, rows: int) -> State:
+        """Take the first rows of a state."""
+
+    @abstractmethod
+    def _joined(self, first: State, state: State) -> State:
+        """Put other rows in place of the first ones of a state."""
+
+    # ------------------------------------------------------------------------------- embedding
+
+    @overload
+    def embed(  # type: ignore[overload-overlap]  # a str is a Sequence[str], but comes first
+        self, sentences: str, state: StatePolicy = ..., *, rows: int = ...
+    ) -> SentenceVectors: ...
+
+    @overload
+    def embed(
+        self,
+        sentences: Sequence[str] | Sequence[Sequence[str]],
+        state: StatePolicy = ...,
+        *,
+        rows: int = ...,
+    ) -> list[SentenceVectors]: ...
+
+    def embed(
+        self,
+        sentences: str | Sequence[str] | Sequence[Sequence[str]],
+        state: StatePolicy = "reset",
+        *,
+        rows: int = 1,
+    ) -> SentenceVectors | list[SentenceVectors]:
+        """Compute the vectors of sentences.
+
+        Args:
+            sentences: A list. A string in it is one sentence and is tokenised (never split further:
+                `elmokit.split_sentences` does that); a list of tokens is taken as it is. One bare
+                string gives one result instead of a list.
+            state: What each sentence starts from, see above.
+            rows: With `state="carry"`, the number of texts that are read side by side: sentence i
+                goes on where sentence i - rows ended, as row i % rows of bilm-tf's batches does.
+
+        Returns:
+            `SentenceVectors` in the order of the input, one per sentence.
+        """
+        if isinstance(sentences, str):
+            return self.embed([sentences], state, rows=rows)[0]
+        check_sentences(sentences)
+        tokenised = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
+        tokens = [words for words, _ in tokenised]
+        self._warn_cut(cut_tokens(self.config, tokens))
+        layers, _ = self.compute(tokens, state, rows=rows)
+        return [
+            SentenceVectors(words, offsets, h)
+            for (words, offsets), h in zip(tokenised, layers, strict=True)
+        ]
+
+    def stream(
+        self,
+        sentences: Iterable[str] | Iterable[Sequence[str]],
+        state: StatePolicy = "reset",
+        *,
+        rows: int = 1,
+    ) -> Iterator[SentenceVectors]:
+        """Do as `embed`, over any number of sentences, holding only a few thousand tokens."""
+        check_sentences(sentences)
+        carried: State | None = None
+        cut: list[str] = []
+        tokenised = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
+        for window in windows(tokenised, self._window_tokens, multiple_of=rows):
+            tokens = [words for words, _ in window]
+            cut += cut_tokens(self.config, tokens)
+            layers, carried = self.compute(tokens, state, rows=rows, carried=carried)
+            for (words, offsets), h in zip(window, layers, strict=True):
+                yield SentenceVectors(words, offsets, h)
+        self._warn_cut(cut)
+
+    def compute(
+        self,
+        sentences: Sequence[Sequence[str]],
+        state: StatePolicy = "reset",
+        *,
+        rows: int = 1,
+        carried: State | None = None,
+    ) -> tuple[list[FloatArray], State | None]:
+        """Compute the layers of tokenised sentences: what `embed` and the vector files stand on.
+
+        A sentence without tokens gives (L + 1, 0, 2D) and leaves a carried state as it was.
+
+        Args:
+            sentences: Lists of tokens.
+            state: What each sentence starts from.
+            rows: See `embed`.
+            carried: With `state="carry"`, the state an earlier call returned, to go on from.
+
+        Returns:
+            One array (L + 1, T, 2D) per sentence, and with `state="carry"` the state at the end.
+        """
+        if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
+            raise ConfigError(
+                f"rows should be an integer of at least 1, and more than 1 only with "
+                f"state='carry'; found rows={rows!r} with state={state!r}."
+            )
+        if state == "carry":
+            return self._compute_carried(sentences, rows, carried)
+        start = self.start(state)
+        lengths = [len(sentence) for sentence in sentences]
+        results: list[FloatArray] = [self._empty()] * len(sentences)
+        under_way: deque[tuple[list[int], Pending]] = deque()
+
+        def land(members: list[int], landing: Pending) -> None:
+            for i, h in zip(members, landing.arrays(), strict=True):
+                results[i] = h
+
+        for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
+            members = [i for i in batch if lengths[i]]
+            if not members:
+                continue
+            initial = None if start is None else start.expand(len(members))
+            landing, _ = self._launch([sentences[i] for i in members], initial)
+            under_way.append((members, landing))
+            if len(under_way) > self._ahead:
+                land(*under_way.popleft())
+        for members, landing in under_way:
+            land(members, landing)
+        return results, None
+
+    def _compute_carried(
+        self, sentences: Sequence[Sequence[str]], rows: int, carried: State | None
+    ) -> tuple[list[FloatArray], State]:
+        if carried is None:
+            carried = self._zeros(rows)
+        results: list[FloatArray] = []
+        for first in range(0, len(sentences), rows):
+            group = sentences[first : first + rows]
+            landing, after = self._launch(group, self._first(carried, len(group)))
+            results += landing.arrays()
+            # A last, smaller group leaves the other rows as they were.
+            carried = self._joined(after, carried)
+        return results, carried
+
+    def _warn_cut(self, cut: list[str]) -> None:
+        if cut:
+            warnings.warn(
+                f"{len(cut)} tokens are longer than {longest_token(self.config)} and only their "
+                f"beginning was read, the first being '{cut[0][:60]}'.",
+                ElmoWarning,
+                stacklevel=3,
+            )
+
+    def start(self, state: str) -> State | None:
+        """Return what sentences start from, as one row; None is the zero state."""
+        if state == "reset":
+            return None
+        if state != "warm":
+            raise ConfigError(
+                f"No state '{state}'.{nearest(state, STATES)} There are: {', '.join(STATES)}."
+            )
+        if self.warm is None:
+            raise ConfigError(
+                f"The model {self.source} has no warm state. Make one from a text it should feel "
+                "at home in with: elmo warm MODEL TEXT. Or use state='reset'."
+            )
+        return self.warm
+
+    def _empty(self) -> FloatArray:
+        return np.zeros((self.config.n_layers, 0, self.config.output_dim), dtype=np.float32)
+
+    def _spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:
+        """Give the ids that the token encoder reads."""
+        if self.config.char_cnn is not None:
+            return char_ids_table(tokens, self.config.char_cnn.max_characters_per_token)
+        if self.lexicon is not None:
+            return self.lexicon.spell(tokens)
+        if self.vocabulary is None:
+            raise ConfigError(
+                f"The model {self.source} reads words, not characters, and came without its "
+                "vocabulary. Put its vocab.txt beside the weights."
+            )
+        for token in tokens:
+            if token not in self.vocabulary and UNKNOWN not in self.vocabulary:
+                raise DataError(
+                    f"The word '{token}' is not in the model's vocabulary, which has no {UNKNOWN}."
+                )
+        return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)
+
+
+def bounded(sentences: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Put the boundaries around sentences, as they are read; one without tokens has none."""
+    return [(BEGIN_SENTENCE, *words, END_SENTENCE) if words else () for words in sentences]

@@ -1,0 +1,108 @@
+"""`elmokit.load`: which backend opens a model. Nothing heavy is imported before that is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from elmokit.errors import ConfigError, DependencyError, WeightsError, nearest
+
+if TYPE_CHECKING:
+    import torch
+
+    from elmokit.embed.model import ElmoModel
+    from elmokit.embed.onnx_model import OnnxModel
+
+BACKENDS: tuple[str, ...] = ("auto", "torch", "onnx")
+
+
+@overload
+def load(
+    path: str | Path | None = ...,
+    weights: str | Path | None = ...,
+    device: str | torch.device = ...,
+    precision: str = ...,
+    backend: Literal["auto", "torch"] = ...,
+) -> ElmoModel: ...
+
+
+@overload
+def load(
+    path: str | Path,
+    weights: None = ...,
+    device: str = ...,
+    precision: str = ...,
+    *,
+    backend: Literal["onnx"],
+) -> OnnxModel: ...
+
+
+def load(
+    path: str | Path | None = None,
+    weights: str | Path | None = None,
+    device: str | torch.device = "auto",
+    precision: str = "exact",
+    backend: str = "auto",
+) -> Any:
+    """Load a model.
+
+    Args:
+        path: A model directory, a zip or an `options.json` of AllenNLP or bilm-tf, a folder or zip
+            of ELMoForManyLangs, a checkpoint of bilm-tf's training, a folder of ONNX, or a name
+            such as `allennlp:original`. Nothing means the model that comes with the package.
+        weights: The HDF5 file, if `path` is an `options.json`.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
+        precision: "exact": float32, equal to the original systems. "fast": several times as fast,
+            with rounded numbers (int8 on a CPU; the cosine to exact vectors is at least 0.999, or
+            the model is refused). `elmo doctor` tells what it is on this machine.
+        backend: "torch"; "onnx" for a folder that `elmo convert --to onnx` made, which needs
+            onnxruntime and not torch; "auto" takes what the folder is.
+
+    Returns:
+        An `ElmoModel`; of a folder of ONNX an `OnnxModel`, which embeds alike.
+    """
+    if backend not in BACKENDS:
+        raise ConfigError(
+            f"No backend '{backend}'.{nearest(backend, BACKENDS)} There are: {', '.join(BACKENDS)}."
+        )
+    if backend == "onnx" or (backend == "auto" and is_onnx(path)):
+        return _load_onnx(path, weights, str(device), precision)
+    try:
+        from elmokit.embed import model
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise DependencyError("torch", None, _needs_torch(path)) from None
+    return model.load(path, weights, device, precision)
+
+
+def is_onnx(path: str | Path | None) -> bool:
+    """Tell whether what the user wrote is a folder of ONNX."""
+    from elmokit.sources.onnxdir import is_onnx_dir
+
+    return path is not None and is_onnx_dir(Path(path).expanduser())
+
+
+def _load_onnx(
+    path: str | Path | None, weights: str | Path | None, device: str, precision: str
+) -> OnnxModel:
+    from elmokit.embed.onnx_model import OnnxModel
+    from elmokit.sources import onnxdir
+
+    if path is None or not is_onnx(path):
+        name = "the model of the package" if path is None else f"'{path}'"
+        raise WeightsError(
+            f"The backend onnx opens a folder with {onnxdir.ENCODER} and {onnxdir.BILM}, and "
+            f"{name} is none. Make one with: elmo convert {path or 'english'} OUT --to onnx"
+        )
+    if weights is not None:
+        raise WeightsError(f"{path} is complete; it takes no weights from elsewhere ({weights}).")
+    return OnnxModel(onnxdir.load(Path(path).expanduser()), device=device, precision=precision)
+
+
+def _needs_torch(path: str | Path | None) -> str:
+    name = "the model of the package" if path is None else f"'{path}'"
+    return (
+        f"Only folders of ONNX are read without torch (made where it is by: elmo convert MODEL OUT "
+        f"--to onnx); to load {name} elmokit"
+    )

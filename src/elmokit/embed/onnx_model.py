@@ -1,0 +1,242 @@
+"""A model in ONNX, ready to turn sentences into vectors without torch.
+
+It embeds as `ElmoModel` does (`embedder.py`). A batch is padded, as graphs of ONNX want it; padding
+changes no vector.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.embed.embedder import Embedder, bounded
+from elmokit.embed.token_table import DEFAULT_BYTES, TokenTable
+from elmokit.embed.vectors import FloatArray
+from elmokit.errors import ConfigError, DependencyError, WeightsError
+from elmokit.model.lexicon import Lexicon
+from elmokit.model.trimming import trimmed_blocks
+from elmokit.sources.onnxdir import OnnxParts
+
+# Small batches of neighbours in length: padding costs more than larger products gain, and W_x x of
+# all tokens of a batch is held at once.
+_BATCH_TOKENS = 512
+_BATCH_SENTENCES = 32
+_WINDOW_TOKENS = 16384
+# Words that are encoded together, in blocks of fixed shapes.
+_ROWS = 32
+
+
+class ArrayState(NamedTuple):
+    """Where texts stand: cell (2, L, B, H) and hidden (2, L, B, D)."""
+
+    cell: FloatArray
+    hidden: FloatArray
+
+    def expand(self, rows: int) -> ArrayState:
+        """Repeat a state of one row."""
+        return ArrayState(*(np.repeat(part, rows, axis=2) for part in self))
+
+
+class OnnxModel(Embedder[ArrayState]):
+    """A loaded model in ONNX with what came along.
+
+    Attributes:
+        config: Its shape.
+        vocabulary: The words of a model that reads words.
+        warm: The state that `state="warm"` starts from, if the model has one.
+        metadata: What else `config.json` tells; under `onnx` what rounding costs.
+        source: Where the model was loaded from.
+        batch_tokens: Tokens that run together at most; lower it where memory is short.
+        batch_sentences: Sentences that run together at most.
+        precision: "exact" (float32) or "fast" (int8), as the folder was written.
+        cache: x_k of the tokens seen so far, within a bound.
+    """
+
+    def __init__(self, parts: OnnxParts, *, device: str = "auto", precision: str = "exact") -> None:
+        if str(device) not in ("auto", "cpu"):
+            raise ConfigError(
+                f"The backend onnx runs on the CPU, and device='{device}' was asked for. Use "
+                "device='cpu', or the torch model."
+            )
+        self.config = parts.config
+        self.vocabulary = parts.vocabulary
+        self.warm = None if parts.warm is None else ArrayState(*parts.warm)
+        self.metadata = parts.metadata
+        self.source = parts.source
+        self.batch_tokens = _BATCH_TOKENS
+        self.batch_sentences = _BATCH_SENTENCES
+        self.device = "cpu"
+        self.precision = "fast" if parts.storage == "int8" else "exact"
+        if precision not in ("exact", self.precision):
+            raise ConfigError(
+                f"The folder {parts.source} holds {parts.storage}, and precision='{precision}' was "
+                "asked for. For 'fast' convert the model with --to onnx --storage int8."
+            )
+        self._lexicon = parts.lexicon
+        lstm = self.config.lstm
+        states = {"cell": lstm.dim, "hidden": lstm.projection_dim}
+        self._encoder = _session(parts.encoder, {"ids"}, {})
+        self._bilm = _session(
+            parts.bilm,
+            {"x", "lengths", "cell", "hidden"},
+            {"x": lstm.projection_dim, **states},
+        )
+        self.cache = _ArrayTable(self)
+
+    @property
+    def lexicon(self) -> Lexicon | None:
+        """The words and characters of a model that reads by a lexicon."""
+        return self._lexicon
+
+    def encode(self, tokens: Sequence[str]) -> FloatArray:
+        """Return x of distinct tokens, shape (n, D).
+
+        In blocks of fixed shapes, so that no token's x depends on those beside it.
+        """
+        ids = self._spell(tokens)
+        if ids.ndim == 1:
+            return self._x(ids)
+        cnn = self.config.char_cnn or self.config.lexicon
+        assert cnn is not None
+        out = np.empty((len(ids), self.config.lstm.projection_dim), dtype=np.float32)
+        # The word's own id takes a column of those of a lexicon.
+        width = cnn.max_width + (self.lexicon is not None)
+        pad = None if self.lexicon is None else self.lexicon.pad
+        for block, trimmed in trimmed_blocks(ids, width, _ROWS, pad=pad):
+            out[block] = self._x(trimmed)[: len(block)]
+        return out
+
+    def _x(self, ids: NDArray[np.int64]) -> FloatArray:
+        x: FloatArray = self._encoder.run(["x"], {"ids": np.ascontiguousarray(ids)})[0]
+        return x
+
+    # ----------------------------------------------------------------------- what embedding needs
+
+    @property
+    def _window_tokens(self) -> int:
+        return _WINDOW_TOKENS
+
+    def _launch(
+        self, sentences: Sequence[Sequence[str]], start: ArrayState | None
+    ) -> tuple[_Landed, ArrayState]:
+        read = bounded(sentences)
+        lengths = np.array([len(words) for words in read], dtype=np.int64)
+        start = self._zeros(len(read)) if start is None else start
+        if not lengths.any():
+            return _Landed([self._empty() for _ in read]), start
+        types: dict[str, int] = {}
+        numbers = np.zeros((len(read), int(lengths.max())), dtype=np.int64)
+        for row, words in zip(numbers, read, strict=True):
+            row[: len(words)] = [types.setdefault(token, len(types)) for token in words]
+        x = self.cache.vectors(list(types))[numbers]  # (B, T, D)
+        fed = {"x": x, "lengths": lengths, **start._asdict()}
+        layers, *after = self._bilm.run(["layers", "next_cell", "next_hidden"], fed)
+        # Position 0 is <S>, the last one </S>.
+        arrays = [
+            layers[:, row, 1 : max(n - 1, 1)].copy() for row, n in enumerate(lengths.tolist())
+        ]
+        return _Landed(arrays), ArrayState(*after)
+
+    def _zeros(self, rows: int) -> ArrayState:
+        lstm = self.config.lstm
+        sizes = (lstm.dim, lstm.projection_dim)
+        return ArrayState(*(np.zeros((2, lstm.n_layers, rows, n), np.float32) for n in sizes))
+
+    def _first(self, state: ArrayState, rows: int) -> ArrayState:
+        return ArrayState(*(part[:, :, :rows] for part in state))
+
+    def _joined(self, first: ArrayState, state: ArrayState) -> ArrayState:
+        rows = first.cell.shape[2]
+        pairs = zip(first, state, strict=True)
+        return ArrayState(*(np.concatenate([a, b[:, :, rows:]], axis=2) for a, b in pairs))
+
+    # ------------------------------------------------------------------------- what is not there
+
+    def score(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise: there is no language-model head in ONNX."""
+        raise ConfigError(_no_head(self.source, "score"))
+
+    def substitutes(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise: there is no language-model head in ONNX."""
+        raise ConfigError(_no_head(self.source, "substitutes"))
+
+    def __repr__(self) -> str:
+        return (
+            f"<OnnxModel {self.config.n_layers} layers of {self.config.output_dim}, "
+            f"{self.precision}, from {self.source or 'memory'}>"
+        )
+
+
+class _Landed:
+    """Vectors that are there."""
+
+    def __init__(self, arrays: list[FloatArray]) -> None:
+        self._arrays = arrays
+
+    def arrays(self) -> list[FloatArray]:
+        return self._arrays
+
+
+class _ArrayTable(TokenTable[FloatArray]):
+    """The vectors of tokens that the runtime has computed."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        self._dim = model.config.lstm.projection_dim
+        super().__init__(DEFAULT_BYTES // (4 * self._dim))
+
+    def _empty(self, rows: int) -> FloatArray:
+        return np.empty((rows, self._dim), dtype=np.float32)
+
+    def _encoded(self, tokens: Sequence[str]) -> FloatArray:
+        return self._model.encode(tokens)
+
+
+def _session(graph: Path | bytes, inputs: set[str], last_axes: dict[str, int]) -> Any:
+    """Open a graph and see that it is one of ours, of the shape that config.json tells."""
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise DependencyError("onnxruntime", "onnx", "A model in ONNX") from None
+    options = onnxruntime.SessionOptions()
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit():  # as torch would do
+        options.intra_op_num_threads = int(threads)
+    where = "the graph" if isinstance(graph, bytes) else str(graph)
+    try:
+        session = onnxruntime.InferenceSession(
+            graph if isinstance(graph, bytes) else str(graph),
+            options,
+            providers=["CPUExecutionProvider"],
+        )
+    except Exception as error:  # what the runtime raises has no common base
+        first = str(error).splitlines()[0][:300]
+        raise WeightsError(
+            f"{where} cannot be read by onnxruntime {onnxruntime.__version__}: {first} "
+            "The file is damaged or the runtime too old; convert the model again, or upgrade it."
+        ) from error
+    found = {value.name: value.shape for value in session.get_inputs()}
+    if set(found) != inputs:
+        raise WeightsError(
+            f"{where} takes {', '.join(sorted(found))}; expected {', '.join(sorted(inputs))}. "
+            "It was not made by `elmo convert --to onnx`."
+        )
+    for name, size in last_axes.items():
+        if found[name][-1] != size:
+            raise WeightsError(
+                f"{where}: '{name}' has {found[name]}, and config.json tells of {size}. The two "
+                "are not of the same model."
+            )
+    return session
+
+
+def _no_head(source: str, what: str) -> str:
+    return (
+        f"{what} needs the language-model head, which a folder of ONNX ({source}) has not. Load "
+        "the torch model that it was made from."
+    )

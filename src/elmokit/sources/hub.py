@@ -1,0 +1,241 @@
+"""Models on the Hugging Face hub: `hf://user/model`, `hf://user/model@revision`.
+
+huggingface_hub fetches and keeps them (extra `hub`); its settings count: `HF_ENDPOINT`, `HF_HOME`,
+`HF_TOKEN`, `HF_HUB_OFFLINE`. Without the hub a copy that was fetched before is taken, and that is
+said. Only the files of a model in safetensors or HDF5 are fetched: no pickle, and no code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elmokit.atomic import output_error
+from elmokit.errors import DependencyError, DownloadError, ElmoWarning, WeightsError
+from elmokit.sources import hdf5dir, modeldir
+from elmokit.sources.modeldir import ModelParts
+from elmokit.sources.modelfiles import read_config
+
+_PREFIX = "hf://"
+_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^\s@]+))?")
+_PART = re.compile(r"model-\d+\.safetensors")
+_MAIN = "main"
+# Seconds that are waited for the hub to say what it has.
+_TIMEOUT = 10.0
+# The packages that huggingface_hub has spoken HTTP with, and what they raise without a connection.
+_CLIENTS = {
+    "requests": ("ConnectionError", "Timeout"),
+    "httpx": ("TransportError",),
+    "httpx2": ("TransportError",),
+}
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A repository of the hub at one of its revisions: a branch, a tag or a commit."""
+
+    repo: str
+    revision: str = _MAIN
+
+    def __str__(self) -> str:
+        at = "" if self.revision == _MAIN else f"@{self.revision}"
+        return f"{_PREFIX}{self.repo}{at}"
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text is meant as the name of a model on the hub."""
+    return text.lower().startswith(_PREFIX)
+
+
+def parse(name: str) -> HubModel:
+    """Read `hf://user/model[@revision]`."""
+    match = _NAME.fullmatch(name[len(_PREFIX) :].rstrip("/"))
+    if match is None:
+        raise WeightsError(
+            f"'{name}' does not name a model on the hub: expected {_PREFIX}user/model or "
+            f"{_PREFIX}user/model@revision."
+        )
+    return HubModel(match["repo"], match["revision"] or _MAIN)
+
+
+def load(name: str, *, vocab: Path | None = None) -> ModelParts:
+    """Load a model of the hub.
+
+    Args:
+        name: `hf://user/model`, at a branch, a tag or a commit with `@revision`.
+        vocab: A vocabulary to take instead of the model's own.
+    """
+    folder = fetch(name)
+    if modeldir.is_model_dir(folder):
+        parts = modeldir.load(folder, vocab=vocab)
+    else:
+        parts = hdf5dir.load(hdf5dir.find(folder), vocab=vocab)
+    parts.source = name
+    return parts
+
+
+def fetch(name: str) -> Path:
+    """Return the folder of a model of the hub, fetched unless this machine has that commit.
+
+    Args:
+        name: `hf://user/model`, at a branch, a tag or a commit with `@revision`.
+    """
+    model = parse(name)
+    try:
+        from huggingface_hub import constants, utils
+    except ImportError as error:
+        raise DependencyError("huggingface-hub", "hub", f"The model {model}") from error
+    if _offline():
+        return _kept(model, "HF_HUB_OFFLINE is set")
+    endpoint = _endpoint()
+    try:
+        return _fetched(model, *_listed(model))
+    except (*_transport_errors(), utils.LocalEntryNotFoundError) as error:
+        reason = f"The hub {endpoint} cannot be reached ({_told(error)})"
+    except utils.HfHubHTTPError as error:
+        raise DownloadError(f"The hub {endpoint} refused {model}: {_told(error)}.") from error
+    except OSError as error:
+        raise output_error(Path(constants.HF_HUB_CACHE), error) from error
+    folder = _kept(model, reason)
+    warnings.warn(
+        f"{reason}; {model} is the copy that was fetched before, commit {folder.name}. The hub may "
+        "have a newer one.",
+        ElmoWarning,
+        stacklevel=2,
+    )
+    return folder
+
+
+def _listed(model: HubModel) -> tuple[str, list[str]]:
+    """Ask the hub which commit a revision is, and for the names of its files."""
+    from huggingface_hub import HfApi, utils
+
+    api = HfApi(endpoint=_endpoint())
+    try:
+        info = api.model_info(model.repo, revision=model.revision, timeout=_TIMEOUT)
+    except utils.GatedRepoError as error:
+        raise DownloadError(
+            f"{model} is given out on request only. Ask for it on its page at the hub, then log in "
+            "with `hf auth login` or set HF_TOKEN."
+        ) from error
+    except utils.RepositoryNotFoundError as error:
+        raise DownloadError(
+            f"There is no model {model.repo} at {_endpoint()}, or it is private. Check the "
+            "spelling; for a private one log in with `hf auth login` or set HF_TOKEN."
+        ) from error
+    except utils.RevisionNotFoundError as error:
+        raise DownloadError(
+            f"The model {model.repo} has no revision '{model.revision}'. Give a branch, a tag or a "
+            "whole commit, or leave it out."
+        ) from error
+    except utils.HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", None)
+        if status is not None and status >= 500:  # as good as not there
+            raise ConnectionError(f"it answered {status}") from error
+        raise
+    return str(info.sha), [file.rfilename for file in info.siblings or ()]
+
+
+def _fetched(model: HubModel, commit: str, files: list[str]) -> Path:
+    """Fetch what belongs to the model, and only then let the branch or tag be this commit.
+
+    So an interrupted fetch leaves the copy that was there before as it was. The weights come last:
+    with them, all of it is there.
+    """
+    there = [name for name in files if "/" not in name]
+    wanted = [name for name in there if name in modeldir.FILES or _PART.fullmatch(name)]
+    if not {modeldir.CONFIG, modeldir.WEIGHTS} <= set(wanted):
+        wanted = _hdf5_files(model, there)
+    at = HubModel(model.repo, commit)
+    if modeldir.CONFIG in wanted:
+        # Before hundreds of megabytes are fetched for nothing: many kinds of model lie so.
+        config = _snapshot(at, [modeldir.CONFIG]) / modeldir.CONFIG
+        read_config(config, modeldir.FORMAT, modeldir.FORMAT_VERSION)
+    light = [name for name in wanted if name != modeldir.WEIGHTS and not hdf5dir.is_weights(name)]
+    for names in (light, wanted):
+        _snapshot(at, names)
+    return _snapshot(model, wanted)
+
+
+def _hdf5_files(model: HubModel, files: list[str]) -> list[str]:
+    """Choose the files of a model of AllenNLP or bilm-tf."""
+    options = [name for name in files if hdf5dir.is_options(name)]
+    weights = [name for name in files if hdf5dir.is_weights(name)]
+    if options and weights:
+        return [*options, *weights, *({modeldir.VOCABULARY} & set(files))]
+    listed = ", ".join(sorted(files)[:12]) or "nothing"
+    raise WeightsError(
+        f"{model} is not a model of elmokit: looked for {modeldir.CONFIG} with {modeldir.WEIGHTS}, "
+        f"and for options.json with an .hdf5 file; found {listed}. Pickles (.bin, .pt, .pkl) are "
+        "not taken from the hub, because they can run code."
+    )
+
+
+def _snapshot(model: HubModel, names: list[str], **options: Any) -> Path:
+    from huggingface_hub import constants, snapshot_download
+
+    from elmokit import __version__
+
+    return Path(
+        snapshot_download(
+            model.repo,
+            revision=model.revision,
+            allow_patterns=names,
+            endpoint=_endpoint(),
+            cache_dir=constants.HF_HUB_CACHE,
+            library_name="elmokit",
+            library_version=__version__,
+            **options,
+        )
+    )
+
+
+def _kept(model: HubModel, reason: str) -> Path:
+    """Return the copy that was fetched before."""
+    remedy = "Fetch it once where the hub can be reached, or give the path of a folder."
+    try:
+        folder = _snapshot(model, [modeldir.CONFIG], local_files_only=True)
+    except FileNotFoundError as error:  # LocalEntryNotFoundError in all versions
+        raise DownloadError(
+            f"{reason}, and no copy of {model} is on this machine. {remedy}"
+        ) from error
+    names = [entry.name for entry in folder.iterdir()]
+    is_hdf5 = any(map(hdf5dir.is_options, names)) and any(map(hdf5dir.is_weights, names))
+    if not is_hdf5 and not modeldir.is_model_dir(folder):
+        raise DownloadError(
+            f"{reason}, and the copy of {model} in {folder} is not whole: "
+            f"fetching it was interrupted. {remedy}"
+        )
+    return folder
+
+
+def _endpoint() -> str:
+    from huggingface_hub import constants
+
+    # The package reads the variable when it is imported; a user may set it later.
+    return str(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+
+
+def _offline() -> bool:
+    from huggingface_hub import constants
+
+    said = os.environ.get("HF_HUB_OFFLINE", "").strip().upper()
+    return bool(constants.HF_HUB_OFFLINE) or said in {"1", "ON", "YES", "TRUE"}
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """Return what says that a server cannot be reached, whatever the package speaks HTTP with."""
+    found: list[type[Exception]] = [ConnectionError, TimeoutError]
+    for client, names in _CLIENTS.items():
+        if client in sys.modules:
+            found += [getattr(sys.modules[client], name) for name in names]
+    return tuple(found)
+
+
+def _told(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

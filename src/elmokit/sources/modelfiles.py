@@ -1,0 +1,91 @@
+"""What lies in a model's folder beside its weights, whatever they are stored in: no torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elmokit.config import BiLMConfig
+from elmokit.convert.json_file import read_json
+from elmokit.errors import ConfigError, WeightsError, nearest
+from elmokit.model.lexicon import Lexicon
+
+CONFIG = "config.json"
+VOCABULARY = "vocab.txt"
+LEXICON = "lexicon.json"
+CARD = "README.md"
+
+_OWN_KEYS = ("format", "format_version", "storage", "bilm")
+
+
+def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[str, Any]]:
+    """Read a config.json: the shape of the biLM, and what else it tells.
+
+    Args:
+        path: The file.
+        form: The format it should name.
+        newest: The last version of that format that is known.
+    """
+    values = read_json(path)
+    if values.get("format") != form:
+        raise ConfigError(
+            f"{path} is not of a model of elmokit: 'format' should be '{form}', found "
+            f"{values.get('format')!r}. A model of another library has to be converted first."
+        )
+    version = values.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ConfigError(f"{path}: 'format_version' should be a number, found {version!r}.")
+    if version > newest:
+        raise ConfigError(
+            f"{path} is of format {version}, written by a newer elmokit; this one reads up to "
+            f"format {newest}. Upgrade with: pip install --upgrade elmokit"
+        )
+    if "bilm" not in values:
+        raise ConfigError(f"{path} has no 'bilm', the shape of the model.{nearest('bilm', values)}")
+    try:
+        config = BiLMConfig.from_dict(values["bilm"])
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{path}: 'bilm' is not the shape of a biLM: {error}.") from error
+    return config, without_own(values)
+
+
+def without_own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what a config.json tells of itself."""
+    return {key: value for key, value in values.items() if key not in _OWN_KEYS}
+
+
+def write_lexicon(lexicon: Lexicon, path: Path) -> None:
+    """Write the words and characters of a model that reads by a lexicon."""
+    # JSON and not a line each: a character may be one that ends lines.
+    values = {"words": lexicon.words, "characters": lexicon.characters}
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=0) + "\n", "utf-8")
+
+
+def read_lexicon(path: Path, max_characters: int) -> Lexicon:
+    """Read what `write_lexicon` wrote."""
+    values = read_json(path)
+    for name in ("words", "characters"):
+        entries = values.get(name)
+        if entries is not None and not (
+            isinstance(entries, list) and all(isinstance(entry, str) for entry in entries)
+        ):
+            raise ConfigError(f"{path}: '{name}' should be a list of strings or null.")
+    try:
+        return Lexicon(values.get("words"), values.get("characters"), max_characters)
+    except WeightsError as error:
+        raise WeightsError(f"{path}: {error}") from None
+
+
+def read_card(path: Path) -> str | None:
+    """Read the card, if there is one."""
+    # Bytes, so that line ends stay; the card is for people, so bad characters do not stop a model.
+    return path.read_bytes().decode("utf-8", "replace") if path.is_file() else None
+
+
+def if_there(path: Path) -> Path | None:
+    """Return a path, if it is a file."""
+    return path if path.is_file() else None

@@ -1,0 +1,216 @@
+"""A folder of ONNX: a model that any onnxruntime reads, and elmokit without torch.
+
+config.json     the shape of the biLM, and what else is known of the model
+encoder.onnx    ids of distinct tokens -> x_k
+bilm.onnx       x_k of a batch of sentences -> R_k
+vocab.txt       the words of a model that reads words
+lexicon.json    the words and characters of a model that reads by a lexicon
+warm.npz        optional: the state of `state="warm"`, `cell` and `hidden`
+README.md       the card
+
+Reading it needs numpy alone, writing it torch and onnx. It holds no language-model head.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import ConfigError, DependencyError, WeightsError, nearest
+from elmokit.model.lexicon import Lexicon
+from elmokit.sources import card, modelfiles
+from elmokit.sources.folder import new_folder
+from elmokit.text.vocab import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from elmokit.sources.modeldir import ModelParts
+
+FORMAT = "elmokit-onnx"
+FORMAT_VERSION = 1
+
+ENCODER = "encoder.onnx"
+BILM = "bilm.onnx"
+WARM = "warm.npz"
+FILES = (
+    *(modelfiles.CONFIG, ENCODER, BILM, modelfiles.VOCABULARY, modelfiles.LEXICON, WARM),
+    modelfiles.CARD,
+)
+STORAGES = ("float32", "int8")
+
+FloatArray = NDArray[np.float32]
+
+
+@dataclass
+class OnnxParts:
+    """All that a folder of ONNX brings along.
+
+    Attributes:
+        config: The shape of the biLM.
+        encoder: The token encoder, a file or its bytes.
+        bilm: Both language models, a file or its bytes.
+        vocabulary: The words of a word-input model.
+        lexicon: The words and characters of a model that reads by a lexicon.
+        warm: cell (2, L, 1, H) and hidden (2, L, 1, D) of `state="warm"`.
+        card: The text of the card.
+        metadata: What else `config.json` tells; under `onnx` how numbers are stored and what that
+            costs.
+        source: Where the model was loaded from, for messages.
+        files: The files it was loaded from.
+    """
+
+    config: BiLMConfig
+    encoder: Path | bytes
+    bilm: Path | bytes
+    vocabulary: Vocabulary | None = None
+    lexicon: Lexicon | None = None
+    warm: tuple[FloatArray, FloatArray] | None = None
+    card: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+    files: tuple[Path, ...] = ()
+
+    @property
+    def storage(self) -> str:
+        """How numbers are stored, "float32" or "int8"."""
+        told = self.metadata.get("onnx")
+        return str(told.get("storage", "float32")) if isinstance(told, dict) else "float32"
+
+
+def is_onnx_dir(path: Path) -> bool:
+    """Tell whether a folder holds a model in ONNX (it may still be damaged)."""
+    return all((path / name).is_file() for name in (BILM, ENCODER, modelfiles.CONFIG))
+
+
+def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
+    """Turn a model into ONNX, in memory.
+
+    Args:
+        parts: The model. Its head is left out.
+        storage: "float32", or "int8": a quarter of the size, about twice as fast, rounded.
+    """
+    if storage not in STORAGES:
+        raise ConfigError(
+            f"ONNX is not stored as '{storage}'.{nearest(storage, STORAGES)} "
+            f"There are: {', '.join(STORAGES)}."
+        )
+    try:
+        from elmokit.convert.onnx_bilm import bilm_model
+        from elmokit.convert.onnx_encoder import encoder_model
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "onnx":
+            raise
+        raise DependencyError("onnx", "onnx", "Writing ONNX") from None
+    from elmokit.model.lexicon_encoder import LexiconEncoder
+
+    parts.check()
+    config, encoder = parts.bilm.config, parts.bilm.encoder
+    told = {"storage": storage}
+    return OnnxParts(
+        config,
+        encoder_model(parts.bilm, storage).SerializeToString(),
+        bilm_model(parts.bilm, storage).SerializeToString(),
+        vocabulary=None if config.n_words is None else parts.vocabulary,
+        lexicon=encoder.known if isinstance(encoder, LexiconEncoder) else None,
+        warm=None if parts.warm is None else (_array(parts.warm.cell), _array(parts.warm.hidden)),
+        card=parts.card,
+        metadata={**parts.metadata, "onnx": told},
+        source=parts.source,
+    )
+
+
+def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
+    """Write a folder of ONNX, whole or not at all.
+
+    Args:
+        parts: The model.
+        path: The folder; if it holds anything but a model in ONNX, it is not touched.
+        overwrite: Replace a model that is there.
+    """
+    path = Path(path).resolve()
+    values = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    known = modelfiles.without_own(parts.metadata)
+    config = {**values, **known, "bilm": parts.config.to_dict()}
+    with new_folder(path, overwrite=overwrite, ours=FILES, is_model=is_onnx_dir) as folder:
+        (folder / modelfiles.CONFIG).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+        for graph, name in ((parts.encoder, ENCODER), (parts.bilm, BILM)):
+            (folder / name).write_bytes(graph if isinstance(graph, bytes) else graph.read_bytes())
+        if parts.vocabulary is not None:
+            parts.vocabulary.save(folder / modelfiles.VOCABULARY)
+        if parts.lexicon is not None:
+            modelfiles.write_lexicon(parts.lexicon, folder / modelfiles.LEXICON)
+        if parts.warm is not None:
+            cell, hidden = parts.warm
+            np.savez(folder / WARM, cell=cell, hidden=hidden)
+        name = str(parts.metadata.get("name") or path.name)
+        text = card.onnx_card(parts.card, name, parts.config, parts.metadata["onnx"])
+        (folder / modelfiles.CARD).write_bytes(text.encode("utf-8", "replace"))
+
+
+def load(path: Path) -> OnnxParts:
+    """Open a folder of ONNX. The graphs themselves are read by the runtime."""
+    path = Path(path)
+    config, metadata = modelfiles.read_config(path / modelfiles.CONFIG, FORMAT, FORMAT_VERSION)
+    vocab = modelfiles.if_there(path / modelfiles.VOCABULARY)
+    parts = OnnxParts(
+        config,
+        path / ENCODER,
+        path / BILM,
+        vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
+        warm=_read_warm(path / WARM, config) if (path / WARM).exists() else None,
+        card=modelfiles.read_card(path / modelfiles.CARD),
+        metadata=metadata,
+        source=str(path),
+        files=tuple(path / name for name in FILES if (path / name).is_file()),
+    )
+    if config.lexicon is not None:
+        limit = config.lexicon.max_characters_per_token
+        parts.lexicon = modelfiles.read_lexicon(path / modelfiles.LEXICON, limit)
+        parts.lexicon.check(config.lexicon)
+    _check_words(parts)
+    return parts
+
+
+def _array(tensor: Tensor) -> FloatArray:
+    values: FloatArray = tensor.detach().cpu().numpy()
+    return values
+
+
+def _check_words(parts: OnnxParts) -> None:
+    rows = parts.config.n_words
+    found = 0 if parts.vocabulary is None else len(parts.vocabulary)
+    if rows is not None and rows != found:
+        raise WeightsError(
+            f"{parts.source} reads {rows:,} words and its {modelfiles.VOCABULARY} holds {found:,}. "
+            "It is missing or not of this model, or lines were lost."
+        )
+
+
+def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
+    lstm = config.lstm
+    sizes = {"cell": lstm.dim, "hidden": lstm.projection_dim}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in sizes}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise WeightsError(
+            f"{path} cannot be read as the warm state of a model ({error}). Convert it again."
+        ) from error
+    for name, size in sizes.items():
+        wanted = (2, lstm.n_layers, 1, size)
+        if found[name].shape != wanted or found[name].dtype != np.float32:
+            raise WeightsError(
+                f"{path}: '{name}' should be float32 {list(wanted)}, found {found[name].dtype} "
+                f"{list(found[name].shape)}. It is not of this model."
+            )
+        if not np.isfinite(found[name]).all():
+            raise WeightsError(f"{path}: '{name}' holds NaN or infinite values.")
+    return found["cell"], found["hidden"]
