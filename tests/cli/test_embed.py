@@ -126,6 +126,10 @@ def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None
         (["--layers", "last"], "last"),
         (["--rows", "2"], "only --state carry"),
         (["--state", "carry", "--rows", "0"], "--rows"),
+        (["--workers", "0"], "--workers"),
+        (["--engine", "ray"], "a name without a suffix"),
+        (["--engine", "ray", "--devices", "0,1"], "deals out its devices itself"),
+        (["--address", "auto"], "only --engine ray"),
     ],
 )
 def test_wrong_usage_exits_with_2(
@@ -147,6 +151,12 @@ def test_wrong_usage_exits_with_2(
         (["text.txt", "-o", "v.npz", "--layers", "mix", "--mix", "1,0"], "needs 3 finite weights"),
         (["text.txt", "-o", "v.npz", "--state", "warm"], "elmo warm"),
         (["text.txt", "-o", "v.npz", "--device", "abacus"], "'abacus' is not a device"),
+        (["text.txt", "-o", "v.npz", "--devices", "cpu,abacus"], "'abacus' is not a device"),
+        (["text.txt", "-o", "v.npz", "--devices", "cpu", "--workers", "2"], "leave out --workers"),
+        (["-", "-o", "folder"], "cannot be read again"),
+        (["missing.parquet", "-o", "folder"], "missing.parquet does not exist"),
+        (["text.txt", "-o", "folder", "--state", "carry"], "no state can be carried"),
+        (["text.txt", "-o", "."], "other things in it"),
     ],
 )
 def test_what_cannot_be_done_exits_with_1_and_leaves_nothing(
@@ -237,6 +247,27 @@ def test_resuming_nothing_says_so(elmo: Elmo) -> None:
     code, _, errors = elmo("text.txt", "-o", "vectors.npz", "--resume")
     assert code == 0
     assert "warning: There is no interrupted run to resume" in errors
+
+
+def test_a_name_without_a_suffix_is_a_folder_of_shards(elmo: Elmo, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    options = ("text.txt", "-o", "shards/", "--shard-bytes", "20", "--layers", "top")
+    code, _, errors = elmo(*options)
+    assert code == 0
+    assert errors.startswith("shards: 3 sentences, 13 tokens, ")
+    assert sorted(path.name for path in (tmp_path / "shards").iterdir()) == [
+        "00000-000000.parquet",
+        "00000-000001.parquet",
+        "manifest.json",
+        "shards.json",
+    ]
+    table = parquet.read_table(tmp_path / "shards" / "00000-000001.parquet")
+    assert table.column("token").to_pylist() == ["Do", "n't", "!", "It", "'s", "mine", "."]
+    assert table.column("line").to_pylist() == [3] * 7
+    code, _, errors = elmo(*options)
+    assert code == 1
+    assert "Go on with it by --resume" in errors
+    assert "3 sentences of them from before" in elmo(*options, "--resume")[2]
 
 
 class Terminal(io.StringIO):

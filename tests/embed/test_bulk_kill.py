@@ -202,6 +202,6 @@ def test_an_interrupted_command_says_how_to_go_on(
     assert process.returncode == 130, errors
     assert "sentences are finished and kept; go on with the same command and --resume" in errors
     assert not out.exists()
-    assert all(path.name != "part.tmp" for path in work_path(out).iterdir())
+    assert all(path.suffix != ".tmp" for path in work_path(out).iterdir())
     assert "sentences of them from before" in run_to_end(command(model, text, out, 60, "--resume"))
     assert [path.name for path in folder.iterdir()] == [out.name]

@@ -87,7 +87,7 @@ def test_a_full_disk_is_an_error_and_the_work_is_kept(
     assert not out.exists()
     kept = {path.name for path in work_path(out).iterdir()}
     assert "part-000000.safetensors" in kept
-    assert not {"part.tmp", "output.tmp"} & kept
+    assert not any(name.endswith(".tmp") for name in kept)
     enlarge(small_disk)
     summary = embed_corpus(elmo, [text], out, SETTINGS, resume=True)
     assert (summary.resumed_sentences == 400) == (when != "while computing")

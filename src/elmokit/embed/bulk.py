@@ -91,7 +91,9 @@ def _embed(
         run.embed(work, lambda: _report(on_progress, work, total_bytes))
         run.assemble(work)
     finally:
+        run.hands.close()
         if work.parts:
+            work.remove_unfinished()
             work.release()
         else:  # nothing worth keeping
             work.discard()

@@ -157,14 +157,26 @@ class Corpus:
                 )
 
     def _sentences(self, file: int, line: Line) -> Iterator[Sentence]:
-        text = line.text
-        spans = split_sentences(text) if self.split else [(0, len(text))]
-        for number, (start, end) in enumerate(spans):
-            place = Place(file, line.number, number)
-            written = text[start:end]
-            if self.tokenized:
-                yield Sentence(written.split(), None, written.strip(), place)
-            else:
-                tokens = tokenize(written)
-                where = [(start + token.start, start + token.end) for token in tokens]
-                yield Sentence([t.text for t in tokens], where, written.strip(), place)
+        place = Place(file, line.number, 0)
+        return sentences_of(line.text, place, tokenized=self.tokenized, split=self.split)
+
+
+def sentences_of(text: str, place: Place, *, tokenized: bool, split: bool) -> Iterator[Sentence]:
+    """Yield the sentences of a line.
+
+    Args:
+        text: The line.
+        place: Where it stands.
+        tokenized: Tokens are what whitespace separates; else the line is tokenised.
+        split: The line is a paragraph.
+    """
+    spans = split_sentences(text) if split else [(0, len(text))]
+    for number, (start, end) in enumerate(spans):
+        here = place._replace(sentence=number)
+        written = text[start:end]
+        if tokenized:
+            yield Sentence(written.split(), None, written.strip(), here)
+        else:
+            tokens = tokenize(written)
+            where = [(start + token.start, start + token.end) for token in tokens]
+            yield Sentence([t.text for t in tokens], where, written.strip(), here)

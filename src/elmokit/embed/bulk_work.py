@@ -86,7 +86,7 @@ class WorkDirectory:
         path = work_path(out)
         if not path.is_dir():
             return None
-        _check_same(path, _read_manifest(path), manifest)
+        check_same_run(path, _read_manifest(path), manifest)
         work = cls(out, manifest)
         try:
             for file in sorted(path.glob("part-*.safetensors")):
@@ -242,7 +242,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return dict(values)
 
 
-def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_same_run(path: object, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise if a run that is to be resumed was another one."""
     names = sorted(before.keys() | now.keys())
     differ = [
         f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"

@@ -68,6 +68,9 @@ class Hands(Protocol):
         After an error no more jobs begin, but those that have begun are ended and given out first.
         """
 
+    def close(self) -> None:
+        """Stop whatever is still being done."""
+
 
 class OwnHands:
     """This process."""
@@ -81,3 +84,6 @@ class OwnHands:
         """Do jobs one after the other."""
         for job in jobs:
             yield job.run(self.model)
+
+    def close(self) -> None:
+        """Do nothing: there is nobody else."""

@@ -83,9 +83,9 @@ def choose_devices(n_workers: int | None, devices: str | None, device: str) -> t
 
 def hands_of(model: ElmoModel | Workers, settings: EmbedSettings) -> AbstractContextManager[Hands]:
     """Return who does the work: the model that is here, or workers that are started."""
-    if isinstance(model, ElmoModel):
-        return nullcontext(OwnHands(model, settings))
-    return _crew(model, settings)
+    if isinstance(model, Workers):
+        return _crew(model, settings)
+    return nullcontext(OwnHands(model, settings))
 
 
 @contextmanager
@@ -156,19 +156,10 @@ class Crew:
         failure: Exception | None = None
         more = True
         while True:
-            for worker in self._there:
-                if more and worker.ready and not worker.busy:
-                    try:
-                        worker.connection.send(next(waiting))
-                        worker.busy = True
-                    except StopIteration:
-                        more = False
-                    except BrokenPipeError:  # it has just died; its end is noticed below
-                        failure, more = _death(worker), False
-                        self._bury(worker)
-                        break
-                    except Exception as error:  # the text cannot be read on
-                        failure, more = error, False
+            try:
+                more = more and self._give(waiting)
+            except Exception as error:  # a worker has died, or the text cannot be read on
+                failure, more = error, False
             if not more and not any(worker.busy for worker in self._there):
                 break
             for worker in self._heard_of():
@@ -182,6 +173,20 @@ class Crew:
                         yield answer
         if failure is not None:
             raise failure
+
+    def _give(self, waiting: Iterator[Job[Any]]) -> bool:
+        """Give each idle worker a job; tell whether there may be more."""
+        for worker in [w for w in self._there if w.ready and not w.busy]:
+            job = next(waiting, None)
+            if job is None:
+                return False
+            try:
+                worker.connection.send(job)
+            except BrokenPipeError:
+                self._bury(worker)
+                raise _death(worker) from None
+            worker.busy = True
+        return True
 
     def _heard_of(self) -> list[_Worker]:
         ends: dict[Any, _Worker] = {}

@@ -49,24 +49,30 @@ def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, An
     sentences = sum(part.sentences for part in parts)
     description = describe(layout, {**about, "sentences": sentences})
     schema = _schema(layout).with_metadata({DESCRIPTION: description})
-    names = _vector_names(layout)
-    plain = [name for name in schema.names if name not in names]
-    options: dict[str, Any] = {
-        "use_dictionary": plain,
-        "write_statistics": plain,
-        # Vectors are noise to a compressor; the other columns are small.
-        "compression": {name: "none" if name in names else "zstd" for name in schema.names},
-    }
     first = 0
+    options = writer_options(schema.names, layout)
     with path.open("wb") as file, pq.ParquetWriter(file, schema, **options) as writer:
         for part in parts:
             if part.tokens:
-                columns = _columns(part, first, layout)
+                columns = columns_of(part, first, layout)
                 writer.write_table(pa.table(columns, schema=schema), row_group_size=part.tokens)
             first += part.sentences
 
 
-def _vector_names(layout: Layout) -> list[str]:
+def writer_options(names: Sequence[str], layout: Layout) -> dict[str, Any]:
+    """Return how columns of these names are stored."""
+    vectors = vector_names(layout)
+    plain = [name for name in names if name not in vectors]
+    return {
+        "use_dictionary": plain,
+        "write_statistics": plain,
+        # Vectors are noise to a compressor; the other columns are small.
+        "compression": {name: "none" if name in vectors else "zstd" for name in names},
+    }
+
+
+def vector_names(layout: Layout) -> list[str]:
+    """Return the names of the columns with the vectors."""
     if layout.layers != "all":
         return ["vector"]
     return [f"layer_{j}" for j in range(layout.n_layers)]
@@ -75,7 +81,6 @@ def _vector_names(layout: Layout) -> list[str]:
 def _schema(layout: Layout) -> Any:
     import pyarrow as pa
 
-    number = pa.float16() if layout.dtype == "float16" else pa.float32()
     return pa.schema(
         [
             pa.field("sentence", pa.int64(), nullable=False),
@@ -85,12 +90,21 @@ def _schema(layout: Layout) -> Any:
             pa.field("line", pa.int64(), nullable=False),
             pa.field("start", pa.int64()),
             pa.field("end", pa.int64()),
-            *(pa.field(name, pa.list_(number, layout.dim)) for name in _vector_names(layout)),
+            *vector_fields(layout),
         ]
     )
 
 
-def _columns(part: Part, first: int, layout: Layout) -> dict[str, Any]:
+def vector_fields(layout: Layout) -> list[Any]:
+    """Return the columns of a schema that hold the vectors."""
+    import pyarrow as pa
+
+    number = pa.float16() if layout.dtype == "float16" else pa.float32()
+    return [pa.field(name, pa.list_(number, layout.dim)) for name in vector_names(layout)]
+
+
+def columns_of(part: Part, first: int, layout: Layout) -> dict[str, Any]:
+    """Return the columns of a part, whose first sentence has the number `first`."""
     import pyarrow as pa
 
     lengths = part.read("lengths")
@@ -110,7 +124,7 @@ def _columns(part: Part, first: int, layout: Layout) -> dict[str, Any]:
     else:
         columns |= {name: pa.nulls(part.tokens, pa.int64()) for name in ("start", "end")}
     vectors = part.read("vectors").reshape(part.tokens, -1, layout.dim)
-    for j, name in enumerate(_vector_names(layout)):
+    for j, name in enumerate(vector_names(layout)):
         flat = pa.array(np.ascontiguousarray(vectors[:, j]).reshape(-1))
         columns[name] = pa.FixedSizeListArray.from_arrays(flat, layout.dim)
     return columns
@@ -148,7 +162,7 @@ class ParquetVectors(StoredVectors):
         metadata = self._file.schema_arrow.metadata or {}
         layout, about = read_description(metadata.get(DESCRIPTION.encode()))
         super().__init__(path, layout, about, int(about.pop("sentences", 0)))
-        if set(self._file.schema_arrow.names) < {"sentence", "token", *_vector_names(layout)}:
+        if set(self._file.schema_arrow.names) < {"sentence", "token", *vector_names(layout)}:
             raise DataError("columns are missing in it")
         groups = [self._file.metadata.row_group(g) for g in range(self._file.num_row_groups)]
         # The last sentence of each row group, by which the group of a sentence is found.
@@ -167,13 +181,13 @@ class ParquetVectors(StoredVectors):
     def _group(self, group: int) -> tuple[NDArray[np.int64], Any]:
         if self._held is None or self._held[0] != group:
             self._held = None  # so that two groups are never in memory
-            columns = ["sentence", "token", *_vector_names(self.layout)]
+            columns = ["sentence", "token", *vector_names(self.layout)]
             table = self._file.read_row_group(group, columns=columns).combine_chunks()
             self._held = (group, table.column("sentence").to_numpy(), table)
         return self._held[1], self._held[2]
 
     def _vectors(self, table: Any, begin: int, end: int) -> NDArray[np.floating[Any]]:
-        dim, names = self.layout.dim, _vector_names(self.layout)
+        dim, names = self.layout.dim, vector_names(self.layout)
         vectors = np.empty((end - begin, len(names), dim), dtype=self.layout.dtype)
         for j, name in enumerate(names if end > begin else ()):
             values = table.column(name).chunk(0).slice(begin, end - begin).flatten()
