@@ -1,0 +1,194 @@
+"""Vectors as Arrow columns over the same memory, and from there to pandas and polars.
+
+    to_arrow(out)                       a `pyarrow.Table`, one row per token
+    to_pandas(out), to_polars(out)      data frames over the same numbers
+    from_arrow(table)                   `SentenceVectors` again, from any of the three
+
+A row has `sentence`, `token_index`, `token`, `start`, `end` (null for tokenised input) and
+`layer_0`, `layer_1`, ... (2D numbers each, lists of fixed size), or `vector` if one vector per
+token is asked for: the names that the Parquet files of `elmo embed` have. Layers are not copied:
+every sentence is a chunk of the table, and its numbers stay where `embed` put them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from elmokit.embed.vectors import FloatArray, SentenceVectors
+from elmokit.errors import DataError, DependencyError
+from elmokit.integrations.layers import choose_space
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise DependencyError("pyarrow", "arrow", "A table of Arrow") from error
+
+_LAYER = "layer_"
+_PLAIN = ("sentence", "token_index", "token", "start", "end")
+
+
+def to_arrow(
+    vectors: SentenceVectors | Sequence[SentenceVectors],
+    *,
+    layer: str | int | None = None,
+    mix: Sequence[float] | None = None,
+) -> pa.Table:
+    """Return vectors as a table, one row per token.
+
+    Args:
+        vectors: What `embed` returned.
+        layer: One vector per token, in the column `vector`: the number of a layer, "top",
+            "average", "mix" or "concat". None gives every layer a column of its own.
+        mix: With "mix", the weights s, one per layer, used as they are.
+
+    Returns:
+        A table with one chunk per sentence that has tokens. What is a layer as it stands shares
+        the memory of `vectors`, which must not be written to from then on.
+    """
+    items = [vectors] if isinstance(vectors, SentenceVectors) else list(vectors)
+    if not items:
+        raise DataError("There are no sentences, so the table would not know its columns.")
+    batches = [to_batch(item, n, layer=layer, mix=mix) for n, item in enumerate(items)]
+    return pa.Table.from_batches([b for b in batches if b.num_rows], schema=batches[0].schema)
+
+
+def to_batch(
+    vectors: SentenceVectors,
+    sentence: int = 0,
+    *,
+    layer: str | int | None = None,
+    mix: Sequence[float] | None = None,
+) -> pa.RecordBatch:
+    """Return the vectors of one sentence as a record batch; see `to_arrow`.
+
+    Args:
+        vectors: The sentence.
+        sentence: Its number.
+        layer: See `to_arrow`.
+        mix: See `to_arrow`.
+    """
+    n_tokens = len(vectors)
+    starts, ends = (
+        (pa.nulls(n_tokens, pa.int64()),) * 2
+        if vectors.offsets is None
+        else (pa.array([o[side] for o in vectors.offsets], pa.int64()) for side in (0, 1))
+    )
+    columns: dict[str, Any] = {
+        "sentence": pa.array(np.full(n_tokens, sentence, np.int64)),
+        "token_index": pa.array(np.arange(n_tokens, dtype=np.int32)),
+        "token": _strings(vectors.tokens),
+        "start": starts,
+        "end": ends,
+    }
+    if layer is None and mix is None:
+        columns |= {f"{_LAYER}{j}": _lists(h) for j, h in enumerate(vectors.layers)}
+    else:
+        space = choose_space("mix" if layer is None else layer, len(vectors.layers), mix)
+        columns["vector"] = _lists(space.of(vectors.layers))
+    return pa.record_batch(columns)
+
+
+def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: Any) -> Any:
+    """Return a `pandas.DataFrame` whose columns are Arrow's, over the same memory.
+
+    Args:
+        vectors: What `embed` returned.
+        chosen: `layer` and `mix`, as for `to_arrow`.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise DependencyError("pandas", None, "A data frame of pandas") from error
+    return to_arrow(vectors, **chosen).to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: Any) -> Any:
+    """Return a `polars.DataFrame` over the same memory; only the strings are copied.
+
+    Args:
+        vectors: What `embed` returned.
+        chosen: `layer` and `mix`, as for `to_arrow`.
+    """
+    try:
+        import polars as pl
+    except ImportError as error:
+        raise DependencyError("polars", None, "A data frame of polars") from error
+    return pl.from_arrow(to_arrow(vectors, **chosen), rechunk=False)
+
+
+def matrix(column: Any) -> FloatArray:
+    """Return a column of vectors as an array (n, D), over the same memory if it is one chunk.
+
+    Args:
+        column: A column of a table, or of a data frame of polars or (Arrow-backed) pandas.
+    """
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        # The protocol that all three speak; a series of pandas does since pandas 3.
+        speaks = hasattr(column, "__arrow_c_stream__")
+        column = pa.chunked_array(column) if speaks else pa.array(column)
+    chunks = [column] if isinstance(column, pa.Array) else column.chunks
+    if not pa.types.is_fixed_size_list(column.type) or column.null_count:
+        raise DataError(
+            f"A column of vectors should hold lists of one size and no nulls; found {column.type} "
+            f"with {column.null_count} nulls."
+        )
+    dim = column.type.list_size
+    parts = [chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, dim) for chunk in chunks]
+    if len(parts) == 1:
+        one: FloatArray = parts[0]
+        return one
+    joined: FloatArray = np.concatenate([np.empty((0, dim), np.float32), *parts])
+    return joined
+
+
+def from_arrow(table: Any) -> list[SentenceVectors]:
+    """Return the sentences of a table that `to_arrow` made, with all layers.
+
+    Each sentence gets one array of its own, so the numbers are copied. A sentence without tokens
+    has no row; it comes back empty if a later one has some.
+
+    Args:
+        table: The table, or a data frame of pandas or polars made of it.
+    """
+    table = pa.table(table)
+    names = [name for name in table.column_names if name.startswith(_LAYER)]
+    wanted = {*_PLAIN, *(f"{_LAYER}{j}" for j in range(max(len(names), 1)))}
+    if missing := sorted(wanted - set(table.column_names)):
+        raise DataError(
+            f"The table has no column {', '.join(missing)}, so it does not hold all layers; found "
+            f"{', '.join(table.column_names)}. Make it with to_arrow, without `layer`."
+        )
+    numbers = table.column("sentence").to_numpy()
+    if (np.diff(numbers) < 0).any():
+        raise DataError("The rows are not in the order of the sentences. Sort them first.")
+    layers = [matrix(table.column(f"{_LAYER}{j}")) for j in range(len(names))]
+    words = table.column("token").to_pylist()
+    starts, ends = (table.column(name).to_pylist() for name in ("start", "end"))
+    last = int(numbers[-1]) if len(numbers) else -1
+    bounds = np.searchsorted(numbers, np.arange(last + 2)).tolist()
+    found = []
+    for first, end in pairwise(bounds):
+        places = list(zip(starts[first:end], ends[first:end], strict=True))
+        known = all(start is not None for start, _ in places)
+        h = np.stack([layer[first:end] for layer in layers])
+        found.append(SentenceVectors(words[first:end], places if known else None, h))
+    return found
+
+
+def _lists(rows: FloatArray) -> pa.FixedSizeListArray:
+    flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+
+
+def _strings(tokens: list[str]) -> Any:
+    try:
+        return pa.array(tokens, pa.string())
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"The token {error.object!r} holds a lone surrogate, which Arrow cannot store. Clean "
+            "the text first."
+        ) from error

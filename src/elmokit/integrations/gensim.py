@@ -1,0 +1,167 @@
+"""Words with one vector each, as gensim's `KeyedVectors`: its searches, analogies and formats.
+
+layer_zero    what the token encoder says of words: context plays no part
+averaged      the mean of the vectors of all uses of a word in a corpus
+to_keyed      a table of static vectors, such as `elmokit.analysis.static` reads from the text files
+              of word2vec and GloVe
+from_keyed    such a table from what gensim has, which also reads word2vec's binary files
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from elmokit.analysis.static import StaticVectors
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.tokenised import tokens_of
+from elmokit.embed.vectors import FloatArray
+from elmokit.errors import ConfigError, DataError, DependencyError
+from elmokit.integrations.layers import choose_space
+from elmokit.text.lines import read_lines
+
+try:
+    from gensim.models import KeyedVectors
+except ImportError as error:
+    raise DependencyError("gensim", "gensim", "KeyedVectors") from error
+
+_BLOCK = 4096  # words that are encoded together
+
+Corpus = str | Path | Iterable[str] | Iterable[Sequence[str]]
+
+
+def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
+    """Return layer 0 of words, h_{k,0} = [x_k; x_k]: words that are spelt alike are near.
+
+    Args:
+        elmo: The model.
+        words: The words; one that comes twice is there once.
+    """
+    chosen = list(dict.fromkeys(words))
+    _check_words(chosen)
+    blocks = []
+    with torch.inference_mode():
+        for first in range(0, len(chosen), _BLOCK):
+            x = elmo.cache.vectors(chosen[first : first + _BLOCK]).cpu().numpy()
+            blocks.append(np.concatenate([x, x], axis=1))
+    return _keyed(chosen, np.concatenate(blocks))
+
+
+def averaged(
+    elmo: ElmoModel,
+    sentences: Corpus,
+    *,
+    layer: str | int = "top",
+    mix: Sequence[float] | None = None,
+    words: Iterable[str] | None = None,
+    min_count: int = 5,
+    max_words: int = 100_000,
+) -> KeyedVectors:
+    """Return the mean of each word's vectors over a corpus, read sentence by sentence.
+
+    Memory is bounded by the words, not by the corpus: their count, and `max_words` sums.
+
+    Args:
+        elmo: The model.
+        sentences: Strings or lists of tokens, or a text file with a sentence per line. Read twice
+            unless `words` are given, first to count: so no iterator that is spent after once.
+        layer: The vector of a token: the number of a layer, "top", "average", "mix" or "concat".
+        mix: With "mix", the weights s, one per layer, used as they are.
+        words: Average these; one that never comes is left out. Else the most frequent ones.
+        min_count: Leave out words that come less often. A mean of few uses is noise.
+        max_words: Keep no more than this many, the most frequent.
+
+    Returns:
+        The vectors, most frequent word first, each with its "count" as attribute.
+    """
+    if min_count < 1 or max_words < 1:
+        raise ConfigError(
+            f"min_count and max_words should be at least 1, found {min_count} and {max_words}."
+        )
+    space = choose_space(layer, elmo.config.n_layers, mix)
+    chosen = _most_frequent(sentences, min_count, max_words) if words is None else list(words)
+    places = {word: place for place, word in enumerate(dict.fromkeys(chosen))}
+    counts = np.zeros(len(places), dtype=np.int64)
+    sums: np.ndarray[tuple[int, int], np.dtype[np.float64]] | None = None
+    for vectors in elmo.stream(s for s in _tokenised(sentences) if not places.keys().isdisjoint(s)):
+        uses = [(k, places[t]) for k, t in enumerate(vectors.tokens) if t in places]
+        k, rows = (list(column) for column in zip(*uses, strict=True))
+        h = space.of(vectors.layers)
+        if sums is None:
+            sums = np.zeros((len(places), h.shape[1]))
+        np.add.at(sums, rows, h[k])
+        np.add.at(counts, rows, 1)
+    kept = np.flatnonzero(counts >= min_count)
+    if sums is None or not len(kept):
+        raise DataError(
+            f"No word comes {min_count} times in these sentences, so there is nothing to average. "
+            "Give more text, or a smaller min_count."
+        )
+    kept = kept[np.argsort(-counts[kept], kind="stable")]
+    means = (sums[kept] / counts[kept, None]).astype(np.float32)
+    names = list(places)
+    keyed = _keyed([names[place] for place in kept.tolist()], means)
+    for word, count in zip(keyed.index_to_key, counts[kept].tolist(), strict=True):
+        keyed.set_vecattr(word, "count", count)
+    return keyed
+
+
+def to_keyed(table: StaticVectors) -> KeyedVectors:
+    """Return a table of static vectors as gensim's; of a word that is there twice the first."""
+    places: dict[str, int] = {}
+    for place, word in enumerate(table.words):
+        places.setdefault(word, place)
+    vectors = np.asarray(table.vectors, dtype=np.float32)
+    if len(places) < len(table.words):
+        vectors = vectors[list(places.values())]
+    return _keyed(list(places), vectors)
+
+
+def from_keyed(keyed: KeyedVectors, name: str = "gensim") -> StaticVectors:
+    """Return gensim's vectors as a table that elmokit compares with; the numbers are shared.
+
+    Args:
+        keyed: The vectors, for instance `KeyedVectors.load_word2vec_format(path, binary=True)`.
+        name: What the table is called in results.
+    """
+    return StaticVectors(name, list(keyed.index_to_key), keyed.vectors)
+
+
+def _keyed(words: list[str], vectors: FloatArray) -> KeyedVectors:
+    keyed = KeyedVectors(vector_size=vectors.shape[1], count=0, dtype=np.float32)
+    keyed.add_vectors(words, vectors)
+    return keyed
+
+
+def _check_words(words: Sequence[object]) -> None:
+    if not words:
+        raise DataError("There are no words to look up: the list is empty.")
+    for word in words:
+        if not isinstance(word, str):
+            raise DataError(f"Found a {type(word).__name__} ({word!r:.40}); a word is a string.")
+
+
+def _tokenised(sentences: Corpus) -> Iterator[list[str]]:
+    given = (
+        (line.text for line in read_lines([sentences]))
+        if isinstance(sentences, str | Path)
+        else sentences
+    )
+    for index, sentence in enumerate(given):
+        yield tokens_of(sentence, index)[0]
+
+
+def _most_frequent(sentences: Corpus, min_count: int, max_words: int) -> list[str]:
+    if isinstance(sentences, Iterator):
+        raise ConfigError(
+            "The sentences are an iterator, which can be read once, and they are read twice: to "
+            "count the words, then to average. Give a list or a file, or the words themselves."
+        )
+    counts: Counter[str] = Counter()
+    for sentence in _tokenised(sentences):
+        counts.update(sentence)
+    return [word for word, count in counts.most_common(max_words) if count >= min_count]

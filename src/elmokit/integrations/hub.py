@@ -1,0 +1,124 @@
+"""A model as a folder for the Hugging Face hub; `elmokit.load("hf://user/model")` reads it there.
+
+    save_pretrained("run/model", "my-elmo", license="cc-by-sa-4.0", language="de")
+    # then, with the hub's own command:   hf upload user/my-elmo my-elmo
+
+The folder is a model directory like any other, safetensors and JSON. Its card begins with the
+header that the hub reads: licence, language, library, tags. Nothing is sent anywhere from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError
+from elmokit.sources import card, modeldir
+from elmokit.sources.modeldir import ModelParts
+from elmokit.sources.resolve import load_parts
+from elmokit.sources.tensors import Storage
+
+_HEADER = "---\n"
+_TAGS = ("elmo", "elmokit", "word-embeddings", "bilm")
+# The hub's names of licences that models are given out under; others are "other", with their name.
+_LICENSES = frozenset(
+    {"apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "lgpl-3.0", "agpl-3.0", "mpl-2.0"}
+    | {"cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0"}
+    | {"cc-by-3.0", "cc-by-sa-3.0", "cc-by-nc-sa-3.0", "odc-by", "odbl", "unlicense", "unknown"}
+)
+
+
+def save_pretrained(
+    model: ElmoModel | str | Path,
+    folder: str | Path,
+    *,
+    license: str | None = None,
+    language: str | Iterable[str] | None = None,
+    tags: Iterable[str] = (),
+    storage: Storage = "float32",
+    overwrite: bool = False,
+) -> Path:
+    """Write a model folder that can be uploaded as it is.
+
+    Args:
+        model: A loaded model, or what `elmokit.load` takes. A path or a name also keeps the card
+            that somebody wrote, which a loaded model does not have.
+        folder: The folder to make.
+        license: Of the weights, in the hub's spelling or as people write it; by default what the
+            model itself tells.
+        language: One code or several ("de"); by default what the model itself tells.
+        tags: Further tags.
+        storage: "float32", or "float16" or "int8" for a half or a quarter of the size.
+        overwrite: Replace a model that is there.
+
+    Returns:
+        The folder.
+    """
+    folder = Path(folder)
+    parts = _parts(model) if isinstance(model, ElmoModel) else load_parts(model)
+    told = parts.metadata
+    values: dict[str, Any] = {
+        **_license(license if license is not None else told.get("license")),
+        **_language(language if language is not None else told.get("language")),
+        "library_name": "elmokit",
+        "pipeline_tag": "feature-extraction",
+        "tags": list(dict.fromkeys([*_TAGS, *tags])),
+    }
+    text = _with_header(parts.card or _card(parts, folder.resolve().name), values)
+    modeldir.save(
+        dataclasses.replace(parts, card=text), folder, overwrite=overwrite, storage=storage
+    )
+    return folder
+
+
+def _parts(elmo: ElmoModel) -> ModelParts:
+    return ModelParts(
+        elmo.bilm,
+        vocabulary=elmo.vocabulary,
+        head=elmo.head,
+        warm=elmo.warm,
+        metadata=elmo.metadata,
+        source=elmo.source,
+    )
+
+
+def _card(parts: ModelParts, name: str) -> str:
+    name = str(parts.metadata.get("name") or name)
+    head, warm = parts.head is not None, parts.warm is not None
+    text = card.write_card(name, parts.bilm.config, parts.n_parameters, head=head, warm=warm)
+    return text.replace("path/to/this/folder", "hf://user/model")
+
+
+def _with_header(text: str, values: dict[str, Any]) -> str:
+    """Put the header before a card; one that has a header keeps it."""
+    if text.startswith(_HEADER):
+        return text
+    # A value in JSON is one in YAML, too, so that no text can break out of its line.
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    return _HEADER + "\n".join(lines) + "\n" + _HEADER + "\n" + text
+
+
+def _license(given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, str) or not given.strip():
+        raise ConfigError(f"The licence should be its name, found {given!r}.")
+    name = re.sub(r"[\s_]+", "-", given.strip().lower())
+    if name in _LICENSES:
+        return {"license": name}
+    return {"license": "other", "license_name": given.strip()}
+
+
+def _language(given: object) -> dict[str, list[str]]:
+    if given is None:
+        return {}
+    given = [given] if isinstance(given, str) else given
+    codes = list(given) if isinstance(given, Iterable) else []
+    if not codes or not all(isinstance(code, str) and code for code in codes):
+        raise ConfigError(f"A language is a code such as 'de', or several; found {given!r}.")
+    return {"language": codes}
