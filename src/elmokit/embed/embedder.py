@@ -13,6 +13,7 @@ LSTMs start from is said by `state`:
 
 from __future__ import annotations
 
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
@@ -63,6 +64,8 @@ class Embedder(ABC, Generic[State]):
         source: Where the model was loaded from.
         batch_tokens: Tokens that run together at most; lower it where memory is short.
         batch_sentences: Sentences that run together at most.
+        lock: Held while vectors are computed: threads that share a model take turns, because they
+            share its token cache and its buffers.
     """
 
     config: BiLMConfig
@@ -74,6 +77,9 @@ class Embedder(ABC, Generic[State]):
     batch_sentences: int
     # Batches that are under way while the vectors of an earlier one are brought home.
     _ahead: int = 0
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
 
     # ------------------------------------------------------------------------- what a backend does
 
@@ -199,8 +205,14 @@ class Embedder(ABC, Generic[State]):
                 f"rows should be an integer of at least 1, and more than 1 only with "
                 f"state='carry'; found rows={rows!r} with state={state!r}."
             )
-        if state == "carry":
-            return self._compute_carried(sentences, rows, carried)
+        with self.lock:
+            if state == "carry":
+                return self._compute_carried(sentences, rows, carried)
+            return self._compute_apart(sentences, state), None
+
+    def _compute_apart(
+        self, sentences: Sequence[Sequence[str]], state: StatePolicy
+    ) -> list[FloatArray]:
         start = self.start(state)
         lengths = [len(sentence) for sentence in sentences]
         results: list[FloatArray] = [self._empty()] * len(sentences)
@@ -221,7 +233,7 @@ class Embedder(ABC, Generic[State]):
                 land(*under_way.popleft())
         for members, landing in under_way:
             land(members, landing)
-        return results, None
+        return results
 
     def _compute_carried(
         self, sentences: Sequence[Sequence[str]], rows: int, carried: State | None

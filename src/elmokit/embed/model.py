@@ -113,6 +113,7 @@ class ElmoModel(Embedder[LstmState]):
         device: str | torch.device = "auto",
         precision: str = "exact",
     ) -> None:
+        super().__init__()
         self.device = choose_device(device)
         self.bilm = parts.bilm.to(self.device).eval().requires_grad_(False)
         self.config: BiLMConfig = self.bilm.config

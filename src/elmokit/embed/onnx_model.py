@@ -63,6 +63,7 @@ class OnnxModel(Embedder[ArrayState]):
                 f"The backend onnx runs on the CPU, and device='{device}' was asked for. Use "
                 "device='cpu', or the torch model."
             )
+        super().__init__()
         self.config = parts.config
         self.vocabulary = parts.vocabulary
         self.warm = None if parts.warm is None else ArrayState(*parts.warm)

@@ -200,10 +200,10 @@ def _score_batch(
     start: LstmState | None,
 ) -> list[tuple[tuple[float, ...], tuple[float, ...], tuple[bool, ...]]]:
     """Give for each sentence log p of `w1 .. wn </S>`, of `<S> w1 .. wn`, and what is unknown."""
-    layers, places, _ = model.read(read, start)
     d = model.config.lstm.projection_dim
     ids = [np.array([vocabulary.index(token) for token in row], dtype=np.int64) for row in read]
-    with torch.inference_mode(), exact(model.device):
+    with model.lock, torch.inference_mode(), exact(model.device):
+        layers, places, _ = model.read(read, start)
         top = layers[-1]  # (N, 2D)
         # The forward LM says the token after the one it stands on, the backward LM the one before.
         halves = (
