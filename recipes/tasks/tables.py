@@ -44,6 +44,7 @@ NAMES = {
     "coref": "coreference, mean F1",
 }
 NOT_RUN = "not run"
+CURVES, WEIGHTS = "figures/sample-efficiency.svg", "figures/layer-weights.svg"
 
 Table = tuple[dict[str, Any], list[str]]
 
@@ -80,11 +81,10 @@ def main() -> None:
         path.write_text(json.dumps({**about, **made[name]}, indent=1) + "\n", "utf-8")
         text = put_between(text, name, "\n".join(lines))
     page.write_text(text, "utf-8")
-    pictures = args.docs / "figures"
-    pictures.mkdir(exist_ok=True)
-    draw_curves(made["figure1"]["tasks"], NAMES, pictures / "sample-efficiency.svg")
-    draw_weights(made["figure2"]["tasks"], NAMES, pictures / "layer-weights.svg")
-    sys.stdout.write(f"{page}, {args.results}/*.json, {pictures}/*.svg\n")
+    (args.docs / "figures").mkdir(exist_ok=True)
+    draw_curves(made["figure1"]["tasks"], NAMES, args.docs / CURVES)
+    draw_weights(made["figure2"]["tasks"], NAMES, args.docs / WEIGHTS)
+    sys.stdout.write(f"{page}, {args.results}/*.json, {args.docs / 'figures'}/*.svg\n")
 
 
 def machines(runs: Path) -> list[dict[str, Any]]:
@@ -174,7 +174,8 @@ def figure1(runs: Path) -> Table:
             )
         }
         values[task] = {"shares": shares, "dev_by_epoch": curves, **passing(curves)}
-    lines = list(table(["test", "training data", "static", "+ ELMo"], rows))
+    lines = [f"![Dev score by epoch, test score by training data]({CURVES})\n"]
+    lines += table(["test", "training data", "static", "+ ELMo"], rows)
     for task, found in values.items():
         if "passed_in_epoch" in found:
             lines.append(
@@ -214,7 +215,8 @@ def figure2(runs: Path) -> Table:
             if not measured:
                 rows.append([task, cell.elmo, NOT_RUN, "", "", "", ""])
     titles = ["task", "ELMo at", "mix at", "s_0", "s_1", "s_2", "gamma"]
-    return {"tasks": values}, list(table(titles, rows))
+    lines = [f"![Learned weights of the layers]({WEIGHTS})\n", *table(titles, rows)]
+    return {"tasks": values}, lines
 
 
 if __name__ == "__main__":

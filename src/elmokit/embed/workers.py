@@ -182,7 +182,7 @@ class Crew:
                 return False
             try:
                 worker.connection.send(job)
-            except BrokenPipeError:
+            except ConnectionError:
                 self._bury(worker)
                 raise _death(worker) from None
             worker.busy = True
@@ -278,7 +278,7 @@ def _work(
     """Load the model, then do jobs until none come any more."""
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    with contextlib.suppress(EOFError, ConnectionError):  # nobody waits for it any more
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", ElmoWarning)
@@ -288,7 +288,7 @@ def _work(
             connection.send(("ready", (Describe(settings).run(model), warned)))
             while True:
                 connection.send(("done", connection.recv().run(model)))
-        except (EOFError, BrokenPipeError):
+        except (EOFError, ConnectionError):
             raise
         except Exception as error:
             connection.send(("failed", _told(error)))
