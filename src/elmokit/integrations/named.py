@@ -63,7 +63,7 @@ class NamedModel:
                 f"{kept.fingerprint}, and what was stored was made with {self.fingerprint}. Bring "
                 "the old model back under that name, or make the pipeline anew with this one."
             )
-        with kept.lock:
+        with kept.elmo.lock:
             yield kept.elmo
 
     def identify(self) -> str:
@@ -81,7 +81,6 @@ class NamedModel:
 class _Kept:
     elmo: ElmoModel
     fingerprint: str
-    lock: threading.Lock
 
 
 _LOADING = threading.Lock()
@@ -107,4 +106,4 @@ def _load(
     elmo = load(name, device=device, precision=precision)
     if batch_tokens is not None:
         elmo.batch_tokens = batch_tokens
-    return _Kept(elmo, fingerprint(elmo), threading.Lock())
+    return _Kept(elmo, fingerprint(elmo))
