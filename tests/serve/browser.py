@@ -1,9 +1,10 @@
-"""A real browser before a real `elmo serve`: what `test_page.py` is made with."""
+"""A real browser before a real `elmo serve`: what `test_page*.py` are made with."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.tasks.conftest import SMALL, write_columns
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"desk": (1280, 900), "phone": (390, 844)}
@@ -78,14 +77,16 @@ def make_index(folder: Path) -> str:
     return str(folder / "index")
 
 
-def make_ner(folder: Path) -> str:
-    """Train a tagger on a tiny language of names; it takes seconds."""
-    files = [str(write_columns(folder / f"{n}.txt", 60 // n, n)) for n in (1, 3)]
-    changes = [*SMALL, "train.epochs=3"]
-    options = [part for change in changes for part in ("--set", change)]
-    cache = ["--cache-dir", str(folder / "cache")]
-    _elmo("task", "ner", "train", *files, "-o", str(folder / "names"), *cache, *options, "-q")
-    return str(folder / "names")
+def task_options(folder: Path) -> list[str]:
+    """Return the options for six tasks: those in $ELMOKIT_TASKS, else tiny ones trained here."""
+    if given := os.environ.get("ELMOKIT_TASKS"):
+        found = sorted(Path(given).glob("*/labels.json"))
+        folders = {path.parent.name: path.parent for path in found}
+    else:
+        from tests.serve.tiny_tasks import make_tasks
+
+        folders = make_tasks(folder)
+    return [part for name, path in folders.items() for part in ("--task", f"{name}={path}")]
 
 
 def make_static(folder: Path) -> str:
@@ -103,6 +104,16 @@ def _elmo(*arguments: str) -> None:
         [sys.executable, "-m", "elmokit", *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def textbox(page: Any, name: str) -> Any:
+    """Find a field by the beginning of its label."""
+    return page.get_by_role("textbox", name=re.compile(rf"^{name}\b"))
+
+
+def numbers(text: str) -> list[float]:
+    """Read the numbers with a point in a text."""
+    return [float(found.replace("−", "-")) for found in re.findall(r"[−-]?\d*\.\d+", text)]
 
 
 class Visit:
@@ -129,7 +140,7 @@ class Visit:
         self.page = self.context.new_page()
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)  # a machine may be busy
 
     def _guard(self, route: Any) -> None:
         if route.request.url.startswith(self.url):

@@ -29,6 +29,7 @@ from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner
 from elmokit.text.vocab import Vocabulary
 from tests.conftest import TINY, TINY_MODEL, random_bilm
+from tests.serve import browser as tools
 from tests.tasks.conftest import settings as ner_settings
 from tests.tasks.conftest import write_columns
 
@@ -174,3 +175,36 @@ def server(served: Settings) -> Iterator[Server]:
 def http(server: Server) -> Iterator[httpx.Client]:
     with client(server) as found:
         yield found
+
+
+# ------------------------------------------------------------------------------- a real browser
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    with tools.launched() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def url(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bundled model, an index of a part of the example text, six tasks, static vectors."""
+    folder = tmp_path_factory.mktemp("page")
+    index, static = tools.make_index(folder), tools.make_static(folder)
+    tasks = tools.task_options(folder)
+    with tools.serving("--index", index, "--static", static, *tasks) as found:
+        yield found
+
+
+@pytest.fixture(params=sorted(tools.SIZES))
+def visit(browser: Any, url: str, request: pytest.FixtureRequest) -> Iterator[tools.Visit]:
+    found = tools.Visit(browser, url, request.param)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def desk(browser: Any, url: str) -> Iterator[tools.Visit]:
+    found = tools.Visit(browser, url, "desk")
+    yield found
+    found.close()

@@ -209,34 +209,50 @@ export const EXPECTATIONS = [
   { name: "green ideas", text: "Colorless green ideas sleep furiously.", word: "ideas" },
 ];
 
+const MUSIC = "A man is playing a guitar on a stage.";
+const BRIDGE =
+  "The old bridge was built by a miller in 1821. " +
+  "It fell in the flood of 1870 and was never built again.";
+
 export const TASKS = {
-  ner: [{ name: "a journey", text: "Ann Smith met Bob in Paris. Then they flew to Oslo." }],
+  ner: [
+    { name: "a journey", text: "Ann Smith met Bob in Paris. Then they flew to Oslo." },
+    {
+      name: "a factory",
+      text: "Toyota will open a factory near Lyon in May, the French minister said.",
+    },
+  ],
   sst5: [
     { name: "praise", text: "A warm and funny film that one does not forget." },
     { name: "blame", text: "The story is dull and the end makes no sense." },
+    { name: "neither", text: "The film tells of two brothers who run a hotel." },
   ],
   snli: [
-    { name: "follows", text: "A man is playing a guitar on a stage.", other: "A man makes music." },
-    {
-      name: "contradicts",
-      text: "A man is playing a guitar on a stage.",
-      other: "The man is asleep.",
-    },
+    { name: "follows", text: MUSIC, other: "A man makes music." },
+    { name: "contradicts", text: MUSIC, other: "The man is asleep." },
+    { name: "neither", text: MUSIC, other: "The man is a famous singer." },
   ],
   squad: [
+    { name: "who built it?", text: "Who built the bridge?", other: BRIDGE },
+    { name: "when did it fall?", text: "When did the bridge fall?", other: BRIDGE },
+  ],
+  srl: [
+    { name: "a letter", text: "Yesterday Ann gave her brother a letter in the garden." },
     {
-      name: "the bridge",
-      text: "Who built the bridge?",
-      other:
-        "The old bridge was built by a miller in 1821. " +
-        "It fell in the flood of 1870 and was never built again.",
+      name: "several verbs",
+      text: "The captain said that the boat, which carried coal, would leave in the morning.",
     },
   ],
-  srl: [{ name: "a letter", text: "Yesterday Ann gave her brother a letter in the garden." }],
   coref: [
     {
       name: "Ann and Bob",
       text: "Ann saw Bob in the garden. She called him, but he did not hear her.",
+    },
+    {
+      name: "a visit",
+      text:
+        "The old doctor lived alone with his dog. Every morning his sister came to see him. " +
+        "She brought bread for the doctor and a bone for the animal.",
     },
   ],
 };

@@ -38,9 +38,10 @@ function meaning(layer, count) {
 /**
  * Build the control; `changed(changes, join)` is told what the address should say.
  *
- * Returns what shows a place.
+ * `scale` says whether gamma can be moved too: it has no part where only directions count. `why` is
+ * told instead of the sliders where there can be no mix. Returns what shows a place.
  */
-export function layerControl(box, count, changed, { mix = false } = {}) {
+export function layerControl(box, count, changed, { scale: scaled = false, why = null } = {}) {
   const name = box.id;
   const range = el("input", {
     type: "range",
@@ -74,13 +75,14 @@ export function layerControl(box, count, changed, { mix = false } = {}) {
     input.addEventListener("input", () => changed({ v: MIX, s: raw() }, "mix"));
   scale.input.addEventListener("input", () => changed({ v: MIX, g: scale.input.value }, "gamma"));
   const note = el("p", { class: "mix-note" });
-  const hand = el("div", { class: "hand" }, ...sliders.map((s) => s.row), scale.row, note);
+  const rows = [...sliders.map((s) => s.row), ...(scaled ? [scale.row] : [])];
+  const hand = el("div", { class: "hand" }, ...(why === null ? rows : []), note);
 
   const modes = [
     ["layer", "One layer"],
     [AVERAGE, "Average"],
+    [MIX, "A mix by hand"],
   ];
-  if (mix) modes.push([MIX, "A mix by hand"]);
   const group = el("div", {
     class: "switch",
     role: "radiogroup",
@@ -104,13 +106,20 @@ export function layerControl(box, count, changed, { mix = false } = {}) {
     }
     sliders.forEach((s, j) => s.show(seen.raw[j], number(seen.shares[j])));
     scale.show(seen.gamma, seen.gamma.toFixed(1));
-    const long = length === null ? "" : ` (the chosen one is ${length.toFixed(1)} long)`;
-    note.textContent = seen.shares.every((s) => s === 0)
-      ? "All weights are 0: nothing is left of the words. Move one up."
-      : "The weights are scaled to sum to 1. " +
-        `γ makes vectors longer or shorter${long}; no cosine changes by it.`;
+    note.textContent = why ?? noteOf(seen, length, scaled);
   };
 }
+
+function noteOf(seen, length, scaled) {
+  if (nothing(seen)) return "All weights are 0: nothing is left of the words. Move one up.";
+  const sum = "The weights are scaled to sum to 1. ";
+  if (!scaled) return `${sum}The paper's γ, which makes vectors longer, would change nothing here.`;
+  const long = length === null ? "" : ` (the chosen one is ${length.toFixed(1)} long)`;
+  return `${sum}γ makes vectors longer or shorter${long}; no cosine changes by it.`;
+}
+
+/** Whether it is a mix of nothing. */
+export const nothing = ({ mode, shares }) => mode === MIX && shares.every((s) => s === 0);
 
 function slider(id, words, min, max, step) {
   const input = el("input", { type: "range", id, min, max, step });

@@ -25,6 +25,7 @@ async function begin() {
   } catch (error) {
     byId("trouble").textContent = error.message;
     byId("trouble").hidden = error.status === 401;
+    if (error.status === 503) setTimeout(begin, 2000); // models are being loaded
     return;
   }
   const wanted = here().values.m;

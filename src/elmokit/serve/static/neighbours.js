@@ -3,12 +3,13 @@
 import { Chips } from "./chips.js";
 import { byId, choice, el, examples, field, quote } from "./dom.js";
 import { NEIGHBOURS } from "./examples.js";
-import { layerControl, lookedAt } from "./layers.js";
+import { layerControl, lookedAt, nothing } from "./layers.js";
 import { number, shade } from "./scale.js";
-import { Asker, ask, tokensOf } from "./service.js";
+import { Asker, ask, pause, tokensOf } from "./service.js";
 
 const WANTED = 10;
 const AROUND = 12; // tokens shown on each side of a hit
+const REST = 0.3; // seconds that the sliders of a mix must rest: a search reads the whole index
 
 export function neighbours(app) {
   const index = app.served.index;
@@ -27,8 +28,17 @@ export function neighbours(app) {
     (_, k, join) => app.set({ t: k, n: null, w: null }, join),
     "The words of your sentence; choose one",
   );
-  const showLayers = layerControl(byId("neighbours-layers"), count, (changes, join) =>
-    app.set(changes, join),
+  // Of stored layers every mix can be searched exactly; of others there is nothing to mix.
+  const whole = index.layers.length === count;
+  const why = whole
+    ? null
+    : `This index holds ${index.spaces.join(", ")}. A mix needs the vectors of all layers: make ` +
+      "the index again without --layer.";
+  const showLayers = layerControl(
+    byId("neighbours-layers"),
+    count,
+    (changes, join) => app.set(changes, join),
+    { why },
   );
   const showWords = choice(
     byId("neighbours-words"),
@@ -140,7 +150,11 @@ export function neighbours(app) {
       const given = x.replace(/\s+/g, " ").trim();
       if (!given)
         return asker.rest("Type a sentence, then choose a word in it. Or try an example.");
-      const key = JSON.stringify([given, values.t, values.w, values.n, words, distinct]);
+      const seen = lookedAt(values, count);
+      if (whole && nothing(seen))
+        return asker.rest("All weights are 0: there is nothing to search for. Move one up.");
+      const shares = whole && seen.mode === "mix" ? seen.shares : null;
+      const key = JSON.stringify([given, values.t, values.w, values.n, words, distinct, shares]);
       const work = async (signal) => {
         const tokens = await tokensOf(given, model.id, signal);
         const k = chosenToken(values, tokens);
@@ -155,6 +169,10 @@ export function neighbours(app) {
           distinct,
           static: app.served.static !== null,
         };
+        if (shares !== null) {
+          Object.assign(body, { layers: "mix", s: shares });
+          await pause(REST, signal);
+        }
         return { tokens, k, result: (await ask("v1/neighbors", body, signal)).results[0] };
       };
       asker.run(key, work, (answer) => draw(answer, app.values()));

@@ -58,6 +58,13 @@ export class Plane {
     return least <= REACH ? far.indexOf(least) : null;
   }
 
+  /** The largest scale at which points are all inside. */
+  fitting(points) {
+    const [width, height] = this.drawnSize;
+    const most = (axis) => Math.max(1e-6, ...points.map((at) => Math.abs(at[axis])));
+    return Math.min((width / 2 - MARGIN) / most(0), (height / 2 - MARGIN) / most(1));
+  }
+
   /** Draw the points of a space; if they are there already they move. */
   draw(answer, space, groups) {
     this.again = () => {
@@ -80,14 +87,10 @@ export class Plane {
         this.stack,
       );
       // One scale for all spaces: what is near in one is as near in another.
-      const all = answer.spaces.flatMap((s) => s.coordinates);
-      const most = (axis) => Math.max(1e-6, ...all.map((at) => Math.abs(at[axis])));
-      this.scale = Math.min((width / 2 - MARGIN) / most(0), (height / 2 - MARGIN) / most(1));
+      this.scale = this.fitting(answer.spaces.flatMap((s) => s.coordinates));
     }
-    this.at = space.coordinates.map(([x, y]) => [
-      width / 2 + x * this.scale,
-      height / 2 - y * this.scale,
-    ]);
+    const scale = Math.min(this.scale, this.fitting(space.coordinates)); // a mix may reach further
+    this.at = space.coordinates.map(([x, y]) => [width / 2 + x * scale, height / 2 - y * scale]);
     this.points.forEach((point, i) => {
       const [x, y] = this.at[i];
       point.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;

@@ -2,10 +2,12 @@
 
 import { byId, choice, el, examples, field, grow, lines, quote, svg } from "./dom.js";
 import { SENSES } from "./examples.js";
-import { layerControl, lookedAt } from "./layers.js";
+import { layerControl, lookedAt, nothing } from "./layers.js";
 import { number } from "./scale.js";
-import { Asker, ask } from "./service.js";
+import { Asker, ask, pause } from "./service.js";
 import { Plane, mark } from "./plane.js";
+
+const REST = 0.15; // seconds that the sliders of a mix must rest
 
 export function senses(app) {
   const count = app.model.n_layers;
@@ -27,9 +29,10 @@ export function senses(app) {
   );
   const plane = new Plane(byId("senses-plane"), (p, join) => app.set({ p }, join));
 
-  function draw(answer, values) {
+  function draw({ answer, mix }, values) {
     const seen = lookedAt(values, count);
-    const space = answer.spaces.find((s) => s.name === seen.name);
+    const space = mix ?? answer.spaces.find((s) => s.name === seen.name);
+    if (!space) return;
     const known = answer.points.some(({ sense }) => sense !== null);
     const by = known && values.c !== "cluster" ? "sense" : "cluster";
     showColour(by);
@@ -172,15 +175,22 @@ export function senses(app) {
         model: app.model.id,
       };
       if (w.trim()) body.word = w.trim();
-      asker.run(
-        JSON.stringify(body),
-        (signal) => ask("v1/project", body, signal),
-        (answer) => {
-          asker.tell(answer.warnings.join(" ") || null);
-          asker.result.classList.remove("stale");
-          draw(answer, app.values());
-        },
-      );
+      const seen = lookedAt(values, count);
+      if (nothing(seen))
+        return asker.rest("All weights are 0: there is nothing to draw. Move one up.");
+      const shares = seen.mode === "mix" ? seen.shares : null;
+      const work = async (signal) => {
+        const answer = await ask("v1/project", body, signal);
+        if (shares === null) return { answer, mix: null };
+        await pause(REST, signal); // a slider that is drawn asks once
+        const { spaces } = await ask("v1/project", { ...body, s: shares }, signal);
+        return { answer, mix: spaces.find(({ name }) => name === "mix") };
+      };
+      asker.run(JSON.stringify([body, shares]), work, (found) => {
+        asker.tell(found.answer.warnings.join(" ") || null);
+        asker.result.classList.remove("stale");
+        draw(found, app.values());
+      });
     },
   };
 }

@@ -22,7 +22,7 @@ export function sentences(app) {
     byId("sentences-layers"),
     count,
     (changes, join) => app.set(changes, join),
-    { mix: true },
+    { scale: true },
   );
   const chips = new Chips(byId("sentences-chips"), (i, k, join) =>
     app.set({ t: `${i}.${k}`, w: null }, join),

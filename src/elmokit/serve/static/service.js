@@ -67,7 +67,8 @@ async function send(path, body, signal) {
   }
 }
 
-function pause(seconds, signal) {
+/** Wait; what ends the question ends the waiting too. */
+export function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, seconds * 1000);
     signal?.addEventListener("abort", () => {

@@ -8,6 +8,7 @@ import { Asker, ask } from "./service.js";
 export function start(app) {
   const asker = new Asker(byId("start-result"), byId("start-notice"));
   const words = TRIPLES.map(([word]) => [word, word]);
+  byId("start-dim").textContent = app.model.dim.toLocaleString("en");
   const showWord = choice(byId("start-words"), words, (w) => app.set({ w }));
 
   return {
