@@ -1,0 +1,135 @@
+"""Put a small encoder, ELMo and static vectors side by side. Nothing is measured here.
+
+Run as, from the root of the repository:
+    python recipes/minilm-table.py
+Reads results/probes/{pos,wsd,english-original}.json and results/analysis/{wic,kin,minilm}.json and
+writes the tables of docs/explanation/static-or-contextual.md between their marks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+GLOVE = "glove-6b-50d"
+# What the tables call a model, and which of its vectors they show.
+ROWS: dict[str, tuple[str, ...]] = {
+    "GloVe": (f"{GLOVE}, the word", f"{GLOVE}, mean of the sentence"),
+    "english": ("layer 0", "layer 1", "layer 2", "average", "concat"),
+    "english-original": ("layer 0", "layer 1", "layer 2", "average"),
+    "MiniLM": (*(f"layer {j}" for j in range(7)), "average", "concat"),
+}
+KINDS = ("inflected", "derived", "compound", "misspelt", "made-up", "look-alike")
+SPEED = {
+    "GloVe": "GloVe",
+    "english, fast": "english",
+    "english, exact": "english",
+    "english-original, fast": "english-original",
+    "english-original, exact": "english-original",
+    "MiniLM, int8": "MiniLM",
+    "MiniLM, float32": "MiniLM",
+}
+
+
+def main() -> None:
+    """Read, write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument(
+        "--page", type=Path, default=Path("docs/explanation/static-or-contextual.md")
+    )
+    args = parser.parse_args()
+    text = args.page.read_text("utf-8")
+    for mark, table in (("known", known), ("kin", kin), ("speed", speed)):
+        text = between(text, mark, table(args.results))
+    args.page.write_text(text, "utf-8")
+
+
+def known(results: Path) -> list[str]:
+    """Return what each vector knows: senses, parts of speech."""
+    original = _json(results / "probes/english-original.json")
+    mini = _json(results / "analysis/minilm.json")
+    wic = _json(results / "analysis/wic.json")
+    wsd = _named(_json(results / "probes/wsd.json")["runs"])["Precision fast"]
+    pos = _named(_json(results / "probes/pos.json")["runs"])["XPOS, precision exact"]
+    parts = {
+        "GloVe": (wic, wsd, pos),
+        "english": (wic, wsd, pos),
+        "english-original": (original["wic"], original["wsd"], original["pos"]),
+        "MiniLM": (mini["wic"], mini["wsd"], mini["ud"]),
+    }
+    lines = [
+        "| | | same sense or not | word senses | parts of speech | of unseen words |",
+        "|---|---|---|---|---|---|",
+    ]
+    for model, vectors in ROWS.items():
+        same, sense, tag = (_named(part["results"]) for part in parts[model])
+        for vector in vectors:
+            cells = [
+                _percent(same, vector, "overall", "accuracy"),
+                _percent(sense, vector, "f1", "ALL"),
+                _percent(tag, vector, "accuracy"),
+                _percent(tag, vector, "unseen"),
+            ]
+            name = vector.removeprefix(f"{GLOVE}, ")
+            lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def kin(results: Path) -> list[str]:
+    """Return how many kin are among the ten nearest of 20,000 words."""
+    figures = dict(_json(results / "analysis/minilm.json")["kin"]["figures"])
+    figures = {"GloVe": _json(results / "analysis/kin.json")["static_figures"], **figures}
+    lines = [f"| % among the ten nearest | {' | '.join(KINDS)} |", "|---|" + "---|" * len(KINDS)]
+    for name, by_kind in figures.items():
+        cells = (f"{100 * by_kind[k]['in_ten']:.0f}" if k in by_kind else "" for k in KINDS)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def speed(results: Path) -> list[str]:
+    """Return words per second and megabytes."""
+    part = _json(results / "analysis/minilm.json")["speed"]
+    lines = [
+        "| | words per second of one CPU core | slowest to fastest round | MB |",
+        "|---|---|---|---|",
+    ]
+    for name, size in SPEED.items():
+        if name not in part["tokens_per_second"]:
+            continue  # fast, where the CPU has no product for it
+        rate, (low, high) = part["tokens_per_second"][name], part["range"][name]
+        megabytes = part["megabytes"][size]
+        lines.append(f"| {name} | {rate:,} | {low:,} to {high:,} | {megabytes:.0f} |")
+    return lines
+
+
+def between(text: str, mark: str, lines: Sequence[str]) -> str:
+    """Put lines between the two marks of a name."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise SystemExit(f"The page should have '{begin}' and '{end}' once each.")
+    before, rest = text.split(begin)
+    return "\n".join([before + begin, *lines, end + rest.split(end)[1]])
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def _named(items: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in items}
+
+
+def _percent(results: dict[str, dict[str, Any]], name: str, *keys: str) -> str:
+    """Return a figure in percent, or nothing if that vector was not measured."""
+    found: Any = results.get(name)
+    for key in keys:
+        found = None if found is None else found.get(key)
+    return "" if found is None else f"{100 * found:.1f}"
+
+
+if __name__ == "__main__":
+    main()

