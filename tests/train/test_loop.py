@@ -258,3 +258,15 @@ def test_random_numbers_of_the_caller_are_left_alone(corpus: Corpus, out: Path) 
     train(settings(max_steps=1), corpus, out)
     torch.manual_seed(123)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_fewer_documents_than_rows_are_told_of(corpus: Corpus, out: Path) -> None:
+    documents = len(corpus.documents()) - 1
+    few = settings(max_steps=1)
+    told: list[str] = []
+    train(few, corpus, out / "few", tell=told.append)
+    assert few.step.rows <= documents
+    assert not any("documents" in line for line in told)
+    many = dataclasses.replace(few, step=dataclasses.replace(few.step, rows=documents + 1))
+    train(many, corpus, out / "many", tell=told.append)
+    assert any(f"{documents + 1} rows read {documents} documents" in line for line in told)

@@ -115,6 +115,27 @@ class SentenceVectors:
         return html.chips(self.tokens, largest, titles, most=_SHOWN) + html.caption(told)
 
 
+def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Put the vectors of sentences into one array, as older systems returned them.
+
+    Args:
+        vectors: Of each sentence `.top`, `.average` or a `.mix`, shape (T, 2D); or `.layers`,
+            shape (L + 1, T, 2D). The T may differ.
+
+    Returns:
+        Shape (B, T, 2D) or (B, L + 1, T, 2D) with the longest T, zero where there is no token; and
+        the mask (B, T), True where there is one.
+    """
+    if not len(vectors):
+        raise DataError("There are no sentences to put into one array.")
+    lengths = np.array([sentence.shape[-2] for sentence in vectors])
+    *front, _, dim = vectors[0].shape
+    batch = np.zeros((len(vectors), *front, lengths.max(), dim), dtype=np.float32)
+    for row, sentence in zip(batch, vectors, strict=True):
+        row[..., : sentence.shape[-2], :] = sentence
+    return batch, np.arange(lengths.max()) < lengths[:, np.newaxis]
+
+
 def mix_weights(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> FloatArray:
     """Return the weights s of a mix from either form, checked against the number of layers."""
     if s is not None and w is not None:

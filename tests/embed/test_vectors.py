@@ -1,0 +1,49 @@
+"""Vectors of sentences in one array."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.vectors import padded
+from elmokit.errors import DataError
+from elmokit.model.bilm import BiLM
+from elmokit.sources.modeldir import ModelParts
+
+SENTENCES = [["a"], ["one", "two", "three"], [], ["the", "end"]]
+
+
+@pytest.fixture
+def tiny(tiny_bilm: BiLM) -> ElmoModel:
+    return ElmoModel(ModelParts(tiny_bilm), device="cpu")
+
+
+def test_a_batch_holds_each_sentence_and_zeros_behind_it(tiny: ElmoModel) -> None:
+    out = tiny.embed(SENTENCES)
+    batch, mask = padded([s.average for s in out])
+    assert batch.shape == (4, 3, tiny.config.output_dim)
+    assert batch.dtype == np.float32
+    assert mask.sum(axis=1).tolist() == [1, 3, 0, 2]
+    for row, kept, sentence in zip(batch, mask, out, strict=True):
+        np.testing.assert_array_equal(row[kept], sentence.average)
+        assert not row[~kept].any()
+
+
+def test_all_layers_keep_their_axis_before_the_tokens(tiny: ElmoModel) -> None:
+    out = tiny.embed(SENTENCES)
+    batch, mask = padded([s.layers for s in out])
+    assert batch.shape == (4, tiny.config.n_layers, 3, tiny.config.output_dim)
+    np.testing.assert_array_equal(batch[3, :, :2], out[3].layers)
+    assert not batch.swapaxes(1, 2)[~mask].any()
+
+
+def test_no_sentences_are_no_batch() -> None:
+    with pytest.raises(DataError, match="no sentences"):
+        padded([])
+
+
+def test_sentences_without_tokens_are_a_batch_without_tokens(tiny: ElmoModel) -> None:
+    batch, mask = padded([s.top for s in tiny.embed([[], []])])
+    assert batch.shape == (2, 0, tiny.config.output_dim)
+    assert mask.shape == (2, 0)
