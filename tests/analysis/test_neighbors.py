@@ -153,6 +153,16 @@ def test_an_empty_text_has_no_neighbours(elmo: elmokit.ElmoModel) -> None:
     assert "layer 0: no neighbours" in str(found)
 
 
+def test_a_text_of_strings_is_tokenised_and_not_read_letter_by_letter(
+    elmo: elmokit.ElmoModel,
+) -> None:
+    found = neighbors(elmo, ["the [play] ."], ["A play.", "A cat."], k=10)[0]
+    assert found.tokens == 6
+    assert {n.word for n in found.lists["layer 2"]} == {"A", "play", "cat", "."}
+    with pytest.raises(DataError, match="Expected a list of sentences, found a str"):
+        neighbors(elmo, ["the [play] ."], "A play.")
+
+
 def test_the_own_token_is_at_cosine_1(elmo: elmokit.ElmoModel) -> None:
     text = [["x", "y"], ["the", "play", "."]]
     found = neighbors(elmo, ["the [play] ."], text, k=1)[0]

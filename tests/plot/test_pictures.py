@@ -66,6 +66,12 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
     assert sum(isinstance(s, Mark) for s in drawing.shapes) == 2 + 1 + 2 * 3 + 3
 
 
+def test_every_layer_is_drawn_unless_told(elmo: ElmoModel) -> None:
+    uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
+    assert senses_of(elmo, uses).to_dict() == senses_of(elmo, uses, EVERY).to_dict()
+    assert list(similarity_of(elmo, "I read it .").cosines) == ["layer 0", "layer 1", "layer 2"]
+
+
 def test_distances_on_the_plane_of_three_points_are_those_of_the_vectors(elmo: ElmoModel) -> None:
     uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
     found = senses_of(elmo, uses, EVERY[2:])

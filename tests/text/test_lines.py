@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from elmokit.embed.bulk_input import check_inputs
 from elmokit.errors import DataError
-from elmokit.text.lines import Line, read_lines
+from elmokit.text.lines import Line, missing, read_lines
 
 
 def write(folder: Path, name: str, content: bytes) -> Path:
@@ -157,6 +158,14 @@ def test_zstandard_without_a_module_names_the_remedy(
 def test_missing_file_and_directory_are_named(tmp_path: Path) -> None:
     assert error_of(tmp_path / "none.txt") == f"{tmp_path / 'none.txt'} does not exist."
     assert "is a directory" in error_of(tmp_path)
+
+
+@pytest.mark.parametrize("sentence", ["I read the book .", "Dr. Smith swam", "I read it. " * 40])
+def test_a_sentence_in_the_place_of_a_file_is_told_the_way(sentence: str) -> None:
+    assert "echo 'I read it .' | elmo COMMAND -" in error_of(Path(sentence))
+    with pytest.raises(DataError, match="elmo COMMAND -"):
+        check_inputs([sentence])
+    assert missing("two words.txt") == "two words.txt does not exist."
 
 
 def test_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

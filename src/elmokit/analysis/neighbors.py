@@ -26,6 +26,7 @@ from elmokit.analysis.spaces import Space, every_space, unit
 from elmokit.analysis.topk import TopK
 from elmokit.embed.batching import windows
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.tokenised import check_sentences, tokens_of
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
 from elmokit.text.marked import Marked
@@ -145,7 +146,7 @@ class Neighbors:
 def neighbors(
     model: ElmoModel,
     queries: Sequence[str | Marked],
-    text: Iterable[Passage | Sequence[str]],
+    text: Iterable[Passage | str | Sequence[str]],
     *,
     k: int = 10,
     spaces: Sequence[Space] | None = None,
@@ -159,7 +160,8 @@ def neighbors(
     Args:
         model: The model.
         queries: Strings with a word in brackets, or `Marked`.
-        text: Tokenised sentences; a `Passage` also says where it stands.
+        text: Sentences, as for `embed`: strings, which are tokenised, or lists of tokens. A
+            `Passage` also says where it stands.
         k: Neighbours per query and space.
         spaces: In which layers to look; None is all of them and their average.
         rules: Which tokens may be neighbours, of all queries or of each; None is the defaults.
@@ -190,11 +192,14 @@ def _each(rules: Rules | Sequence[Rules] | None, n: int) -> Sequence[Rules]:
     return rules
 
 
-def _first(text: Iterable[Passage | Sequence[str]], max_tokens: int | None) -> Iterator[Passage]:
+def _first(
+    text: Iterable[Passage | str | Sequence[str]], max_tokens: int | None
+) -> Iterator[Passage]:
     """Yield sentences that have tokens, until there are enough tokens."""
     seen = 0
-    for sentence in text:
-        passage = sentence if isinstance(sentence, Passage) else Passage(sentence)
+    check_sentences(text)
+    for i, sentence in enumerate(text):
+        passage = sentence if isinstance(sentence, Passage) else Passage(tokens_of(sentence, i)[0])
         if not passage.tokens:
             continue
         yield passage

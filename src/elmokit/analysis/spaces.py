@@ -62,9 +62,14 @@ def layer_space(j: int, n_layers: int) -> Space:
     return Space(f"layer {j}", tuple(float(i == j) for i in range(n_layers)))
 
 
+def every_layer(n_layers: int) -> list[Space]:
+    """Return all layers, the lowest first."""
+    return [layer_space(j, n_layers) for j in range(n_layers)]
+
+
 def every_space(n_layers: int) -> list[Space]:
     """Return all layers, then their average."""
-    return [*(layer_space(j, n_layers) for j in range(n_layers)), _average(n_layers)]
+    return [*every_layer(n_layers), _average(n_layers)]
 
 
 def choose_spaces(

@@ -16,7 +16,7 @@ import numpy as np
 from elmokit.analysis.index import TokenIndex
 from elmokit.analysis.index_search import vectors_of
 from elmokit.analysis.plane import cluster, principal_plane, silhouette, turned_to
-from elmokit.analysis.spaces import Space, unit
+from elmokit.analysis.spaces import Space, every_layer, unit
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
@@ -120,7 +120,7 @@ def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
 def senses_of(
     model: ElmoModel,
     uses: Sequence[Use],
-    spaces: Sequence[Space],
+    spaces: Sequence[Space] | None = None,
     *,
     state: Literal["reset", "warm"] = "reset",
     clusters: int | None = None,
@@ -130,11 +130,12 @@ def senses_of(
     Args:
         model: The model.
         uses: The uses; either all have a sense or none has.
-        spaces: The spaces, one plane for each.
+        spaces: The spaces, one plane for each; None is every layer.
         state: What each sentence starts from.
         clusters: Without senses, how many clusters to find in the last space; None chooses.
     """
     _check(uses)
+    spaces = every_layer(model.config.n_layers) if spaces is None else spaces
     layers, _ = model.compute([use.at.tokens for use in uses], state)
     own = np.stack([h[:, u.at.position] for u, h in zip(uses, layers, strict=True)], axis=1)
     return _senses(uses, [(s.name, unit(s.of(own))) for s in spaces], clusters)

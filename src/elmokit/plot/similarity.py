@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from elmokit.analysis.spaces import Space, unit
+from elmokit.analysis.spaces import Space, every_layer, unit
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenised import tokens_of
 from elmokit.embed.vectors import FloatArray
@@ -51,12 +51,12 @@ class Similarity:
 def similarity_of(
     model: ElmoModel,
     rows: str | Sequence[str],
-    columns: str | Sequence[str] | None,
-    spaces: Sequence[Space],
+    columns: str | Sequence[str] | None = None,
+    spaces: Sequence[Space] | None = None,
     *,
     state: Literal["reset", "warm"] = "reset",
 ) -> Similarity:
-    """Compare two sentences, or one with itself if the second is None."""
+    """Compare two sentences, or one with itself; in every layer unless told."""
     given = [rows] if columns is None else [rows, columns]
     tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(given)]
     for words in tokens:
@@ -64,6 +64,7 @@ def similarity_of(
             raise DataError(
                 f"A sentence of the picture should have 1 to {_MOST} tokens, found {len(words)}."
             )
+    spaces = every_layer(model.config.n_layers) if spaces is None else spaces
     layers, _ = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}
     for space in spaces:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -78,7 +79,7 @@ def _raw_lines(path: str, name: str) -> Iterator[bytes]:
     except ElmoError:
         raise
     except FileNotFoundError:
-        raise DataError(f"{name} does not exist.") from None
+        raise DataError(missing(name)) from None
     except IsADirectoryError:
         raise DataError(
             f"{name} is a directory, expected a text file. Name its files: {name}/*.txt"
@@ -89,7 +90,17 @@ def _raw_lines(path: str, name: str) -> Iterator[bytes]:
             "Copy or download it again."
         ) from None
     except Exception as error:  # every unpacker has errors of its own
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise DataError(missing(name)) from None
         raise DataError(f"{name} cannot be read after line {done}: {error}") from error
+
+
+def missing(name: str) -> str:
+    """Say that a file is not there; what looks like a sentence is told how to be read."""
+    told = f"{name} does not exist."
+    if " " in name.strip() and not Path(name).suffix[1:].isalnum():
+        told += " A file is expected here. To give text itself: echo 'I read it .' | elmo COMMAND -"
+    return told
 
 
 def _describe(line: bytes, error: UnicodeDecodeError) -> str:
