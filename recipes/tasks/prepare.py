@@ -7,8 +7,8 @@ litbank/conll/. What is not there is left out, and told.
 Run as: python recipes/tasks/prepare.py tasks/ -o data/
 
 What is made of them, where it is not just copied:
-    snli    SNLI's 550,000 training pairs are not used: train is SNLI dev + counterfactual train
-            (Kaushik et al. 2020), dev is counterfactual dev, test is SNLI test
+    snli    SNLI's 550,000 training pairs are not used: train is SNLI dev less its last 1,000 pairs,
+            which are dev, + counterfactual train (Kaushik et al. 2020); test is SNLI test
     squad   train: 44 articles of the official training set, less the last tenth by title, which is
             dev, and single paragraphs of others; test: paragraphs of the official dev set
     coref   LitBank's 100 documents by name: 80 train, 10 dev, 10 test
@@ -23,6 +23,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+_SNLI_DEV = 1000
 
 
 def main() -> None:
@@ -61,12 +63,16 @@ def copy(source: Path, folder: Path, *names: str, suffix: str = ".txt") -> None:
 
 
 def snli(tasks: Path, folder: Path) -> None:
-    """Join SNLI's dev set and the counterfactual training data."""
-    extra = tasks / "snli" / "counterfactual" / "all_combined"
-    parts = [tasks / "snli" / "dev.txt", extra / "train.tsv"]
-    joined = "".join(path.read_text("utf-8").rstrip("\n") + "\n" for path in parts)
+    """Join most of SNLI's dev set and the counterfactual training data.
+
+    Dev pairs come from SNLI itself, as those of the test do: on counterfactual ones, which are made
+    to be hard, early epochs all look like chance.
+    """
+    own = (tasks / "snli" / "dev.txt").read_text("utf-8").splitlines(keepends=True)
+    extra = tasks / "snli" / "counterfactual" / "all_combined" / "train.tsv"
+    joined = "".join(own[:-_SNLI_DEV]) + extra.read_text("utf-8")
     (folder / "train.txt").write_text(joined, "utf-8")
-    shutil.copyfile(extra / "dev.tsv", folder / "dev.tsv")
+    (folder / "dev.txt").write_text("".join(own[-_SNLI_DEV:]), "utf-8")
     shutil.copyfile(tasks / "snli" / "test.txt", folder / "test.txt")
 
 

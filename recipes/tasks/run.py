@@ -35,7 +35,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runs import COMMON, FILES, SETTINGS, Run, all_runs
+from finetune import SUMMARY
+from runs import FILES, Run, all_runs, settings_of
 
 HERE = Path(__file__).parent
 DONE = "config.json"
@@ -201,12 +202,12 @@ def _files(run: Run, args: argparse.Namespace) -> list[str]:
 
 
 def _common(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
-    preset, settings = SETTINGS[run.cell.task]
+    preset, settings = settings_of(run.cell)
     found = ["--preset", preset, "--device", args.device, "--precision", args.precision]
     found += ["--cache-dir", str(args.cache_dir), "--cache-gb", str(args.cache_gb)]
     if (model := args.model[run.cell.model]) is not None and run.cell.elmo != "none":
         found += ["--model", model]
-    for setting in (*COMMON, *settings, *args.settings, *more):
+    for setting in (*settings, *args.settings, *more):
         found += ["--set", setting]
     return found
 
@@ -334,8 +335,9 @@ def _outcome(folder: Path, code: int) -> str:
 
 def pack(out: Path, path: Path) -> None:
     """Write what the tables need into one file, runs of one task side by side."""
-    with tarfile.open(path, "w:xz", preset=6) as archive:
-        archive.add(out / MACHINES, MACHINES)
+    with tarfile.open(path, "w:xz", preset=1) as archive:
+        for path in (out / MACHINES, *sorted(out.glob(SUMMARY.format(task="*")))):
+            archive.add(path, path.name)
         for folder in sorted(p.parent for p in out.glob(f"*/{PACKED[1]}")):
             for name in PACKED:
                 if (folder / name).is_file():

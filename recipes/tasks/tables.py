@@ -19,7 +19,8 @@ from typing import Any
 
 from counts import METRIC
 from figures import draw_curves, draw_weights
-from published import SOURCE, TABLE1, TABLE2, TABLE3
+from finetune import SUMMARY
+from published import FINE_TUNED, SOURCE, TABLE1, TABLE2, TABLE3
 from results import Measured, curve, difference, error_reduction
 from runs import (
     FILES,
@@ -31,6 +32,7 @@ from runs import (
     places_of,
     shares_of,
     statics_of,
+    tuned_of,
     with_elmo,
 )
 
@@ -68,6 +70,7 @@ def main() -> None:
         "table2": lambda runs: by_column(runs, layers_of, TABLE2),
         "table3": lambda runs: by_column(runs, places_of, TABLE3),
         "models": lambda runs: by_column(runs, models_of, {}),
+        "finetune": finetune,
         "static": lambda runs: by_column(runs, statics_of, {}),
         "figure1": figure1,
         "figure2": figure2,
@@ -155,6 +158,26 @@ def by_column(
     for task, figures in paper.items():
         rows.append([f"*paper: {NAMES[task]}, dev*", *(f"{x:.1f}" for x in figures)])
     return {"tasks": values, "source": SOURCE}, list(table(["", *columns], rows))
+
+
+def finetune(runs: Path) -> Table:
+    """Compare the biLM as it came and after it read the task's text: scores, perplexity."""
+    values, lines = by_column(runs, tuned_of, {})
+    rows = []
+    for task in ("ner", "sst5"):
+        path = runs / SUMMARY.format(task=task)
+        before, after = FINE_TUNED[task]
+        row = [NAMES[task].split(",")[0], NOT_RUN, NOT_RUN]
+        if path.is_file():
+            found = json.loads(path.read_text("utf-8"))
+            values["tasks"][task]["finetune"] = found
+            row = [
+                row[0],
+                *(f"{found['perplexity'][when]['mean']:.1f}" for when in ("before", "after")),
+            ]
+        rows.append([*row, f"{before}", f"{after}"])
+    titles = ["perplexity of dev", "before", "after", "paper's before", "after"]
+    return values, [*lines, "", *table(titles, rows)]
 
 
 def figure1(runs: Path) -> Table:

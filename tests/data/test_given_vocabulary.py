@@ -140,6 +140,9 @@ def test_the_command_takes_a_file_or_a_folder(text: Path, tmp_path: Path) -> Non
         result = CliRunner().invoke(app, [*arguments, "--workers", "1"])
         assert result.exit_code == 0, result.output
         assert Corpus.open(tmp_path / name).vocabulary.words == WORDS
+    arguments = [str(text), "-o", str(tmp_path / "c"), "--vocab", "english", "--workers", "1"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert len(Corpus.open(tmp_path / "c").vocabulary) == 150_000
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"has no vocab\.txt"):
         given_vocabulary(tmp_path / "empty")

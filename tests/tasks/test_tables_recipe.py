@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from elmokit.tasks.classify import Guess
+from elmokit.tasks.config import with_settings
 from elmokit.tasks.coref import Resolved
 from elmokit.tasks.documents import Document, Mention
 from elmokit.tasks.metrics.spans import Span
@@ -25,7 +26,17 @@ from elmokit.tasks.squad import Answer
 from elmokit.tasks.sst5 import Review
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "tasks"
-NAMES = ("runs", "counts", "results", "published", "figures", "tables", "prepare", "run")
+NAMES = (
+    "runs",
+    "counts",
+    "results",
+    "published",
+    "figures",
+    "finetune",
+    "tables",
+    "prepare",
+    "run",
+)
 
 pytestmark = pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
 
@@ -133,18 +144,23 @@ def test_every_run_is_there_once_under_its_own_name(recipe: Any) -> None:
     found = recipe.runs.all_runs()
     assert len({run.name for run in found}) == len(found)
     first = [run.name for run in found][:2]
-    assert first == ["ner_none_seed-0", "ner_input_seed-0"]
+    assert first == ["squad_none_seed-0", "squad_both_seed-0"]
     tables = list(found.values())
-    order = list(dict.fromkeys(tables))
-    assert order == ["table1", "table2", "table3", "models", "static", "figure1"]
-    assert tables == sorted(tables, key=order.index)
-    for task, (preset, settings) in recipe.runs.SETTINGS.items():
-        from elmokit.tasks.config import with_settings
-
-        known = load_task(task).presets
+    begun = list(dict.fromkeys(tables))
+    others = ["table2", "table3", "figure1", "models", "finetune", "static"]
+    assert begun == ["table1", *others]
+    assert tables[:32] == ["table1"] * 32
+    assert tables[-4:] == ["table1"] * 4
+    assert {run.cell.task for run in list(found)[-4:]} == set(recipe.runs.LONGEST)
+    # Every other table is there once before any of them has a second seed.
+    later = [run.seed for run, table in found.items() if table != "table1"]
+    assert later == sorted(later)
+    for cell in {run.cell for run in found}:
+        preset, settings = recipe.runs.settings_of(cell)
+        known = load_task(cell.task).presets
         with_settings(known[preset], settings)
-        if task in recipe.runs.PENALTY:
-            assert known[preset].elmo.penalty == recipe.runs.PENALTY[task]
+        if cell.task in recipe.runs.PENALTY:
+            assert known[preset].elmo.penalty == recipe.runs.PENALTY[cell.task]
 
 
 def test_layers_are_computed_before_the_first_run_that_needs_them(
@@ -176,7 +192,9 @@ def test_a_page_is_made_of_what_was_run(recipe: Any, tmp_path: Path, monkeypatch
         folder = runs / f"sst5_input_seed-{seed}"
         write_run(folder, "sst5", predictions, "accuracy", epochs=11)
     docs.mkdir()
-    names = ("table1", "table2", "table3", "models", "static", "figure1", "figure2")
+    names = ("table1", "table2", "table3", "models", "finetune", "static", "figure1", "figure2")
+    summary = {"perplexity": {"before": {"mean": 101.25}, "after": {"mean": 47.5}}}
+    (runs / recipe.finetune.SUMMARY.format(task="ner")).write_text(json.dumps(summary))
     page = "".join(f"# {name}\n<!-- {name} -->\nold\n<!-- /{name} -->\n" for name in names)
     (docs / "results.md").write_text(page)
     results = tmp_path / "results"
@@ -188,6 +206,8 @@ def test_a_page_is_made_of_what_was_run(recipe: Any, tmp_path: Path, monkeypatch
     row = next(line for line in text.splitlines() if line.startswith("| SST-5, accuracy |"))
     assert "| 50.00 ± 0.00 | 75.00 ± 35.36* | +25.00" in row
     assert "**50.0%** | 51.4 | 54.7 | 6.8% |" in row
+    assert "| NER | 101.2 | 47.5 | 103.2 | 46.3 |" in text
+    assert "| SST-5 | not run | not run | 131.5 | 78.6 |" in text
     assert "| NER, F1 | not run | not run | not run |  | 90.15 |" in text
     assert "| sst5 | input | input | 0.20 | 0.50 | 0.30 | 1.50 |" in text
     made = json.loads((results / "table1.json").read_text())["tasks"]["sst5"]
@@ -210,10 +230,10 @@ def test_data_are_laid_out_and_what_is_missing_is_told(
         (tasks / "litbank" / "conll" / f"{number}_x.conll").write_text("x")
     snli = tasks / "snli"
     (snli / "counterfactual" / "all_combined").mkdir(parents=True)
-    for name, text in (("dev.txt", "0\ta\tb"), ("test.txt", "1\ta\tb\n")):
-        (snli / name).write_text(text)
-    for name in ("train.tsv", "dev.tsv"):
-        (snli / "counterfactual" / "all_combined" / name).write_text("gold_label\tx\ny\tz\n")
+    (snli / "dev.txt").write_text("".join(f"a\tb{n}\t0\n" for n in range(1002)))
+    (snli / "test.txt").write_text("a\tb\t1\n")
+    extra = snli / "counterfactual" / "all_combined" / "train.tsv"
+    extra.write_text("gold_label\tx\ny\tz\n")
     (tasks / "squad").mkdir()
     for name, titles in (
         ("squad_du_test-v1.1.json", [f"t{n:02}" for n in range(20)]),
@@ -230,7 +250,10 @@ def test_data_are_laid_out_and_what_is_missing_is_told(
     assert not (out / "ner").exists()
     counted = [len(list((out / "coref" / part).iterdir())) for part in ("train", "dev", "test")]
     assert counted == [8, 1, 1]
-    assert (out / "snli" / "train.txt").read_text() == "0\ta\tb\ngold_label\tx\ny\tz\n"
+    train, dev = ((out / "snli" / f"{part}.txt").read_text() for part in ("train", "dev"))
+    assert train == "a\tb0\t0\na\tb1\t0\ngold_label\tx\ny\tz\n"
+    assert dev.splitlines()[0] == "a\tb2\t0"
+    assert len(dev.splitlines()) == 1000
     titles = {
         part: [a["title"] for a in json.loads((out / "squad" / f"{part}.json").read_text())["data"]]
         for part in ("train", "dev", "test")

@@ -16,6 +16,7 @@ from elmokit.cli.signals import interruptible
 if TYPE_CHECKING:
     from elmokit.data.counting import Progress
     from elmokit.data.prepare import Summary
+    from elmokit.text.vocab import Vocabulary
 
 _INTERRUPTED = 130
 
@@ -70,8 +71,9 @@ def prepare(
         typer.Option(
             metavar="FILE|MODEL",
             help="Take this vocabulary, so that the ids are those of an existing model, as "
-            "`elmo finetune` and `elmo evaluate` need: a model's folder, or a file with one word "
-            "per line that starts with <S>, </S>, <UNK>. All other words are <UNK> as targets.",
+            "`elmo finetune` and `elmo evaluate` need: a model's folder, the name of one that came "
+            "with elmokit (english), or a file with one word per line that starts with <S>, </S>, "
+            "<UNK>. All other words are <UNK> as targets.",
             show_default=False,
         ),
     ] = None,
@@ -140,7 +142,6 @@ def prepare(
     try:
         with interruptible():
             from elmokit.data.layout import PrepareSettings
-            from elmokit.data.prepare import given_vocabulary
             from elmokit.data.prepare import prepare as prepare_text
 
             settings = PrepareSettings(
@@ -162,12 +163,19 @@ def prepare(
                     overwrite=overwrite,
                     workers=workers,
                     on_progress=bar,
-                    vocabulary=None if vocab is None else given_vocabulary(vocab),
+                    vocabulary=None if vocab is None else _given(vocab),
                 )
     except KeyboardInterrupt:
         typer.echo("interrupted: nothing is written, nothing was changed.", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _tell(summary, as_json=as_json)
+
+
+def _given(vocab: Path) -> Vocabulary:
+    from elmokit.data.prepare import given_vocabulary
+    from elmokit.sources.resolve import named_models  # brings torch
+
+    return given_vocabulary(named_models().get(str(vocab), vocab))
 
 
 def _held_out(valid: str | None) -> int | float | None:
