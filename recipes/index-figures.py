@@ -8,7 +8,7 @@ the rest. Seconds are those of the processor, since the machine may have other w
 clock stands beside them in the JSON.
 
 Run as: OMP_NUM_THREADS=1 python recipes/index-figures.py TEXT --work FOLDER
-Writes results/index.json and prints the table of docs/search.md. The same by hand:
+Writes results/index.json and prints the table of docs/how-to/search.md. The same by hand:
     elmo index TEXT -o FOLDER --split --precision fast --json
     elmo index -o FOLDER --ann top --json
     elmo neighbors FOLDER --query 'He will [play] in the final .'
@@ -229,7 +229,7 @@ def agreement(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(figures: dict[str, Any]) -> list[str]:
-    """Return the table of docs/search.md."""
+    """Return the table of docs/how-to/search.md."""
     build, ann = figures["build"], figures["ann"]
     lines = ["| | float16 | int8 |", "|---|---|---|"]
     both = [figures["float16"], figures["int8"]]

@@ -6,7 +6,7 @@ Every round each variant reads the same text once, so that other work on the mac
 them alike; the fastest round counts. Seconds are those of the processor, with one thread.
 
 Run as: OMP_NUM_THREADS=1 python recipes/onnx-figures.py
-Takes two minutes of a core, writes results/onnx.json and prints the tables of docs/onnx.md.
+Takes two minutes of a core, writes results/onnx.json and prints the tables of docs/how-to/onnx.md.
 """
 
 from __future__ import annotations

@@ -13,6 +13,9 @@ from runs import SEEDS, Cell, Run
 
 from elmokit.tasks.metrics.bootstrap import Difference, paired_bootstrap
 
+#: Epochs without a better score after which a run that was cut still counts.
+_PAST_BEST = 2
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -39,6 +42,11 @@ class Finished:
     cut: bool
     seconds: float
     mixes: dict[str, Any]
+
+    @property
+    def ripe(self) -> bool:
+        """Whether it stopped by itself, or was at least past its best epoch when time was over."""
+        return not self.cut or self.epochs - self.best_epoch >= _PAST_BEST
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -69,19 +77,27 @@ def finished(out: Path, run: Run) -> Finished | None:
         test=results["test"][metric],
         epochs=results["epochs"],
         best_epoch=results["best_epoch"],
-        cut=results["epochs"] > values["config"]["train"]["epochs"],
+        # `run.py --measure` ends a run by asking for one epoch.
+        cut=values["config"]["train"]["epochs"] == 1
+        or results["epochs"] > values["config"]["train"]["epochs"],
         seconds=results["seconds"],
         mixes=results["mixes"],
     )
 
 
 class Measured:
-    """The finished runs of a cell; there may be none."""
+    """The finished runs of a cell; there may be none.
+
+    A run that time cut while it still rose says little, and is not counted. If a cell has no other,
+    the longest of them stands, with its star.
+    """
 
     def __init__(self, out: Path, cell: Cell) -> None:
         found = (finished(out, Run(cell, seed)) for seed in SEEDS)
+        runs = [run for run in found if run is not None]
+        longest = sorted(runs, key=lambda run: run.epochs)[-1:]
         self.cell = cell
-        self.runs = [run for run in found if run is not None]
+        self.runs = [run for run in runs if run.ripe] or longest
 
     def __bool__(self) -> bool:
         return bool(self.runs)
