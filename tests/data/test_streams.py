@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from elmokit.data.pieces import SHORTEST_SHARE, pieces
 from elmokit.data.rows import sentence_pairs
 from elmokit.data.streams import BEGIN, END, Streams
 
@@ -111,3 +112,40 @@ def test_the_opening_symbol_is_never_a_target() -> None:
     assert not (targets[1] == END).any()
     assert not (inputs[0] == END).any()
     assert not (inputs[1] == BEGIN).any()
+
+
+def one_document(n_sentences: int) -> tuple[np.ndarray, np.ndarray]:
+    run = [w for n in range(n_sentences) for w in (*range(3, 12 + n % 5), END)]
+    return np.array(run, dtype=np.uint32), np.array([0, len(run)])
+
+
+def test_a_text_that_is_one_document_is_shared_among_the_rows() -> None:
+    tokens, documents = one_document(1000)
+    tokens[tokens != END] = np.arange(len(tokens))[tokens != END] + 3  # every place its own word
+    streams = Streams(tokens, documents, rows=8, steps=10)
+    assert streams.n_documents == 8
+    inputs, targets, starts = read(streams, len(tokens) // (8 * 10) - 2)
+    for direction in (0, 1):
+        words = targets[direction][targets[direction] >= 3]
+        assert len(np.unique(words)) == len(words)  # nothing is read twice in an epoch
+        assert (inputs[direction, 0] <= END).all()  # each row begins where a sentence does
+    assert starts[:, 0].all()
+
+
+@pytest.mark.parametrize(("rows", "n_sentences"), [(1, 50), (4, 50), (4, 1000), (1000, 1000)])
+def test_pieces_are_whole_sentences_and_all_of_the_text(rows: int, n_sentences: int) -> None:
+    tokens, documents = one_document(n_sentences)
+    found = pieces(tokens, documents, rows, END)
+    assert (found[0], found[-1]) == (0, len(tokens))
+    assert (np.diff(found) > 0).all()
+    assert all(tokens[cut - 1] == END for cut in found[1:])
+    share = max(SHORTEST_SHARE, -(-len(tokens) // rows))
+    assert np.diff(found).max() <= share + 16  # the sentence in which a piece ends
+    assert len(found) - 1 == -(-len(tokens) // share)
+
+
+def test_documents_that_fit_are_left_whole() -> None:
+    tokens, documents = corpus()
+    assert pieces(tokens, documents, 2, END) is documents
+    endless = np.arange(3, 5000, dtype=np.uint32)  # a sentence without an end cannot be cut
+    assert list(pieces(endless, np.array([0, len(endless)]), 4, END)) == [0, len(endless)]

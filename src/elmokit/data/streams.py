@@ -1,9 +1,10 @@
 """Documents as endless streams, one per row of a batch, that can be left and found again.
 
-Each row reads whole documents, one after another; the forward LM reads a document from its first
-token to its last while the backward LM reads the same document from its last to its first. When a
-row is done with a document it takes the next one of a queue, which is shuffled anew each epoch from
-(seed, epoch). A batch is the next T positions of every row, without padding.
+Each row reads whole documents (of very long ones pieces, see `pieces.py`), one after another; the
+forward LM reads a document from its first token to its last while the backward LM reads the same
+document from its last to its first. When a row is done with a document it takes the next one of a
+queue, which is shuffled anew each epoch from (seed, epoch). A batch is the next T positions of
+every row, without padding.
 
 A prepared document is a run of ids `w1 .. wn </S> w1 .. wm </S> ...`, so for the forward LM
 
@@ -22,6 +23,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from elmokit.data.pieces import pieces
 
 BEGIN, END, UNKNOWN = 0, 1, 2
 
@@ -72,7 +75,7 @@ class Streams:
         restart: float = 0.0,
         share: range | None = None,
     ) -> None:
-        self._tokens, self._documents = tokens, documents
+        self._tokens, self._documents = tokens, pieces(tokens, documents, rows, END)
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
         self._share = range(rows) if share is None else share
         self._epoch, self._taken = 0, 0  # place in the queue of documents
@@ -83,6 +86,11 @@ class Streams:
         self._given = 0  # batches of the block given out
         self._block: StreamBatch | None = None
         self._after: dict[str, Any] = {}
+
+    @property
+    def n_documents(self) -> int:
+        """Documents in the queue, pieces of long ones counted each."""
+        return int(np.count_nonzero(np.diff(self._documents)))
 
     # ------------------------------------------------------------------------------------ reading
 

@@ -108,7 +108,7 @@ def train(
             restart=config.restart,
             share=group.share(config.step.rows),
         )
-        _tell_of_few_documents(len(corpus.documents()) - 1, config.step.rows, tell)
+        _tell_of_few_documents(streams.n_documents, config.step.rows, tell)
         progress = _begin(config, corpus, out, step, resume=resume, tell=tell)
         if progress.position:
             streams.go_to(progress.position)
@@ -232,9 +232,9 @@ def export(
 def _tell_of_few_documents(documents: int, rows: int, tell: Tell) -> None:
     if documents < rows:
         tell(
-            f"note: {rows:,} rows read {documents:,} documents, so that several read the same text "
-            "at the same time. Put empty lines into the text, between documents or after every 25 "
-            "sentences of a shuffled one, or take fewer rows: --set step.rows=..."
+            f"note: {rows:,} rows read {documents:,} documents (or pieces of long ones), so that "
+            "several read the same text at the same time. Fewer rows learn as much in less time: "
+            "--set step.rows=..."
         )
 
 
