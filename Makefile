@@ -9,8 +9,9 @@ PIP_ARGS ?=
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready
 DEV_SETUP := $(VENV)/.ready-dev
+DOCS_SETUP := $(VENV)/.ready-docs
 
-.PHONY: help demo test test-all test-gpu check format clean
+.PHONY: help demo test test-all test-gpu check format docs docs-serve clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +26,10 @@ $(SETUP): pyproject.toml constraints.txt | $(BIN)/python
 
 $(DEV_SETUP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	touch $(SETUP) $@
+
+$(DOCS_SETUP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[docs]'
 	touch $(SETUP) $@
 
 demo: $(SETUP)  ## Embed examples/sentences.txt and show what context does to a word
@@ -48,5 +53,11 @@ format: $(DEV_SETUP)  ## Let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(DOCS_SETUP)  ## Build the documentation site into build/site, with no warning
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(DOCS_SETUP)  ## Show the site at http://127.0.0.1:8000, and again after each change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --watch src
+
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) out build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,172 @@
+"""The page of all commands, made from the command line itself whenever the site is built.
+
+In a page the line `<!-- commands -->` becomes what `reference()` returns.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+PLACE = "<!-- commands -->"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the commands into their place (an event of MkDocs)."""
+    return markdown.replace(PLACE, reference()) if PLACE in markdown else markdown
+
+
+def reference() -> str:
+    """Return every command with its arguments and options, as Markdown."""
+    from elmokit.cli.main import app
+
+    group: Any = typer.main.get_command(app)
+    parts = ["| command | what it does |\n|---|---|\n" + "\n".join(_contents(group))]
+    for name, command in group.commands.items():
+        parts += _section(f"elmo {name}", command, level=2)
+    return "\n\n".join(parts)
+
+
+def _contents(group: Any) -> Iterator[str]:
+    for name, command in group.commands.items():
+        first = _paragraphs(command.help)[0]
+        yield f"| [`elmo {name}`](#elmo-{name}) | {_cell(first)} |"
+
+
+def _section(path: str, command: Any, level: int) -> Iterator[str]:
+    yield f"{'#' * level} elmo {path.removeprefix('elmo ')}"
+    yield from _paragraphs(command.help)
+    if not hasattr(command, "commands"):
+        yield _usage(path, command)
+        yield from _tables(command)
+        if command.epilog:
+            yield _text(command.epilog)
+        return
+    below = command.commands
+    if path == "elmo task":
+        # The tasks have the same three commands each.
+        rows = [f"| `{name}` | {_cell(task.help)} |" for name, task in below.items()]
+        yield "| NAME | task |\n|---|---|\n" + "\n".join(rows)
+        path, below = "elmo task NAME", next(iter(below.values())).commands
+    if command.epilog:
+        yield _text(command.epilog)
+    for name, inner in below.items():
+        yield from _section(f"{path} {name}", inner, level + 1)
+
+
+def _usage(path: str, command: Any) -> str:
+    words = [path]
+    for parameter in _shown(command):
+        if _is_argument(parameter):
+            name = _metavar(parameter) + ("..." if parameter.nargs == -1 else "")
+            words.append(name if parameter.required else f"[{name}]")
+        elif parameter.required:
+            words.append(f"{parameter.opts[0]} {_metavar(parameter)}")
+    return f"```text\n{' '.join(words)} [OPTIONS]\n```"
+
+
+def _tables(command: Any) -> Iterator[str]:
+    shown = list(_shown(command))
+    for title, kind in (("argument", True), ("option", False)):
+        rows = [_row(parameter) for parameter in shown if _is_argument(parameter) is kind]
+        if rows:
+            yield f"| {title} | what it does |\n|---|---|\n" + "\n".join(rows)
+
+
+def _row(parameter: Any) -> str:
+    if _is_argument(parameter):
+        name = f"`{_metavar(parameter)}`"
+    else:
+        # Short names behind long ones, and the way to switch a flag off.
+        names = sorted(parameter.opts, key=lambda option: not option.startswith("--"))
+        names += parameter.secondary_opts
+        value = "" if parameter.is_flag else f" {_metavar(parameter)}"
+        name = ", ".join(f"`{option}{value if i == 0 else ''}`" for i, option in enumerate(names))
+    told = _text(parameter.help or "")
+    notes = []
+    if parameter.required:
+        notes.append("required")
+    elif (default := _default(parameter)) is not None:
+        notes.append(f"default `{default}`")
+    if parameter.envvar:
+        notes.append(f"or the variable `{parameter.envvar}`")
+    return f"| {name.replace('|', chr(92) + '|')} | {_cell(told)}{_notes(notes)} |"
+
+
+def _notes(notes: list[str]) -> str:
+    return f" *({', '.join(notes)})*" if notes else ""
+
+
+def _default(parameter: Any) -> str | None:
+    value = parameter.default
+    if callable(value) or value in (None, False, (), []) or not parameter.show_default:
+        return None
+    if parameter.is_flag and not parameter.secondary_opts:
+        return None
+    if parameter.is_flag:
+        return str(parameter.opts[0])
+    return str(value.value if isinstance(value, enum.Enum) else value)
+
+
+def _metavar(parameter: Any) -> str:
+    if parameter.metavar:
+        return str(parameter.metavar)
+    if choices := _choices(parameter):
+        return "|".join(choices)
+    return (
+        str(parameter.name).upper().replace("_", "-")
+        if _is_argument(parameter)
+        else _kind(parameter)
+    )
+
+
+def _choices(parameter: Any) -> list[str]:
+    kind = _annotation(parameter)
+    if inspect.isclass(kind) and issubclass(kind, enum.Enum):
+        return [str(member.value) for member in kind]
+    return [str(choice) for choice in getattr(getattr(parameter, "type", None), "choices", ())]
+
+
+def _kind(parameter: Any) -> str:
+    kind = _annotation(parameter)
+    if kind is None:  # typer before it had parameters of its own
+        return str(parameter.type.name).upper()
+    inner = getattr(kind, "__args__", None)
+    names = {int: "N", float: "NUMBER", str: "TEXT"}
+    return names.get(inner[0] if inner else kind, "PATH")
+
+
+def _annotation(parameter: Any) -> Any:
+    described = getattr(parameter, "type_descriptor", None)
+    return getattr(described, "annotation", None)
+
+
+def _is_argument(parameter: Any) -> bool:
+    return bool(parameter.param_type_name == "argument")
+
+
+def _shown(command: Any) -> Iterator[Any]:
+    # `--help` is a parameter in some versions of typer and not in others.
+    return (p for p in command.params if not p.hidden and p.name != "help")
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    cleaned = inspect.cleandoc(text or "").split("\f")[0]
+    return [_text(" ".join(part.split())) for part in cleaned.split("\n\n") if part.strip()]
+
+
+def _text(text: str) -> str:
+    """Keep what is meant as it stands, but for `code`, from being read as Markdown or HTML."""
+    parts = text.replace("\\[", "[").split("`")
+    for i in range(0, len(parts), 2):
+        for mark in ("\\", "*", "_", "<", "["):
+            parts[i] = parts[i].replace(mark, "\\" + mark)
+    return " ".join("`".join(parts).split())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

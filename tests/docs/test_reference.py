@@ -1,0 +1,73 @@
+"""The reference shows what there is: every public name, every command, nothing that is gone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs.hooks.command_reference import PLACE, on_page_markdown, reference
+
+import elmokit
+from elmokit.tasks.registry import TASKS
+from tests.docs.commands import find
+from tests.docs.pages import ROOT, name
+from tests.docs.test_links import _is_there
+
+PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_a_page_shows_is_there(page: Path) -> None:
+    shown = re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.MULTILINE)
+    assert [one for one in shown if not _is_there(one)] == []
+
+
+def test_every_name_of_the_top_level_is_on_its_page() -> None:
+    text = (ROOT / "docs" / "reference" / "elmokit.md").read_text("utf-8")
+    public = set(elmokit.__all__) - {"__version__"}
+    named = set(re.findall(r"^::: elmokit\.(\w+)$", text, re.MULTILINE))
+    listed = set(re.findall(r"`(\w+)`", text))
+    assert public - named - listed == set()
+
+
+def test_the_page_of_commands_has_every_command_with_every_option() -> None:
+    text = reference()
+    group, _, _ = find(["elmo"])
+    sections = dict(re.findall(r"^##+ (elmo .+)\n((?:(?!^##).*\n?)*)", text, re.MULTILINE))
+    commands = {f"elmo {one}": command for one, command in group.commands.items()}
+    for title, command in list(commands.items()):
+        if title == "elmo task":
+            below = command.commands[next(iter(TASKS))].commands
+            commands |= {f"{title} NAME {one}": inner for one, inner in below.items()}
+        elif hasattr(command, "commands"):
+            commands |= {f"{title} {one}": inner for one, inner in command.commands.items()}
+    assert set(sections) == set(commands)
+    for title, command in commands.items():
+        if hasattr(command, "commands"):
+            continue
+        shown = [p for p in command.params if not p.hidden and p.name != "help"]
+        for parameter in shown:
+            wanted = parameter.opts[0] if parameter.param_type_name == "option" else ""
+            assert wanted in sections[title], (title, wanted)
+            assert parameter.help, f"{title}: {parameter.name} has no help"
+
+
+def test_options_tell_choices_and_defaults() -> None:
+    text = reference()
+    assert "| `--state reset\\|warm\\|carry` |" in text
+    assert "*(default `reset`)*" in text
+    assert "elmo embed FILES... --output" in text
+
+
+def test_tasks_are_listed() -> None:
+    text = reference()
+    for task in TASKS:
+        assert f"| `{task}` |" in text
+
+
+def test_the_commands_are_put_into_their_place() -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+    assert page.count(PLACE) == 1
+    assert "## elmo embed" in on_page_markdown(page)
+    assert on_page_markdown("a page without") == "a page without"

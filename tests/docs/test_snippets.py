@@ -1,0 +1,195 @@
+"""Every piece of Python in README.md and docs/ runs, page by page, as a reader would run it.
+
+The rules for who writes a page:
+
+* All ```python blocks of a page run in their order, in one namespace, in an empty folder that has
+  a copy of `examples/`. What a page uses it imports, so that it can be followed from its top.
+  `elmokit.load()` gives one shared model (do not change its weights).
+* `print(...)  # text` says what is printed: the line has to appear, in that order. Numbers with a
+  decimal point may be off by one in their last place.
+* A comment on the line before a block says something about that block (a blank line between is
+  fine):
+
+      <!-- file: notes.txt -->             the block is written to notes.txt, for the code below
+      <!-- run -->                         a shell block (```, ```sh, ```console) is run by bash
+      <!-- output -->                      the block is what the last block that ran printed; a
+                                           line `...` stands for any lines; numbers as above
+      <!-- not run: needs a GPU -->        not run, with the reason; Python must still be Python.
+                                           `NOT_RUN` below holds the number of these low
+      <!-- slow: trains for a minute -->   anywhere on the page: it runs with the slow tests
+
+  Code of other systems, which cannot run here, is ```py, and only in docs/migrating/.
+
+* What a page needs and does not want to show (an index, a trained model, a server) is prepared in
+  `tests/docs/stage.py`, a function per page.
+* Shell blocks without `<!-- run -->` are not run, but every `elmo ...` line in them is given to the
+  parser of the real command (`tests/docs/test_commands.py`): commands, options and values must
+  exist. The same holds for the flags of commands in the text, such as `elmo embed --workers 2`.
+* Links, images and anchors are checked by `tests/docs/test_links.py`. A link may lead to any file
+  of the repository (`../../results/serve.json`, `../../recipes/english.md`): the site shows it.
+* No mermaid and no formulas that need a script: the site loads nothing from anywhere.
+
+One page: `pytest tests/docs/test_snippets.py -k first-vectors -m ''`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import elmokit
+from elmokit.embed.fingerprint import fingerprint
+from tests.docs import stage
+from tests.docs.outputs import differences, promised
+from tests.docs.pages import ROOT, SHELLS, Block, blocks, is_slow, name, pages
+
+# How many blocks of Python may say that they do not run.
+NOT_RUN = 4
+
+# Pages whose programs stand each for itself and are run there.
+ELSEWHERE = {"docs/how-to/integrations.md": "tests/integrations/test_examples.py"}
+
+LOAD = elmokit.load
+
+
+def _runs(block: Block) -> bool:
+    return (block.language == "python" and block.mark != "not run") or block.mark == "run"
+
+
+def _pages() -> list[Any]:
+    with_code = [
+        path for path in pages() if name(path) not in ELSEWHERE and any(map(_runs, blocks(path)))
+    ]
+    return [
+        pytest.param(path, id=name(path), marks=[pytest.mark.slow] if is_slow(path) else [])
+        for path in with_code
+    ]
+
+
+@pytest.fixture(scope="session")
+def english() -> Iterator[Any]:
+    """The bundled model, which no page may leave changed."""
+    model = LOAD()
+    before = fingerprint(model)
+    yield model
+    assert fingerprint(model) == before, "a page changed the weights of the shared model"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, english: Any) -> Path:
+    """An empty folder with the examples, and a model that is loaded once for all pages."""
+
+    def load(source: Any = "english", **settings: Any) -> Any:
+        return english if source == "english" and not settings else LOAD(source, **settings)
+
+    monkeypatch.setattr(elmokit, "load", load)
+    monkeypatch.setitem(sys.modules, "page", types.ModuleType("page"))
+    binaries = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{binaries}{os.pathsep}{os.environ['PATH']}")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", _pages())
+def test_the_page_runs_from_top_to_bottom(page: Path, folder: Path) -> None:
+    namespace = sys.modules["page"].__dict__
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stage.prepare(name(page), folder, namespace, stack)
+        try:
+            printed = ""
+            for block in blocks(page):
+                printed = _follow(block, printed, namespace, name(page))
+        finally:
+            elmokit.load().bilm.requires_grad_(False).eval()
+            torch.set_num_threads(1)
+
+
+def _follow(block: Block, printed: str, namespace: dict[str, Any], page: str) -> str:
+    """Do what the block asks for, and return what was printed last."""
+    where = f"{page}:{block.line}"
+    if block.mark == "file":
+        Path(block.why).parent.mkdir(parents=True, exist_ok=True)
+        Path(block.why).write_text(block.text, "utf-8")
+    elif block.mark == "output":
+        found = differences(block.text, printed)
+        assert not found, f"{where}: the page does not show what was printed:\n{found}"
+    elif block.language == "python" and block.mark != "not run":
+        printed = _python(block, namespace, page)
+        found = differences("...\n" + "\n...\n".join([*promised(block.text), ""]), printed)
+        assert not promised(block.text) or not found, (
+            f"{where}: printed is something else:\n{found}"
+        )
+    elif block.mark == "run":
+        assert block.language in SHELLS, f"{where}: `run` is for shell and not {block.language}"
+        printed = _shell(block, where)
+    return printed
+
+
+def _python(block: Block, namespace: dict[str, Any], page: str) -> str:
+    printed = io.StringIO()
+    code = compile("\n" * block.line + block.text, str(ROOT / page), "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, namespace)
+    return printed.getvalue()
+
+
+def _shell(block: Block, where: str) -> str:
+    script = block.text
+    if block.language == "console":
+        script = "\n".join(re.findall(r"^\$ (.*)$", script, re.MULTILINE))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=550,
+    )
+    assert done.returncode == 0, f"{where}: ended with {done.returncode}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def test_few_blocks_do_not_run_and_each_says_why() -> None:
+    left_out = [
+        (f"{name(page)}:{block.line}", block)
+        for page in pages()
+        for block in blocks(page)
+        if block.language == "python" and block.mark == "not run"
+    ]
+    for where, block in left_out:
+        assert block.why, f"{where}: say why, as in <!-- not run: needs a GPU -->"
+        ast.parse(block.text, where)
+    assert len(left_out) <= NOT_RUN, [where for where, _ in left_out]
+
+
+def test_marks_stand_before_blocks_that_they_fit() -> None:
+    for page in pages():
+        for block in blocks(page):
+            where = f"{name(page)}:{block.line}"
+            if block.mark == "file":
+                target = Path(block.why)
+                assert block.why, f"{where}: say which file"
+                assert not target.is_absolute(), f"{where}: {target}"
+                assert ".." not in target.parts, f"{where}: {target}"
+            if block.mark in ("output", "file"):
+                assert block.language != "python" or block.mark == "file", f"{where}: {block.mark}"
+            if block.language in ("py", "python3", "pycon"):
+                assert name(page).startswith("docs/migrating/"), f"{where}: say ```python"
+    for elsewhere in ELSEWHERE:
+        assert (ROOT / elsewhere).exists()
