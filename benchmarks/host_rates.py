@@ -1,4 +1,4 @@
-"""What one core of the host does for each token besides the biLM: the figures behind docs/scale.md.
+"""What one core does for each token besides the biLM: the figures behind docs/how-to/scale.md.
 
     python benchmarks/host_rates.py TEXT [--out results/host-rates.json]
 

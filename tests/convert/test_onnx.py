@@ -32,7 +32,7 @@ from tests.conftest import TINY, TINY_MODEL, random_bilm
 from tests.sources.models import CONFIGS
 
 TOLERANCE = 1e-5
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "onnx.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "onnx.md"
 LARGE = BiLMConfig(  # matrices large enough for int8
     LstmConfig(dim=256, projection_dim=64),
     CharCnnConfig(embedding_dim=8, filters=((1, 32), (3, 96)), n_highway=1),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,8 @@ def choose(monkeypatch: pytest.MonkeyPatch, choice: FastChoice) -> None:
 # --------------------------------------------------------------------------------------- the user
 
 
+# On a busy machine nothing may be faster, which is said.
+@pytest.mark.filterwarnings("ignore:precision='fast' is the same as exact")
 def test_fast_is_found_out_once_and_gives_nearly_the_same_vectors(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +133,31 @@ def test_a_gain_that_is_none_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> No
     answers = [{"seconds": 1.0}, {"seconds": 0.95}, {"failed": "no compiler"}]
     monkeypatch.setattr(fast, "_try", lambda kinds: (answers, ""))
     assert fast.probe_fast().kind == "exact"
+
+
+def test_a_candidate_out_of_time_is_asked_again_by_the_next_process(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper = "import time; print('{\"seconds\": 1.0}', flush=True); time.sleep(60)"
+    monkeypatch.setattr(fast, "_command", lambda kinds: [sys.executable, "-c", sleeper])
+    monkeypatch.setattr(fast, "_TIMEOUT", 1.0)
+    choice = fast_choice()
+    assert (choice.kind, list(choice.failed)) == ("exact", ["int8"])
+    assert "no answer within 1 s" in choice.describe()
+    assert fast_choice() is choice  # this process asks once
+    assert not list(home.glob("machine/fast-*.json"))
+    # What an older version remembered of it is not believed either.
+    path = home / "machine" / f"fast-{fast._machine()}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(dataclasses.asdict(choice)))
+    fast_choice.cache_clear()
+    choose(monkeypatch, INT8)
+    assert fast_choice() == INT8
+    assert json.loads(path.read_text())["kind"] == "int8"
+
+
+def test_a_choice_is_told_where_exact_gave_no_answer() -> None:
+    assert FastChoice("int8", {"int8": 1.0}, {"exact": "no answer within 1 s"}).describe()
 
 
 @pytest.mark.parametrize("spoilt", ["", "{", "[]", '{"kind": "int8"}', '{"other": 1}'])

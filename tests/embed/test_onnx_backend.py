@@ -337,15 +337,25 @@ def test_it_embeds_in_an_environment_without_torch(english: Path, tmp_path: Path
     command = [python, "-c", PROGRAM, english, golden_file()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    subprocess.run([*install, "typer", "tqdm"], check=True)
+    subprocess.run([*install, "typer", "tqdm", "safetensors", "h5py"], check=True)
     elmo = python.with_name("elmo")
+    (tmp_path / "text.txt").write_text("I read the book yesterday.\n\nCan you read it?\n")
+    embed: list[str | Path] = ["embed", "text.txt", "--model", english, "--part-tokens", "8", "-o"]
     for arguments, code, said in (
         (["--help"], 0, "Usage: elmo"),
         (["info", english], 0, "(ONNX, float32)"),
         (["info"], 1, "pip install torch"),
+        ([*embed, "one.h5"], 0, "3 sentences, 11 tokens"),
+        ([*embed, "two.h5", "--workers", "2"], 0, "3 sentences, 11 tokens"),
+        ([*embed, "folder"], 1, "pip install 'elmokit[arrow]'"),
+        (["embed", "text.txt", "-o", "v.h5"], 1, "pip install torch"),
     ):
         done = subprocess.run(
             [elmo, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert done.returncode == code, done.stderr
         assert said in done.stdout + done.stderr
+    assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
+    expected = elmokit.load(device="cpu").embed("I read the book yesterday.")
+    with elmokit.open_vectors(tmp_path / "one.h5") as stored:
+        np.testing.assert_allclose(stored[0].vectors, expected.layers, atol=TOLERANCE)

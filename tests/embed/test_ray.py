@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+import elmokit
 from elmokit.embed.bulk_settings import EmbedSettings, Progress
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.ray_engine import RayCluster
@@ -67,6 +68,23 @@ def whole(documents: list[Path], tmp_path: Path) -> Path:
 def actors(driver: int | None = None) -> list[psutil.Process]:
     children = psutil.Process(driver).children(recursive=True)
     return [p for p in children if ACTOR in " ".join(p.cmdline())]
+
+
+def test_a_model_in_onnx_makes_the_files_of_one_process(
+    cluster: None, documents: list[Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
+    from elmokit.embed.onnx_export import export
+
+    export(ModelParts(random_bilm(TINY)), tmp_path / "onnx")
+    name = str(tmp_path / "onnx")
+    embed_shards(elmokit.load(name), documents, tmp_path / "whole", **OPTIONS)
+    embed_shards(RayCluster(name, n_workers=2), documents, tmp_path / "out", **OPTIONS)
+    assert_same_files(tmp_path / "whole", tmp_path / "out")
+    with pytest.raises(ConfigError, match="runs on the CPU, and device 'cuda'"):
+        embed_shards(RayCluster(name, device="cuda"), documents, tmp_path / "no", **OPTIONS)
+    with elmokit.open_vectors(tmp_path / "out") as stored:
+        assert len(stored) == 400
 
 
 def test_a_worker_that_is_killed_loses_and_doubles_nothing(

@@ -18,9 +18,10 @@ from elmokit.embed import bulk
 from elmokit.embed.bulk import embed_corpus
 from elmokit.embed.bulk_settings import EmbedSettings, Progress
 from elmokit.embed.bulk_work import work_path
+from elmokit.embed.crew import Crew
 from elmokit.embed.files import open_vectors
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.workers import Crew, Workers, choose_devices
+from elmokit.embed.workers import Workers, choose_devices
 from elmokit.errors import ConfigError, DataError, ElmoError, WeightsError
 from elmokit.sources.modeldir import ModelParts, save
 from tests.conftest import TINY, random_bilm

@@ -1,4 +1,4 @@
-"""The examples of docs/integrations.md run, and print what they say."""
+"""The examples of docs/how-to/integrations.md run, and print what they say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.integrations.hub_server import running
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "integrations.md"
+PAGE = ROOT / "docs" / "how-to" / "integrations.md"
 
 # Extra -> the package that it brings, by the name it is imported under.
 PACKAGES = {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, Weights
+from elmokit.cli.options import AnyModel, Device, Weights
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -66,14 +66,7 @@ def train(
 
 @app.command("embed")
 def embed(
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model folder, a zip, an options.json, or a name such as allennlp:original. "
-            "Nothing: the model that comes with the package.",
-            show_default=False,
-        ),
-    ] = None,
+    model: AnyModel = None,
     preset: Annotated[
         str | None,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Weights
+from elmokit.cli.options import MODELS, Weights
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -35,9 +35,7 @@ def convert(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, a folder of "
-            "ELMoForManyLangs, a checkpoint of bilm-tf's training (its folder or one of its "
-            "files), or a name such as allennlp:original.",
+            help=MODELS,
             show_default=False,
         ),
     ],

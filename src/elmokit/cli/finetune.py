@@ -192,7 +192,7 @@ def _told_of_accumulators(kind: str) -> str:
         return "Adagrad goes on with the accumulators of the model."
     return (
         "The model brings the accumulators of Adagrad, which adamw does not use. To go on as "
-        "bilm-tf would: --set optimizer.kind=adagrad (see docs/formats.md)."
+        "bilm-tf would: --set optimizer.kind=adagrad (see docs/how-to/formats.md)."
     )
 
 

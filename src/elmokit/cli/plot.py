@@ -201,7 +201,10 @@ def layers(
 
 @app.command("surprise")
 def surprise(
-    sentences: Annotated[list[str], typer.Argument(metavar="SENTENCES", show_default=False)],
+    sentences: Annotated[
+        list[str],
+        typer.Argument(metavar="SENTENCES", help="Each gets its own bars.", show_default=False),
+    ],
     output: Output,
     model: HeadModel = None,
     tokenized: Annotated[

@@ -100,7 +100,7 @@ def serve(
     """Serve models over HTTP, with a page to look inside them.
 
     Prints the address when the models are loaded. The page is at /, the routes
-    are described at /openapi.json and in docs/serve.md. Ctrl-C or SIGTERM ends
+    are described at /openapi.json and in docs/how-to/serve.md. Ctrl-C or SIGTERM ends
     it when what was asked is answered.
     """
     from elmokit.serve.limits import Limits

@@ -305,7 +305,7 @@ class _TaskGroup(TyperGroup):
 app = typer.Typer(
     cls=_TaskGroup,
     help="Train, evaluate and use the paper's tasks, with and without ELMo.",
-    epilog="A task of your own is a file: elmo task my_task.py train ... (see docs/tasks.md).",
+    epilog="A task of your own is a file: elmo task my_task.py train (see docs/how-to/tasks.md).",
     no_args_is_help=True,
 )
 for _name, _entry in TASKS.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.options import Device, OneSentencePerLine, SkipBad, Tokenized, Weights
+from elmokit.cli.options import MODELS, Device, OneSentencePerLine, SkipBad, Tokenized, Weights
 from elmokit.cli.signals import interruptible
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ def warm(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model folder, a zip, an options.json of AllenNLP or bilm-tf, or a name such as "
-            "allennlp:original.",
+            help=MODELS,
             show_default=False,
         ),
     ],

@@ -22,18 +22,18 @@ from elmokit.embed.bulk_input import Corpus, Mark, Place, Sentence, check_inputs
 from elmokit.embed.bulk_part import PartJob, state_after
 from elmokit.embed.bulk_settings import EmbedSettings, Progress, Summary
 from elmokit.embed.bulk_work import WorkDirectory, remove_leftovers, work_path
-from elmokit.embed.files.formats import check_space, format_of, open_vectors
+from elmokit.embed.crew import hands_of
+from elmokit.embed.embedder import Embedder, StateArrays
+from elmokit.embed.files.formats import check_package, check_space, format_of, open_vectors
 from elmokit.embed.files.part import PartFile
 from elmokit.embed.jobs import Hands
-from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenised import longest_token
-from elmokit.embed.workers import Workers, hands_of
+from elmokit.embed.workers import Workers
 from elmokit.errors import ConfigError, DataError, ElmoError, ElmoWarning, OutputError
-from elmokit.model.lstm import LstmState
 
 
 def embed_corpus(
-    model: ElmoModel | Workers,
+    model: Embedder[Any] | Workers,
     inputs: Sequence[str | Path],
     out: str | Path,
     settings: EmbedSettings | None = None,
@@ -46,8 +46,8 @@ def embed_corpus(
     """Embed text files into one vector file.
 
     Args:
-        model: The model; or processes that each load it and share the work. Their number may change
-            when a run is resumed.
+        model: The model, in torch or ONNX; or processes that each load it and share the work. Their
+            number may change when a run is resumed.
         inputs: Text files, also packed ones; "-" is standard input.
         out: The file to write; its suffix chooses the format (see `elmokit.embed.files`).
         settings: Which vectors.
@@ -104,6 +104,7 @@ def _embed(
 def check_output(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:
     """Raise if `out` cannot be written, before anything is loaded or computed."""
     format_of(out)
+    check_package("safetensors", "Embedding into a file (a folder of shards needs pyarrow instead)")
     if out.is_dir():
         raise OutputError(f"{out} is a directory, expected the name of a file to write.")
     if out.exists() and not (resume or overwrite):
@@ -160,7 +161,7 @@ class _Run:
         self.layout = settings.layout(self.config)
         self.corpus = self._corpus(inputs)
         self.digest: str | None = None  # of the whole input, if it was read ahead
-        self.carried: LstmState | None = None
+        self.carried: StateArrays | None = None
 
     def _corpus(self, inputs: Sequence[str | Path]) -> Corpus:
         tokenized, split = self.settings.tokenized, self.settings.split

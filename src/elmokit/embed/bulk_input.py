@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elmokit.errors import DataError
-from elmokit.text.lines import STDIN, Line, read_lines
+from elmokit.text.lines import STDIN, Line, missing, read_lines
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import tokenize
 
@@ -28,10 +28,17 @@ def check_inputs(names: Sequence[str | Path]) -> None:
     if inputs.count(STDIN) > 1:
         raise DataError("Standard input ('-') can be read only once.")
     for name in inputs:
-        if name != STDIN and not Path(name).exists():
-            raise DataError(f"{name} does not exist.")
+        if name != STDIN and not _exists(name):
+            raise DataError(missing(name))
         if name != STDIN and Path(name).is_dir():
             raise DataError(f"{name} is a directory, expected a file; give the files in it.")
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # a sentence instead of a file can be longer than any name
+        return False
 
 
 class Place(NamedTuple):

@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from elmokit.embed.bulk_input import Sentence
 from elmokit.embed.bulk_settings import EmbedSettings
 from elmokit.embed.bulk_work import write_part
+from elmokit.embed.embedder import Embedder, StateArrays
 from elmokit.embed.files.part import MemoryPart, PartFile, SourceSentence, make_part
-from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenised import cut_tokens
 from elmokit.embed.vectors import SentenceVectors
-from elmokit.model.lstm import LstmState
+
+_STATE = "state."
+_STATE_NAMES = ("cell", "hidden")
 
 
 class PartDone(NamedTuple):
     """A part that stands in the work directory; with state="carry", the state at its end."""
 
     number: int
-    carried: LstmState | None
+    carried: StateArrays | None
 
 
 @dataclass(frozen=True)
@@ -43,33 +43,31 @@ class PartJob:
     record: dict[str, Any]
     settings: EmbedSettings
     out: Path
-    carried: LstmState | None = None
+    carried: StateArrays | None = None
 
-    def run(self, model: ElmoModel) -> PartDone:
+    def run(self, model: Embedder[Any]) -> PartDone:
         """Compute and write it."""
-        start = self.carried
-        if start is not None:
-            start = LstmState(*(values.to(model.device) for values in start))
-        part, cut, carried = compute_part(model, self.sentences, self.settings, start)
+        part, cut, carried = compute_part(model, self.sentences, self.settings, self.carried)
         if carried is not None:
-            state = {f"state.{k}": v.cpu().numpy() for k, v in carried._asdict().items()}
+            state = {_STATE + name: values for name, values in carried.items()}
             part = MemoryPart({**part.arrays, **state})
         write_part(self.out, self.number, part, {"cut": cut, **self.record})
         return PartDone(self.number, carried)
 
 
 def compute_part(
-    model: ElmoModel,
+    model: Embedder[Any],
     sentences: list[Sentence],
     settings: EmbedSettings,
-    carried: LstmState | None = None,
-) -> tuple[MemoryPart, int, LstmState | None]:
+    carried: StateArrays | None = None,
+) -> tuple[MemoryPart, int, StateArrays | None]:
     """Return a part, the number of its tokens that were cut, and the state at its end."""
     tokens = [sentence.tokens for sentence in sentences]
     # Some matrix products round a row differently at another place among the others, so what a
     # cache remembers would depend on what was read before: each part starts with an empty one.
     model.cache.clear()
-    layers, carried = model.compute(tokens, settings.state, rows=settings.rows, carried=carried)
+    start = None if carried is None else model.state_from(carried)
+    layers, end = model.compute(tokens, settings.state, rows=settings.rows, carried=start)
     part = make_part(
         [
             SourceSentence(SentenceVectors(s.tokens, s.spans, h), s.text, *s.place[:2])
@@ -77,10 +75,10 @@ def compute_part(
         ],
         settings.layout(model.config),
     )
-    return part, len(cut_tokens(model.config, tokens)), carried
+    after = None if end is None else model.state_arrays(end)
+    return part, len(cut_tokens(model.config, tokens)), after
 
 
-def state_after(part: PartFile) -> LstmState:
+def state_after(part: PartFile) -> StateArrays:
     """Return the state that a part with state="carry" ended with."""
-    state = (part.read(f"state.{name}") for name in LstmState._fields)
-    return LstmState(*(torch.from_numpy(values) for values in state))
+    return {name: part.read(_STATE + name) for name in _STATE_NAMES}

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from elmokit import __version__
 from elmokit.config import BiLMConfig
+from elmokit.embed.embedder import Embedder, StatePolicy
 from elmokit.embed.files.layout import LayerChoice, Layout, NumberType
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.model import ElmoModel, StatePolicy
 
 #: Tokens in a part, about: what is held in memory (200 MB of the original model's vectors), and
 #: what at most is computed again after a kill.
@@ -28,7 +28,7 @@ class EmbedSettings:
         mix: With "mix", the weights s, one per layer, used as they are.
         gamma: Scale of the mix.
         dtype: "float32" or "float16".
-        state: What each sentence starts from, see `ElmoModel`.
+        state: What each sentence starts from, see `Embedder`.
         rows: With state="carry", the number of texts that are read side by side.
         tokenized: Tokens are what whitespace separates; else lines are tokenised.
         split: Lines are paragraphs whose sentences are found; else a line is a sentence.
@@ -85,7 +85,7 @@ class Summary:
     tokens_per_second: float
 
 
-def run_manifest(model: ElmoModel, settings: EmbedSettings) -> dict[str, Any]:
+def run_manifest(model: Embedder[Any], settings: EmbedSettings) -> dict[str, Any]:
     """Return all that decides the bytes of the output, besides the text, as JSON values."""
     values = {
         "elmokit": __version__,

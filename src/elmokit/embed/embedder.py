@@ -17,7 +17,7 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.embed.batching import batches_by_length, windows
+from elmokit.embed.token_table import TokenTable
 from elmokit.embed.tokenised import check_sentences, cut_tokens, longest_token, tokens_of
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
@@ -34,6 +35,9 @@ from elmokit.text.vocab import UNKNOWN, Vocabulary
 
 StatePolicy = Literal["reset", "warm", "carry"]
 STATES: tuple[str, ...] = ("reset", "warm", "carry")
+
+#: A state as numpy, in which it is kept on the disk and sent between processes: cell and hidden.
+StateArrays = Mapping[str, FloatArray]
 
 
 class StateRows(Protocol):
@@ -64,6 +68,8 @@ class Embedder(ABC, Generic[State]):
         source: Where the model was loaded from.
         batch_tokens: Tokens that run together at most; lower it where memory is short.
         batch_sentences: Sentences that run together at most.
+        precision: "exact" or "fast".
+        cache: x_k of the tokens seen so far, within a bound.
         lock: Held while vectors are computed: threads that share a model take turns, because they
             share its token cache and its buffers.
     """
@@ -75,6 +81,8 @@ class Embedder(ABC, Generic[State]):
     source: str
     batch_tokens: int
     batch_sentences: int
+    precision: str
+    cache: TokenTable[Any]
     # Batches that are under way while the vectors of an earlier one are brought home.
     _ahead: int = 0
 
@@ -87,6 +95,23 @@ class Embedder(ABC, Generic[State]):
     @abstractmethod
     def lexicon(self) -> Lexicon | None:
         """The words and characters of a model that reads by a lexicon."""
+
+    @property
+    @abstractmethod
+    def computes(self) -> str:
+        """What computes, and on what kind of device: what has to be alike for the same bits."""
+
+    @abstractmethod
+    def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield all numbers that decide the layers, sorted by name, one array at a time."""
+
+    @abstractmethod
+    def state_arrays(self, state: State) -> StateArrays:
+        """Return a state as numpy."""
+
+    @abstractmethod
+    def state_from(self, arrays: StateArrays) -> State:
+        """Undo `state_arrays`."""
 
     @property
     @abstractmethod

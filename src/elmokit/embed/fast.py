@@ -7,7 +7,8 @@ Two questions, each asked once and remembered in the user's cache folder:
 *   Does this model bear it? It reads a few sentences both ways; where the mean cosine of a layer to
     its exact vectors is below 0.999, the mode is refused.
 
-A cache folder that cannot be written costs a few seconds in each process, nothing else.
+A candidate that gave no answer in time is passed over by this process alone: the machine may have
+been busy. A cache folder that cannot be written costs a few seconds in each process, nothing else.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ LEAST_COSINE = 0.999
 _GAIN = 1.1
 _KINDS = ("exact", "int8", "native")  # the riskiest last
 _TIMEOUT = 120.0
+_NO_ANSWER = "no answer within"
 
 _SENTENCES = (
     "<S> The children play in the garden , and then they read a book . </S>",
@@ -78,6 +80,11 @@ class FastChoice:
     seconds: dict[str, float]
     failed: dict[str, str]
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the next process would find the same: a candidate out of time may come in time."""
+        return not any(why.startswith(_NO_ANSWER) for why in self.failed.values())
+
     def describe(self) -> str:
         """Say it in a line."""
         names = {
@@ -86,7 +93,7 @@ class FastChoice:
             "exact": "the same as exact",
         }
         told = names[self.kind]
-        if self.kind != "exact":
+        if self.kind != "exact" and "exact" in self.seconds:
             gain = self.seconds["exact"] / self.seconds[self.kind]
             told += f", {gain:.1f} times as fast as exact on a small model"
         for kind, why in self.failed.items():
@@ -136,9 +143,11 @@ def fast_choice() -> FastChoice:
     with suppress(OSError, ValueError, TypeError, KeyError):
         found = FastChoice(**json.loads(path.read_text("utf-8")))
         found.describe()  # whatever is missing is missed here
-        return found
+        if found.is_lasting:
+            return found
     choice = probe_fast()
-    _remember(path, asdict(choice))
+    if choice.is_lasting:
+        _remember(path, asdict(choice))
     return choice
 
 
@@ -176,7 +185,7 @@ def _try(kinds: list[str]) -> tuple[list[dict[str, Any]], str]:
             end = (done.stderr.strip().splitlines() or ["no answer"])[-1]
     except subprocess.TimeoutExpired as error:
         out = error.stdout.decode() if isinstance(error.stdout, bytes) else (error.stdout or "")
-        end = f"no answer within {_TIMEOUT:.0f} s"
+        end = f"{_NO_ANSWER} {_TIMEOUT:.0f} s"
     return [json.loads(line) for line in out.splitlines() if line.endswith("}")], end
 
 

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
-from elmokit.model.lexicon_encoder import LexiconEncoder
+import numpy as np
 
 if TYPE_CHECKING:
-    from elmokit.embed.model import ElmoModel
+    from numpy.typing import NDArray
+
+    from elmokit.embed.embedder import Embedder
 
 
-def fingerprint(elmo: ElmoModel, state: str = "reset") -> str:
-    """Return a digest of all numbers that decide a model's layers, wherever it was loaded from."""
+def fingerprint(elmo: Embedder[Any], state: str = "reset") -> str:
+    """Return a digest of all numbers that decide a model's layers, wherever it was loaded from.
+
+    A model and what it became in ONNX have two: they compute the same up to the order of sums, and
+    not to the bit.
+    """
     digest = hashlib.blake2b(json.dumps(elmo.config.to_dict()).encode(), digest_size=16)
-    tensors = dict(elmo.bilm.state_dict())
-    if state == "warm" and elmo.warm is not None:
-        tensors |= elmo.warm._asdict()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().data)
-    if isinstance(elmo.bilm.encoder, LexiconEncoder):
-        lexicon = elmo.bilm.encoder.known
-        digest.update(json.dumps([lexicon.words, lexicon.characters]).encode())
+    # By name, the warm state among the weights; never more than one array in memory.
+    for name, array in heapq.merge(elmo.weights(), _warm(elmo, state), key=itemgetter(0)):
+        digest.update(f"{name} {list(array.shape)}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    if elmo.lexicon is not None:
+        digest.update(json.dumps([elmo.lexicon.words, elmo.lexicon.characters]).encode())
     if elmo.config.n_words is not None and elmo.vocabulary is not None:
         digest.update("\n".join(elmo.vocabulary.words).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def _warm(elmo: Embedder[Any], state: str) -> Iterator[tuple[str, NDArray[Any]]]:
+    if state == "warm" and elmo.warm is not None:
+        yield from sorted(elmo.state_arrays(elmo.warm).items())

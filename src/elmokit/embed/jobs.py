@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from elmokit.config import BiLMConfig
 from elmokit.embed.bulk_settings import EmbedSettings, run_manifest
-from elmokit.embed.model import ElmoModel
+from elmokit.embed.embedder import Embedder
 
 Result = TypeVar("Result")
 Done = TypeVar("Done", covariant=True)
@@ -21,7 +21,7 @@ Done = TypeVar("Done", covariant=True)
 class Job(Protocol[Done]):
     """A piece of work that can be sent to another process."""
 
-    def run(self, model: ElmoModel) -> Done:
+    def run(self, model: Embedder[Any]) -> Done:
         """Do it."""
 
 
@@ -45,10 +45,9 @@ class Describe:
 
     settings: EmbedSettings
 
-    def run(self, model: ElmoModel) -> ModelFacts:
+    def run(self, model: Embedder[Any]) -> ModelFacts:
         """Tell what model this is."""
-        engine = f"{type(model.engine).__name__} on {model.device.type}"
-        return ModelFacts(model.config, run_manifest(model, self.settings), engine)
+        return ModelFacts(model.config, run_manifest(model, self.settings), model.computes)
 
 
 class Hands(Protocol):
@@ -75,7 +74,7 @@ class Hands(Protocol):
 class OwnHands:
     """This process."""
 
-    def __init__(self, model: ElmoModel, settings: EmbedSettings) -> None:
+    def __init__(self, model: Embedder[Any], settings: EmbedSettings) -> None:
         self.model = model
         self.facts = Describe(settings).run(model)
         self.in_order = True

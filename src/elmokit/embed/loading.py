@@ -47,10 +47,18 @@ def load(
     """Load a model.
 
     Args:
-        path: A model directory, a zip or an `options.json` of AllenNLP or bilm-tf, a folder or zip
-            of ELMoForManyLangs, a checkpoint of bilm-tf's training, a folder of ONNX, or a name
-            such as `allennlp:original`. Nothing means the model that comes with the package.
-        weights: The HDF5 file, if `path` is an `options.json`.
+        path: The model. One of:
+
+            - nothing: the model that comes with the package;
+            - a name: `english`, `english-original` (in a checkout), `allennlp:original`, ...;
+            - a model folder, as `elmo train` and `elmo convert` make it;
+            - an `options.json` of AllenNLP or bilm-tf, its folder, its address, or its HDF5 file;
+            - a folder of ELMoForManyLangs;
+            - a zip of one of these folders;
+            - a checkpoint of bilm-tf's training: its folder, or one of its files;
+            - `hf://user/model`: one of the Hugging Face hub (extra `hub`);
+            - a folder of ONNX, as `elmo convert --to onnx` makes it (extra `onnx`, no torch).
+        weights: The HDF5 file, if it does not lie beside the `options.json`.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
         precision: "exact": float32, equal to the original systems. "fast": several times as fast,
             with rounded numbers (int8 on a CPU; the cosine to exact vectors is at least 0.999, or
@@ -67,12 +75,9 @@ def load(
         )
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)
-    try:
-        from elmokit.embed import model
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise DependencyError("torch", None, _needs_torch(path)) from None
+    need_torch(path)
+    from elmokit.embed import model
+
     return model.load(path, weights, device, precision)
 
 
@@ -100,9 +105,17 @@ def _load_onnx(
     return OnnxModel(onnxdir.load(Path(path).expanduser()), device=device, precision=precision)
 
 
-def _needs_torch(path: str | Path | None) -> str:
-    name = "the model of the package" if path is None else f"'{path}'"
-    return (
-        f"Only folders of ONNX are read without torch (made where it is by: elmo convert MODEL OUT "
-        f"--to onnx); to load {name} elmokit"
-    )
+def need_torch(path: str | Path | None) -> None:
+    """Raise if torch is not installed, for a model that is not in ONNX."""
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        name = "the model of the package" if path is None else f"'{path}'"
+        raise DependencyError(
+            "torch",
+            None,
+            "Only folders of ONNX are read without torch (made where it is by: elmo convert MODEL "
+            f"OUT --to onnx); to load {name} elmokit",
+        ) from None

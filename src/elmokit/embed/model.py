@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from elmokit.config import BiLMConfig
 from elmokit.embed import scoring
 from elmokit.embed import substitutes as expected
-from elmokit.embed.embedder import STATES, Embedder, StatePolicy, bounded
+from elmokit.embed.embedder import STATES, Embedder, StateArrays, StatePolicy, bounded
 from elmokit.embed.engine import engine_for
 from elmokit.embed.landing import Landing, to_device
 from elmokit.embed.precision import check_precision, choose_device, exact
@@ -75,10 +75,8 @@ def load(
     """Load a model.
 
     Args:
-        path: A model directory, a zip or an `options.json` of AllenNLP or bilm-tf, a folder or zip
-            of ELMoForManyLangs, a checkpoint of bilm-tf's training, or a name such as
-            `allennlp:original`. Nothing means the model that comes with the package.
-        weights: The HDF5 file, if `path` is an `options.json`.
+        path: The model, as for `elmokit.load`; one in ONNX is refused.
+        weights: The HDF5 file, if it does not lie beside the `options.json`.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
         precision: "exact": float32, equal to the original systems. "fast": several times as fast,
             with rounded numbers (int8 on a CPU; the cosine to exact vectors is at least 0.999, or
@@ -143,6 +141,25 @@ class ElmoModel(Embedder[LstmState]):
         """The words and characters of a model that reads by a lexicon."""
         encoder = self.bilm.encoder
         return encoder.known if isinstance(encoder, LexiconEncoder) else None
+
+    @property
+    def computes(self) -> str:
+        """What computes, and on what kind of device."""
+        return f"{type(self.engine).__name__} on {self.device.type}"
+
+    def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield the parameters and buffers of the biLM, sorted by name."""
+        for name, tensor in sorted(self.bilm.state_dict().items()):
+            yield name, tensor.detach().cpu().contiguous().numpy()
+
+    def state_arrays(self, state: LstmState) -> StateArrays:
+        """Return a state as numpy."""
+        return {name: values.cpu().numpy() for name, values in state._asdict().items()}
+
+    def state_from(self, arrays: StateArrays) -> LstmState:
+        """Undo `state_arrays`."""
+        parts = (torch.from_numpy(arrays[name]) for name in LstmState._fields)
+        return LstmState(*(part.to(self.device) for part in parts))
 
     @property
     def _window_tokens(self) -> int:

@@ -6,21 +6,21 @@ changes no vector.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.embedder import Embedder, bounded
+from elmokit.embed.embedder import Embedder, StateArrays, bounded
+from elmokit.embed.threads import onnx_threads
 from elmokit.embed.token_table import DEFAULT_BYTES, TokenTable
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DependencyError, WeightsError
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.trimming import trimmed_blocks
-from elmokit.sources.onnxdir import OnnxParts
+from elmokit.sources.onnxdir import BILM, ENCODER, OnnxParts
 
 # Small batches of neighbours in length: padding costs more than larger products gain, and W_x x of
 # all tokens of a batch is held at once.
@@ -58,11 +58,7 @@ class OnnxModel(Embedder[ArrayState]):
     """
 
     def __init__(self, parts: OnnxParts, *, device: str = "auto", precision: str = "exact") -> None:
-        if str(device) not in ("auto", "cpu"):
-            raise ConfigError(
-                f"The backend onnx runs on the CPU, and device='{device}' was asked for. Use "
-                "device='cpu', or the torch model."
-            )
+        check_device(device)
         super().__init__()
         self.config = parts.config
         self.vocabulary = parts.vocabulary
@@ -79,6 +75,7 @@ class OnnxModel(Embedder[ArrayState]):
                 "asked for. For 'fast' convert the model with --to onnx --storage int8."
             )
         self._lexicon = parts.lexicon
+        self._graphs = {BILM: parts.bilm, ENCODER: parts.encoder}
         lstm = self.config.lstm
         states = {"cell": lstm.dim, "hidden": lstm.projection_dim}
         self._encoder = _session(parts.encoder, {"ids"}, {})
@@ -117,6 +114,29 @@ class OnnxModel(Embedder[ArrayState]):
         return x
 
     # ----------------------------------------------------------------------- what embedding needs
+
+    @property
+    def computes(self) -> str:
+        """What computes, and on what kind of device."""
+        import onnxruntime
+
+        return f"onnxruntime {onnxruntime.__version__} on {self.device}"
+
+    def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield the two graphs, which hold all numbers, as the bytes of their files."""
+        for name, graph in sorted(self._graphs.items()):
+            if isinstance(graph, bytes):
+                yield name, np.frombuffer(graph, dtype=np.uint8)
+            else:
+                yield name, np.memmap(graph, dtype=np.uint8, mode="r")
+
+    def state_arrays(self, state: ArrayState) -> StateArrays:
+        """Return a state as numpy."""
+        return state._asdict()
+
+    def state_from(self, arrays: StateArrays) -> ArrayState:
+        """Undo `state_arrays`."""
+        return ArrayState(**arrays)
 
     @property
     def _window_tokens(self) -> int:
@@ -173,6 +193,15 @@ class OnnxModel(Embedder[ArrayState]):
         )
 
 
+def check_device(name: str) -> None:
+    """Raise if a model in ONNX is asked to run on anything but the CPU."""
+    if name not in ("auto", "cpu"):
+        raise ConfigError(
+            f"A model in ONNX runs on the CPU, and device '{name}' was asked for. Use 'cpu', or "
+            "the torch model that it was made from."
+        )
+
+
 class _Landed:
     """Vectors that are there."""
 
@@ -205,9 +234,8 @@ def _session(graph: Path | bytes, inputs: set[str], last_axes: dict[str, int]) -
     except ModuleNotFoundError:
         raise DependencyError("onnxruntime", "onnx", "A model in ONNX") from None
     options = onnxruntime.SessionOptions()
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    if threads.isdigit():  # as torch would do
-        options.intra_op_num_threads = int(threads)
+    if (threads := onnx_threads()) is not None:
+        options.intra_op_num_threads = threads
     where = "the graph" if isinstance(graph, bytes) else str(graph)
     try:
         session = onnxruntime.InferenceSession(

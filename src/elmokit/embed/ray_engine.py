@@ -19,6 +19,8 @@ from typing import Any
 from elmokit.embed.bulk_settings import EmbedSettings
 from elmokit.embed.documents import Chunk
 from elmokit.embed.jobs import Describe, ModelFacts
+from elmokit.embed.loading import is_onnx
+from elmokit.embed.onnx_model import check_device
 from elmokit.embed.shard_folder import ShardFolder
 from elmokit.embed.shards import Record, ShardPlan, write_shard
 from elmokit.errors import ConfigError, DependencyError, ElmoError
@@ -77,6 +79,9 @@ class RayHands:
         there = ray.cluster_resources()
         n_gpus, n_cpus = int(there.get("GPU", 0)), int(there.get("CPU", 1))
         self.cluster = cluster
+        if is_onnx(cluster.model):
+            check_device(cluster.device)
+            n_gpus = 0
         self._on_gpu = cluster.device.startswith("cuda") or (cluster.device == "auto" and n_gpus)
         if self._on_gpu and not n_gpus:
             raise ConfigError("The Ray cluster has no GPU. Use --device cpu, or auto.")
@@ -184,13 +189,12 @@ def _raise(failure: str) -> None:
 
 
 def _load(loading: tuple[Any, ...]) -> Any:
-    import torch
+    from elmokit.embed.loading import load
+    from elmokit.embed.threads import use_threads
 
-    from elmokit.embed.model import load
-
-    *what, threads = loading
-    torch.set_num_threads(threads)
-    return load(*what)
+    model, *how, threads = loading
+    use_threads(threads, model)
+    return load(model, *how)
 
 
 @contextmanager

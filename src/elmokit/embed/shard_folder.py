@@ -1,9 +1,10 @@
 """The folder of shards that a corpus becomes: `elmo embed FILES -o out/`.
 
 manifest.json             what is being made: model, settings, documents; written once, at the start
-00003-000012.parquet      the shards: document 3, chunk 12, each with its own record
+00003-000012.parquet      the shards: document 3, chunk 12, each with its own record, and with the
+                          places of its sentences that have no tokens, and so no row
 shards.json               all shards with their records; written last, so that who reads the folder
-                          knows that it is complete
+                          (files/sharded.py) knows that it is complete
 
 A shard is written beside and renamed, and what stands under its name is whole. Written twice, by a
 worker that was thought to be dead, it has the same rows. The folder may lie on this machine, or
@@ -28,7 +29,8 @@ from elmokit.errors import DataError, OutputError
 MANIFEST = "manifest.json"
 SHARDS = "shards.json"
 RECORD = b"elmokit.shard"
-VERSION = 1
+EMPTY = b"elmokit.empty"
+VERSION = 2
 
 _SHARD = re.compile(r"\d{5,}-\d{6,}\.parquet")
 _TEMPORARY = re.compile(r"\..*\.tmp")
@@ -63,7 +65,7 @@ class ShardFolder:
         """Raise if something else is there, before anything is loaded or computed."""
         if self._is_local and Path(self._path).is_file():
             raise OutputError(f"{self.place} is a file, expected the name of a folder to make.")
-        names = self._names()
+        names = self.names()
         if MANIFEST not in names and any(not _TEMPORARY.fullmatch(name) for name in names):
             raise OutputError(
                 f"{self.place} is a folder with other things in it. Name one that is not there yet."
@@ -85,11 +87,11 @@ class ShardFolder:
             ConfigError: It was begun with another model, other settings or other documents.
         """
         self.check(resume=resume, overwrite=overwrite)
-        there = MANIFEST in (names := self._names())
+        there = MANIFEST in (names := self.names())
         if there:
             self.lock()
         if there and resume:
-            before = self._read(MANIFEST)
+            before = self.read_json(MANIFEST)
             if before.pop("version", None) != VERSION:
                 raise DataError(
                     f"{self.place} was made by another version of elmokit. Finish it with that "
@@ -97,7 +99,8 @@ class ShardFolder:
                 )
             check_same_run(self.place, before, manifest)
         else:
-            for name in names:
+            # The list first, so that at no moment it names shards that are gone.
+            for name in sorted(names, key=lambda name: name != SHARDS):
                 if _SHARD.fullmatch(name) or name == SHARDS:
                     self._remove(name)
             self.release()
@@ -108,7 +111,7 @@ class ShardFolder:
 
     def remove_unfinished(self) -> None:
         """Remove what workers that were killed were writing."""
-        for name in self._names():
+        for name in self.names():
             if _TEMPORARY.fullmatch(name):
                 self._remove(name)
 
@@ -127,21 +130,38 @@ class ShardFolder:
 
     def records(self) -> dict[str, dict[str, Any]]:
         """Return the record of each shard that is there."""
+        found = {}
+        for name in self.shards():
+            with self.open_shard(name) as file:
+                found[name] = self.note(name, file, RECORD)
+        return found
+
+    def shards(self) -> list[str]:
+        """Return the names of the shards that are there, in order."""
+        return sorted(name for name in self.names() if _SHARD.fullmatch(name))
+
+    def open_shard(self, name: str) -> Any:
+        """Open a shard, a `pyarrow.parquet.ParquetFile`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found = {}
-        for name in sorted(self._names()):
-            if not _SHARD.fullmatch(name):
-                continue
-            try:
-                footer = pq.read_metadata(f"{self._path}/{name}", filesystem=self._filesystem)
-                found[name] = dict(json.loads(footer.metadata[RECORD]))
-            except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-                raise DataError(
-                    f"The shard {self.place}/{name} is damaged ({error}). Delete it and resume."
-                ) from error
-        return found
+        try:
+            return pq.ParquetFile(f"{self._path}/{name}", filesystem=self._filesystem)
+        except (pa.ArrowException, OSError) as error:
+            raise self.damaged(name, error) from error
+
+    def note(self, name: str, file: Any, key: bytes) -> Any:
+        """Return what stands in the footer of a shard."""
+        try:
+            return json.loads(file.metadata.metadata[key])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self.damaged(name, error) from error
+
+    def damaged(self, name: str, error: object) -> DataError:
+        """Return the error for a shard that cannot be read."""
+        return DataError(
+            f"The shard {self.place}/{name} is damaged ({error}). Delete it and resume."
+        )
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
@@ -164,7 +184,8 @@ class ShardFolder:
         with self.writing(name) as file:
             file.write((json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a small file."""
         try:
             with self._filesystem.open_input_stream(f"{self._path}/{name}") as stream:
                 return dict(json.loads(stream.read()))
@@ -174,7 +195,8 @@ class ShardFolder:
                 "--overwrite."
             ) from error
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Return the names of all files; none if there is no folder."""
         from pyarrow import fs
 
         try:

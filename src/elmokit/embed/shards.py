@@ -30,14 +30,15 @@ import numpy as np
 from elmokit.embed.batching import windows
 from elmokit.embed.bulk_part import compute_part
 from elmokit.embed.bulk_settings import EmbedSettings, Progress, Summary
+from elmokit.embed.crew import hands_of
 from elmokit.embed.documents import CHUNK_BYTES, Chunk, check_documents, cut_chunks, known_size
+from elmokit.embed.embedder import Embedder
 from elmokit.embed.files.layout import Layout
 from elmokit.embed.files.parquet import check_available, columns_of, vector_fields, writer_options
 from elmokit.embed.jobs import Hands
-from elmokit.embed.model import ElmoModel
-from elmokit.embed.shard_folder import RECORD, SHARDS, ShardFolder
+from elmokit.embed.shard_folder import EMPTY, RECORD, SHARDS, ShardFolder
 from elmokit.embed.tokenised import longest_token
-from elmokit.embed.workers import Workers, hands_of
+from elmokit.embed.workers import Workers
 from elmokit.errors import ConfigError, DataError, ElmoError, ElmoWarning
 
 if TYPE_CHECKING:
@@ -98,12 +99,12 @@ class ShardJob:
     plan: ShardPlan
     chunk: Chunk
 
-    def run(self, model: ElmoModel) -> Record:
+    def run(self, model: Embedder[Any]) -> Record:
         """Compute and write it, and return its record."""
         return write_shard(model, self.plan, self.chunk, ShardFolder(self.plan.out))
 
 
-def write_shard(model: ElmoModel, plan: ShardPlan, chunk: Chunk, folder: ShardFolder) -> Record:
+def write_shard(model: Embedder[Any], plan: ShardPlan, chunk: Chunk, folder: ShardFolder) -> Record:
     """Compute a shard and write it into its folder."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -113,12 +114,15 @@ def write_shard(model: ElmoModel, plan: ShardPlan, chunk: Chunk, folder: ShardFo
     name = plan.documents[chunk.document]
     schema = _schema(layout)
     counts = {"sentences": 0, "tokens": 0, "cut_tokens": 0}
+    empty: list[int] = []
     found = chunk.sentences(tokenized=settings.tokenized, split=settings.split)
     with folder.writing(chunk.name) as file:
         writer = pq.ParquetWriter(file, schema, **writer_options(schema.names, layout))
         for window in windows(((s.tokens, s) for s in found), settings.part_tokens):
             sentences = [sentence for _, sentence in window]
             part, cut, _ = compute_part(model, sentences, settings)
+            without = np.flatnonzero(part.read("lengths") == 0)
+            empty += (counts["sentences"] + without).tolist()
             counts["sentences"] += part.sentences
             counts["tokens"] += part.tokens
             counts["cut_tokens"] += cut
@@ -139,7 +143,8 @@ def write_shard(model: ElmoModel, plan: ShardPlan, chunk: Chunk, folder: ShardFo
             "n_bytes": chunk.n_bytes,
             "digest": chunk.digest,
         }
-        writer.add_key_value_metadata({RECORD.decode(): json.dumps(record)})
+        notes = {RECORD: record, EMPTY: empty}
+        writer.add_key_value_metadata({k.decode(): json.dumps(v) for k, v in notes.items()})
         writer.close()
     return record
 
@@ -165,7 +170,7 @@ def _schema(layout: Layout) -> Any:
 
 
 def embed_shards(
-    model: ElmoModel | Workers | RayCluster,
+    model: Embedder[Any] | Workers | RayCluster,
     documents: Sequence[str | Path],
     out: str | Path,
     settings: EmbedSettings | None = None,
@@ -180,8 +185,8 @@ def embed_shards(
     """Embed documents into a folder of Parquet shards.
 
     Args:
-        model: The model; or processes that each load it; or a Ray cluster whose workers do. The
-            rows are the same, to the bit, on machines that compute alike.
+        model: The model, in torch or ONNX; or processes that each load it; or a Ray cluster whose
+            workers do. The rows are the same, to the bit, on machines that compute alike.
         documents: Text files (also packed ones) and Parquet files, by path or address.
         out: The folder.
         settings: Which vectors; the state is not carried.
@@ -200,11 +205,7 @@ def embed_shards(
     """
     settings = settings or EmbedSettings()
     check_available()
-    if settings.state == "carry":
-        raise ConfigError(
-            "Shards are computed by themselves and in any order, so no state can be carried from "
-            "one to the next: use state='reset' or 'warm', or write one file such as vectors.h5."
-        )
+    check_state(settings)
     names = tuple(str(name) for name in documents)
     check_documents(names)
     plan = ShardPlan(names, str(out), settings, chunk_bytes, column, skip_bad)
@@ -212,9 +213,11 @@ def embed_shards(
     folder.check(resume=resume, overwrite=overwrite)
     started = time.monotonic()
     with _engine(model, plan) as hands:
-        settings.layout(hands.facts.config)  # refuses what does not fit
+        layout = settings.layout(hands.facts.config)  # refuses what does not fit
         about = {
             **hands.facts.manifest,
+            "n_layers": layout.n_layers,
+            "dim": layout.dim,
             "documents": list(names),
             "chunk_bytes": chunk_bytes,
             "column": column,
@@ -254,8 +257,17 @@ def embed_shards(
     )
 
 
+def check_state(settings: EmbedSettings) -> None:
+    """Raise if the state is to be carried."""
+    if settings.state == "carry":
+        raise ConfigError(
+            "Shards are computed by themselves and in any order, so no state can be carried from "
+            "one to the next: use state='reset' or 'warm', or write one file such as vectors.h5."
+        )
+
+
 def _engine(
-    model: ElmoModel | Workers | RayCluster, plan: ShardPlan
+    model: Embedder[Any] | Workers | RayCluster, plan: ShardPlan
 ) -> AbstractContextManager[Hands | RayHands]:
     from elmokit.embed.ray_engine import RayCluster
 

@@ -114,7 +114,7 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         if path.is_dir() and onnxdir.is_onnx_dir(path):
             raise WeightsError(
                 f"{path} is a model in ONNX, which embeds and no more: elmokit.load(PATH) in "
-                "Python and `elmo info` open it. Give the model that it was made from."
+                "Python, `elmo embed` and `elmo info` open it. Give the model that it was made of."
             )
         if path.is_dir() and manylangs.is_many_langs_dir(path):
             return manylangs.load(path, vocab=vocab)

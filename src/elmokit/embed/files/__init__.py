@@ -4,9 +4,10 @@
 .npz           a few long arrays and where each sentence begins                   (npz.py)
 .safetensors   the same arrays                                                    (tensors.py)
 .parquet       one row per token                                                  (parquet.py)
+a folder       shards of .parquet, filled by many processes or machines           (sharded.py)
 
-All are written from parts (part.py), runs of sentences that fit in memory, so that a corpus of any
-size can be written; all are read one sentence at a time by `open_vectors`.
+All files are written from parts (part.py), runs of sentences that fit in memory, so that a corpus
+of any size can be written; all are read one sentence at a time by `open_vectors`.
 """
 
 from __future__ import annotations

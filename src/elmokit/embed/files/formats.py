@@ -23,6 +23,8 @@ SUFFIXES = {
     ".safetensors": "tensors",
     ".parquet": "parquet",
 }
+# What the modules need besides numpy.
+_PACKAGES = {"hdf5": "h5py", "tensors": "safetensors"}
 
 
 class Format(Protocol):
@@ -48,20 +50,39 @@ def format_of(path: Path) -> Format:
     module = importlib.import_module(f"elmokit.embed.files.{SUFFIXES[suffix]}")
     if suffix == ".parquet":
         module.check_available()
+    elif SUFFIXES[suffix] in _PACKAGES:
+        check_package(_PACKAGES[SUFFIXES[suffix]], f"A {suffix} file")
     return cast(Format, module)
 
 
+def check_package(name: str, purpose: str) -> None:
+    """Raise if a package is missing, as it may where elmokit was installed without torch."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise DependencyError(name, None, purpose) from None
+
+
 def open_vectors(path: str | Path) -> StoredVectors:
-    """Open a vector file: a sequence of (tokens, vectors), each read when it is asked for.
+    """Open vectors on disk: a sequence of (tokens, vectors), each read when it is asked for.
 
         with open_vectors("vectors.h5") as stored:
             tokens, vectors = stored[7]           # vectors: (L + 1, T, 2D), or (T, 2D)
 
     Args:
         path: An .h5, .npz, .safetensors or .parquet file of `elmo embed`; of .h5 files also those
-            that AllenNLP and bilm-tf wrote.
+            that AllenNLP and bilm-tf wrote. Or the folder of shards that `elmo embed` has filled,
+            by its path or address: the sentences of all documents, one after the other.
     """
+    if "://" in str(path) or Path(path).is_dir():
+        from elmokit.embed.files.sharded import ShardedVectors
+
+        return ShardedVectors(str(path))
     path = Path(path)
+    if not path.suffix and not path.exists():
+        raise DataError(f"There is no folder of shards {path}.")
     reader = format_of(path)
     if not path.is_file():
         raise DataError(f"There is no vector file {path}.")

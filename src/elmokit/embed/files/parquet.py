@@ -142,6 +142,16 @@ def _strings(tokens: list[str]) -> Any:
         ) from error
 
 
+def vectors_of(table: Any, begin: int, end: int, layout: Layout) -> NDArray[np.floating[Any]]:
+    """Return the vectors of some rows of a table in one piece, shape (T, *layout.shape)."""
+    dim, names = layout.dim, vector_names(layout)
+    vectors = np.empty((end - begin, len(names), dim), dtype=layout.dtype)
+    for j, name in enumerate(names if end > begin else ()):
+        values = table.column(name).chunk(0).slice(begin, end - begin).flatten()
+        vectors[:, j] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
+    return vectors.reshape(end - begin, *layout.shape)
+
+
 def read(path: Path) -> StoredVectors:
     """Open a file."""
     return ParquetVectors(path)
@@ -172,11 +182,11 @@ class ParquetVectors(StoredVectors):
     def _read(self, index: int) -> StoredSentence:
         group = bisect.bisect_left(self._lasts, index)
         if group == len(self._lasts):  # no tokens, after all that have some
-            return self._sentence([], self._vectors(None, 0, 0))
+            return self._sentence([], vectors_of(None, 0, 0, self.layout))
         sentences, table = self._group(group)
         begin, end = np.searchsorted(sentences, [index, index + 1]).tolist()
         tokens = table.column("token").slice(begin, end - begin).to_pylist()
-        return self._sentence(tokens, self._vectors(table, begin, end))
+        return self._sentence(tokens, vectors_of(table, begin, end, self.layout))
 
     def _group(self, group: int) -> tuple[NDArray[np.int64], Any]:
         if self._held is None or self._held[0] != group:
@@ -185,14 +195,6 @@ class ParquetVectors(StoredVectors):
             table = self._file.read_row_group(group, columns=columns).combine_chunks()
             self._held = (group, table.column("sentence").to_numpy(), table)
         return self._held[1], self._held[2]
-
-    def _vectors(self, table: Any, begin: int, end: int) -> NDArray[np.floating[Any]]:
-        dim, names = self.layout.dim, vector_names(self.layout)
-        vectors = np.empty((end - begin, len(names), dim), dtype=self.layout.dtype)
-        for j, name in enumerate(names if end > begin else ()):
-            values = table.column(name).chunk(0).slice(begin, end - begin).flatten()
-            vectors[:, j] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
-        return vectors.reshape(end - begin, *self.layout.shape)
 
     def close(self) -> None:
         """Close the file."""

@@ -34,18 +34,21 @@ class StoredSentence(NamedTuple):
 
 
 class StoredVectors(Sequence[StoredSentence], ABC):
-    """The sentences of a vector file, each read when it is asked for.
+    """The sentences of a vector file or of a folder of shards, each read when it is asked for.
 
     Attributes:
         path: The file.
         layout: Which layers it holds and in which number type.
         about: What else was noted when it was made: the model, the state policy, the input files.
+        documents: Of a folder of shards, each document by the name it was given, with the range of
+            its sentences.
     """
 
     def __init__(self, path: Path, layout: Layout, about: dict[str, Any], length: int) -> None:
         self.path = path
         self.layout = layout
         self.about = about
+        self.documents: list[tuple[str, range]] = []
         self._length = length
 
     def __len__(self) -> int:

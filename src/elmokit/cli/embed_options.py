@@ -1,0 +1,213 @@
+"""The options of `elmo embed`, and what each of them means."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+_VECTORS = "Which vectors"
+_PROCESSES = "Several processes"
+_SHARDS = "A folder of shards"
+
+
+class Layers(StrEnum):
+    """What is stored for each token."""
+
+    ALL = "all"
+    TOP = "top"
+    AVERAGE = "average"
+    MIX = "mix"
+
+
+class State(StrEnum):
+    """What each sentence starts from."""
+
+    RESET = "reset"
+    WARM = "warm"
+    CARRY = "carry"
+
+
+class Engine(StrEnum):
+    """Who does the work."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class Numbers(StrEnum):
+    """The number types of a vector file."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+
+
+# ------------------------------------------------------------------------------- text and output
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILES",
+        help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. "
+        "A line is a sentence; an empty line is a sentence without tokens, so that line 8 is "
+        "always sentence 7. For a folder of shards also Parquet files, whose rows are lines, "
+        "and addresses such as s3://bucket/file.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The file to write. Its name chooses the format: .h5 as AllenNLP's elmo command "
+        "wrote it, .npz, .safetensors, or .parquet (one row per token). A name without a "
+        "suffix is a folder, which is filled with Parquet shards.",
+        show_default=False,
+    ),
+]
+Tokenized = Annotated[
+    bool,
+    typer.Option(
+        "--tokenized",
+        help="The text is tokenised: tokens are what whitespace separates, taken as they are.",
+    ),
+]
+Split = Annotated[
+    bool,
+    typer.Option(
+        "--split",
+        help="Each line is a paragraph: find its sentences. Empty lines give nothing. Text "
+        "whose lines end in mid-sentence should be joined to one line per paragraph first.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with an interrupted run: nothing that was finished is computed again, and "
+        "the file becomes the same, byte by byte. Repeat the command as it was; standard "
+        "input must be the same text from its beginning.",
+    ),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace the output, if it is there. Without --resume, also throw away what an "
+        "interrupted run has finished.",
+    ),
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad",
+        help="Leave out and count lines that are not UTF-8; the sentences after them move up.",
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
+]
+PartTokens = Annotated[int | None, typer.Option(hidden=True, min=1)]
+
+# --------------------------------------------------------------------------------- which vectors
+
+LayerChoice = Annotated[
+    Layers,
+    typer.Option(
+        help="What is stored per token: all layers, the top one, their average, or a mix.",
+        rich_help_panel=_VECTORS,
+    ),
+]
+Mix = Annotated[
+    str | None,
+    typer.Option(
+        metavar="S0,S1,...",
+        help="With --layers mix: one weight per layer, lowest first. They are the normalised "
+        "weights s of gamma * sum_j s_j h_j and are used as they are, without a softmax.",
+        show_default=False,
+        rich_help_panel=_VECTORS,
+    ),
+]
+Gamma = Annotated[
+    float,
+    typer.Option(help="With --layers mix: the scale of the mix.", rich_help_panel=_VECTORS),
+]
+StateChoice = Annotated[
+    State,
+    typer.Option(
+        help="What each sentence starts from. reset: zero, so its vectors depend on the "
+        "sentence alone. warm: the stored state of the model. carry: where the sentence before "
+        "it ended, as bilm-tf and AllenNLP always do.",
+        rich_help_panel=_VECTORS,
+    ),
+]
+Rows = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="With --state carry: texts read side by side; sentence i goes on where sentence "
+        "i - ROWS ended, like row i % ROWS of bilm-tf's batches.",
+        rich_help_panel=_VECTORS,
+    ),
+]
+NumberType = Annotated[
+    Numbers,
+    typer.Option(
+        help="float16 takes half the space and keeps three digits.", rich_help_panel=_VECTORS
+    ),
+]
+
+# ------------------------------------------------------------------------------------- who works
+
+NWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Processes that share the work, each with its own model in memory. The file is "
+        "the same, byte by byte, for any number of them.",
+        show_default=False,
+        rich_help_panel=_PROCESSES,
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="0,1,...",
+        help="One worker on each of these devices: the numbers of GPUs, or cpu,cpu,...",
+        show_default=False,
+        rich_help_panel=_PROCESSES,
+    ),
+]
+EngineChoice = Annotated[
+    Engine,
+    typer.Option(
+        help="Who fills a folder: this machine, or a Ray cluster (pip install "
+        "'elmokit\\[ray]'), whose machines must all see the model and the folder. The rows are "
+        "the same.",
+        rich_help_panel=_SHARDS,
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine ray: the cluster. Nothing: one on this machine, for this run.",
+        show_default=False,
+        rich_help_panel=_SHARDS,
+    ),
+]
+TextColumn = Annotated[
+    str,
+    typer.Option(help="The column of the text in Parquet files.", rich_help_panel=_SHARDS),
+]
+ShardBytes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Bytes of text that become a shard, about: 1048576.",
+        show_default=False,
+        rich_help_panel=_SHARDS,
+    ),
+]
