@@ -1,8 +1,9 @@
-"""Render results/embed-speed.json as the table of the README, so that the two cannot drift.
+"""Render results/embed-speed.json as the tables of the docs, so that the two cannot drift.
 
 python benchmarks/peers/table.py                    print the tables
-python benchmarks/peers/table.py --write README.md  put them between its two marks
-python benchmarks/peers/table.py --check README.md  exit 1 if they are not what is there
+python benchmarks/peers/table.py --write FILE.md    put them between its two marks
+python benchmarks/peers/table.py --check FILE.md    exit 1 if they are not what is there
+With --short one small table, as the README has it; docs/explanation/speed.md has all.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "embed-speed.json"
 BEGIN, END = "<!-- embed-speed: begin -->", "<!-- embed-speed: end -->"
 BASE = "allennlp"
+#: What the short table shows: the peers as they are called and at their best, and ours.
+SHORT_ROWS = (BASE, "allennlp-cached-sorted", "simple_elmo", "ours-exact", "ours-fast")
+SHORT_BATCHES = ("1", "32", "128")
 
 
-def render(results: dict[str, Any]) -> str:
+def render(results: dict[str, Any], *, short: bool = False) -> str:
     """Return one Markdown table per model: tokens/s, and in brackets how many times AllenNLP's."""
-    return "\n\n".join(_table(name, found) for name, found in results["models"].items())
+    models = list(results["models"].items())
+    return "\n\n".join(_table(*model, short=short) for model in (models[:1] if short else models))
 
 
-def _table(name: str, found: dict[str, Any]) -> str:
-    rows = {row["row"]: row for row in found["rows"]}
+def _table(name: str, found: dict[str, Any], *, short: bool) -> str:
+    rows = {row["row"]: row for row in found["rows"] if not short or row["row"] in SHORT_ROWS}
     batches = list(next(iter(rows.values()))["tokens_per_second"])
+    batches = [batch for batch in batches if not short or batch in SHORT_BATCHES]
     title = f"{name} ({found['shape']})"
     lines = [
         f"| {title} | {' | '.join(f'batch {b}' for b in batches)} | load s | RSS GiB |",
@@ -65,8 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", type=Path, metavar="FILE")
     parser.add_argument("--check", type=Path, metavar="FILE")
+    parser.add_argument("--short", action="store_true", help="one small table")
     chosen = parser.parse_args(arguments)
-    table = render(json.loads(chosen.results.read_text("utf-8")))
+    table = render(json.loads(chosen.results.read_text("utf-8")), short=chosen.short)
     if chosen.write:
         chosen.write.write_text(put(chosen.write.read_text("utf-8"), table), "utf-8")
     elif chosen.check:

@@ -192,9 +192,22 @@ def test_the_readme_is_written_and_a_drift_is_found(peers: Any, tmp_path: Path) 
     assert readme.read_text().endswith("After\n")
 
 
-def test_our_readme_shows_what_was_measured(peers: Any) -> None:
+@pytest.mark.parametrize(
+    ("page", "short"), [("README.md", ["--short"]), ("docs/explanation/speed.md", [])]
+)
+def test_our_pages_show_what_was_measured(peers: Any, page: str, short: list[str]) -> None:
+    path = PEERS.parents[1] / page
+    if not RESULTS.is_file() or not path.is_file():
+        pytest.skip("a source package has no results")
+    assert peers("table").main([*short, "--check", str(path)]) == 0
+
+
+def test_the_short_table_leaves_out_models_rows_and_batches(peers: Any) -> None:
     table = peers("table")
-    readme = PEERS.parents[1] / "README.md"
-    if not RESULTS.is_file() or table.BEGIN not in readme.read_text("utf-8"):
-        pytest.skip("the comparison has not been run yet")
-    assert table.main(["--check", str(readme)]) == 0
+    results = json.loads(RESULTS.read_text("utf-8"))
+    short, whole = table.render(results, short=True), table.render(results)
+    assert len(short.splitlines()) == 2 + len(table.SHORT_ROWS)
+    assert "batch 64" not in short
+    assert set(line.split("|")[1] for line in short.splitlines()[2:]) <= {
+        line.split("|")[1] for line in whole.splitlines() if "|" in line
+    }
