@@ -42,7 +42,7 @@ def test_the_tours_have_all_their_rows() -> None:
     assert len(rows) == len(TOUR) > 30, "a row of a tour is not `file` | `name` | text"
 
 
-@pytest.mark.parametrize(("file", "name"), TOUR, ids="-".join)
+@pytest.mark.parametrize(("file", "name"), TOUR)
 def test_what_a_tour_names_is_there(file: str, name: str) -> None:
     assert (PACKAGE / file).is_file(), f"CONTRIBUTING.md names {file}"
     assert name in defined(PACKAGE / file), f"CONTRIBUTING.md names {name} in {file}"

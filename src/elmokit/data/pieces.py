@@ -28,7 +28,9 @@ def pieces(
     longest = max(SHORTEST_SHARE, -(-int(documents[-1] - documents[0]) // rows))
     lengths = np.diff(documents)
     long = np.flatnonzero(lengths > longest)
-    cuts = [_cuts(tokens, *documents[i : i + 2].tolist(), longest, end) for i in long]
+    cuts = [
+        _cuts(tokens, int(documents[i]), int(documents[i + 1]), longest, end) for i in long.tolist()
+    ]
     return np.unique(np.concatenate([documents, *cuts])) if cuts else documents
 
 
