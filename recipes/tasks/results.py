@@ -1,4 +1,4 @@
-"""From the folders of runs to figures: means over seeds, differences, curves, learned weights."""
+"""From runs to figures: means over seeds, curves, learned weights."""
 
 from __future__ import annotations
 
@@ -8,81 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counts import METRIC, counts_of
+from counts import METRIC
+from earlier import Earlier
+from finished import Finished, finished
 from runs import SEEDS, Cell, Run
-
-from elmokit.tasks.metrics.bootstrap import Difference, paired_bootstrap
-
-#: Epochs without a better score after which a run that was cut still counts.
-_PAST_BEST = 2
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A run that has ended.
+class Source:
+    """Where finished runs are found.
 
     Attributes:
-        folder: Where it is.
-        seed: Its seed.
-        dev: The best score on the dev data.
-        test: The score of the same weights on the test data.
-        epochs: Epochs it had.
-        best_epoch: The one that was kept.
-        cut: Whether time ran out before it would have stopped.
-        seconds: Time it took.
-        mixes: Learned s_j and gamma, by place.
+        folder: The folder of run.py.
+        earlier: The runs that are published.
     """
 
     folder: Path
-    seed: int
-    dev: float
-    test: float
-    epochs: int
-    best_epoch: int
-    cut: bool
-    seconds: float
-    mixes: dict[str, Any]
+    earlier: Earlier
 
-    @property
-    def ripe(self) -> bool:
-        """Whether it stopped by itself, or was at least past its best epoch when time was over."""
-        return not self.cut or self.epochs - self.best_epoch >= _PAST_BEST
+    def find(self, run: Run) -> Finished | None:
+        """Return a run that has ended, from the folder rather than from what is published.
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "seed": self.seed,
-            "dev": round(self.dev, 4),
-            "test": round(self.test, 4),
-            "epochs": self.epochs,
-            "best_epoch": self.best_epoch,
-            "cut": self.cut,
-            "seconds": self.seconds,
-            "mixes": self.mixes,
-        }
-
-
-def finished(out: Path, run: Run) -> Finished | None:
-    """Return a run if it has ended."""
-    folder = out / run.name
-    try:
-        values = json.loads((folder / "config.json").read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    results, metric = values["results"], METRIC[run.cell.task]
-    return Finished(
-        folder=folder,
-        seed=run.seed,
-        dev=results["dev"][metric],
-        test=results["test"][metric],
-        epochs=results["epochs"],
-        best_epoch=results["best_epoch"],
-        # `run.py --measure` ends a run by asking for one epoch.
-        cut=values["config"]["train"]["epochs"] == 1
-        or results["epochs"] > values["config"]["train"]["epochs"],
-        seconds=results["seconds"],
-        mixes=results["mixes"],
-    )
+        Yet one that time cut while it still rose does not take the place of one that is ripe.
+        """
+        new = finished(self.folder, run)
+        old = self.earlier.get(run.cell.name, run.seed)
+        return old if new is None or (old is not None and old.ripe and not new.ripe) else new
 
 
 class Measured:
@@ -92,8 +43,8 @@ class Measured:
     the longest of them stands, with its star.
     """
 
-    def __init__(self, out: Path, cell: Cell) -> None:
-        found = (finished(out, Run(cell, seed)) for seed in SEEDS)
+    def __init__(self, source: Source, cell: Cell) -> None:
+        found = (source.find(Run(cell, seed)) for seed in SEEDS)
         runs = [run for run in found if run is not None]
         longest = sorted(runs, key=lambda run: run.epochs)[-1:]
         self.cell = cell
@@ -148,29 +99,13 @@ class Measured:
         return found
 
 
-def difference(base: Measured, other: Measured) -> Difference | None:
-    """Compare two cells on the test examples, if both were run."""
-    if not base or not other:
-        return None
-    tables, figure = [], None
-    for measured in (base, other):
-        tables.append([])
-        for run in measured.runs:
-            path = run.folder / "test.jsonl"
-            rows, figure = counts_of(measured.cell.task, path, run.test)
-            tables[-1].append(rows)
-    assert figure is not None
-    return paired_bootstrap(tables[0], tables[1], figure)
-
-
-def error_reduction(base: float, other: float) -> float:
-    """Return the share of the errors that are gone, in percent, as the paper counts it."""
-    return 100 * (other - base) / (100 - base)
-
-
-def curve(run: Finished | None, metric: str) -> list[float]:
-    """Return the dev score after each epoch."""
-    if run is None:
+def curve(measured: Measured, published: list[float]) -> list[float]:
+    """Return the dev score after each epoch of the first run, if there is one."""
+    if not measured:
         return []
-    lines = (run.folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    folder = measured.runs[0].folder
+    if folder is None:
+        return published
+    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    metric = METRIC[measured.cell.task]
     return [json.loads(line)["dev"][metric] for line in lines]

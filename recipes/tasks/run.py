@@ -8,6 +8,8 @@ Run as:
     python recipes/tasks/run.py data/ -o runs/ --processes 16 --minutes 20 --measure \
         --static glove=glove.txt --static word2vec=word2vec.txt --model english-original=original/
     python recipes/tasks/run.py data/ -o runs/ --only '^ner' --seeds 0 --list
+Runs whose figures are published in results/tasks are not made again (but with --again or --set),
+unless time cut them while they rose: `tables.py` counts them beside the new ones.
 After --minutes all runs are stopped with a checkpoint. --measure then measures the best epoch so
 far of each on the test data: such a run is finished, and marked as cut in the tables. --pack
 writes what the tables need (no weights) into one file. Where the driver's tools are there, NVIDIA
@@ -30,17 +32,19 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from earlier import RESULTS, Earlier
 from finetune import SUMMARY
+from finished import MACHINES
 from runs import FILES, Run, all_runs, settings_of
 
 HERE = Path(__file__).parent
 DONE = "config.json"
-MACHINES = "machines.jsonl"
 #: What the tables need of a run.
 PACKED = (DONE, "metrics.jsonl", "test.jsonl")
 
@@ -69,11 +73,13 @@ def main() -> None:
     """Do what there is time for."""
     args = arguments()
     runs = [run for run in all_runs() if chosen(run, args)]
-    left = [run for run in runs if not (args.output / run.name / DONE).is_file()]
-    say(f"{len(runs)} runs, {len(runs) - len(left)} of them finished")
+    states = states_of(runs, args)
+    left = [run for run, state in states.items() if state == "left"]
+    counted = Counter(states.values())
+    say(f"{len(runs)} runs, {counted['done']} of them finished, {counted['published']} published")
     if args.list:
-        for run in runs:
-            say(f"{'done' if run not in left else 'left'}  {run.name}")
+        for run, state in states.items():
+            say(f"{state:9}  {run.name}")
         return
     deadline = time.monotonic() + 60 * args.minutes
     args.output.mkdir(parents=True, exist_ok=True)
@@ -85,8 +91,8 @@ def main() -> None:
             cut = [run for run in left if (args.output / run.name / "checkpoints").is_dir()]
             jobs = [Job(run.name, command_of(run, args, "train.epochs=1")) for run in cut]
             Pool(args, environment).work(jobs, time.monotonic() + 60 * args.measure_minutes)
-    done = [run for run in runs if (args.output / run.name / DONE).is_file()]
-    say(f"{len(done)} of {len(runs)} runs are finished")
+    done = [run for run in left if (args.output / run.name / DONE).is_file()]
+    say(f"{len(done)} of the {len(left)} runs that were left are finished")
     if args.pack:
         pack(args.output, args.pack)
 
@@ -113,6 +119,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", default="exact")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--no-mps", action="store_true", help="do not start NVIDIA MPS")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="what is published")
+    parser.add_argument("--again", action="store_true", help="also make runs that are published")
     parser.add_argument("--list", action="store_true", help="name the runs and leave")
     args = parser.parse_args()
     args.cache_dir = args.cache_dir or args.output / ".layers"
@@ -130,6 +138,20 @@ def chosen(run: Run, args: argparse.Namespace) -> bool:
         and run.cell.static in args.static
         and run.cell.model in args.model
     )
+
+
+def states_of(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, str]:
+    """Tell of each run whether it is "done" in the folder, "published" or "left" to be made."""
+    # With --set runs are others than those that are published.
+    earlier = Earlier(None if args.again or args.settings else args.results)
+    for line in earlier.refused:
+        say(line)
+    states = {}
+    for run in runs:
+        states[run] = "published" if earlier.has(run) else "left"
+        if (args.output / run.name / DONE).is_file():
+            states[run] = "done"
+    return states
 
 
 def note_machine(args: argparse.Namespace) -> None:

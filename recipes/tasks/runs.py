@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 SEEDS = (0, 1, 2)
 
@@ -124,6 +125,15 @@ def settings_of(cell: Cell) -> tuple[str, tuple[str, ...]]:
     preset, settings = SETTINGS[cell.task]
     more = LITTLE_SETTINGS[cell.task] if cell.share <= LITTLE else ()
     return preset, (*COMMON, *settings, *more)
+
+
+def described(task: str) -> dict[str, Any]:
+    """Return the settings of a task as JSON values, to stand beside its figures."""
+    preset, settings = SETTINGS[task]
+    values: dict[str, Any] = {"preset": preset, "set": list(settings)}
+    if task in LITTLE_SETTINGS:
+        values["little"] = {"share": LITTLE, "set": list(LITTLE_SETTINGS[task])}
+    return values
 
 
 def baseline(task: str) -> Cell:

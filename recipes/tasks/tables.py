@@ -3,7 +3,9 @@
 Needs: the folder of `run.py`, or what it packed, unpacked; pip install matplotlib.
 
 Run as: python recipes/tasks/tables.py runs/
-What was not run is said to be so. A star marks what time cut short.
+Runs that are published in results/tasks count beside those of the folder, which may be empty; with
+another --results only the folder counts. What was not run is said to be so. A star marks what time
+cut short.
 """
 
 from __future__ import annotations
@@ -13,20 +15,23 @@ import datetime
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from counts import METRIC
+from earlier import RESULTS, Earlier
 from figures import draw_curves, draw_weights
 from finetune import SUMMARY
+from finished import machines
+from gains import error_reduction, gain, gain_text, remark
 from published import FINE_TUNED, SOURCE, TABLE1, TABLE2, TABLE3
-from results import Measured, curve, difference, error_reduction
+from results import Measured, Source, curve
 from runs import (
     FILES,
-    SETTINGS,
     Cell,
     baseline,
+    described,
     layers_of,
     models_of,
     places_of,
@@ -55,23 +60,25 @@ def main() -> None:
     """Write everything again."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("runs", type=Path, help="the folder of run.py")
-    parser.add_argument("--results", type=Path, default=ROOT / "results" / "tasks")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     args = parser.parse_args()
-    args.results.mkdir(parents=True, exist_ok=True)
+    source = Source(args.runs, Earlier(args.results))
+    for line in source.earlier.refused:
+        sys.stdout.write(f"{line}\n")
     about = {
         "recipe": "recipes/tasks/run.py, recipes/tasks/tables.py",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machines": machines(args.runs),
-        "settings": {task: {"preset": p, "set": s} for task, (p, s) in SETTINGS.items()},
+        "machines": all_machines(source),
+        "settings": {task: described(task) for task in FILES},
     }
-    makers: dict[str, Callable[[Path], Table]] = {
+    makers: dict[str, Callable[[Source], Table]] = {
         "table1": table1,
-        "table2": lambda runs: by_column(runs, layers_of, TABLE2),
-        "table3": lambda runs: by_column(runs, places_of, TABLE3),
-        "models": lambda runs: by_column(runs, models_of, {}),
+        "table2": lambda found: by_column(found, layers_of, TABLE2),
+        "table3": lambda found: by_column(found, places_of, TABLE3),
+        "models": lambda found: by_column(found, models_of, {}),
         "finetune": finetune,
-        "static": lambda runs: by_column(runs, statics_of, {}),
+        "static": lambda found: by_column(found, statics_of, {}),
         "figure1": figure1,
         "figure2": figure2,
     }
@@ -79,23 +86,27 @@ def main() -> None:
     text = page.read_text("utf-8")
     made = {}
     for name, make in makers.items():
-        made[name], lines = make(args.runs)
-        path = args.results / f"{name}.json"
-        path.write_text(json.dumps({**about, **made[name]}, indent=1) + "\n", "utf-8")
+        made[name], lines = make(source)
         text = put_between(text, name, "\n".join(lines))
+    # Written when all is well: what is published is also what the next tables are made of.
     page.write_text(text, "utf-8")
+    args.results.mkdir(parents=True, exist_ok=True)
+    for name, values in made.items():
+        path = args.results / f"{name}.json"
+        path.write_text(json.dumps({**about, **values}, indent=1) + "\n", "utf-8")
     (args.docs / "figures").mkdir(exist_ok=True)
     draw_curves(made["figure1"]["tasks"], NAMES, args.docs / CURVES)
     draw_weights(made["figure2"]["tasks"], NAMES, args.docs / WEIGHTS)
     sys.stdout.write(f"{page}, {args.results}/*.json, {args.docs / 'figures'}/*.svg\n")
 
 
-def machines(runs: Path) -> list[dict[str, Any]]:
-    """Return what run.py noted of the machines it ran on."""
-    path = runs / "machines.jsonl"
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+def all_machines(source: Source) -> list[dict[str, Any]]:
+    """Return the machines that are published, then those of the folder that are new."""
+    found = list(source.earlier.machines)
+    for one in machines(source.folder):
+        if one not in found:
+            found.append(one)
+    return found
 
 
 def put_between(text: str, name: str, inner: str) -> str:
@@ -118,11 +129,12 @@ def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
 # ----------------------------------------------------------------------------------------- tables
 
 
-def table1(runs: Path) -> Table:
+def table1(source: Source) -> Table:
     """Compare static vectors alone with ELMo beside them, on test."""
-    rows, values = [], {}
+    rows, remarks = [], []
+    values: dict[str, Any] = {}
     for task in FILES:
-        base, elmo = Measured(runs, baseline(task)), Measured(runs, with_elmo(task))
+        base, elmo = Measured(source, baseline(task)), Measured(source, with_elmo(task))
         paper = TABLE1[task]
         row = [NAMES[task], base.text("test"), elmo.text("test"), NOT_RUN, ""]
         values[task] = {
@@ -131,27 +143,27 @@ def table1(runs: Path) -> Table:
             "elmo": elmo.to_dict(),
             "paper": paper._asdict(),
         }
-        if (found := difference(base, elmo)) is not None:
-            reduced = error_reduction(found.base, found.other)
-            values[task] |= {
-                "difference": found.to_dict(),
-                "relative_error_reduction": round(reduced, 2),
-            }
-            row[3] = f"{found.difference:+.2f} ({found.low:+.2f} to {found.high:+.2f})"
-            row[4] = f"**{reduced:.1f}%**"
+        found = gain(base, elmo, source.earlier.gains.get(task))
+        if found is not None:
+            reduced = error_reduction(found["base"], found["other"])
+            values[task] |= {"difference": found, "relative_error_reduction": round(reduced, 2)}
+            row[3:] = gain_text(found), f"**{reduced:.1f}%**"
+            if (said := remark(found)) is not None:
+                remarks.append(f"\n{NAMES[task]}: {said}")
         rows.append([*row, f"{paper.baseline}", f"{paper.elmo}", f"{paper.relative:g}%"])
     titles = ["test", "static", "+ ELMo", "gain (95%)", "errors less"]
-    return {"tasks": values}, list(table([*titles, "paper", "+ ELMo", "errors less"], rows))
+    titles += ["paper", "+ ELMo", "errors less"]
+    return {"tasks": values}, [*table(titles, rows), *remarks]
 
 
 def by_column(
-    runs: Path, cells: Callable[[str], dict[str, Cell]], paper: dict[str, tuple[float, ...]]
+    source: Source, cells: Callable[[str], dict[str, Cell]], paper: Mapping[str, Sequence[float]]
 ) -> Table:
     """Compare configurations of NER and SST-5 on dev and test, the paper's below."""
     rows, values = [], {}
     columns = list(cells("ner"))
     for task in ("ner", "sst5"):
-        measured = {name: Measured(runs, cell) for name, cell in cells(task).items()}
+        measured = {name: Measured(source, cell) for name, cell in cells(task).items()}
         values[task] = {name: found.to_dict() for name, found in measured.items()}
         for part in ("dev", "test"):
             rows.append([f"{NAMES[task]}, {part}", *(m.text(part) for m in measured.values())])
@@ -160,16 +172,18 @@ def by_column(
     return {"tasks": values, "source": SOURCE}, list(table(["", *columns], rows))
 
 
-def finetune(runs: Path) -> Table:
+def finetune(source: Source) -> Table:
     """Compare the biLM as it came and after it read the task's text: scores, perplexity."""
-    values, lines = by_column(runs, tuned_of, {})
+    values, lines = by_column(source, tuned_of, {})
     rows = []
     for task in ("ner", "sst5"):
-        path = runs / SUMMARY.format(task=task)
+        path = source.folder / SUMMARY.format(task=task)
         before, after = FINE_TUNED[task]
         row = [NAMES[task].split(",")[0], NOT_RUN, NOT_RUN]
+        found = source.earlier.tuned.get(task)
         if path.is_file():
             found = json.loads(path.read_text("utf-8"))
+        if found is not None:
             values["tasks"][task]["finetune"] = found
             row = [
                 row[0],
@@ -180,21 +194,19 @@ def finetune(runs: Path) -> Table:
     return values, [*lines, "", *table(titles, rows)]
 
 
-def figure1(runs: Path) -> Table:
+def figure1(source: Source) -> Table:
     """Compare scores by epoch and by the share of the training data."""
     rows, values = [], {}
     for task in ("srl", "ner"):
         shares = {}
         for share, cells in shares_of(task).items():
-            base, elmo = (Measured(runs, cell) for cell in cells)
+            base, elmo = (Measured(source, cell) for cell in cells)
             shares[f"{share:g}"] = {"baseline": base.to_dict(), "elmo": elmo.to_dict()}
             rows.append([NAMES[task], f"{100 * share:g}%", base.text("test"), elmo.text("test")])
+        published = source.earlier.curves.get(task, {})
         curves = {
-            name: curve(measured.runs[0] if measured else None, METRIC[task])
-            for name, measured in (
-                ("baseline", Measured(runs, baseline(task))),
-                ("elmo", Measured(runs, with_elmo(task))),
-            )
+            name: curve(Measured(source, cell), published.get(name, []))
+            for name, cell in (("baseline", baseline(task)), ("elmo", with_elmo(task)))
         }
         values[task] = {"shares": shares, "dev_by_epoch": curves, **passing(curves)}
     lines = [f"![Dev score by epoch, test score by training data]({CURVES})\n"]
@@ -222,15 +234,16 @@ def passing(curves: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def figure2(runs: Path) -> Table:
+def figure2(source: Source) -> Table:
     """Collect the learned weights s_j of every task at each place."""
-    rows, values = [], {}
+    rows: list[list[str]] = []
+    values: dict[str, Any] = {}
     for task in FILES:
         cells = [with_elmo(task)]
         if task in ("ner", "sst5"):
             cells += list(places_of(task).values())[1:]
         for cell in dict.fromkeys(cells):
-            measured = Measured(runs, cell)
+            measured = Measured(source, cell)
             for place, mix in measured.mixes().items():
                 weights = [f"{s:.2f}" for s in mix["s"]]
                 rows.append([task, cell.elmo, place, *weights, f"{mix['gamma']:.2f}"])

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -95,6 +96,7 @@ class Crew:
         threads = max(1, threads_of(self.workers.model) // len(self.workers.devices))
         arguments = (theirs, self.workers, number, threads, self.settings)
         process = context.Process(target=work, args=arguments, daemon=True)
+        resource_tracker.ensure_running()  # else `start` does it, and lets signals through again
         with _signals_blocked():  # Ctrl-C is for this process, which then stops the workers
             process.start()
         theirs.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import threading
 import traceback
 import warnings
@@ -22,6 +23,8 @@ def work(
     connection: Connection, workers: Workers, number: int, threads: int, settings: EmbedSettings
 ) -> None:
     """Load the model, then do jobs until none come any more."""
+    for number_of_signal in (signal.SIGINT, signal.SIGTERM):  # they are for the one that began it
+        signal.signal(number_of_signal, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     use_threads(threads, workers.model)
     with contextlib.suppress(EOFError, ConnectionError):  # nobody waits for it any more

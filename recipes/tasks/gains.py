@@ -1,0 +1,86 @@
+"""What ELMo adds to a baseline, and how sure it is: means over seeds, a paired bootstrap."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from counts import counts_of
+from results import Measured
+
+from elmokit.tasks.metrics.bootstrap import paired_bootstrap
+
+Values = dict[str, Any]
+
+_INTERVAL = ("low", "high", "not_better", "level", "draws", "examples")
+_SHOWN = 5e-4  # less is not seen in the tables
+_NO_INTERVAL: Values = {"seeds": {"baseline": [], "elmo": []}}
+
+
+def gain(base: Measured, elmo: Measured, published: Values | None) -> Values | None:
+    """Compare two cells on the test examples, if both were run.
+
+    The scores and their difference are those of all runs. The interval needs predictions: it is
+    that of the runs which have them; if a side has none, the one that was published, if any.
+
+    Args:
+        base: The cell without ELMo.
+        elmo: The cell with it.
+        published: What this gave before.
+
+    Returns:
+        JSON values: as `Difference`, and "seeds", by side those that the interval rests on. If the
+        interval is around another difference than that of all runs, "difference_of_seeds" is that.
+    """
+    if not base or not elmo:
+        return None
+    found = _bootstrap(base, elmo) or published or _NO_INTERVAL
+    values: Values = {"base": base.mean("test"), "other": elmo.mean("test")}
+    values["difference"] = values["other"] - values["base"]
+    values |= {name: found[name] for name in _INTERVAL if name in found}
+    values["seeds"] = found["seeds"]
+    around = found.get("difference_of_seeds", found.get("difference"))
+    if around is not None and not math.isclose(around, values["difference"], abs_tol=_SHOWN):
+        values["difference_of_seeds"] = around
+    return values
+
+
+def gain_text(values: Values) -> str:
+    """Return a gain as a table has it."""
+    interval = f" ({values['low']:+.2f} to {values['high']:+.2f})" if "low" in values else ""
+    return f"{values['difference']:+.2f}{interval}"
+
+
+def remark(values: Values) -> str | None:
+    """Say what the interval rests on, if that is not all runs."""
+    if "low" not in values:
+        return "no interval, because the predictions of one side were not kept."
+    if "difference_of_seeds" not in values:
+        return None
+    base, elmo = (" and ".join(map(str, values["seeds"][side])) for side in ("baseline", "elmo"))
+    return (
+        "the interval is that of the runs whose predictions were at hand (without ELMo seed "
+        f"{base}, with it seed {elmo}); they gain {values['difference_of_seeds']:+.2f}."
+    )
+
+
+def error_reduction(base: float, other: float) -> float:
+    """Return the share of the errors that are gone, in percent, as the paper counts it."""
+    return 100 * (other - base) / (100 - base)
+
+
+def _bootstrap(base: Measured, elmo: Measured) -> Values | None:
+    """Draw the test set anew for the runs with predictions; None if a side has no such run."""
+    tables: dict[str, list[Any]] = {"baseline": [], "elmo": []}
+    seeds: dict[str, list[int]] = {side: [] for side in tables}
+    figure = None
+    for side, measured in zip(tables, (base, elmo), strict=True):
+        for run in measured.runs:
+            if run.predictions is not None:
+                rows, figure = counts_of(measured.cell.task, run.predictions, run.test)
+                tables[side].append(rows)
+                seeds[side].append(run.seed)
+    if figure is None or not all(tables.values()):
+        return None
+    found = paired_bootstrap(tables["baseline"], tables["elmo"], figure)
+    return {**found.to_dict(), "seeds": seeds}
