@@ -247,8 +247,9 @@ def shared(found: list[Neighbors]) -> dict[str, float]:
 
 def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield "# What the layers know"
+    yield "# Measured: contexts and words"
     yield ""
+    yield "What it comes to: [what each layer knows](explanation/what-each-layer-knows.md)."
     yield "Made by `recipes/analysis-figures.py` from `results/analysis/*.json`, not by hand."
     if "neighbors" in made:
         yield from neighbors_page(made["neighbors"])

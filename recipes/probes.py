@@ -212,8 +212,9 @@ PARTS = ("pos", "wsd")
 
 def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield "# What each layer knows: syntax and senses"
+    yield "# Measured: syntax and senses"
     yield ""
+    yield "What it comes to: [what each layer knows](explanation/what-each-layer-knows.md)."
     yield "Made by `recipes/probes.py` from `results/probes/*.json`, not by hand."
     if "pos" in made:
         yield from pos_page(made["pos"])

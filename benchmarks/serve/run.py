@@ -34,8 +34,8 @@ from typing import Any
 from clients import JSON, NPY, load
 
 import elmokit
-from elmokit.embed.bench import machine
 from elmokit.embed.bench_child import Child
+from elmokit.embed.bench_report import machine
 from elmokit.embed.bench_text import Supply, read_text
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -62,7 +62,8 @@ def _usage(path: str, command: Any) -> str:
     words = [path]
     for parameter in _shown(command):
         if _is_argument(parameter):
-            name = _metavar(parameter) + ("..." if parameter.nargs == -1 else "")
+            name = _metavar(parameter).removesuffix("...")
+            name += "..." if parameter.nargs == -1 else ""
             words.append(name if parameter.required else f"[{name}]")
         elif parameter.required:
             words.append(f"{parameter.opts[0]} {_metavar(parameter)}")
@@ -163,8 +164,9 @@ def _text(text: str) -> str:
     """Keep what is meant as it stands, but for `code`, from being read as Markdown or HTML."""
     parts = text.replace("\\[", "[").split("`")
     for i in range(0, len(parts), 2):
-        for mark in ("\\", "*", "_", "<", "["):
+        for mark in ("\\", "*", "_", "["):
             parts[i] = parts[i].replace(mark, "\\" + mark)
+        parts[i] = parts[i].replace("<", "&lt;")  # a backslash does not save <UNK>
     return " ".join("`".join(parts).split())
 
 

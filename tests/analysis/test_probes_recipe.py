@@ -26,6 +26,7 @@ def write_treebank(folder: Path) -> Path:
 
 
 @pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
+@pytest.mark.filterwarnings("ignore:precision='fast' is the same as exact")  # on some CPUs
 def test_the_recipe_writes_figures_and_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
