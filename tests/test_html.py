@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from html.parser import HTMLParser
 
@@ -14,6 +15,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.vectors import SentenceVectors
 from tests.conftest import TINY_MODEL
+from tests.sources.models import make_parts
 
 EVIL = "<script>alert(1)</script>\"'&\ud800\x00"
 
@@ -78,11 +80,14 @@ def test_a_model_shows_a_card(elmo: ElmoModel) -> None:
     assert "table" in Balanced(shown).seen
     assert "53,792" in shown
     assert "perplexity" not in shown
-    elmo.metadata["perplexity"] = [{"mean": 42.42, "state": "reset"}, "odd"]
-    try:
-        assert "42.4 (reset)" in elmo._repr_html_()
-    finally:
-        del elmo.metadata["perplexity"]
+    measured = {"mean": 42.42, "state": "reset"}
+    for told in (
+        {"training": {"steps": 1200, "perplexity": measured}},
+        {"training": {"steps": 1200, "perplexity": None}, "perplexity": [measured, "odd"]},
+    ):
+        shown = ElmoModel(dataclasses.replace(make_parts(), metadata=told))._repr_html_()
+        assert "1,200 steps" in shown
+        assert "42.4 (reset)" in shown
 
 
 def test_a_score_shows_what_surprises() -> None:

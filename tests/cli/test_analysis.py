@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import elmokit
 from elmokit.analysis.neighbors import Rules, neighbors
-from elmokit.cli.main import run
 from tests.analysis.test_wic import item, write
+from tests.cli.conftest import Elmo
 from tests.conftest import TINY_MODEL
-from tests.embed.test_bulk import Stdin
+from tests.embed.bulk_runs import Stdin
 
-Elmo = Callable[..., tuple[int, str, str]]
 TEXT = "The cat sat on the mat.\n\nA play on words.\nThey can't play the play. It is well.\n"
 STATIC = "play 1 0\ncat 0 1\nplays 1 0.1\n"
 
 
 @pytest.fixture
-def elmo(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Elmo:
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        given = ["elmo", *map(str, arguments), "--model", str(TINY_MODEL)]
-        monkeypatch.setattr(sys, "argv", given)
-        with pytest.raises(SystemExit) as ended:
-            run()
-        output, errors = capsys.readouterr()
-        return int(ended.value.code or 0), output, errors
-
+def elmo(shell: Elmo, tmp_path: Path) -> Elmo:
     (tmp_path / "text.txt").write_text(TEXT)
     (tmp_path / "glove.txt").write_text(STATIC)
-    return command
+    return lambda *arguments: shell(*arguments, "--model", TINY_MODEL)
 
 
 # -------------------------------------------------------------------------------------- neighbors

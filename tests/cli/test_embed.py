@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.cli.main import run
 from elmokit.cli.progress import TokenBar
 from elmokit.embed import fast
 from elmokit.embed.bulk_settings import Progress
@@ -24,10 +22,10 @@ from elmokit.embed.fast import FastChoice
 from elmokit.embed.files import open_vectors
 from elmokit.embed.model import ElmoModel
 from elmokit.sources.modeldir import ModelParts, save
+from tests.cli.conftest import Elmo
 from tests.conftest import TINY, random_bilm
-from tests.embed.test_bulk import Stdin, _one_thread  # noqa: F401
+from tests.embed.bulk_runs import Stdin
 
-Elmo = Callable[..., tuple[int, str, str]]
 TEXT = "I read the book yesterday.\n\nDon't! It's mine.\n"
 
 
@@ -39,21 +37,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def elmo(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
-) -> Elmo:
+def elmo(shell: Elmo, model: Path, tmp_path: Path) -> Elmo:
     """Run `elmo embed` in the folder of the test, with the tiny model."""
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["elmo", "embed", *arguments, "--model", str(model)])
-        with pytest.raises(SystemExit) as ended:
-            run()
-        output, errors = capsys.readouterr()
-        return int(ended.value.code or 0), output, errors
-
     (tmp_path / "text.txt").write_text(TEXT)
-    return command
+    return lambda *arguments: shell("embed", *arguments, "--model", model)
 
 
 def test_vectors_of_a_file_and_a_summary(elmo: Elmo, tmp_path: Path, model: Path) -> None:

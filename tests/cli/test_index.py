@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from elmokit.analysis.index_build import IndexSettings, build_index
-from elmokit.cli.main import run
 from elmokit.embed.model import ElmoModel
 from elmokit.sources.modeldir import ModelParts, save
+from tests.cli.conftest import Elmo
 from tests.conftest import TINY, TINY_MODEL, random_bilm
 
-Elmo = Callable[..., tuple[int, str, str]]
 TEXT = "The cat sat on the mat.\n\nA play on words.\nThey can't play the play. It is well.\n"
 QUERY = ("--query", "The [play] was long.")
 
 
 @pytest.fixture
-def elmo(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Elmo:
-    def command(*arguments: str | Path, model: Path = TINY_MODEL) -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        given = ["elmo", *map(str, arguments), "--model", str(model)]
-        monkeypatch.setattr(sys, "argv", given)
-        with pytest.raises(SystemExit) as ended:
-            run()
-        output, errors = capsys.readouterr()
-        return int(ended.value.code or 0), output, errors
-
+def elmo(shell: Elmo, tmp_path: Path) -> Elmo:
     (tmp_path / "text.txt").write_text(TEXT)
-    return command
+    return lambda *arguments, model=TINY_MODEL: shell(*arguments, "--model", model)
 
 
 def test_an_index_answers_as_the_text_does(elmo: Elmo) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -55,6 +56,28 @@ def test_the_json_holds_the_same(full: Path) -> None:
     assert (facts["vocabulary"], facts["head"], facts["warm"]) == (5, True, True)
     assert facts["metadata"] == {"name": "test", "training": {"steps": 3}}
     assert facts["bytes"] == sum(file.stat().st_size for file in full.iterdir())
+
+
+def test_a_trained_run_says_how_long_and_how_well(tmp_path: Path) -> None:
+    measured = {"mean": 58.19, "state": "carry"}
+    training = {"steps": 1200, "tokens": 614400, "perplexity": measured}
+    parts = dataclasses.replace(make_parts(), metadata={"training": training})
+    modeldir.save(parts, tmp_path / "run")
+    said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).stdout
+    assert "training    1,200 steps, 614,400 tokens" in said
+    assert "perplexity  58.2 (carry)" in said
+    # What was measured of the finished model stands before it.
+    parts.metadata["perplexity"] = [{"mean": 61.0, "state": "reset"}]
+    modeldir.save(parts, tmp_path / "run", overwrite=True)
+    said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).stdout
+    assert "perplexity  61.0 (reset)" in said
+    # A training that was not measured, or is told in another way, is no reason to fail.
+    for odd in ({"steps": 3, "perplexity": None}, "by hand", None):
+        parts.metadata = {"training": odd}
+        modeldir.save(parts, tmp_path / "run", overwrite=True)
+        result = CliRunner().invoke(app, ["info", str(tmp_path / "run")])
+        assert result.exit_code == 0
+        assert "perplexity" not in result.stdout
 
 
 def test_old_weights_are_described_too(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,17 +13,16 @@ import pytest
 import torch
 
 import elmokit
-from elmokit.cli.main import run
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare
 from elmokit.sources import modeldir
+from tests.cli.conftest import Elmo
 from tests.data.texts import random_text
-from tests.embed.test_bulk import Stdin
+from tests.embed.bulk_runs import Stdin
 from tests.sources.models import make_parts, write_hdf5
 from tests.train.test_loop import settings
 
-Elmo = Callable[..., tuple[int, str, str]]
 TEXT = "The cat was in the dog.\n\nDon't of w1 unheard!\n"
 
 
@@ -53,19 +51,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture
-def elmo(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Elmo:
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["elmo", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            run()
-        output, errors = capsys.readouterr()
-        return int(ended.value.code or 0), output, errors
-
+def elmo(shell: Elmo, tmp_path: Path) -> Elmo:
     (tmp_path / "text.txt").write_text(TEXT)
-    return command
+    return shell
 
 
 # ------------------------------------------------------------------------------------------ score

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from elmokit.cli.main import run
 from tests.analysis.sense_data import write_index, write_semcor, write_set
 from tests.analysis.test_probes_recipe import write_treebank
+from tests.cli.conftest import Elmo
 from tests.conftest import TINY_MODEL
-
-Elmo = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def elmo(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Elmo:
+def elmo(shell: Elmo, tmp_path: Path) -> Elmo:
     def command(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        given = ["elmo", "probe", *map(str, arguments), "--model", str(TINY_MODEL)]
-        monkeypatch.setattr(sys, "argv", given)
-        with pytest.raises(SystemExit) as ended:
-            run()
-        output, errors = capsys.readouterr()
-        return int(ended.value.code or 0), output, " ".join(errors.replace("│", " ").split())
+        code, output, errors = shell("probe", *arguments, "--model", TINY_MODEL)
+        return code, output, " ".join(errors.replace("│", " ").split())
 
     write_treebank(tmp_path / "ud")
     write_index(tmp_path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,73 +20,8 @@ from elmokit.model.lstm import LstmState
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.vocab import Vocabulary
 from tests.conftest import TINY, random_bilm
+from tests.embed.bulk_runs import SMALL, SUFFIXES, TEXT, Stopped, names, stop_after
 from tests.sources.models import make_parts
-
-SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
-TEXT = """I read the book yesterday.
-Can you read the letter now?
-
-Don't!
-The children play in the garden, and then they read: "It's mine."
-
-I read the book yesterday.
-The play was long. It was good.
-"""
-SMALL = EmbedSettings(part_tokens=20)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    # For models this small a second thread only waits, for long if the machine has other work.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def elmo() -> ElmoModel:
-    return ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "out"
-    folder.mkdir()
-    return folder
-
-
-class Stdin:
-    """Standard input with given bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.buffer = io.BytesIO(data)
-
-
-class Stopped(Exception):
-    """Stands for anything that ends a run."""
-
-
-def stop_after(calls_before: int) -> Callable[..., Any]:
-    calls = iter(range(calls_before))
-
-    def report(*_: object) -> None:
-        if next(calls, None) is None:
-            raise Stopped
-
-    return report
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
 
 # ----------------------------------------------------------------------------------- the vectors
 

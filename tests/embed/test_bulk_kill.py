@@ -21,22 +21,15 @@ from typing import Any
 import pytest
 
 from elmokit.embed.bulk_work import work_path
-from elmokit.sources.modeldir import ModelParts, save
-from tests.conftest import TINY, random_bilm
 
 SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
 START = [sys.executable, "-c", "from elmokit.cli.main import run; run()"]
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 DIED = 9
+# A kill may also leave a `part-*.tmp`, which the next run removes.
+FINISHED = "part-*.safetensors"
 PRELOADED = ["elmokit.embed.bulk", "elmokit.cli.main", "h5py", "pyarrow.parquet", "safetensors"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    save(ModelParts(random_bilm(TINY)), path)
-    return path
 
 
 def write_text(path: Path, lines: int) -> Path:
@@ -132,7 +125,7 @@ def test_death_at_any_file_operation_loses_nothing(
 def kill_once(arguments: list[str], out: Path, rng: random.Random) -> bool:
     """Start the command and kill it at some moment; tell whether it was still alive."""
     work = work_path(out)
-    finished = {path: path.stat().st_mtime_ns for path in work.glob("part-*")}
+    finished = {path: path.stat().st_mtime_ns for path in work.glob(FINISHED)}
     late = rng.random() < 0.3  # while the output is being assembled, if it comes to that
     more = rng.randint(0, 12)
     process = subprocess.Popen([*START, *arguments], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
@@ -140,7 +133,7 @@ def kill_once(arguments: list[str], out: Path, rng: random.Random) -> bool:
     while process.poll() is None and time.monotonic() < deadline:
         if late and (work / "output.tmp").exists():
             break
-        if not late and len(list(work.glob("part-*"))) >= len(finished) + more and work.exists():
+        if not late and len(list(work.glob(FINISHED))) >= len(finished) + more and work.exists():
             break
         time.sleep(0.001)
     time.sleep(rng.random() * 0.05)

@@ -24,16 +24,10 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import OutputError
 from elmokit.sources.modeldir import ModelParts, save
-from tests.conftest import TINY, random_bilm
-from tests.embed.test_bulk import _one_thread  # noqa: F401
+from tests.conftest import random_bilm
+from tests.embed.bulk_runs import SUFFIXES
 
-SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
 SETTINGS = EmbedSettings(part_tokens=500)
-
-
-@pytest.fixture(scope="module")
-def elmo() -> ElmoModel:
-    return ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from tests.conftest import TINY_MODEL, random_bilm
 from tests.convert.test_onnx import LARGE
-from tests.embed.test_bulk import SUFFIXES, TEXT, Stopped, names, stop_after
+from tests.embed.bulk_runs import SUFFIXES, TEXT, Stopped, names, stop_after
 from tests.embed.test_shards import assert_same_files
 from tests.sources.models import make_parts
 
@@ -49,13 +49,6 @@ def onnx(folder: Path) -> OnnxModel:
 @pytest.fixture(scope="module")
 def exact() -> ElmoModel:
     return ElmoModel(make_parts(full=True), device="cpu")
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
 
 
 def settings_of(state: Any, rows: int = 1, **more: Any) -> EmbedSettings:

@@ -20,35 +20,15 @@ from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.tokenize import words
 from tests.conftest import TINY, random_bilm
-from tests.embed.test_bulk import (  # noqa: F401
+from tests.embed.bulk_runs import (
     SMALL,
     SUFFIXES,
     TEXT,
     Stdin,
     Stopped,
-    _one_thread,
     names,
     stop_after,
 )
-
-
-@pytest.fixture(scope="module")
-def elmo() -> ElmoModel:
-    return ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "out"
-    folder.mkdir()
-    return folder
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

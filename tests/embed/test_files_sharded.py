@@ -18,10 +18,8 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.shard_folder import ShardFolder
 from elmokit.embed.shards import ShardPlan, embed_shards, write_shard
 from elmokit.errors import DataError
-from elmokit.sources.modeldir import ModelParts
 from elmokit.text.sentences import split_sentences
-from tests.conftest import TINY, random_bilm
-from tests.embed.test_bulk import TEXT, Stopped, stop_after
+from tests.embed.bulk_runs import TEXT, Stopped, stop_after
 from tests.embed.test_bulk_kill import write_text
 
 pa = pytest.importorskip("pyarrow")
@@ -31,11 +29,6 @@ SETTINGS = EmbedSettings(part_tokens=20)
 # Empty lines at the beginning, in the middle and at the end, and where chunks meet.
 FIRST = "\n\n" + TEXT + "\n\nThe end\n\n\n"
 LAST = "\nA last one.\n"
-
-
-@pytest.fixture(scope="module")
-def elmo() -> ElmoModel:
-    return ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
 
 
 @pytest.fixture

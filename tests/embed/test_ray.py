@@ -18,9 +18,9 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.ray_engine import RayCluster
 from elmokit.embed.shards import embed_shards
 from elmokit.errors import ConfigError, DataError
-from elmokit.sources.modeldir import ModelParts, save
+from elmokit.sources.modeldir import ModelParts
 from tests.conftest import TINY, random_bilm
-from tests.embed.test_bulk import names
+from tests.embed.bulk_runs import names
 from tests.embed.test_bulk_kill import ENVIRONMENT, START, write_text
 from tests.embed.test_shards import assert_same_files
 
@@ -33,13 +33,6 @@ SETTINGS = EmbedSettings(part_tokens=60)
 OPTIONS: dict[str, Any] = {"settings": SETTINGS, "chunk_bytes": 1000}
 # The name that Ray gives to the processes of our actors.
 ACTOR = "_Embedder"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    save(ModelParts(random_bilm(TINY)), path)
-    return path
 
 
 @pytest.fixture(scope="module")

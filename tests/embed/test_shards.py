@@ -29,18 +29,13 @@ from elmokit.errors import (
 )
 from elmokit.sources.modeldir import ModelParts, save
 from tests.conftest import TINY, random_bilm
-from tests.embed.test_bulk import TEXT, Stopped, _one_thread, names, stop_after  # noqa: F401
+from tests.embed.bulk_runs import TEXT, Stopped, names, stop_after
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 SETTINGS = EmbedSettings(part_tokens=20)
 LINES = TEXT.split("\n")[:-1]
-
-
-@pytest.fixture(scope="module")
-def elmo() -> ElmoModel:
-    return ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
 
 
 @pytest.fixture

@@ -23,24 +23,10 @@ from elmokit.embed.files import open_vectors
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.workers import Workers, choose_devices
 from elmokit.errors import ConfigError, DataError, ElmoError, WeightsError
-from elmokit.sources.modeldir import ModelParts, save
-from tests.conftest import TINY, random_bilm
-from tests.embed.test_bulk import SUFFIXES, Stopped, names, stop_after
+from tests.embed.bulk_runs import SUFFIXES, Stopped, names, stop_after
 from tests.embed.test_bulk_kill import ENVIRONMENT, START, command, write_text
 
 SETTINGS = EmbedSettings(part_tokens=60)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    save(ModelParts(random_bilm(TINY)), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def elmo() -> ElmoModel:
-    return ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +63,6 @@ def work_of(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[i
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     return write_text(tmp_path / "text.txt", 60)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (folder := tmp_path / "out").mkdir()
-    return folder
 
 
 # ------------------------------------------------------------------------------- the same bytes

@@ -121,35 +121,69 @@ def test_kill_9_changes_nothing(files: tuple[str, str], tmp_path: Path) -> None:
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
 
 
-def test_early_stopping_and_halving(data: Data[Sentence], tmp_path: Path) -> None:
-    told: list[str] = []
+def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """Let the epochs of the next run have these scores on the dev set, and then the last again."""
+    left, real = list(scores), TASK.score
+
+    def score(examples: Any, predictions: Any) -> Any:
+        return {**real(examples, predictions), "f1": left.pop(0) if left[1:] else left[0]}
+
+    monkeypatch.setattr(TASK, "score", score)
+
+
+def test_early_stopping_and_halving(
+    data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = config("train.epochs=30", "train.patience=3", "train.halve_after=1")
     run = with_settings(run, ["train.learning_rate=1e-9"])
-    result = train(TASK, run, data, tmp_path / "run", tell=told.append)
-    assert result.epochs == result.best_epoch + 3
+    scored(monkeypatch, [40.0])
+    result = train(TASK, run, data, tmp_path / "run")
+    assert (result.best_epoch, result.epochs) == (1, 4)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     rates = [json.loads(line)["rate"] for line in lines]
     assert rates[-1] == pytest.approx(1e-9 / 8)
 
 
-def test_the_best_epoch_is_kept(data: Data[Sentence], tmp_path: Path, monkeypatch: Any) -> None:
-    scores = iter([50.0, 90.0, 70.0])
-    real = TASK.score
-
-    def score(examples: Any, predictions: Any) -> Any:
-        return {**real(examples, predictions), "f1": next(scores, 90.0)}
-
+def test_the_best_epoch_is_kept(
+    data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def tell(line: str) -> None:
         if line.startswith("epoch 2"):
             [path] = (tmp_path / "run" / "checkpoints").glob("*")
             assert path.name.endswith("0001")  # told before it is saved
 
-    monkeypatch.setattr(TASK, "score", score)
+    scored(monkeypatch, [50.0, 90.0, 70.0, 90.0])
     result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", tell=tell)
     assert result.best_epoch == 2
     monkeypatch.undo()
     train(TASK, config("train.epochs=2"), data, tmp_path / "two")
     assert weights(tmp_path / "run") == weights(tmp_path / "two")
+
+
+def test_patience_and_halving_wait_for_the_first_score(
+    data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = config("train.epochs=30", "train.patience=2", "train.halve_after=1")
+    scores = [0.0, 0.0, 0.0, 0.0, 5.0, 5.0, 5.0]
+    scored(monkeypatch, scores)
+    result = train(TASK, run, data, tmp_path / "whole")
+    assert (result.best_epoch, result.epochs) == (5, 7)
+    lines = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
+    rates = [json.loads(line)["rate"] for line in lines]
+    assert len(set(rates[:5])) == 1
+    assert rates[4:] == [rates[0], rates[0] / 2, rates[0] / 4]
+
+    # A run that is stopped among the zeros goes on counting as if it had not been.
+    def interrupt(name: str, done: int, _: int) -> None:
+        if (name, done) == ("epoch 4", 2) and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    scored(monkeypatch, scores)
+    cut = tmp_path / "cut"
+    assert train(TASK, run, data, cut, progress=interrupt).interrupted
+    assert train(TASK, run, data, cut, resume=True, progress=interrupt).epochs == 7
+    assert weights(cut) == weights(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Adadelta])

@@ -23,6 +23,7 @@ from elmokit.tasks.saved import load_saved
 from elmokit.text.lines import Line
 from tests.conftest import TINY_MODEL
 from tests.tasks.conftest import settings
+from tests.tasks.trials import check_gradients, with_both
 
 TASK = Ner()
 
@@ -134,18 +135,10 @@ def test_the_tagger_learns(
 def test_gradients_reach_the_mixes_and_not_the_biLM(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
-    config = settings("elmo.place=both")
     before = {name: p.clone() for name, p in elmo.bilm.named_parameters()}
-    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
-    assert data.elmo is not None
-    model = TASK.model(config, data.facts, data.words, data.elmo.shape)
-    (model.loss(data.train.batch([0, 1, 2])) + model.elmo.penalty()).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-    for place in ("input", "output"):
-        mix: Any = model.elmo.mixes[place]
-        assert mix.w.grad.abs().sum() > 0
-        assert mix.gamma.grad.abs().sum() > 0
+    data, model = with_both(TASK, settings("elmo.place=both"), files, elmo, cache)
+    loss = model.loss(data.train.batch([0, 1, 2])) + model.elmo.penalty()
+    check_gradients(loss, model, elmo)
     for name, parameter in elmo.bilm.named_parameters():
         assert not parameter.requires_grad
         assert parameter.grad is None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,13 +12,11 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, ElmoWarning
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig, with_settings
-from elmokit.tasks.data import load_data
 from elmokit.tasks.layers import LayerCache
-from elmokit.tasks.loop import train
-from elmokit.tasks.saved import load_saved
 from elmokit.tasks.snli import Pair, Snli
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command
+from tests.tasks.trials import check_batch_mates, check_gradients, learn, with_both, write_examples
 
 TASK = Snli()
 PEOPLE = ["boy", "girl", "man", "nurse"]
@@ -53,11 +49,7 @@ def pair(draw: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    folder = tmp_path_factory.mktemp("snli")
-    for name, n, seed in (("train.txt", 250, 1), ("dev.txt", 40, 2)):
-        draw = random.Random(seed)
-        (folder / name).write_text("".join(f"{pair(draw)}\n" for _ in range(n)))
-    return str(folder / "train.txt"), str(folder / "dev.txt")
+    return write_examples(tmp_path_factory.mktemp("snli"), pair, train=250, dev=40)
 
 
 def read(tmp_path: Path, text: str) -> list[Pair]:
@@ -149,20 +141,10 @@ def test_the_network_learns_and_predicts_from_its_folder(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=15", "train.patience=0")
-    given = None if place == "none" else elmo
-    data = load_data(
-        TASK, config, *files, files[1], elmo=given, model="tests/models/tiny", cache=cache
-    )
-    result = train(TASK, config, data, tmp_path / "run")
-    assert result.dev is not None
-    assert result.dev["accuracy"] > 95
-    assert set(result.mixes) == ({"input", "output"} if place == "both" else set())
-    saved = load_saved(tmp_path / "run", TASK, device="cpu")
-    examples = TASK.read(files[1])
-    predicted = saved.predict(examples)
-    assert TASK.score(examples, predicted) == result.dev
+    run = learn(TASK, config, files, elmo, cache, tmp_path / "run")
+    saved, examples, predicted, told = run.saved, run.examples, run.predicted, run.told
+    assert run.dev["accuracy"] > 95
     assert [saved.predict([e])[0].label for e in examples] == [g.label for g in predicted]
-    told = [json.loads(line) for line in (tmp_path / "run" / "test.jsonl").read_text().splitlines()]
     assert [line["label"] for line in told] == [guess.label for guess in predicted]
     assert [line["gold_label"] for line in told] == [e.label for e in examples]
     asked = next(TASK.parse([Line("x", 1, "a boy runs here\tthe girl sings")], "text"))
@@ -178,28 +160,14 @@ def test_the_network_learns_and_predicts_from_its_folder(
 def test_gradients_reach_the_mixes_and_not_the_biLM(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
-    config = settings("elmo.place=both")
-    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
-    assert data.elmo is not None
-    model = TASK.model(config, data.facts, data.words, data.elmo.shape)
-    model.loss(data.train.batch(list(range(12)))).backward()  # type: ignore[no-untyped-call]
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-    for mix in model.elmo.mixes.values():
-        found: Any = mix
-        assert found.w.grad.abs().sum() > 0
-        assert found.gamma.grad.abs().sum() > 0
-    assert all(p.grad is None and not p.requires_grad for p in elmo.bilm.parameters())
+    data, model = with_both(TASK, settings("elmo.place=both"), files, elmo, cache)
+    check_gradients(model.loss(data.train.batch(list(range(12)))), model, elmo)
 
 
 def test_batch_mates_and_empty_sentences_change_nothing(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
-    config = settings("elmo.place=both")
-    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
-    assert data.elmo is not None
-    torch.manual_seed(0)
-    model = TASK.model(config, data.facts, data.words, data.elmo.shape).eval()
+    data, model = with_both(TASK, settings("elmo.place=both"), files, elmo, cache)
     pairs = [
         *data.dev.examples[:6],
         Pair(("a",), ("girl", "sings") * 15),
@@ -208,8 +176,4 @@ def test_batch_mates_and_empty_sentences_change_nothing(
         Pair((), ()),
     ]
     layers = cache.layers(elmo, [text for p in pairs for text in p.texts], torch.device("cpu"))
-    found = Dataset(pairs, layers, torch.device("cpu"))
-    together = model(found.batch(range(len(pairs))))
-    assert torch.isfinite(together).all()
-    for row in range(len(pairs)):
-        assert torch.allclose(model(found.batch([row]))[0], together[row], atol=1e-5)
+    check_batch_mates(model, Dataset(pairs, layers, torch.device("cpu")))

@@ -26,11 +26,11 @@ from elmokit.tasks.loop import train
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.nn.crf import viterbi
 from elmokit.tasks.propbank import Frame, Sentence
-from elmokit.tasks.saved import load_saved
 from elmokit.tasks.srl import Srl, SrlModel
 from elmokit.text.lines import Line
 from tests.conftest import TINY_MODEL
 from tests.tasks.test_commands import elmo as command
+from tests.tasks.trials import check_gradients, learn, with_both, write_examples
 
 TASK = Srl()
 PEOPLE = ["Ann", "Bob", "Carla", "Dave"]
@@ -81,12 +81,11 @@ def sentence(draw: random.Random) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    def example(draw: random.Random) -> str:
+        return json.dumps(sentence(draw))
+
     folder = tmp_path_factory.mktemp("srl")
-    for name, n, seed in (("train.jsonl", 60, 1), ("dev.jsonl", 20, 2)):
-        draw = random.Random(seed)
-        lines = [json.dumps(sentence(draw)) + "\n" for _ in range(n)]
-        (folder / name).write_text("".join(lines))
-    return str(folder / "train.jsonl"), str(folder / "dev.jsonl")
+    return write_examples(folder, example, ending="jsonl", train=60, dev=20)
 
 
 def read(tmp_path: Path, text: str, name: str = "data.txt") -> list[Sentence]:
@@ -255,20 +254,10 @@ def test_the_tagger_learns_and_predicts_from_its_folder(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=8", "train.patience=0")
-    bilm = None if place == "none" else elmo
-    data = load_data(
-        TASK, config, *files, files[1], elmo=bilm, model="tests/models/tiny", cache=cache
-    )
-    result = train(TASK, config, data, tmp_path / "run")
-    assert result.dev is not None
-    assert result.dev["f1"] > 98
-    assert set(result.mixes) == ({"input", "output"} if place == "both" else set())
-    saved = load_saved(tmp_path / "run", TASK, device="cpu")
-    examples = TASK.read(files[1])
-    predicted = saved.predict(examples)
-    assert TASK.score(examples, predicted) == result.dev
+    run = learn(TASK, config, files, elmo, cache, tmp_path / "run")
+    saved, examples, predicted, told = run.saved, run.examples, run.predicted, run.told
+    assert run.dev["f1"] > 98
     assert [saved.predict([e])[0] for e in examples] == predicted
-    told = [json.loads(line) for line in (tmp_path / "run" / "test.jsonl").read_text().splitlines()]
     assert [len(line["frames"]) for line in told] == [len(e.frames or ()) for e in examples]
     assert told[0]["frames"][0]["gold"][0]["label"] == "ARG0"
     # Without being told, the predicates are found.
@@ -278,24 +267,14 @@ def test_the_tagger_learns_and_predicts_from_its_folder(
 
 
 def data_of(files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, *changes: str) -> Any:
-    config = settings("elmo.place=both", *changes)
-    data = load_data(TASK, config, *files, elmo=elmo, cache=cache)
-    assert data.elmo is not None
-    torch.manual_seed(0)
-    return data, TASK.model(config, data.facts, data.words, data.elmo.shape)
+    return with_both(TASK, settings("elmo.place=both", *changes), files, elmo, cache)
 
 
 def test_gradients_reach_the_mixes_and_not_the_biLM(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data, model = data_of(files, elmo, cache)
-    model.loss(data.train.batch(list(range(12)))).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-    for mix in model.elmo.mixes.values():
-        assert mix.w.grad.abs().sum() > 0
-        assert mix.gamma.grad.abs().sum() > 0
-    assert all(p.grad is None and not p.requires_grad for p in elmo.bilm.parameters())
+    check_gradients(model.loss(data.train.batch(list(range(12)))), model, elmo)
 
 
 def test_finding_predicates_teaches_the_tagger_nothing(

@@ -193,7 +193,16 @@ def test_the_warm_state_of_text_is_that_of_prepared_text(
     prepared: tuple[Corpus, Path], model: tuple[BiLM, LMHead, LstmState]
 ) -> None:
     (corpus, path), (bilm, _, _) = prepared, model
-    expected = average_state(bilm, encoder_of(bilm, corpus.chars), corpus.tokens("valid"))
+    read: list[tuple[int, int]] = []
+    expected = average_state(
+        bilm,
+        encoder_of(bilm, corpus.chars),
+        corpus.tokens("valid"),
+        progress=lambda _, done, total: read.append((done, total)),
+    )
+    (done, total) = read[-1]
+    assert done == total
+    assert sorted(read) == read
     for vocabulary in (corpus.vocabulary, None):
         found = warm_state_of_text(bilm, vocabulary, sentences(path))
         assert found.sentences == expected.sentences

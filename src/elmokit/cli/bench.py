@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import AnyModel, Device, Weights
+from elmokit.cli.options import AnyModel, AsJson, Device, Weights
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -32,7 +32,7 @@ def train(
     ] = None,
     rounds: Annotated[int, typer.Option(help="Steps to time, a multiple of 4.")] = 40,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time whole training steps, from character ids to changed weights."""
     import json
@@ -122,7 +122,7 @@ def embed(
     long_sentence: Annotated[
         int, typer.Option("--long", min=1, help="With --lengths: tokens of the long sentence.")
     ] = 10_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time embedding: tokens/s, the first vector, loading, memory.
 
@@ -138,7 +138,8 @@ def embed(
     import json
 
     from elmokit.cli.signals import interruptible
-    from elmokit.embed.bench import BenchSettings, measure
+    from elmokit.embed.bench import measure
+    from elmokit.embed.bench_report import BenchSettings
     from elmokit.embed.bench_table import render
 
     with interruptible():

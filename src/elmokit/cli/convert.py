@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import MODELS, Weights
+from elmokit.cli.options import MODELS, TextAsJson, Weights
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -83,9 +83,7 @@ def convert(
         bool,
         typer.Option("--overwrite", help="Replace a model in OUT. Other files are never replaced."),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of text.")
-    ] = False,
+    as_json: TextAsJson = False,
 ) -> None:
     """Convert a model from another format to elmokit's, AllenNLP's or ONNX, or store it smaller.
 

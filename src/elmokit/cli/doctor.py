@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from elmokit.cli.options import AsJson
+
 # Package -> the extra that brings it and what it is for; None comes with elmokit itself.
 _PACKAGES: dict[str, tuple[str | None, str]] = {
     "torch": (None, "the biLM"),
@@ -25,7 +27,7 @@ _PACKAGES: dict[str, tuple[str | None, str]] = {
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: AsJson = False,
     probe: Annotated[
         bool, typer.Option(help="Try each number type on the CPU, in a process of its own.")
     ] = True,

@@ -7,11 +7,18 @@ import typer
 from elmokit.cli import embed_options as own
 from elmokit.cli import embed_run as work
 from elmokit.cli.embed_told import NOTHING, kept, tell
-from elmokit.cli.options import Device, EmbeddingModel, Precision, PrecisionName, Quiet, Weights
-from elmokit.cli.signals import interruptible
+from elmokit.cli.options import (
+    Device,
+    EmbeddingModel,
+    Precision,
+    PrecisionName,
+    Quiet,
+    SummaryAsJson,
+    TokenizedLines,
+    Weights,
+)
+from elmokit.cli.signals import INTERRUPTED, interruptible
 from elmokit.errors import ElmoError
-
-_INTERRUPTED = 130
 
 
 def embed(
@@ -19,7 +26,7 @@ def embed(
     output: own.Output,
     model: EmbeddingModel = None,
     weights: Weights = None,
-    tokenized: own.Tokenized = False,
+    tokenized: TokenizedLines = False,
     split: own.Split = False,
     layers: own.LayerChoice = own.Layers.ALL,
     mix: own.Mix = None,
@@ -38,7 +45,7 @@ def embed(
     resume: own.Resume = False,
     overwrite: own.Overwrite = False,
     skip_bad: own.SkipBad = False,
-    as_json: own.AsJson = False,
+    as_json: SummaryAsJson = False,
     quiet: Quiet = False,
     part_tokens: own.PartTokens = None,
 ) -> None:
@@ -91,7 +98,7 @@ def embed(
                 )
         except KeyboardInterrupt:
             typer.echo(f"interrupted: {kept(output)}", err=True)
-            raise typer.Exit(_INTERRUPTED) from None
+            raise typer.Exit(INTERRUPTED) from None
         except ElmoError:
             if bar.started and (left := kept(output)) != NOTHING:
                 typer.echo(f"note: {left}", err=True)

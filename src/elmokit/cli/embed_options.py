@@ -67,13 +67,6 @@ Output = Annotated[
         show_default=False,
     ),
 ]
-Tokenized = Annotated[
-    bool,
-    typer.Option(
-        "--tokenized",
-        help="The text is tokenised: tokens are what whitespace separates, taken as they are.",
-    ),
-]
 Split = Annotated[
     bool,
     typer.Option(
@@ -105,9 +98,6 @@ SkipBad = Annotated[
         "--skip-bad",
         help="Leave out and count lines that are not UTF-8; the sentences after them move up.",
     ),
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
 ]
 PartTokens = Annotated[int | None, typer.Option(hidden=True, min=1)]
 

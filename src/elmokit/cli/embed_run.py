@@ -12,6 +12,7 @@ import typer
 
 from elmokit.cli.embed_options import Engine, Layers, State
 from elmokit.cli.embed_told import is_folder
+from elmokit.cli.options import read_weights
 
 if TYPE_CHECKING:
     from elmokit.embed.bulk_settings import EmbedSettings, Summary
@@ -79,12 +80,7 @@ def mix_of(layers: Layers, mix: str | None) -> tuple[float, ...] | None:
         return None
     if layers is not Layers.MIX:
         raise typer.BadParameter("weights are used by --layers mix only.", param_hint="--mix")
-    try:
-        return tuple(float(weight) for weight in mix.split(","))
-    except ValueError:
-        raise typer.BadParameter(
-            f"'{mix}' is not a list of numbers such as 0.2,0.3,0.5.", param_hint="--mix"
-        ) from None
+    return read_weights(mix)
 
 
 def check_paths(

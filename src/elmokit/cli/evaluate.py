@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, HeadModel
+from elmokit.cli.options import AsJson, Device, HeadModel
 
 
 def evaluate(
@@ -19,7 +19,7 @@ def evaluate(
         typer.Option(help="What sentences start from: carry, reset, warm, or all three."),
     ] = "carry",
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure held-out perplexity with the full softmax.
 

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Device, Weights
+from elmokit.cli.options import Device, SummaryAsJson, Weights
+from elmokit.cli.progress import teller
+from elmokit.cli.run_options import (
+    CheckpointEvery,
+    Deterministic,
+    ExportHdf5,
+    NoLines,
+    Resume,
+    RunFolder,
+    Tensorboard,
+    write_hdf5,
+)
+from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from elmokit.train.finetune import FinetuneResult
-
-_INTERRUPTED = 130
 
 
 def finetune(
@@ -34,15 +44,7 @@ def finetune(
             show_default=False,
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The run's folder: checkpoints, metrics, model/.",
-            show_default=False,
-        ),
-    ],
+    output: RunFolder,
     weights: Weights = None,
     new_head: Annotated[
         bool,
@@ -85,31 +87,14 @@ def finetune(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides order, negatives and dropout.")] = 0,
-    checkpoint_every: Annotated[
-        int | None, typer.Option(help="Steps between two checkpoints.", show_default=False)
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Go on from the newest checkpoint in --output; give the other options again.",
-        ),
-    ] = False,
-    export_hdf5: Annotated[
-        bool, typer.Option("--export-hdf5", help="Also write files for AllenNLP and bilm-tf.")
-    ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Log to TensorBoard, too.")
-    ] = False,
-    deterministic: Annotated[
-        bool,
-        typer.Option("--deterministic", help="On a GPU: the same bits every time, at a price."),
-    ] = False,
+    checkpoint_every: CheckpointEvery = None,
+    resume: Resume = False,
+    export_hdf5: ExportHdf5 = False,
+    tensorboard: Tensorboard = False,
+    deterministic: Deterministic = False,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+    as_json: SummaryAsJson = False,
+    quiet: NoLines = False,
 ) -> None:
     """Go on training a model on text of another kind, such as that of a task.
 
@@ -143,10 +128,7 @@ def finetune(
     if checkpoint_every is not None:
         config = dataclasses.replace(config, checkpoint_every=checkpoint_every)
 
-    def tell(line: str) -> None:
-        if not quiet:
-            typer.echo(line, err=True)
-
+    tell = teller(shown=not quiet)
     if start.new_head:
         tell(
             f"A new head for {corpus.n_words:,} words learns alone for "
@@ -167,10 +149,8 @@ def finetune(
         tensorboard=tensorboard,
         deterministic=deterministic,
     )
-    if export_hdf5 and not result.run.interrupted:
-        from elmokit.sources import hdf5dir, modeldir
-
-        hdf5dir.save(modeldir.load(result.run.model), output / "hdf5", overwrite=True)
+    if export_hdf5:
+        write_hdf5(result.run, output)
     if as_json:
         values: dict[str, Any] = {
             "steps": result.run.steps,
@@ -183,7 +163,7 @@ def finetune(
         }
         typer.echo(json.dumps(values))
     if result.run.interrupted:
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
     tell(_told(result))
 
 

@@ -10,13 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import AnyModel, Device, Precision, PrecisionName, Quiet, SkipBad, Weights
-from elmokit.cli.score import State
+from elmokit.cli.options import (
+    AnyModel,
+    Device,
+    Mix,
+    Precision,
+    PrecisionName,
+    Quiet,
+    SkipBad,
+    SplitLines,
+    State,
+    StateName,
+    SummaryAsJson,
+    TokenizedLines,
+    Weights,
+    weights_of_mix,
+)
+from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from elmokit.analysis.index_build import IndexSettings, IndexSummary
-
-_INTERRUPTED = 130
 
 
 class Numbers(StrEnum):
@@ -50,30 +63,14 @@ def index(
             show_default=False,
         ),
     ] = None,
-    mix: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S0,S1,...",
-            help="With --layer mix: one weight per layer, lowest first, used as they are.",
-            show_default=False,
-        ),
-    ] = None,
+    mix: Mix = None,
     dtype: Annotated[
         Numbers,
         typer.Option(help="int8 takes half the space of float16, with a scale for each vector."),
     ] = Numbers.FLOAT16,
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Tokens are what whitespace separates.")
-    ] = False,
-    split: Annotated[
-        bool, typer.Option("--split", help="Each line is a paragraph: find its sentences.")
-    ] = False,
-    state: Annotated[
-        State,
-        typer.Option(
-            help="What each sentence starts from. reset: zero. warm: the stored state of the model."
-        ),
-    ] = State.RESET,
+    tokenized: TokenizedLines = False,
+    split: SplitLines = False,
+    state: State = StateName.RESET,
     ann: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,9 +106,7 @@ def index(
     skip_bad: SkipBad = False,
     device: Device = "auto",
     precision: Precision = PrecisionName.EXACT,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
-    ] = False,
+    as_json: SummaryAsJson = False,
     quiet: Quiet = False,
     part_tokens: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
 ) -> None:
@@ -123,9 +118,7 @@ def index(
 
     Then: elmo neighbors FOLDER --query 'He will \[play] in the final .'
     """
-    from elmokit.cli.neighbors import mix_weights
-
-    weights_of_mix = mix_weights(mix, [*(layer or ()), *(ann or ())])
+    mixed = weights_of_mix(mix, [*(layer or ()), *(ann or ())])
     if not files and not ann:
         raise typer.BadParameter("give a text, or --ann to add to an index.", param_hint="FILES")
     told: dict[str, Any] = {}
@@ -135,7 +128,7 @@ def index(
 
         settings = IndexSettings(
             layers=tuple(layer or ["all"]),
-            mix=weights_of_mix,
+            mix=mixed,
             numbers=dtype.value,
             state=state.value,
             tokenized=tokenized,
@@ -146,7 +139,7 @@ def index(
         loading = (model, weights, device, precision.value)
         told |= _build(loading, files, output, settings, quiet=quiet, **how)
     if ann:
-        told["ann"] = _add_ann(output, ann, weights_of_mix, recall, quiet=quiet)
+        told["ann"] = _add_ann(output, ann, mixed, recall, quiet=quiet)
     if as_json:
         typer.echo(json.dumps(told, ensure_ascii=False))
 
@@ -178,7 +171,7 @@ def _build(
             "--resume (or throw them away with --overwrite).",
             err=True,
         )
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     _tell(done)
     return {**dataclasses.asdict(done), "output": str(done.output)}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import MODELS, NOTHING, ONNX_TOO, Weights
+from elmokit.cli.options import MODELS, NOTHING, ONNX_TOO, TextAsJson, Weights
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -26,9 +26,7 @@ def info(
         ),
     ] = None,
     weights: Weights = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of text.")
-    ] = False,
+    as_json: TextAsJson = False,
 ) -> None:
     """Say what a model is: layers, sizes, parameters, what it brings along.
 
@@ -56,7 +54,6 @@ def info(
 
 def _facts(parts: ModelParts) -> dict[str, Any]:
     from elmokit.sources.card import describe
-    from elmokit.sources.folder import size_of
 
     return {
         "source": parts.source,
@@ -66,19 +63,14 @@ def _facts(parts: ModelParts) -> dict[str, Any]:
         "head": parts.head is not None,
         "warm": parts.warm is not None,
         "adagrad": parts.accumulators is not None,
-        "metadata": parts.metadata,
-        "files": [str(file) for file in parts.files],
-        "bytes": size_of(parts.files),
-        "card": parts.card,
+        **_facts_on_disk(parts),
     }
 
 
 def _lines(parts: ModelParts) -> list[tuple[str, str]]:
     from elmokit.sources.card import lines
-    from elmokit.sources.folder import size_of
 
     words = "none" if parts.vocabulary is None else f"{len(parts.vocabulary):,} words"
-    names = ", ".join(file.name for file in parts.files)
     return [
         ("model", parts.source),
         *lines(parts.bilm.config),
@@ -87,8 +79,7 @@ def _lines(parts: ModelParts) -> list[tuple[str, str]]:
         ("LM head", "yes" if parts.head is not None else "none"),
         ("warm state", "yes" if parts.warm is not None else "none"),
         *([("Adagrad", "accumulators, to go on training")] if parts.accumulators else []),
-        ("on disk", f"{size_of(parts.files) / 1e6:,.1f} MB: {names}"),
-        ("card", "none" if parts.card is None else ""),
+        *_lines_on_disk(parts),
     ]
 
 
@@ -103,7 +94,6 @@ def _open_onnx(model: str) -> OnnxParts:
 
 def _onnx_facts(parts: OnnxParts) -> dict[str, Any]:
     from elmokit.sources.card import describe
-    from elmokit.sources.folder import size_of
 
     return {
         "source": parts.source,
@@ -112,6 +102,27 @@ def _onnx_facts(parts: OnnxParts) -> dict[str, Any]:
         "vocabulary": None if parts.vocabulary is None else len(parts.vocabulary),
         "head": False,
         "warm": parts.warm is not None,
+        **_facts_on_disk(parts),
+    }
+
+
+def _onnx_lines(parts: OnnxParts) -> list[tuple[str, str]]:
+    from elmokit.sources.card import lines
+
+    return [
+        ("model", f"{parts.source} (ONNX, {parts.storage})"),
+        *lines(parts.config),
+        ("LM head", "none"),
+        ("warm state", "yes" if parts.warm is not None else "none"),
+        *_lines_on_disk(parts),
+    ]
+
+
+def _facts_on_disk(parts: ModelParts | OnnxParts) -> dict[str, Any]:
+    """State what else lies beside the weights."""
+    from elmokit.sources.folder import size_of
+
+    return {
         "metadata": parts.metadata,
         "files": [str(file) for file in parts.files],
         "bytes": size_of(parts.files),
@@ -119,16 +130,13 @@ def _onnx_facts(parts: OnnxParts) -> dict[str, Any]:
     }
 
 
-def _onnx_lines(parts: OnnxParts) -> list[tuple[str, str]]:
-    from elmokit.sources.card import lines
+def _lines_on_disk(parts: ModelParts | OnnxParts) -> list[tuple[str, str]]:
+    from elmokit.sources.card import training_lines
     from elmokit.sources.folder import size_of
 
     names = ", ".join(file.name for file in parts.files)
     return [
-        ("model", f"{parts.source} (ONNX, {parts.storage})"),
-        *lines(parts.config),
-        ("LM head", "none"),
-        ("warm state", "yes" if parts.warm is not None else "none"),
+        *training_lines(parts.metadata),
         ("on disk", f"{size_of(parts.files) / 1e6:,.1f} MB: {names}"),
         ("card", "none" if parts.card is None else ""),
     ]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import AnyModel, Device, StaticTable, Weights
+from elmokit.cli.options import AnyModel, Device, StaticTable, TextAsJson, Weights
 
 
 def kin(
@@ -36,9 +36,7 @@ def kin(
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random pairs.")] = 0,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: TextAsJson = False,
 ) -> None:
     """Measure how words that are kin find each other in layer 0.
 

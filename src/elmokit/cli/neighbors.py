@@ -10,8 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from elmokit.cli.options import AnyModel, Device, Quiet, SkipBad, StaticTable, Weights
-from elmokit.cli.score import State
+from elmokit.cli.options import (
+    AnyModel,
+    Device,
+    Layers,
+    Mix,
+    Quiet,
+    SkipBad,
+    SplitLines,
+    StateName,
+    StaticTable,
+    TokenizedLines,
+    Weights,
+    weights_of_mix,
+)
 
 if TYPE_CHECKING:
     from elmokit.analysis.index_answers import IndexNeighbors
@@ -72,21 +84,8 @@ def neighbors(
     model: AnyModel = None,
     weights: Weights = None,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbours per list.")] = 10,
-    layer: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="0, 1, ..., top, average, mix or all; repeat for several. Nothing: all.",
-            show_default=False,
-        ),
-    ] = None,
-    mix: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S0,S1,...",
-            help="With --layer mix: one weight per layer, lowest first, used as they are.",
-            show_default=False,
-        ),
-    ] = None,
+    layer: Layers = None,
+    mix: Mix = None,
     same_word: Annotated[
         bool, typer.Option("--same-word", help="List only other uses of the word of the query.")
     ] = False,
@@ -114,23 +113,15 @@ def neighbors(
         int | None,
         typer.Option(min=1, help="Search no more than about this many tokens.", show_default=False),
     ] = None,
-    tokenized: Annotated[
-        bool,
-        typer.Option(
-            "--tokenized",
-            help="Text and queries are tokenised: tokens are what whitespace separates.",
-        ),
-    ] = False,
-    split: Annotated[
-        bool, typer.Option("--split", help="Each line is a paragraph: find its sentences.")
-    ] = False,
+    tokenized: TokenizedLines = False,
+    split: SplitLines = False,
     state: Annotated[
-        State,
+        StateName,
         typer.Option(
             help="What each sentence starts from, the queries too. reset: zero. warm: the stored "
             "state of the model."
         ),
-    ] = State.RESET,
+    ] = StateName.RESET,
     ann: Annotated[
         bool,
         typer.Option(
@@ -157,9 +148,9 @@ def neighbors(
     """
     if same_word and other_words:
         raise typer.BadParameter("not together with --same-word.", param_hint="--other-words")
-    weights_of_mix = mix_weights(mix, layer)
+    mixed = weights_of_mix(mix, layer)
     in_index = len(files) == 1 and Path(files[0]).is_dir()
-    if in_index and (max_tokens or split or skip_bad or state is not State.RESET):
+    if in_index and (max_tokens or split or skip_bad or state is not StateName.RESET):
         raise typer.BadParameter(
             "--max-tokens, --split, --skip-bad and --state belong to `elmo index`.",
             param_hint="FILES",
@@ -183,7 +174,7 @@ def neighbors(
         tokens=token or [],
         k=k,
         layers=layer or ["all"],
-        mix=weights_of_mix,
+        mix=mixed,
         rules=Rules(
             "same" if same_word else "other" if other_words else "any",
             distinct.value,
@@ -324,18 +315,6 @@ def _queries(query: list[str] | None, file: Path | None, *, optional: bool = Fal
             "there is no query. Give --query 'The [play] was staged .'", param_hint="--query"
         )
     return given
-
-
-def mix_weights(mix: str | None, layer: list[str] | None) -> tuple[float, ...] | None:
-    """Read the weights of a mix, which go with the layer of that name."""
-    if (mix is not None) != ("mix" in (layer or ())):
-        raise typer.BadParameter("--layer mix and --mix go together.", param_hint="--mix")
-    try:
-        return None if mix is None else tuple(float(weight) for weight in mix.split(","))
-    except ValueError:
-        raise typer.BadParameter(
-            f"'{mix}' is not a list of numbers such as 0.2,0.3,0.5.", param_hint="--mix"
-        ) from None
 
 
 def _size(files: list[str]) -> int | None:

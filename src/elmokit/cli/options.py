@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -32,8 +33,28 @@ Precision = Annotated[
         "vectors at least 0.999); `elmo doctor` tells what it is on this machine."
     ),
 ]
+
+
+class StateName(StrEnum):
+    """What a sentence of its own can start from."""
+
+    RESET = "reset"
+    WARM = "warm"
+
+
+State = Annotated[
+    StateName,
+    typer.Option(
+        help="What each sentence starts from. reset: zero. warm: the stored state of the model."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+TextAsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+SummaryAsJson = Annotated[
+    bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
+]
 Weights = Annotated[
     str | None,
     typer.Option(
@@ -56,6 +77,21 @@ HeadModel = Annotated[
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8.")
+]
+
+# How text is read that is read line by line, as `elmo embed` reads it.
+TokenizedLines = Annotated[
+    bool,
+    typer.Option(
+        "--tokenized",
+        help="Text is tokenised: tokens are what whitespace separates, taken as they are.",
+    ),
+]
+SplitLines = Annotated[
+    bool,
+    typer.Option(
+        "--split", help="Each line is a paragraph: find its sentences. Empty lines give nothing."
+    ),
 ]
 
 # How text is read that is read as `elmo prepare` reads it.
@@ -83,3 +119,38 @@ StaticTable = Annotated[
         show_default=False,
     ),
 ]
+
+# For commands that look at layers and at mixes of them.
+Layers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layer",
+        help="0, 1, ..., top, average, mix or all; repeat for several. Nothing: every layer.",
+        show_default=False,
+    ),
+]
+Mix = Annotated[
+    str | None,
+    typer.Option(
+        metavar="S0,S1,...",
+        help="With --layer mix: one weight per layer, lowest first, used as they are.",
+        show_default=False,
+    ),
+]
+
+
+def weights_of_mix(mix: str | None, layers: Sequence[str] | None) -> tuple[float, ...] | None:
+    """Read the weights of --mix, which go with the layer of that name."""
+    if (mix is not None) != ("mix" in (layers or ())):
+        raise typer.BadParameter("--layer mix and --mix go together.", param_hint="--mix")
+    return None if mix is None else read_weights(mix)
+
+
+def read_weights(mix: str) -> tuple[float, ...]:
+    """Read numbers with commas between them."""
+    try:
+        return tuple(float(weight) for weight in mix.split(","))
+    except ValueError:
+        raise typer.BadParameter(
+            f"'{mix}' is not a list of numbers such as 0.2,0.3,0.5.", param_hint="--mix"
+        ) from None

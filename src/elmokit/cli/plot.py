@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import AnyModel, Device, HeadModel, Weights
-from elmokit.cli.score import State
+from elmokit.cli.options import (
+    AnyModel,
+    Device,
+    HeadModel,
+    Layers,
+    Mix,
+    State,
+    StateName,
+    TokenizedLines,
+    Weights,
+    weights_of_mix,
+)
 
 if TYPE_CHECKING:
     from elmokit.plot.drawing import Drawing
@@ -29,29 +39,7 @@ Output = Annotated[
         show_default=False,
     ),
 ]
-Layers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--layer",
-        help="0, 1, ..., top, average, mix or all; repeat for several. Nothing: every layer.",
-        show_default=False,
-    ),
-]
-Mix = Annotated[
-    str | None,
-    typer.Option(
-        metavar="S0,S1,...",
-        help="With --layer mix: one weight per layer, lowest first, used as they are.",
-        show_default=False,
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers of the picture as JSON.")]
-StateOption = Annotated[
-    State,
-    typer.Option(
-        help="What each sentence starts from. reset: zero. warm: the stored state of the model."
-    ),
-]
 
 
 @app.command("senses")
@@ -85,10 +73,8 @@ def senses(
     mix: Mix = None,
     model: AnyModel = None,
     weights: Weights = None,
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Tokens are what whitespace separates.")
-    ] = False,
-    state: StateOption = State.RESET,
+    tokenized: TokenizedLines = False,
+    state: State = StateName.RESET,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -98,12 +84,10 @@ def senses(
     above, the uses of a sense come together. Colours are the senses that were
     given, or clusters.
     """
-    from elmokit.cli.neighbors import mix_weights
-
     in_index = Path(text).is_dir()
     if in_index != (word is not None):
         raise typer.BadParameter("--word goes with an index, and an index with --word.")
-    weights_of_mix = mix_weights(mix, layer)
+    mixed = weights_of_mix(mix, layer)
 
     from elmokit.analysis.spaces import choose_spaces
     from elmokit.embed.model import load
@@ -116,13 +100,13 @@ def senses(
 
         index = TokenIndex.open(text)
         names = layer or [str(j) for j in index.meta.layers] or ["average"]
-        spaces = choose_spaces(names, index.meta.n_layers, weights_of_mix)
+        spaces = choose_spaces(names, index.meta.n_layers, mixed)
         found = senses_in(index, word, spaces, limit=limit, clusters=clusters)
     else:
         uses = read_uses(text, tokenized=tokenized)
         elmo = load(model, weights, device)
         names = layer or [str(j) for j in range(elmo.config.n_layers)]
-        spaces = choose_spaces(names, elmo.config.n_layers, weights_of_mix)
+        spaces = choose_spaces(names, elmo.config.n_layers, mixed)
         found = senses_of(elmo, uses, spaces, state=state.value, clusters=clusters)
     _finish(draw_senses(found), output, found.to_dict(), as_json=as_json)
 
@@ -145,10 +129,8 @@ def similarity(
     mix: Mix = None,
     model: AnyModel = None,
     weights: Weights = None,
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Tokens are what whitespace separates.")
-    ] = False,
-    state: StateOption = State.RESET,
+    tokenized: TokenizedLines = False,
+    state: State = StateName.RESET,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -156,9 +138,7 @@ def similarity(
 
     One heat map for each layer, or for the average or a mix of them.
     """
-    from elmokit.cli.neighbors import mix_weights
-
-    weights_of_mix = mix_weights(mix, layer)
+    mixed = weights_of_mix(mix, layer)
 
     from elmokit.analysis.spaces import choose_spaces
     from elmokit.embed.model import load
@@ -168,7 +148,7 @@ def similarity(
     check_picture(output)
     elmo = load(model, weights, device)
     n_layers = elmo.config.n_layers
-    spaces = choose_spaces(layer or [str(j) for j in range(n_layers)], n_layers, weights_of_mix)
+    spaces = choose_spaces(layer or [str(j) for j in range(n_layers)], n_layers, mixed)
     given = [s.split() if tokenized and s is not None else s for s in (first, second)]
     assert given[0] is not None
     found = similarity_of(elmo, given[0], given[1], spaces, state=state.value)
@@ -207,10 +187,8 @@ def surprise(
     ],
     output: Output,
     model: HeadModel = None,
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Tokens are what whitespace separates.")
-    ] = False,
-    state: StateOption = State.RESET,
+    tokenized: TokenizedLines = False,
+    state: State = StateName.RESET,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Quiet, SkipBad, Tokenized
-from elmokit.cli.signals import interruptible
+from elmokit.cli.options import OneSentencePerLine, Quiet, SkipBad, SummaryAsJson, Tokenized
+from elmokit.cli.signals import INTERRUPTED, interruptible
 
 if TYPE_CHECKING:
     from elmokit.data.counting import Progress
     from elmokit.data.prepare import Summary
     from elmokit.text.vocab import Vocabulary
-
-_INTERRUPTED = 130
 
 
 def prepare(
@@ -41,13 +39,7 @@ def prepare(
             show_default=False,
         ),
     ],
-    one_sentence_per_line: Annotated[
-        bool,
-        typer.Option(
-            "--one-sentence-per-line",
-            help="A line is a sentence: look for no others in it.",
-        ),
-    ] = False,
+    one_sentence_per_line: OneSentencePerLine = False,
     tokenized: Tokenized = False,
     min_count: Annotated[
         int,
@@ -123,9 +115,7 @@ def prepare(
             help="Replace a prepared corpus in the output folder. Nothing else is ever replaced.",
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
-    ] = False,
+    as_json: SummaryAsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Make text ready for training: sentences, words, a vocabulary, ids.
@@ -167,7 +157,7 @@ def prepare(
                 )
     except KeyboardInterrupt:
         typer.echo("interrupted: nothing is written, nothing was changed.", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     _tell(summary, as_json=as_json)
 
 

@@ -16,10 +16,12 @@ from elmokit.cli.options import (
     Precision,
     PrecisionName,
     Quiet,
+    State,
+    StateName,
     StaticTable,
+    TextAsJson,
     Weights,
 )
-from elmokit.cli.score import State
 
 if TYPE_CHECKING:
     from elmokit.analysis.pos_probe import PosReport, PosResult
@@ -37,13 +39,6 @@ Layers = Annotated[
         show_default=False,
     ),
 ]
-StateOption = Annotated[
-    State,
-    typer.Option(
-        help="What each sentence starts from. reset: zero. warm: the stored state of the model."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 class Tags(StrEnum):
@@ -81,7 +76,7 @@ def pos(
     layer: Layers = None,
     model: AnyModel = None,
     weights: Weights = None,
-    state: StateOption = State.RESET,
+    state: State = StateName.RESET,
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the first probe and the bootstrap.")] = 0,
     runs: Annotated[
@@ -99,7 +94,7 @@ def pos(
     ] = None,
     device: Device = "auto",
     precision: Precision = PrecisionName.EXACT,
-    as_json: AsJson = False,
+    as_json: TextAsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Probe the layers for parts of speech.
@@ -188,12 +183,12 @@ def wsd(
     layer: Layers = None,
     model: AnyModel = None,
     weights: Weights = None,
-    state: StateOption = State.RESET,
+    state: State = StateName.RESET,
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap of the intervals.")] = 0,
     device: Device = "auto",
     precision: Precision = PrecisionName.EXACT,
-    as_json: AsJson = False,
+    as_json: TextAsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Probe the layers for word senses.

@@ -1,12 +1,18 @@
-"""A progress bar on stderr: tokens per second, and the time left where the size is known."""
+"""How a command tells on stderr what it does: lines, and bars where there is a terminal."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+import typer
+
+from elmokit.telling import Tell, TellProgress, silent
 
 if TYPE_CHECKING:
     from elmokit.embed.bulk_settings import Progress
@@ -15,8 +21,13 @@ _KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
 _UNKNOWN_SIZE = "{desc} [{elapsed}]"
 
 
+def teller(*, shown: bool = True) -> Tell:
+    """Return what prints lines for the user, or nothing."""
+    return (lambda line: typer.echo(line, err=True)) if shown else silent
+
+
 class TokenBar:
-    """A bar that is told how far the work has gone.
+    """Tokens per second, and the time left where the size is known.
 
     Args:
         shown: Whether to show anything; without a terminal nothing is shown in any case.
@@ -63,3 +74,23 @@ class TokenBar:
         traceback: TracebackType | None,
     ) -> None:
         self._bar.close()
+
+
+@contextmanager
+def part_bar(*, shown: bool) -> Iterator[TellProgress]:
+    """Show on a terminal how far a part of the work has come."""
+    from tqdm import tqdm
+
+    bar = tqdm(disable=not (shown and sys.stderr.isatty()), leave=False)
+    now = ""
+
+    def progress(what: str, done: int, total: int) -> None:
+        nonlocal now
+        if what != now or done < bar.n:
+            now = what
+            bar.reset(total)
+            bar.set_description(what)
+        bar.update(done - bar.n)
+
+    with bar:
+        yield progress

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Device, HeadModel, SkipBad
+from elmokit.cli.options import (
+    Device,
+    HeadModel,
+    SkipBad,
+    SplitLines,
+    State,
+    StateName,
+    TokenizedLines,
+)
 
 if TYPE_CHECKING:
     from elmokit.embed.scoring import SentenceScore
 
 # Tokens that are sorted by length and scored together before any is printed.
 _WINDOW_TOKENS = 16384
-
-
-class State(StrEnum):
-    """What each sentence starts from."""
-
-    RESET = "reset"
-    WARM = "warm"
 
 
 def score(
@@ -36,26 +36,9 @@ def score(
         ),
     ],
     model: HeadModel = None,
-    tokenized: Annotated[
-        bool,
-        typer.Option(
-            "--tokenized",
-            help="The text is tokenised: tokens are what whitespace separates, taken as they are.",
-        ),
-    ] = False,
-    split: Annotated[
-        bool,
-        typer.Option(
-            "--split",
-            help="Each line is a paragraph: find its sentences. Empty lines give nothing.",
-        ),
-    ] = False,
-    state: Annotated[
-        State,
-        typer.Option(
-            help="What each sentence starts from. reset: zero. warm: the stored state of the model."
-        ),
-    ] = State.RESET,
+    tokenized: TokenizedLines = False,
+    split: SplitLines = False,
+    state: State = StateName.RESET,
     by_token: Annotated[
         bool,
         typer.Option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elmokit.cli.options import Device, Precision, PrecisionName, StaticTable
+from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from elmokit.serve.server import Server
@@ -146,7 +147,7 @@ def serve(
     server.run()
     typer.echo("stopped: what was asked is answered", err=True)
     if server.signal == signal.SIGINT:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _show(server: Server, *, as_json: bool) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+#: The exit code of a command that a signal has stopped.
+INTERRUPTED = 130
 _SOON = 0.05  # seconds
 
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, HeadModel
-from elmokit.cli.score import State
+from elmokit.cli.options import Device, HeadModel, State, StateName, TextAsJson
 
 
 def substitutes(
@@ -20,20 +19,12 @@ def substitutes(
     ],
     model: HeadModel = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Words per list.")] = 10,
-    state: Annotated[
-        State,
-        typer.Option(
-            help="What the language models start from. reset: zero. warm: the stored state of the "
-            "model."
-        ),
-    ] = State.RESET,
+    state: State = StateName.RESET,
     specials: Annotated[
         bool, typer.Option("--specials", help="List <S>, </S> and <UNK>, too.")
     ] = False,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: TextAsJson = False,
 ) -> None:
     """List the words that both language models expect in a place of a sentence.
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -14,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from elmokit.cli.options import AnyModel, Device, Precision, PrecisionName, Quiet
+from elmokit.cli.options import AnyModel, AsJson, Device, Precision, PrecisionName, Quiet
+from elmokit.cli.progress import part_bar, teller
+from elmokit.cli.signals import INTERRUPTED
 from elmokit.tasks.registry import TASKS, is_file
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ MovedModel = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
 def train(
@@ -171,11 +169,8 @@ def train(
     _check_files(train, dev, test)
     where = choose_device(device)
 
-    def tell(line: str) -> None:
-        if not quiet:
-            typer.echo(line, err=True)
-
-    with _bar(shown=not quiet) as progress:
+    tell = teller(shown=not quiet)
+    with part_bar(shown=not quiet) as progress:
         bilm = None
         if config.elmo.place != "none":
             bilm = load(model, device=where, precision=precision.value)
@@ -198,7 +193,7 @@ def train(
     if as_json:
         typer.echo(json.dumps({"output": str(output), **result.to_dict()}))
     if result.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
     for part, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
             tell(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
@@ -344,23 +339,3 @@ def _figures(scores: dict[str, Any]) -> str:
         for name, value in scores.items()
         if isinstance(value, int | float)
     )
-
-
-@contextmanager
-def _bar(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Show on a terminal how far a part of the work has come."""
-    from tqdm import tqdm
-
-    bar = tqdm(disable=not (shown and sys.stderr.isatty()), leave=False)
-    now = ""
-
-    def progress(what: str, done: int, total: int) -> None:
-        nonlocal now
-        if what != now or done < bar.n:
-            now = what
-            bar.reset(total)
-            bar.set_description(what)
-        bar.update(done - bar.n)
-
-    with bar:
-        yield progress

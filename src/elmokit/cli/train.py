@@ -7,15 +7,24 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device
+from elmokit.cli.options import Device, SummaryAsJson
+from elmokit.cli.progress import teller
+from elmokit.cli.run_options import (
+    CheckpointEvery,
+    Deterministic,
+    ExportHdf5,
+    NoLines,
+    Resume,
+    RunFolder,
+    Tensorboard,
+    write_hdf5,
+)
+from elmokit.cli.signals import INTERRUPTED
 
 
 def train(
     data: Annotated[Path, typer.Argument(help="The folder that `elmo prepare` made.")],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The run's folder: checkpoints, metrics, model/."),
-    ],
+    output: RunFolder,
     preset: Annotated[
         str, typer.Option(help="Shape and settings: toy (a laptop), small, medium, original.")
     ] = "toy",
@@ -31,22 +40,14 @@ def train(
     max_steps: Annotated[int | None, typer.Option(help="Steps in all.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Stop after so many tokens.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Stop after so many passes.")] = None,
-    checkpoint_every: Annotated[
-        int | None, typer.Option(help="Steps between two checkpoints.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint in --output.")
-    ] = False,
-    export_hdf5: Annotated[
-        bool, typer.Option("--export-hdf5", help="Also write files for AllenNLP and bilm-tf.")
-    ] = False,
-    tensorboard: Annotated[bool, typer.Option(help="Log to TensorBoard, too.")] = False,
-    deterministic: Annotated[
-        bool, typer.Option(help="On a GPU: the same bits every time, at a price.")
-    ] = False,
+    checkpoint_every: CheckpointEvery = None,
+    resume: Resume = False,
+    export_hdf5: ExportHdf5 = False,
+    tensorboard: Tensorboard = False,
+    deterministic: Deterministic = False,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a summary on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")] = False,
+    as_json: SummaryAsJson = False,
+    quiet: NoLines = False,
 ) -> None:
     """Train a forward and a backward language model on prepared text.
 
@@ -82,10 +83,7 @@ def train(
     if checkpoint_every is not None:
         config = dataclasses.replace(config, checkpoint_every=checkpoint_every)
 
-    def tell(line: str) -> None:
-        if not quiet:
-            typer.echo(line, err=True)
-
+    tell = teller(shown=not quiet)
     result = run_training(
         config,
         corpus,
@@ -96,10 +94,8 @@ def train(
         tensorboard=tensorboard,
         deterministic=deterministic,
     )
-    if export_hdf5 and not result.interrupted:
-        from elmokit.sources import hdf5dir, modeldir
-
-        hdf5dir.save(modeldir.load(result.model), output / "hdf5", overwrite=True)
+    if export_hdf5:
+        write_hdf5(result, output)
     if as_json:
         found = None if result.perplexity is None else result.perplexity.to_dict()
         values = {
@@ -111,5 +107,5 @@ def train(
         }
         typer.echo(json.dumps(values))
     if result.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
     tell(f"The model is in {result.model}.")

@@ -66,7 +66,9 @@ def warm(
     """
     import warnings
 
+    from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
+    from elmokit.embed.bulk_settings import Progress
     from elmokit.embed.precision import choose_device
     from elmokit.errors import DataError, ElmoWarning
     from elmokit.sources import modeldir
@@ -85,7 +87,13 @@ def warm(
             skip_bad=skip_bad,
             on_bad=skipped.append,
         )
-        made = warm_state_of_text(parts.bilm.to(place), parts.vocabulary, text)
+        with TokenBar() as bar:
+            made = warm_state_of_text(
+                parts.bilm.to(place),
+                parts.vocabulary,
+                text,
+                progress=lambda _, done, total: bar(Progress(done, done, total)),
+            )
         if not made.sentences:
             raise DataError(
                 "The text is too short for a warm state: it needs sentences that follow on others, "

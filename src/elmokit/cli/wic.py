@@ -9,8 +9,16 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import AnyModel, Device, Quiet, StaticTable, Weights
-from elmokit.cli.score import State
+from elmokit.cli.options import (
+    AnyModel,
+    Device,
+    Quiet,
+    State,
+    StateName,
+    StaticTable,
+    TextAsJson,
+    Weights,
+)
 
 
 def wic(
@@ -26,18 +34,11 @@ def wic(
     ] = None,
     model: AnyModel = None,
     weights: Weights = None,
-    state: Annotated[
-        State,
-        typer.Option(
-            help="What each sentence starts from. reset: zero. warm: the stored state of the model."
-        ),
-    ] = State.RESET,
+    state: State = StateName.RESET,
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap of the intervals.")] = 0,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: TextAsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Tell whether words have the same sense in two sentences, by cosine.

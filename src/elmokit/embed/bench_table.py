@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from elmokit.embed.bench import BenchReport
+from elmokit.embed.bench_report import BenchReport
 
 _BAR = 24
 

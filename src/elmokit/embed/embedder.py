@@ -164,7 +164,8 @@ class Embedder(ABC, Generic[State]):
         Args:
             sentences: A list. A string in it is one sentence and is tokenised (never split further:
                 `elmokit.split_sentences` does that); a list of tokens is taken as it is. One bare
-                string gives one result instead of a list.
+                string gives one result instead of a list. So `["The", "cat"]` is two sentences of
+                one word each; one sentence of two tokens is `[["The", "cat"]]`.
             state: What each sentence starts from, see above.
             rows: With `state="carry"`, the number of texts that are read side by side: sentence i
                 goes on where sentence i - rows ended, as row i % rows of bilm-tf's batches does.

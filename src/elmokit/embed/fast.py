@@ -82,7 +82,7 @@ class FastChoice:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the next process would find the same: a candidate out of time may come in time."""
+        """Whether the next process would find the same; who was out of time may come in time."""
         return not any(why.startswith(_NO_ANSWER) for why in self.failed.values())
 
     def describe(self) -> str:

@@ -295,7 +295,7 @@ class ElmoModel(Embedder[LstmState]):
     def _repr_html_(self) -> str:
         """Show a card in a notebook."""
         from elmokit import html
-        from elmokit.sources.card import lines
+        from elmokit.sources.card import lines, training_lines
 
         n = sum(p.numel() for p in self.bilm.parameters())
         words = "none" if self.vocabulary is None else f"{len(self.vocabulary):,} words"
@@ -305,15 +305,8 @@ class ElmoModel(Embedder[LstmState]):
             ("vocabulary", words),
             ("LM head", "yes" if self.head is not None else "none"),
             ("warm state", "yes" if self.warm is not None else "none"),
+            *training_lines(self.metadata),
+            ("computes", f"on {self.device}, {self.precision}"),
         ]
-        measured = self.metadata.get("perplexity")
-        if isinstance(measured, list):
-            told = [
-                f"{m['mean']:.1f} ({m['state']})"
-                for m in measured
-                if isinstance(m, dict) and {"mean", "state"} <= m.keys()
-            ]
-            rows.append(("perplexity", ", ".join(told)))
-        rows.append(("computes", f"on {self.device}, {self.precision}"))
         name = self.metadata.get("name") or self.source or "memory"
         return html.card(f"ElmoModel {name}", rows)

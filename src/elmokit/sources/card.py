@@ -67,6 +67,33 @@ def lines(config: BiLMConfig) -> list[tuple[str, str]]:
     ]
 
 
+def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """State what `config.json` tells of the training; nothing of what it does not tell.
+
+    A perplexity stands with the training that measured it, or beside it where the finished model
+    was measured again.
+    """
+    told = []
+    training = metadata.get("training")
+    training = training if isinstance(training, Mapping) else {}
+    counts = [
+        f"{training[name]:,} {name}"
+        for name in ("steps", "tokens")
+        if isinstance(training.get(name), int)
+    ]
+    if counts:
+        told.append(("training", ", ".join(counts)))
+    measured = metadata.get("perplexity", training.get("perplexity"))
+    figures = [
+        f"{m['mean']:.1f} ({m['state']})"
+        for m in (measured if isinstance(measured, list) else [measured])
+        if isinstance(m, Mapping) and isinstance(m.get("mean"), int | float) and "state" in m
+    ]
+    if figures:
+        told.append(("perplexity", ", ".join(figures)))
+    return told
+
+
 def _input(config: BiLMConfig) -> str:
     if config.lexicon is not None:
         return "lexicon"

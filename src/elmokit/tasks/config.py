@@ -84,8 +84,10 @@ class TrainConfig:
         batch_size: Examples that are trained on together.
         batch_tokens: Tokens that are trained on together at most, padding included.
         epochs: Passes over the training data at most.
-        patience: Stop after so many epochs without a better dev score; 0 never.
-        halve_after: Halve the rate after so many epochs without a better dev score; 0 never.
+        patience: Stop after so many epochs without a better dev score, counted from the first
+            score that is not 0; 0 never.
+        halve_after: Halve the rate after so many epochs without a better dev score, counted in the
+            same way; 0 never.
         checkpoint_every: Steps between checkpoints, besides those at the ends of epochs; 0 none.
         checkpoint_seconds: The end of an epoch is passed over if the last is not so old, so that
             short runs, many at once, do not spend their time on the disk.

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import DataError
+from elmokit.tasks.jsonl import are_strings, json_objects, not_expected
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import tokenize
@@ -171,14 +170,7 @@ def read_text(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
 
 def read_jsonl(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
     """Read lines of JSON: {"sentences": [[token, ...], ...]}, or {"text": "..."}, raw text."""
-    for line in lines:
-        if not line.text.strip():
-            continue
-        try:
-            values = json.loads(line.text)
-        except (ValueError, RecursionError):
-            values = None
-        values = values if isinstance(values, dict) else {}
+    for line, values in json_objects(lines):
         name = values.get("name", "")
         sentences, text = values.get("sentences"), values.get("text")
         if isinstance(text, str) and isinstance(name, str):
@@ -186,15 +178,12 @@ def read_jsonl(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
         elif _are_sentences(sentences) and isinstance(name, str):
             yield shortened(Document(tuple(tuple(s) for s in sentences), name=name), odd)
         else:
-            raise DataError(
-                f"{line.path}, line {line.number}: found '{line.text[:60]}', expected an object "
-                'with "sentences", a list of lists of strings, or "text", a string; it may have a '
-                '"name".'
+            raise not_expected(
+                line,
+                '"sentences", a list of lists of strings, or "text", a string; it may have a '
+                '"name"',
             )
 
 
 def _are_sentences(values: object) -> TypeGuard[list[list[str]]]:
-    return isinstance(values, list) and all(
-        isinstance(sentence, list) and all(isinstance(token, str) for token in sentence)
-        for sentence in values
-    )
+    return isinstance(values, list) and all(are_strings(sentence) for sentence in values)

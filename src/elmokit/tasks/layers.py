@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -29,6 +29,7 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import ConfigError
 from elmokit.sources.download import cache_dir
+from elmokit.telling import Tell, TellProgress, silent
 
 LAYERS = "layers.npy"
 ABOUT = "about.json"
@@ -40,13 +41,6 @@ _TOLD_EVERY = 512
 _ROWS_AT_ONCE = 1 << 15
 
 Texts = Sequence[Sequence[str]]
-Tell = Callable[[str], None]
-#: Told what is done, how far, and of how much.
-Progress = Callable[[str, int, int], None]
-
-
-def silent(*_: object) -> None:
-    """Tell nobody."""
 
 
 class Layers(Protocol):
@@ -170,7 +164,7 @@ class LayerCache:
         *,
         max_bytes: int = 8 * GIB,
         tell: Tell = silent,
-        progress: Progress = silent,
+        progress: TellProgress = silent,
     ) -> None:
         self.folder = cache_dir() / "layers" if folder is None else Path(folder)
         self.max_bytes = max_bytes

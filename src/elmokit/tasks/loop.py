@@ -25,8 +25,8 @@ from elmokit.tasks.batches import Batch, Dataset, E, plan
 from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
 from elmokit.tasks.config import TaskConfig, TrainConfig
 from elmokit.tasks.data import Data
-from elmokit.tasks.layers import Progress, Tell, silent
 from elmokit.tasks.task import Scores, Task, TaskModel
+from elmokit.telling import Tell, TellProgress, silent
 from elmokit.train.metrics import FILE, Metrics
 
 # What may change when a run is resumed.
@@ -75,7 +75,7 @@ def train(
     resume: bool = False,
     device: str | torch.device = "cpu",
     tell: Tell = silent,
-    progress: Progress = silent,
+    progress: TellProgress = silent,
 ) -> TaskResult:
     """Train a task model and leave a task directory.
 
@@ -226,7 +226,7 @@ def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
 
 
 def _train_epoch(
-    run: Run, data: Dataset[E], how: TrainConfig, stopped: threading.Event, progress: Progress
+    run: Run, data: Dataset[E], how: TrainConfig, stopped: threading.Event, progress: TellProgress
 ) -> bool:
     """Go on with the epoch that is under way; return whether it came to its end."""
     at = run.position
@@ -271,17 +271,24 @@ def _seed(seed: int, device: torch.device) -> None:
 
 
 def _end_epoch(run: Run, score: float, how: TrainConfig) -> None:
-    """Note how good the epoch was, keep its weights if it is the best, and set the rate."""
+    """Note how good the epoch was, keep its weights if it is the best, and set the rate.
+
+    While the score is still 0, learning has not begun: such epochs count neither against patience
+    nor towards a lower rate.
+    """
     at = run.position
     at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
     at.seconds = run.seconds()
-    at.since_best += 1
-    at.since_halved += 1
     if at.best is None or score > at.best:
         at.best, at.best_epoch = score, at.epoch
         at.since_best = at.since_halved = 0
         run.best = weights_of(run.model)
-    elif how.halve_after and at.since_halved >= how.halve_after:
+        return
+    if at.best == 0:
+        return
+    at.since_best += 1
+    at.since_halved += 1
+    if how.halve_after and at.since_halved >= how.halve_after:
         at.since_halved = 0
         at.rate /= 2
         for group in run.optimizer.param_groups:

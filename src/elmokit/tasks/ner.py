@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.jsonl import are_strings, json_objects, not_expected
 from elmokit.tasks.metrics.spans import OUTSIDE, SCHEMES, Span, span_scores, spans_of, tags_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -138,23 +139,14 @@ def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Read lines of JSON: {"tokens": [...]}, a sentence, or {"text": "..."}, raw text."""
-    for line in lines:
-        if not line.text.strip():
-            continue
-        try:
-            values = json.loads(line.text)
-        except (ValueError, RecursionError):
-            values = None
-        if isinstance(values, dict) and isinstance(values.get("text"), str):
-            yield from read_text([line._replace(text=values["text"])])
-            continue
-        tokens = values.get("tokens") if isinstance(values, dict) else None
-        if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
-            raise DataError(
-                f"{line.path}, line {line.number}: found '{line.text[:60]}', expected an object "
-                'with "tokens", a list of strings, or "text", a string.'
-            )
-        yield from cut(Sentence(tuple(tokens)))
+    for line, values in json_objects(lines):
+        text, tokens = values.get("text"), values.get("tokens")
+        if isinstance(text, str):
+            yield from read_text([line._replace(text=text)])
+        elif are_strings(tokens):
+            yield from cut(Sentence(tuple(tokens)))
+        else:
+            raise not_expected(line, '"tokens", a list of strings, or "text", a string')
 
 
 # ------------------------------------------------------------------------------------------ model

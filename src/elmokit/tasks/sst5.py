@@ -29,6 +29,7 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.jsonl import are_strings, json_objects, not_expected
 from elmokit.tasks.metrics.accuracy import accuracy_scores
 from elmokit.tasks.nn.attention import attend
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -136,24 +137,14 @@ def in_two_classes(reviews: Iterable[Review]) -> Iterator[Review]:
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Review]:
     """Read lines of JSON: {"tokens": [...]} or {"text": "..."}."""
-    for line in lines:
-        if not line.text.strip():
-            continue
-        try:
-            values = json.loads(line.text)
-        except (ValueError, RecursionError):
-            values = None
-        values = values if isinstance(values, dict) else {}
+    for line, values in json_objects(lines):
         text, tokens = values.get("text"), values.get("tokens")
         if isinstance(text, str):
             yield Review(text_tokens(text, line))
-        elif isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
+        elif are_strings(tokens):
             yield Review(bounded(tokens, line))
         else:
-            raise DataError(
-                f"{line.path}, line {line.number}: found '{line.text[:60]}', expected an object "
-                'with "tokens", a list of strings, or "text", a string.'
-            )
+            raise not_expected(line, '"tokens", a list of strings, or "text", a string')
 
 
 # ------------------------------------------------------------------------------------------ model

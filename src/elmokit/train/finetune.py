@@ -30,8 +30,9 @@ from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import LMHead
 from elmokit.sources.modeldir import ModelParts
+from elmokit.telling import Tell, silent
 from elmokit.train.config import RunConfig, with_settings
-from elmokit.train.loop import Tell, TrainResult, train
+from elmokit.train.loop import TrainResult, train
 from elmokit.train.metrics import FILE
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
@@ -193,7 +194,7 @@ def finetune(
     *,
     resume: bool = False,
     device: str | torch.device = "cpu",
-    tell: Tell | None = None,
+    tell: Tell = silent,
     tensorboard: bool = False,
     deterministic: bool = False,
 ) -> FinetuneResult:
@@ -210,17 +211,16 @@ def finetune(
         tensorboard: Log to TensorBoard, too.
         deterministic: On a GPU, the same bits every time.
     """
-    told: dict[str, Any] = {} if tell is None else {"tell": tell}
     run = train(
         config,
         corpus,
         out,
         resume=resume,
         device=device,
+        tell=tell,
         tensorboard=tensorboard,
         deterministic=deterministic,
         start=start.parts,
-        **told,
     )
     measured = _measured(out)
     steps = {"before": 0, "head": config.optimizer.head_steps, "after": run.steps}

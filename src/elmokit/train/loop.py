@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from elmokit.data.streams import Streams
 from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
-from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.stopping import stop_signals
+from elmokit.telling import Tell, silent
 from elmokit.train import checkpoint, distributed
 from elmokit.train.adagrad import take_accumulators
 from elmokit.train.batches import columns_of
@@ -25,19 +24,13 @@ from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.evaluate import Perplexity, encoder_of, evaluate
+from elmokit.train.export import export
 from elmokit.train.memory import told_of_memory
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.prefetch import Prefetch
 from elmokit.train.step import PlainStep, StepResult
-from elmokit.train.warm import warm_state
 
 MODEL = "model"
-
-Tell = Callable[[str], None]
-
-
-def _silent(_: str) -> None:
-    """Tell nobody."""
 
 
 class NotFiniteError(ElmoError):
@@ -70,7 +63,7 @@ def train(
     *,
     resume: bool = False,
     device: str | torch.device = "cpu",
-    tell: Tell = _silent,
+    tell: Tell = silent,
     tensorboard: bool = False,
     deterministic: bool = False,
     start: ModelParts | None = None,
@@ -93,7 +86,7 @@ def train(
         told_of_memory(config, device),
     ):
         if not group.first:
-            tell = _silent
+            tell = silent
         out.mkdir(parents=True, exist_ok=True)
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
@@ -127,8 +120,9 @@ def train(
                     pending.append((progress.step + 1, step(batch, progress.step, rate)))
                     progress.step, progress.position = progress.step + 1, position
                     if _due(progress.step, config.log_every, config.max_steps):
-                        _log(metrics, _line(pending, rate, clock, config, device))
-                        tell(clock.told(progress.step, pending))
+                        line = _line(pending, rate, clock, config, device)
+                        _log(metrics, line)
+                        tell(clock.told(line))
                         pending = []
                     ends = (config.optimizer.head_steps, config.max_steps)
                     if _due(progress.step, config.evaluate_every, *ends):
@@ -148,7 +142,7 @@ def train(
             if metrics is not None:
                 metrics.close()
         if group.first and not interrupted:
-            export(step.bilm, step.head, corpus, config, out / MODEL, progress, found, start)
+            export(step.bilm, step.head, corpus, config, out / MODEL, progress, found, start, tell)
     return TrainResult(
         steps=progress.step,
         tokens=progress.step * config.tokens_per_step,
@@ -194,36 +188,6 @@ def make_step(
             bilm, head, corpus.chars, shape, config.optimizer, graphs=graphs, group=group
         )
     return PlainStep(bilm, head, corpus.chars, shape, config.optimizer, group=group)
-
-
-def export(
-    bilm: BiLM,
-    head: LMHead,
-    corpus: Corpus,
-    config: RunConfig,
-    path: Path,
-    progress: Progress,
-    found: Perplexity | None,
-    start: ModelParts | None = None,
-) -> None:
-    """Write the complete model directory."""
-    warm = warm_state(bilm, encoder_of(bilm, corpus.chars), corpus.tokens())
-    metadata: dict[str, Any] = {
-        "name": path.parent.name,
-        "training": {
-            "steps": progress.step,
-            "tokens": progress.step * config.tokens_per_step,
-            "corpus_tokens": len(corpus.tokens()),
-            "vocabulary": corpus.n_words,
-            "perplexity": None if found is None else found.to_dict(),
-        },
-    }
-    if start is not None:
-        metadata["finetuned_from"] = start.source
-    parts = ModelParts(
-        bilm.eval(), vocabulary=corpus.vocabulary, head=head, warm=warm, metadata=metadata
-    )
-    modeldir.save(parts, path, overwrite=True)
 
 
 # ------------------------------------------------------------------------------------------ parts
@@ -344,7 +308,10 @@ def _line(
     config: RunConfig,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Turn the steps since the last line into numbers; the first wait for the device is here."""
+    """Turn the steps since the last line into numbers: means of the losses, the largest gradient.
+
+    The first wait for the device is here.
+    """
     values = torch.stack(
         [torch.stack([r.forward_loss, r.backward_loss, r.gradient_norm]) for _, r in pending]
     ).cpu()

@@ -10,7 +10,6 @@ from typing import Any
 from elmokit.atomic import replacing
 from elmokit.errors import DependencyError
 from elmokit.train.config import RunConfig
-from elmokit.train.step import StepResult
 
 FILE = "metrics.jsonl"
 
@@ -74,23 +73,23 @@ class Clock:
         self._config = config
         self._first, self._begin = step, time.perf_counter()
         self._last, self._then = step, self._begin
-        self._now = 0.0
 
     def rate(self, step: int) -> float:
         """Return the tokens per second since it was last asked."""
         now = time.perf_counter()
         done = (step - self._last) * self._config.tokens_per_step
-        self._now = done / max(1e-9, now - self._then)
+        rate = done / max(1e-9, now - self._then)
         self._last, self._then = step, now
-        return self._now
+        return rate
 
-    def told(self, step: int, pending: list[tuple[int, StepResult]]) -> str:
-        """Return the line for the user."""
+    def told(self, values: dict[str, Any]) -> str:
+        """Say a line of the metrics to the user."""
+        step = values["step"]
         elapsed = time.perf_counter() - self._begin
         left = elapsed / max(1, step - self._first) * (self._config.max_steps - step)
-        result = pending[-1][1]
+        losses = values["sampled_loss_forward"], values["sampled_loss_backward"]
         return (
             f"step {step:,}/{self._config.max_steps:,}  sampled loss "
-            f"{float(result.forward_loss):.3f} / {float(result.backward_loss):.3f}  "
-            f"{self._now:,.0f} tokens/s  {left / 60:.1f} min left"
+            f"{losses[0]:.3f} / {losses[1]:.3f}  {values['tokens_per_second']:,} tokens/s  "
+            f"{left / 60:.1f} min left"
         )

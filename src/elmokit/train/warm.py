@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from elmokit.data.streams import BEGIN, END
 from elmokit.errors import DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmStack, LstmState
+from elmokit.telling import TellProgress, silent
 from elmokit.text.vocab import Vocabulary
 from elmokit.train.evaluate import Encode
 from elmokit.train.text import text_groups
@@ -37,15 +38,13 @@ class WarmState(NamedTuple):
     sentences: int
 
 
-def warm_state(
-    bilm: BiLM, encode: Encode, tokens: NDArray[np.uint32], sentences: int = SENTENCES
-) -> LstmState:
-    """Average (c, r) over the ends of sentences, see `average_state`."""
-    return average_state(bilm, encode, tokens, sentences).state
-
-
 def average_state(
-    bilm: BiLM, encode: Encode, tokens: NDArray[np.uint32], sentences: int = SENTENCES
+    bilm: BiLM,
+    encode: Encode,
+    tokens: NDArray[np.uint32],
+    sentences: int = SENTENCES,
+    *,
+    progress: TellProgress = silent,
 ) -> WarmState:
     """Average (c, r) of each layer and direction over the ends of sentences in running text.
 
@@ -57,6 +56,7 @@ def average_state(
         encode: From types to x_k, see `evaluate.encoder_of`.
         tokens: Text as `elmo prepare` stores it.
         sentences: Sentence ends to average over, if the text has as many.
+        progress: Told how many tokens are read, of those in both directions.
 
     Raises:
         DataError: There is no sentence.
@@ -69,10 +69,21 @@ def average_state(
     rows = max(1, min(_ROWS, len(text) // 200))
     steps = len(text) // rows
     streams = text[: rows * steps].reshape(rows, steps).T.astype(np.int64)  # (steps, rows)
+    types, places = np.unique(streams, return_inverse=True)
+    text_rows = _Rows(places.reshape(streams.shape), streams == END, begin=len(types))
+    read = 0
+
+    def advance(n: int) -> None:
+        nonlocal read
+        read += n
+        progress("warm state", read, 2 * streams.size)
+
     training = bilm.training
     bilm.eval()
     with torch.inference_mode():
-        halves = [_average(bilm, encode, streams, direction) for direction in (0, 1)]
+        # The forward LM reads <S> where the stream has </S>.
+        x_types = encode(np.concatenate([types, [BEGIN]]))
+        halves = [_average(bilm, x_types, text_rows, direction, advance) for direction in (0, 1)]
     bilm.train(training)
     state = LstmState(*(torch.stack(part).cpu() for part in list(zip(*halves, strict=True))[:2]))
     return WarmState(state, min(count for _, _, count in halves))
@@ -83,6 +94,8 @@ def warm_state_of_text(
     vocabulary: Vocabulary | None,
     sentences: Iterable[Sentence],
     wanted: int = SENTENCES,
+    *,
+    progress: TellProgress = silent,
 ) -> WarmState:
     """Make the warm state from plain text; no more of it is read than is needed.
 
@@ -91,32 +104,49 @@ def warm_state_of_text(
         vocabulary: Its words, if it has any.
         sentences: The text, see `elmokit.data.reading.read_sentences`.
         wanted: Sentence ends to average over.
+        progress: Told how many tokens are read, of those in both directions.
     """
     # One group: rows are cut from the text as a whole.
     needed = itertools.islice(sentences, 2 * wanted)
     group = next(text_groups(needed, vocabulary, group_tokens=sys.maxsize), None)
     if group is None:
         raise DataError("There are no words in the text. Give files with text.")
-    return average_state(bilm, group.encoder(bilm, vocabulary), group.tokens, wanted)
+    encode = group.encoder(bilm, vocabulary)
+    return average_state(bilm, encode, group.tokens, wanted, progress=progress)
+
+
+class _Rows(NamedTuple):
+    """Text that is read in rows side by side.
+
+    Attributes:
+        places: The number of each token's type, shape (steps, rows).
+        closings: Where it is </S>, same shape.
+        begin: The number of <S>.
+    """
+
+    places: NDArray[np.int64]
+    closings: NDArray[np.bool_]
+    begin: int
 
 
 def _average(
-    bilm: BiLM, encode: Encode, streams: NDArray[np.int64], direction: int
+    bilm: BiLM,
+    x_types: torch.Tensor,
+    text: _Rows,
+    direction: int,
+    advance: Callable[[int], None],
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     stack = (bilm.forward_lm, bilm.backward_lm)[direction]
     assert isinstance(stack, LstmStack)
-    types, places = np.unique(streams, return_inverse=True)
-    both = np.concatenate([types, [BEGIN]])  # the forward LM reads <S> where the stream has </S>
-    x_types = encode(both)
-    begin = len(types)
-    places, closings = places.reshape(streams.shape), streams == END
+    places, closings, begin = text
     if direction == 1:
         places, closings = places[::-1], closings[::-1]
-    zero = LstmState.zeros(bilm.config.lstm, streams.shape[1], like=x_types)
+    rows = places.shape[1]
+    zero = LstmState.zeros(bilm.config.lstm, rows, like=x_types)
     cell, hidden = zero.cell[direction], zero.hidden[direction]
     sums = [torch.zeros_like(cell[:, 0]), torch.zeros_like(hidden[:, 0])]
     count = 0
-    seen = np.zeros(streams.shape[1], dtype=bool)
+    seen = np.zeros(rows, dtype=bool)
     for row, closing in zip(places, closings, strict=True):
         # Before a sentence is opened, the state is that of the end of the one before.
         counted = closing & seen
@@ -128,7 +158,8 @@ def _average(
         seen |= closing
         read = np.where(closing, begin, row) if direction == 0 else row
         x = x_types[torch.from_numpy(read).to(x_types.device)]
-        _, cell, hidden = stack(x, [len(row)], cell, hidden)
+        _, cell, hidden = stack(x, [rows], cell, hidden)
+        advance(rows)
     if count == 0:
         return cell.mean(dim=1, keepdim=True), hidden.mean(dim=1, keepdim=True), 0
     return (sums[0] / count).unsqueeze(1), (sums[1] / count).unsqueeze(1), count

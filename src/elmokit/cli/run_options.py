@@ -1,0 +1,48 @@
+"""What `elmo train` and `elmo finetune` have in common: the options of a run, and its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from elmokit.train.loop import TrainResult
+
+RunFolder = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The run's folder: checkpoints, metrics, model/.",
+        show_default=False,
+    ),
+]
+CheckpointEvery = Annotated[
+    int | None, typer.Option(help="Steps between two checkpoints.", show_default=False)
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on from the newest checkpoint in --output; give the other options again.",
+    ),
+]
+ExportHdf5 = Annotated[
+    bool, typer.Option("--export-hdf5", help="Also write files for AllenNLP and bilm-tf.")
+]
+Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Log to TensorBoard, too.")]
+Deterministic = Annotated[
+    bool,
+    typer.Option("--deterministic", help="On a GPU: the same bits every time, at a price."),
+]
+NoLines = Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")]
+
+
+def write_hdf5(run: TrainResult, output: Path) -> None:
+    """Write the files of AllenNLP and bilm-tf beside the model of a run that has ended."""
+    from elmokit.sources import hdf5dir, modeldir
+
+    if not run.interrupted:
+        hdf5dir.save(modeldir.load(run.model), output / "hdf5", overwrite=True)

@@ -1,0 +1,312 @@
+"""Coreference, and how ELMo is put into a model of documents (Peters et al. 2018, section 4).
+
+Span ranking (Lee et al. 2017). No parser and no rules find mentions; every span may be one:
+
+    x_k  = [word vector; character CNNs]
+    h    = biLSTM([x_k; ELMo_k])                      each sentence; ELMo at the input
+    h_k  = [h_k; ELMo_k]                              ELMo at the output
+    g_i  = [h_start; h_last; head of x; width]        every span of up to ten tokens
+    s_m  = FFNN(g_i)                                  is it a mention? the best are kept
+    s_a  = FFNN([g_i; g_j; g_i * g_j; phi(i, j)])     is span j, before it, its antecedent?
+    s(i, j) = s_m(i) + s_m(j) + s_a(i, j)             and s(i, nothing) = 0
+    P(j) = softmax_j s(i, j)                          the antecedent, or nothing, of a kept span
+
+Training raises the probability of all antecedents that are in the same gold cluster together, for
+nobody knows which one the writer had in mind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmokit.errors import ConfigError
+from elmokit.tasks.batches import Batch
+from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.documents import Document, Mention
+from elmokit.tasks.nn.antecedents import PairScorer, antecedents, marginal_loss
+from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.rnn import BiLstm
+from elmokit.tasks.nn.spans import SpanEncoder, all_spans, keep_best
+from elmokit.tasks.nn.tokens import CharCnn, WordVectors
+from elmokit.tasks.task import TaskModel
+from elmokit.tasks.words import Words
+
+# What is worked on together, so that memory does not grow with the document.
+_TOKENS_AT_ONCE = 8192  # with padding
+_SPANS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class CorefConfig:
+    """The shape of the model.
+
+    Attributes:
+        char_dim: Size of a character's embedding.
+        char_filters: Filters of each character CNN.
+        char_widths: Characters that their filters see, such as "3,4,5"; "" leaves them out.
+        hidden: Size of the LSTM, per direction.
+        layers: Number of LSTM layers.
+        scorer: Size of the two hidden layers that score mentions and pairs.
+        feature_dim: Size of the embeddings of width, distance, speaker and genre.
+        width: Tokens in a span at most.
+        kept: Spans that are kept, per token of the document.
+        antecedents: Kept spans before a span that may be its antecedent.
+        singletons: Predict mentions that nothing else refers to, and learn to from such mentions
+            in the data; OntoNotes has none.
+        sentences: Sentences of a document that are trained on at a time, a stretch drawn anew.
+        tokens: Tokens of a document that are trained on at a time at most.
+        dropout: On h_k, on features and in the scorers.
+        word_dropout: On x_k.
+    """
+
+    char_dim: int = 8
+    char_filters: int = 50
+    char_widths: str = "3,4,5"
+    hidden: int = 200
+    layers: int = 1
+    scorer: int = 150
+    feature_dim: int = 20
+    width: int = 10
+    kept: float = 0.4
+    antecedents: int = 250
+    singletons: bool = False
+    sentences: int = 50
+    tokens: int = 2000
+    dropout: float = 0.2
+    word_dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("width", "antecedents", "sentences", "tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"model.{name} should be at least 1, found {getattr(self, name)}."
+                )
+        if not self.kept > 0:
+            raise ConfigError(f"model.kept should be above 0, found {self.kept}.")
+        if not all(part.isdigit() for part in self.widths_given):
+            raise ConfigError(
+                f"model.char_widths should be numbers such as 3,4,5; found '{self.char_widths}'."
+            )
+
+    @property
+    def widths_given(self) -> list[str]:
+        """The parts of `char_widths`."""
+        return self.char_widths.split(",") if self.char_widths else []
+
+
+class Resolved(NamedTuple):
+    """The clusters found in a document.
+
+    Attributes:
+        clusters: Their mentions, in the order of the text.
+        singletons: Whether clusters of one mention were looked for.
+    """
+
+    clusters: list[list[Mention]]
+    singletons: bool
+
+
+class Kept(NamedTuple):
+    """The spans of a stretch of text that are kept, M of them, in the order of the text.
+
+    Attributes:
+        starts: Where they begin in the stretch.
+        ends: Where they end.
+        g: Their vectors, (M, dim).
+        s_m: Their mention scores, (M,).
+    """
+
+    starts: Tensor
+    ends: Tensor
+    g: Tensor
+    s_m: Tensor
+
+
+class CorefModel(TaskModel[Document]):
+    """End-to-end coreference by span ranking."""
+
+    def __init__(
+        self, config: TaskConfig, genres: Sequence[str], words: Words, elmo: LayerShape | None
+    ) -> None:
+        super().__init__()
+        own: CorefConfig = config.model
+        self.own = own
+        self._genres = {genre: number for number, genre in enumerate(genres, 1)}  # 0: another
+        self.words = WordVectors(words, trainable=config.static.trainable)
+        self.chars = nn.ModuleList(
+            CharCnn(dim=own.char_dim, filters=own.char_filters, width=int(width))
+            for width in own.widths_given
+        )
+        x_dim = self.words.dim + own.char_filters * len(self.chars)
+        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.word_dropout = nn.Dropout(own.word_dropout)
+        self.dropout = nn.Dropout(own.dropout)
+        self.rnn = BiLstm(x_dim + self.elmo.input_dim, own.hidden, own.layers, dropout=own.dropout)
+        h_dim = self.rnn.output_dim + self.elmo.output_dim
+        self.spans = SpanEncoder(h_dim, x_dim, own.width, own.feature_dim)
+        self.mention = nn.Sequential(
+            nn.Linear(self.spans.dim, own.scorer),
+            nn.ReLU(),
+            nn.Dropout(own.dropout),
+            nn.Linear(own.scorer, own.scorer),
+            nn.ReLU(),
+            nn.Dropout(own.dropout),
+            nn.Linear(own.scorer, 1),
+        )
+        self.pairs = PairScorer(
+            self.spans.dim, own.scorer, own.feature_dim, 1 + len(genres), dropout=own.dropout
+        )
+
+    def loss(self, batch: Batch[Document]) -> Tensor:
+        """Return -log p(a gold antecedent), summed over the kept spans, the mean over documents."""
+        losses = []
+        for row, document in enumerate(batch.examples):
+            stretch = self.stretch(document)
+            first, end = document.bounds[[stretch.start, stretch.stop]].tolist()
+            inside = (document.gold[:, 0] >= first) & (document.gold[:, 1] <= end)
+            gold = document.gold[inside] - [first, first, 0]
+            h, x = self.encode(batch, row, stretch)
+            kept = self.keep(h, x, [len(document.sentences[i]) for i in stretch])
+            cluster = clusters_of(kept.starts, kept.ends, gold).to(h.device)
+            index, there = antecedents(len(cluster), self.own.antecedents, h.device)
+            same = (cluster[index] == cluster.unsqueeze(1)) & (cluster > 0).unsqueeze(1) & there
+            loss = marginal_loss(self.score_pairs(kept, document, first), same)
+            if self.own.singletons:
+                loss = loss + self.mention_loss(kept, cluster, gold, h, x)
+            losses.append(loss)
+        return torch.stack(losses).mean()
+
+    def decode(self, batch: Batch[Document]) -> list[Any]:
+        """Return the clusters of each document, the spans linked to their best antecedents."""
+        return [self._resolve(batch, row) for row in range(len(batch))]
+
+    def stretch(self, document: Document) -> range:
+        """Draw the sentences that are trained on: all, or some in a row of a long document."""
+        own, n, bounds = self.own, len(document.sentences), document.bounds
+        # The last stretch ends with the document, so that all of it is trained on in time.
+        last = max(n - own.sentences, int(np.searchsorted(bounds, bounds[-1] - own.tokens)))
+        start = int(torch.randint(min(max(last, 0), n - 1) + 1, ()))
+        fits = int(np.searchsorted(bounds, bounds[start] + own.tokens, side="right")) - 1
+        return range(start, max(start + 1, min(start + own.sentences, fits)))
+
+    def encode(self, batch: Batch[Document], row: int, sentences: range) -> tuple[Tensor, Tensor]:
+        """Return h_k and x_k of all tokens of some sentences in turn, (N, h_dim) and (N, x_dim)."""
+        h, x = [], []
+        for group in _groups(batch.examples[row], sentences):
+            tokens, layers = batch.part(row, group)
+            own = [part(tokens) for part in (self.words, *self.chars)]
+            x_k = self.word_dropout(torch.cat(own, dim=2))
+            h_k = self.rnn(self.elmo.at_input(x_k, layers), tokens.lengths)  # [x_k; ELMo_k]
+            h_k = self.elmo.at_output(self.dropout(h_k), layers)  # [h_k; ELMo_k]
+            h.append(h_k[tokens.mask])
+            x.append(x_k[tokens.mask])
+        return torch.cat(h), torch.cat(x)
+
+    def keep(self, h: Tensor, x: Tensor, lengths: Sequence[int]) -> Kept:
+        """Keep the spans that are most likely mentions.
+
+        All spans are scored, but nothing is learned from those that are not kept: so they need no
+        gradient, which would take most of the memory.
+        """
+        starts, ends = all_spans(lengths, self.own.width)
+        at, to = starts.to(h.device), ends.to(h.device)
+        with torch.no_grad():
+            found = [
+                self.mention(self.spans(h, x, *span)).squeeze(1)
+                for span in zip(*(torch.split(t, _SPANS_AT_ONCE) for t in (at, to)), strict=True)
+            ]
+            order = torch.cat(found).argsort(descending=True, stable=True).tolist()
+        n = max(1, int(self.own.kept * len(h)))
+        chosen = torch.tensor(keep_best(starts, ends, order, n), dtype=torch.long)
+        starts, ends = starts[chosen], ends[chosen]
+        g = self.spans(h, x, starts.to(h.device), ends.to(h.device))
+        return Kept(starts, ends, g, self.mention(g).squeeze(1))
+
+    def score_pairs(self, kept: Kept, document: Document, first: int) -> Tensor:
+        """Return s(i, j) for the antecedents of each span, nearest first, (M, K).
+
+        Args:
+            kept: The spans.
+            document: Where they are.
+            first: The token of the document that their stretch begins with.
+        """
+        device = kept.g.device
+        index, there = antecedents(len(kept.g), self.own.antecedents, device)
+        said = torch.from_numpy(document.speaker_numbers)[kept.starts + first].to(device)
+        genre = torch.tensor(self._genres.get(document.genre, 0), device=device)
+        s_a: Tensor = self.pairs(kept.g, said, genre, index)
+        s = kept.s_m.unsqueeze(1) + kept.s_m[index] + s_a
+        return s.masked_fill(~there, -torch.inf)
+
+    def mention_loss(
+        self, kept: Kept, cluster: Tensor, gold: NDArray[np.int64], h: Tensor, x: Tensor
+    ) -> Tensor:
+        """Return -log p(mention or not), summed over the kept spans and the gold ones."""
+        loss = F.binary_cross_entropy_with_logits(kept.s_m, (cluster > 0).float(), reduction="sum")
+        missed = torch.from_numpy(_missed(gold, kept, self.own.width))
+        if len(missed):
+            g = self.spans(h, x, *missed.T.to(h.device))
+            loss = loss + F.softplus(-self.mention(g)).sum()
+        return loss
+
+    def _resolve(self, batch: Batch[Document], row: int) -> Resolved:
+        document = batch.examples[row]
+        lengths = [len(sentence) for sentence in document.sentences]
+        if not sum(lengths):
+            return Resolved([], self.own.singletons)
+        kept = self.keep(*self.encode(batch, row, range(len(lengths))), lengths)
+        scores = F.pad(self.score_pairs(kept, document, 0), (1, 0))  # s(i, nothing) = 0
+        back = scores.argmax(dim=1).tolist()  # so many spans back is the antecedent; 0: nothing
+        mentions = kept.s_m.tolist()
+        spans = map(Mention, kept.starts.tolist(), kept.ends.tolist())
+        cluster: dict[int, list[Mention]] = {}
+        for i, span in enumerate(spans):
+            cluster[i] = cluster[i - back[i]] if back[i] else []
+            cluster[i].append(span)
+        heads = [i for i in cluster if not back[i]]
+        clusters = [
+            cluster[i]
+            for i in heads
+            if len(cluster[i]) > 1 or (self.own.singletons and mentions[i] > 0)
+        ]
+        return Resolved(clusters, self.own.singletons)
+
+
+def clusters_of(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:
+    """Return the number of the gold cluster of each span, 0 if it is no gold mention."""
+    spans, mentions = _keys(starts.numpy(), ends.numpy()), _keys(gold[:, 0], gold[:, 1])
+    if not len(mentions):
+        return torch.zeros(len(spans), dtype=torch.long)
+    place = np.searchsorted(mentions, spans).clip(max=len(mentions) - 1)
+    return torch.from_numpy(np.where(mentions[place] == spans, gold[place, 2], 0))
+
+
+def _missed(gold: NDArray[np.int64], kept: Kept, width: int) -> NDArray[np.int64]:
+    """Return start and end of the gold mentions that were not kept, (n, 2)."""
+    new = ~np.isin(_keys(gold[:, 0], gold[:, 1]), _keys(kept.starts.numpy(), kept.ends.numpy()))
+    return gold[new & (gold[:, 1] - gold[:, 0] <= width), :2]
+
+
+def _keys(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return one number per span, which grows with its start, then with its end."""
+    keys: NDArray[np.int64] = (starts << 32) + ends
+    return keys
+
+
+def _groups(document: Document, sentences: range) -> Iterator[range]:
+    """Cut sentences into groups that do not take much memory; there is at least one."""
+    start, longest = sentences.start, 0
+    for i in sentences:
+        longest = max(longest, len(document.sentences[i]))
+        if i > start and longest * (i + 1 - start) > _TOKENS_AT_ONCE:
+            yield range(start, i)
+            start, longest = i, len(document.sentences[i])
+    yield range(start, sentences.stop)

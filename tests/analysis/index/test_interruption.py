@@ -1,0 +1,114 @@
+"""Token indexes whose building was stopped, gently or not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import elmokit
+from elmokit.analysis.index import TokenIndex
+from elmokit.analysis.index_build import (
+    IndexSettings,
+    build_index,
+    kept_tokens,
+)
+from elmokit.analysis.index_files import META, IndexMeta
+from elmokit.embed.bulk_work import work_path
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError, DataError, OutputError
+from tests.analysis.index.conftest import TOKENIZED
+from tests.conftest import TINY_MODEL
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != META}
+
+
+def test_an_interrupted_build_goes_on_and_gives_the_same_bytes(
+    elmo: ElmoModel, folder: Path, index: TokenIndex, tmp_path: Path
+) -> None:
+    text, out = folder / "text.txt", tmp_path / "i"
+    calls = 0
+
+    def stop(_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 0:
+            raise KeyboardInterrupt
+
+    for _ in range(30):
+        try:
+            done = build_index(elmo, [text], out, TOKENIZED, resume=True, on_progress=stop)
+            break
+        except KeyboardInterrupt:
+            assert not out.exists()
+            assert kept_tokens(out) > 0
+            with pytest.raises(OutputError, match="--resume"):
+                build_index(elmo, [text], out, TOKENIZED)
+            other = IndexSettings(tokenized=True, part_tokens=100, numbers="int8")
+            with pytest.raises(ConfigError, match="was another one: numbers"):
+                build_index(elmo, [text], out, other, resume=True)
+    assert done.resumed_tokens > 0
+    assert files_of(out) == files_of(index.folder)
+    assert not work_path(out).exists()
+    assert IndexMeta.read(out) == index.meta
+
+
+def test_a_build_that_was_cut_short_refuses_another_text(
+    elmo: ElmoModel, folder: Path, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text((folder / "text.txt").read_text())
+    seen: list[int] = []
+
+    def stop(progress: Any) -> None:
+        seen.append(progress.tokens)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_index(elmo, [text], tmp_path / "i", TOKENIZED, on_progress=stop)
+    text.write_text("another beginning\n" + text.read_text())
+    with pytest.raises(DataError, match="not what the interrupted"):
+        build_index(elmo, [text], tmp_path / "i", TOKENIZED, resume=True)
+    build_index(elmo, [text], tmp_path / "i", TOKENIZED, overwrite=True)
+    assert not work_path(tmp_path / "i").exists()
+
+
+def build_slowly(text: str, out: str) -> None:
+    """Run in a process of its own, so slowly that it can be killed in time."""
+    torch.set_num_threads(1)
+    model = elmokit.load(TINY_MODEL, device="cpu")
+    build_index(model, [text], out, TOKENIZED, resume=True, on_progress=lambda _: time.sleep(0.1))
+
+
+def test_kill_9_loses_nothing(folder: Path, index: TokenIndex, tmp_path: Path) -> None:
+    # A process that has imported everything and is copied: starting one takes no time.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    out = tmp_path / "i"
+    draw = random.Random(1)
+    kept = 0
+    for kill in (True, True, True, False):
+        process = context.Process(target=build_slowly, args=(str(folder / "text.txt"), str(out)))
+        process.start()
+        while kill and kept_tokens(out) <= kept and process.is_alive():
+            time.sleep(0.005)
+        if kill:
+            time.sleep(draw.random() * 0.06)  # while it computes, writes or sleeps
+            process.kill()
+        process.join(60)
+        assert process.exitcode == (-signal.SIGKILL if kill else 0)
+        if kill:
+            assert not out.exists()
+            assert kept < kept_tokens(out) < index.tokens
+            kept = kept_tokens(out)
+    assert files_of(out) == files_of(index.folder)
+    assert [p.name for p in tmp_path.iterdir()] == ["i"]

@@ -1,0 +1,196 @@
+"""Models of ELMoForManyLangs: pickles that are refused, shapes and tensors that do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import elmokit
+from elmokit.convert.torch_pickle import read_state_dict
+from elmokit.errors import ConfigError, ElmoError, ElmoWarning, WeightsError
+from elmokit.sources.resolve import load_parts
+from tests.convert.manylangs.reference import reference
+from tests.convert.manylangs.tiny import SENTENCES, shape_with, write
+
+
+class Evil:
+    """A pickle that would make a file when it is opened."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.mark}",)
+
+
+@pytest.mark.parametrize("name", ["token_embedder.pkl", "encoder.pkl"])
+@pytest.mark.parametrize("kind", ["zip", "stream", "bare", "among tensors"])
+def test_a_malicious_pickle_is_refused_and_does_nothing(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    folder, mark = write(tmp_path / "m"), tmp_path / "harmed"
+    if kind == "bare":
+        (folder / name).write_bytes(pickle.dumps(Evil(mark), protocol=2))
+    else:
+        held: dict[str, Any] = {"x": Evil(mark)}
+        if kind == "among tensors":
+            held = {**torch.load(folder / name, weights_only=True), "x": Evil(mark)}
+        torch.save(held, folder / name, _use_new_zipfile_serialization=kind != "stream")
+    with pytest.raises(WeightsError, match=rf"{name} is not read: .*can run any program"):
+        elmokit.load(folder)
+    assert not mark.exists()
+    if kind != "bare":  # and it was a real danger
+        torch.load(folder / name, weights_only=False)
+        assert mark.exists()
+
+
+def test_a_refusal_does_not_advise_to_run_the_file(tmp_path: Path) -> None:
+    torch.save({"x": Evil(tmp_path / "harmed")}, tmp_path / "x.pkl")
+    with pytest.raises(WeightsError, match=r"asks for posix\.system") as told:
+        read_state_dict(tmp_path / "x.pkl")
+    assert "weights_only" not in str(told.value)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_every_cut_of_a_pickle_is_an_error(old: bool, tmp_path: Path) -> None:
+    path = tmp_path / "x.pkl"
+    torch.save({"a": torch.ones(3, 4)}, path, _use_new_zipfile_serialization=not old)
+    raw = path.read_bytes()
+    for size in (0, 1, 2, 17, 100, len(raw) // 2, len(raw) - 1):
+        path.write_bytes(raw[:size])
+        with pytest.raises(WeightsError, match=r"x\.pkl"):
+            read_state_dict(path)
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ([1, 2], "should hold tensors by name, found list"),
+        ({"a": 1}, "found int for 'a'"),
+        ({3: torch.ones(1)}, "found Tensor for 3"),
+    ],
+)
+def test_what_is_no_state_dict_is_told(held: Any, said: str, tmp_path: Path) -> None:
+    torch.save(held, tmp_path / "x.pkl")
+    with pytest.raises(WeightsError, match=said):
+        read_state_dict(tmp_path / "x.pkl")
+
+
+def test_weights_saved_on_a_gpu_are_read_without_one(tmp_path: Path) -> None:
+    """As the published ones were: the stream names the device of each storage."""
+    path = tmp_path / "x.pkl"
+    torch.save({"a": torch.arange(5.0)}, path, _use_new_zipfile_serialization=False)
+    raw = path.read_bytes()
+    there, here = (b"X" + len(name).to_bytes(4, "little") + name for name in (b"cuda:3", b"cpu"))
+    assert raw.count(here) == 1
+    path.write_bytes(raw.replace(here, there))
+    assert torch.equal(read_state_dict(path)["a"], torch.arange(5.0))
+
+
+def test_an_old_torch_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"a": torch.ones(1)}, tmp_path / "x.pkl")
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    with pytest.raises(WeightsError, match=r"pip install 'torch>=2\.6'"):
+        read_state_dict(tmp_path / "x.pkl")
+
+
+# ------------------------------------------------------------------------------- shapes and files
+
+
+def test_without_the_file_of_its_shape_the_tensors_tell(tmp_path: Path) -> None:
+    published = shape_with(cell_clip=3, proj_clip=3, max_characters_per_token=50)
+    folder = write(tmp_path / "m", published, config_path="/home/somebody/cnn_50.json")
+    (folder / "cnn_tiny.json").unlink()
+    with pytest.warns(ElmoWarning, match=r"/home/somebody/cnn_50\.json.*relu, at most 50.*clips 3"):
+        elmo = elmokit.load(folder)
+    found = elmo.embed([SENTENCES[1]])[0].layers
+    assert np.abs(found - reference(SENTENCES[1], published)).max() < 1e-6
+
+
+@pytest.mark.parametrize("place", ["cnn_tiny.json", "configs/cnn_tiny.json", "../cnn_tiny.json"])
+def test_the_file_of_the_shape_is_found(place: str, tmp_path: Path) -> None:
+    path = place if place.startswith("..") else "/home/somebody/cnn_tiny.json"
+    folder = write(tmp_path / "m", config_path=path)
+    (folder / "configs").mkdir()
+    shutil.move(folder / "cnn_tiny.json", folder / place)
+    assert load_parts(folder).bilm.config.lstm.cell_clip == 0.3
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"name": "lstm"}, ConfigError, r"'token_embedder\.name' is 'lstm'; only 'cnn'"),
+        ({"dim": 11}, WeightsError, r"says encoder\.dim = 11, and the tensors .* have 10"),
+        ({"filters": [[1, 3]]}, WeightsError, r"token_embedder\.filters = \[\[1, 3\]\]"),
+        ({"activation": "gelu"}, ConfigError, "activation should be relu or tanh, found 'gelu'"),
+        ({"max_characters_per_token": 2}, ConfigError, "widest filter .3. does not fit"),
+        ({"cell_clip": "three"}, ConfigError, "cell_clip should be a positive number"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_told(
+    change: dict[str, Any], error: type[ElmoError], said: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "m")
+    (folder / "cnn_tiny.json").write_text(json.dumps(shape_with(**change)))
+    with pytest.raises(error, match=said):
+        load_parts(folder)
+
+
+def test_a_key_that_is_missing_is_told(tmp_path: Path) -> None:
+    folder = write(tmp_path / "m")
+    shape = shape_with()
+    shape["encoder"]["cel_clip"] = shape["encoder"].pop("cell_clip")
+    (folder / "cnn_tiny.json").write_text(json.dumps(shape))
+    with pytest.raises(ConfigError, match=r"'encoder\.cell_clip' is missing.*mean 'cel_clip'"):
+        load_parts(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "value", "said"),
+    [
+        ("encoder", "backward_layer_1.state_projection.weight", None, "has no tensor 'backward_la"),
+        ("encoder", "forward_layer_0.state_linearity.bias", torch.ones(39), r"\[39\].*\[40\]"),
+        (
+            "encoder",
+            "forward_layer_9.x",
+            torch.ones(1),
+            "no model of this kind has: forward_layer_9",
+        ),
+        ("token_embedder", "projection.bias", torch.ones(6).long(), "other than finite numbers"),
+        ("token_embedder", "projection.bias", torch.full((6,), torch.nan), "other than finite"),
+        ("token_embedder", "convolutions.1.bias", torch.ones(3), r"convolutions\.1\.bias.*\[4\]"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(
+    name: str, tensor: str, value: torch.Tensor | None, said: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "m")
+    state = torch.load(folder / f"{name}.pkl", weights_only=True)
+    if value is None:
+        del state[tensor]
+    else:
+        state[tensor] = value
+    torch.save(state, folder / f"{name}.pkl")
+    with pytest.raises(WeightsError, match=said):
+        load_parts(folder)
+
+
+def test_a_head_is_not_read_and_that_is_told(tmp_path: Path) -> None:
+    folder = write(tmp_path / "m")
+    torch.save({}, folder / "classifier.pkl")
+    with pytest.warns(ElmoWarning, match=r"classifier\.pkl is not read"):
+        load_parts(folder)
+
+
+def test_other_words_are_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a\n")
+    with pytest.raises(WeightsError, match=r"own lexicon, char\.dic and word\.dic"):
+        load_parts(write(tmp_path / "m"), vocab=tmp_path / "vocab.txt")

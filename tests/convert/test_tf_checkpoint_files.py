@@ -1,0 +1,269 @@
+"""Checkpoints of bilm-tf: other shapes, and files that are damaged or do not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import elmokit
+from elmokit.cli.main import app
+from elmokit.convert.tf_bundle import Bundle
+from elmokit.errors import ConfigError, ElmoError, ElmoWarning, WeightsError
+from elmokit.sources.resolve import load_parts
+from tests.convert.bundles import write_bundle
+from tests.convert.tensorflow_wrote import (
+    FOLDER,
+    OPTIONS,
+    PREFIX,
+    VARIABLES,
+    VERSE,
+    copied,
+    rewritten,
+    run,
+)
+from tests.sources.models import same_bits
+
+
+def test_shards_and_other_types(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {
+        "a": rng.normal(size=(3, 4)).astype(np.float32),
+        "b": rng.normal(size=(2,)),
+        "c/d": np.arange(5, dtype=np.int64),
+        "c/e": np.array(7, dtype=np.int32),
+        "f": np.zeros((0, 3), dtype=np.float32),
+        "g": rng.normal(size=5000).astype(np.float16),
+    }
+    bundle = Bundle(write_bundle(tmp_path / "x", tensors, shards=3))
+    assert len(bundle.files) == 4
+    for name, value in tensors.items():
+        assert np.array_equal(bundle.read(name), value)
+        assert bundle.read(name).dtype == value.dtype
+
+
+def test_a_single_layer_has_no_scope_of_several(tmp_path: Path) -> None:
+    tensors = {
+        name.replace("/multi_rnn_cell/cell_0", ""): value
+        for name, value in VARIABLES.items()
+        if "/cell_1/" not in name
+    }
+    prefix = rewritten(tmp_path / "x", tensors, lstm=OPTIONS["lstm"] | {"n_layers": 1})
+    parts = load_parts(prefix)
+    assert parts.bilm.config.lstm.n_layers == 1
+    assert parts.accumulators is not None
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_model_that_reads_words(shared: bool, tmp_path: Path) -> None:
+    tensors = {n: v for n, v in VARIABLES.items() if "CNN" not in n and "char" not in n}
+    rng = np.random.default_rng(0)
+    tensors["lm/embedding"] = rng.normal(size=(12, 3)).astype(np.float32)
+    tensors["lm/embedding/Adagrad"] = np.ones((12, 3), np.float32)
+    if shared:
+        del tensors["lm/softmax/W"], tensors["lm/softmax/W/Adagrad"]
+    prefix = rewritten(tmp_path / "x", tensors, share_embedding_softmax=shared)
+    values = json.loads((prefix.parent / "options.json").read_text())
+    del values["char_cnn"]
+    (prefix.parent / "options.json").write_text(json.dumps(values))
+    with pytest.raises(WeightsError, match=r"list of its 12 words is missing"):
+        load_parts(prefix)
+    parts = load_parts(prefix, vocab=FOLDER / "vocab.txt")
+    assert parts.head is not None
+    expected = tensors["lm/embedding"] if shared else tensors["lm/softmax/W"]
+    assert np.array_equal(parts.head.weight.detach().numpy(), expected)
+
+
+def test_what_is_not_used_is_told(tmp_path: Path) -> None:
+    tensors = VARIABLES | {"lm/extra": np.zeros(3, np.float32)}
+    prefix = rewritten(tmp_path / "x", tensors)
+    with pytest.warns(ElmoWarning, match="variables that are not used: lm/extra"):
+        load_parts(prefix)
+
+
+def test_some_accumulators_are_none(tmp_path: Path) -> None:
+    tensors = dict(VARIABLES)
+    del tensors["lm/softmax/b/Adagrad"]
+    prefix = rewritten(tmp_path / "x", tensors)
+    with pytest.warns(ElmoWarning, match="lacks the accumulators of lm/softmax/b"):
+        assert load_parts(prefix).accumulators is None
+
+
+def test_a_checkpoint_without_head_and_accumulators_is_bare_weights(tmp_path: Path) -> None:
+    bare = {n: v for n, v in VARIABLES.items() if "Adagrad" not in n and "softmax" not in n}
+    parts = load_parts(rewritten(tmp_path / "x", bare))
+    assert parts.head is None
+    assert parts.accumulators is None
+
+
+def test_specials_that_stand_elsewhere_are_put_first(tmp_path: Path) -> None:
+    """A vocabulary of the tests of bilm-tf begins with </S>."""
+    order = [1, 0, 2, *range(3, 12)]
+    words = (FOLDER / "vocab.txt").read_text().splitlines()
+    tensors = dict(VARIABLES)
+    for name in ("lm/softmax/W", "lm/softmax/b", "lm/softmax/W/Adagrad", "lm/softmax/b/Adagrad"):
+        tensors[name] = VARIABLES[name][order]
+    prefix = rewritten(tmp_path / "x", tensors)
+    (prefix.parent / "vocab.txt").write_text("".join(f"{words[place]}\n" for place in order))
+    one, two = load_parts(FOLDER), load_parts(prefix)
+    assert one.vocabulary is not None
+    assert two.vocabulary is not None
+    assert one.vocabulary.words == two.vocabulary.words
+    assert one.head is not None
+    assert two.head is not None
+    assert same_bits(one.head, two.head)
+    assert one.accumulators is not None
+    assert two.accumulators is not None
+    assert torch.equal(one.accumulators["head.weight"], two.accumulators["head.weight"])
+    score = elmokit.load(prefix).score([VERSE])[0]
+    assert score.perplexity == pytest.approx(elmokit.load(FOLDER).score([VERSE])[0].perplexity)
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+
+def test_hdf5_in_the_same_folder_comes_first(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "x")
+    run(app, ["convert", str(FOLDER), str(tmp_path / "hdf5"), "--to", "hdf5"])
+    shutil.copy(tmp_path / "hdf5" / "weights.hdf5", folder)
+    assert load_parts(folder).head is None
+    assert load_parts(folder / "checkpoint").head is not None
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "x")
+    (folder / "model.ckpt-12.data-00000-of-00001").unlink()
+    with pytest.raises(WeightsError, match=r"no .*model\.ckpt-12\.data-00000-of-00001.*Copy it"):
+        load_parts(folder)
+    (folder / "options.json").unlink()
+    with pytest.raises(WeightsError, match=r"no options\.json beside.*model\.ckpt-12.*copy it"):
+        load_parts(folder)
+    (folder / "model.ckpt-12.index").unlink()
+    with pytest.raises(WeightsError, match=r"no checkpoint in .*model\.ckpt-12\.index"):
+        load_parts(folder)
+    (folder / "model.ckpt-12").write_bytes(b"old")
+    with pytest.raises(WeightsError, match=r"format V1.*restore and save"):
+        load_parts(folder)
+
+
+def test_of_several_checkpoints_the_newest_is_taken_or_one_must_be_said(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "x")
+    for path in list(folder.glob("model.ckpt-12.*")):
+        shutil.copy(path, folder / path.name.replace("-12.", "-7."))
+    # A path of another machine in the file counts by its name.
+    (folder / "checkpoint").write_text('model_checkpoint_path: "/nowhere/model.ckpt-7"\n')
+    assert "model.ckpt-7.index" in [file.name for file in load_parts(folder).files]
+    (folder / "checkpoint").unlink()
+    with pytest.raises(WeightsError, match=r"several checkpoints.*ckpt-12\.index, .*ckpt-7\.index"):
+        load_parts(folder)
+
+
+def test_every_cut_of_the_index_is_an_error(tmp_path: Path) -> None:
+    raw = PREFIX.with_name(PREFIX.name + ".index").read_bytes()
+    index = tmp_path / "x.index"
+    for size in (*range(0, 60), *range(60, len(raw), 97)):
+        index.write_bytes(raw[:size])
+        with pytest.raises(WeightsError, match=r"x\.index is not the index"):
+            Bundle(tmp_path / "x")
+
+
+def test_every_changed_byte_of_the_index_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
+    raw = PREFIX.with_name(PREFIX.name + ".index").read_bytes()
+    index, entries = tmp_path / "x.index", Bundle(PREFIX).entries
+
+    def is_sound_or_told(at: int) -> bool:
+        index.write_bytes(raw[:at] + bytes([raw[at] ^ 0x41]) + raw[at + 1 :])
+        try:
+            return Bundle(tmp_path / "x").entries == entries
+        except WeightsError as error:
+            return "x.index" in str(error)
+
+    assert all(is_sound_or_told(at) for at in range(0, len(raw), 31))
+
+
+def test_numbers_that_were_changed_or_cut_are_an_error(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "x")
+    data = folder / "model.ckpt-12.data-00000-of-00001"
+    raw = data.read_bytes()
+    data.write_bytes(raw[:1000] + bytes([raw[1000] ^ 1]) + raw[1001:])
+    with pytest.raises(WeightsError, match=r"Tensor 'lm/.*checksum differs"):
+        load_parts(folder)
+    data.write_bytes(raw[:1000])
+    with pytest.raises(WeightsError, match=r"should end at byte .*which has 1,000: .*cut short"):
+        load_parts(folder)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({"compression": 1}, r"compressed \(snappy\).*does not do by itself.*tf\.train\.Saver"),
+        ({"compression": 9}, r"compressed \(method 9\)"),
+        ({"endianness": 1}, "big-endian"),
+        ({"header": False}, "no header"),
+        ({"changes": {"a": {"in_slices": True}}}, "Tensor 'a'.*in slices.*Save it whole"),
+        ({"changes": {"a": {"dtype": 7}}}, "Tensor 'a'.*of type string; floats"),
+        ({"changes": {"a": {"dtype": 99}}}, "Tensor 'a'.*of type number 99"),
+        ({"changes": {"a": {"shard": 5}}}, "shard 5, and there are 1"),
+        ({"changes": {"a": {"crc": 1}}}, "Tensor 'a'.*checksum differs"),
+        ({"changes": {"a": {"shape": (2, 2)}}}, r"shape \[2, 2\] and 24 bytes"),
+        ({"changes": {"a": {"shape": (2**63,)}}}, "shape or place of 'a' is negative"),
+    ],
+)
+def test_what_is_not_read_is_told(written: dict[str, Any], said: str, tmp_path: Path) -> None:
+    prefix = write_bundle(tmp_path / "x", {"a": np.zeros((2, 3), np.float32)}, **written)
+    with pytest.raises(WeightsError, match=said):
+        Bundle(prefix).read("a")
+
+
+def test_a_name_that_is_not_there_is_told_with_the_nearest() -> None:
+    with pytest.raises(WeightsError, match=r"no tensor 'lm/softmax/V'.*mean 'lm/softmax/"):
+        Bundle(PREFIX).read("lm/softmax/V")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"lm/CNN/b_cnn_1": None}, WeightsError, r"no variable 'lm/CNN/b_cnn_1' \[3\].*It holds"),
+        (
+            {"lm/CNN_proj/W_proj": np.zeros((5, 4), np.float32)},
+            WeightsError,
+            r"'lm/CNN_proj/W_proj'.*shape \[5, 4\]; the options call for \[5, 3\]",
+        ),
+        (
+            {"lm/CNN_proj/b_proj": np.array([1.0, np.nan, 0.0], np.float32)},
+            WeightsError,
+            "'lm/CNN_proj/b_proj'.*NaN.*diverged",
+        ),
+        ({"lm/CNN_proj/b_proj": np.zeros(3, np.int64)}, WeightsError, "holds int64, not floats"),
+        ({"lm/softmax/W": np.zeros((3, 3), np.float32)}, WeightsError, r"\[3, 3\].*\[12, 3\]"),
+        ("one direction", ConfigError, "no backward language model.*'bidirectional' false"),
+    ],
+)
+def test_variables_that_do_not_fit_are_named(
+    change: Any, error: type[ElmoError], said: str, tmp_path: Path
+) -> None:
+    tensors = dict(VARIABLES)
+    if change == "one direction":
+        tensors = {n: v for n, v in tensors.items() if "RNN_1" not in n}
+    else:
+        tensors |= change
+    prefix = rewritten(tmp_path / "x", {n: v for n, v in tensors.items() if v is not None})
+    with pytest.raises(error, match=said):
+        load_parts(prefix)
+
+
+def test_accumulators_of_another_model_are_refused(tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    run(app, ["convert", str(FOLDER), str(ours)])
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(ours / "adagrad.safetensors")
+    tensors.pop("head.bias")
+    save_file(tensors, ours / "adagrad.safetensors")
+    with pytest.raises(WeightsError, match=r"adagrad\.safetensors.*'head\.bias' \[12\] is missing"):
+        load_parts(ours)

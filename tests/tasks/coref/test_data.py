@@ -1,0 +1,186 @@
+"""Coreference: what is read, what is refused, what is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.tasks import documents
+from elmokit.tasks.conll2012 import columns_of, read_columns
+from elmokit.tasks.documents import LONGEST, Document, Mention, Oddities
+from elmokit.text.lines import Line
+from tests.tasks.coref.conftest import TASK, read, settings
+
+ONTONOTES = """#begin document (bc/x/00/x_0001); part 002
+bc/x/00/x_0001  2  0  Ann   NNP (S* - - - Ann_B * (ARG0*) * (3)
+bc/x/00/x_0001  2  1  met   VBD *   meet 01 1 Ann_B * (V*) * -
+bc/x/00/x_0001  2  2  her   PRP *   - - - Ann_B * * * (5|(3)
+bc/x/00/x_0001  2  3  son   NN  *)  - - - Ann_B * * * 5)
+
+bc/x/00/x_0001  2  0  He    PRP (S* - - - - * * (5)
+bc/x/00/x_0001  2  1  left  VBD *)  - - - - * * -
+
+#end document
+"""
+THREE = "0\tAnn\t(3)\n1\tmet\t_\n2\ther\t(5(3)\n3\tson\t5)\n\n0\tHe\t(5)\n1\tleft\t_\n"
+CLUSTERS = (((0, 1), (2, 3)), ((2, 4), (4, 5)))
+
+
+def test_the_columns_of_conll_2012(tmp_path: Path) -> None:
+    [found] = read(tmp_path, ONTONOTES)
+    assert found.sentences == (("Ann", "met", "her", "son"), ("He", "left"))
+    assert found.clusters == CLUSTERS
+    assert (found.name, found.part, found.genre) == ("bc/x/00/x_0001", 2, "bc")
+    assert found.speakers == ("Ann_B",) * 4 + ("", "")
+    assert found.speaker_numbers.tolist() == [1, 1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        THREE,
+        "# begin document \n" + THREE + "# end document\n",
+        "".join(line.split("\t", 1)[-1] for line in THREE.splitlines(keepends=True)),  # two columns
+        # LitBank's: thirteen columns, the last empty where no mention begins or ends
+        re.sub(r"(?m)^(.)\t(\w+)\t(.*)$", r"x\t0\t\1\t\2" + 8 * r"\t_" + r"\t\3", THREE).replace(
+            "_\n", "\n"
+        ),
+    ],
+)
+def test_other_columns(tmp_path: Path, text: str) -> None:
+    [found] = read(tmp_path, text)
+    assert found.sentences == (("Ann", "met", "her", "son"), ("He", "left"))
+    assert found.clusters == CLUSTERS
+    assert found.speakers is None
+    assert (found.name, found.genre) == ("data", "")
+
+
+def test_a_folder_is_its_files_by_name(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for name in ("b/GUM_news_one.conll", "a.conll", "notes.txt"):
+        (tmp_path / name).write_text(THREE)
+    found = TASK.read(str(tmp_path))
+    assert [d.name for d in found] == ["a", "GUM_news_one"]
+    assert [d.genre for d in found] == ["", "news"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="a folder without files"):
+        TASK.read(str(tmp_path / "empty"))
+
+
+def test_what_is_written_is_read_again(files: tuple[str, str]) -> None:
+    nested = Document(
+        (("a", "b", "c", "d"), ("e",)),
+        (
+            (Mention(0, 4), Mention(0, 1), Mention(3, 4), Mention(4, 5)),
+            (Mention(0, 2), Mention(1, 2), Mention(2, 4)),
+        ),
+        "n",
+        speakers=("x", "x", "", "y", "y"),
+    )
+    for document in [nested, *TASK.read(files[1])]:
+        assert document.clusters is not None
+        text = columns_of(document, document.clusters)
+        lines = [Line("f", i + 1, line) for i, line in enumerate(text.split("\n"))]
+        [again] = read_columns(lines, Oddities(), labelled=True)
+        assert again.clusters is not None
+        assert set(map(frozenset, again.clusters)) == set(map(frozenset, document.clusters))
+        assert (again.sentences, again.speakers) == (document.sentences, document.speakers)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\t(1)\nb\t1)\n", r"data.conll, line 2: 1\) closes a mention that was not opened. Mend"),
+        ("a\t(1\nb\t-\n", r"data.conll, line 1: the mention that \(1 opens is not closed"),
+        ("#begin document (x); part 0\na\t(1\n#begin document (y); part 0\n", "line 2: .*closed"),
+        ("a\t(1\nb\t1\n", "line 2: '1' does not open or close"),
+        ("a\t((1)\n", r"'\(\(1\)' does not"),
+        ("a\t-\nb\n", "line 2: found 1 columns"),
+        ("a\tb\tc\td\n", "line 1: found 4 columns"),
+        ("0\ta\t-\nb\t-\n", "line 2: found 2 columns, other than"),
+        ("# text = a\na\t-\n#\t-\n", "line 3: '#.*' is no comment"),
+    ],
+)
+def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\t(1)|(1)\nb\t(1)\n", "1 mentions that were marked twice"),
+        ("a\t(1)|(2)\nb\t(1)\n", "1 mentions in two clusters, kept in the first"),
+        (
+            "#begin document (x); part 0\n#end document\na\t(1)\nb\t(1)\n",
+            "1 documents without text",
+        ),
+        (
+            "#begin document (x); part 0\n__\t(1)\n_\t-\n#end document\na\t(1)\nb\t(1)\n",
+            "1 .*blanked",
+        ),
+        ("a\t(1)\nb\t(1)\nc\t(2\n\nd\t2)\n", "1 mentions that reach into another sentence"),
+        ("\t(1)\nb\t(1)\n", "1 empty tokens, read as '_'"),
+        ("a\t(1)\nb\t(1)\n" + "w\t-\n" * LONGEST, "1 cuts in sentences of more than 512"),
+    ],
+)
+def test_odd_columns_are_counted(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.warns(ElmoWarning, match=rf"data.conll: {message}"):
+        [found] = read(tmp_path, text)
+    assert found.clusters is not None
+    assert {Mention(0, 1), Mention(1, 2)} <= {m for cluster in found.clusters for m in cluster}
+    assert all(m.end - m.start == 1 for m in map(Mention._make, found.gold[:, :2].tolist()))
+
+
+def test_sentences_are_found_where_no_empty_line_shows_them(tmp_path: Path) -> None:
+    tokens = ["Ann", "left", ".", "She", "met", "Mr.", "Hill", "!", "Why", "?"]
+    rows = [f"{k}\t{token}\t{'(1)' if k in (0, 3) else '_'}" for k, token in enumerate(tokens)]
+    with pytest.warns(ElmoWarning, match="1 documents without empty lines"):
+        [found] = read(tmp_path, "\n".join(["# begin document", *rows, "# end document"]))
+    assert [len(sentence) for sentence in found.sentences] == [3, 5, 2]
+    assert found.clusters == (((0, 1), (3, 4)),)
+
+
+def test_a_very_long_document_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "LONGEST_DOCUMENT", 10)
+    with pytest.warns(ElmoWarning, match="1 documents of more than 10 tokens"):
+        [found] = read(tmp_path, "a\t(1)\nb\t-\nc\t(2)\n\n" * 5)
+    assert [len(sentence) for sentence in found.sentences] == [3, 3, 3]
+    assert found.clusters is not None
+    assert [len(cluster) for cluster in found.clusters] == [3, 3]
+
+
+def test_text_json_and_columns_can_be_predicted_on() -> None:
+    raw = [Line("x", i, t) for i, t in enumerate(["Ann saw Bob. He", "left.", "", " ", "No."], 1)]
+    first, second = TASK.parse(raw, "text")
+    assert first.sentences == (("Ann", "saw", "Bob", "."), ("He", "left", "."))
+    assert first.offsets is not None
+    assert first.offsets[4:] == ((13, 15), (16, 20), (20, 21))
+    assert second.sentences == (("No", "."),)
+    given = ['{"sentences": [["Ann", "left"], []], "name": "n"}', "", '{"text": "No. Why?"}']
+    found = list(TASK.parse([Line("x", 1, text) for text in given], "jsonl"))
+    assert [d.sentences for d in found] == [(("Ann", "left"), ()), (("No", "."), ("Why", "?"))]
+    for bad in ("[]", "{", '{"sentences": ["Ann"]}', '{"text": "a", "name": 3}'):
+        with pytest.raises(DataError, match="x, line 7"):
+            list(TASK.parse([Line("x", 7, bad)], "jsonl"))
+    lines = [Line("x", i, text) for i, text in enumerate(ONTONOTES.splitlines(), 1)]
+    [columns] = TASK.parse(lines, "conll")
+    assert columns.clusters is None
+    assert columns.speakers is not None
+    with pytest.warns(ElmoWarning, match="the text: 1 cuts"):
+        list(TASK.parse([Line("x", 1, "a " * (LONGEST + 1))], "text"))
+
+
+def test_what_cannot_be_learned_is_told() -> None:
+    with pytest.raises(DataError, match="no mentions"):
+        TASK.learn([Document((("a",),), ())])
+    for bad in ("model.width=0", "model.kept=0", "model.char_widths=3;4", "model.antecedents=0"):
+        with pytest.raises(ConfigError, match=bad.split("=")[0]):
+            settings(bad)
+    one = Document((("a", "b"),), ((Mention(0, 1),),), "GUM_news_x")
+    told = TASK.notes([one], {"genres": ["bio"]})
+    assert told[0].startswith("1 mentions that nothing else refers to")
+    assert told[1] == "1 documents of genres that the model does not know (news)."
