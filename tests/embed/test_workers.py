@@ -243,9 +243,9 @@ def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
         embed_corpus(workers, [text], out, SETTINGS, on_progress=kill_one)
     assert str(killed[0]) in str(e.value)
     assert "--resume" in str(e.value)
-    assert bulk.kept_sentences(out) > 0
-    assert not list(work_path(out).glob("*.tmp"))
+    assert bulk.kept_sentences(out) > 0  # and what the worker was writing, which nobody believes
     assert embed_corpus(elmo, [text], out, SETTINGS, resume=True).resumed_sentences > 0
+    assert not work_path(out).exists()
     assert out.read_bytes() == whole.read_bytes()
 
 
