@@ -23,12 +23,12 @@ from typing import Any
 
 import torch
 
+from elmokit.bulk.documents import Chunk, cut_chunks
+from elmokit.bulk.part import compute_part
+from elmokit.bulk.settings import EmbedSettings
+from elmokit.bulk.shards import ShardPlan, write_shard
 from elmokit.embed.batching import windows
-from elmokit.embed.bulk_part import compute_part
-from elmokit.embed.bulk_settings import EmbedSettings
-from elmokit.embed.documents import Chunk, cut_chunks
 from elmokit.embed.model import load
-from elmokit.embed.shards import ShardPlan, write_shard
 
 SETTINGS = {
     "all layers, float32": EmbedSettings(),

@@ -36,7 +36,7 @@ from elmokit.analysis.kin import bundled_pairs, measure_kin, vocabulary_of
 from elmokit.analysis.neighbors import Neighbors, Passage, Rules, neighbors
 from elmokit.analysis.static import GLOVE, StaticVectors, load_static
 from elmokit.analysis.wic import measure_wic, read_wic
-from elmokit.embed.bulk_input import Corpus
+from elmokit.bulk.input import Corpus
 
 # A word, its sense, a sentence. The first two are the queries of Table 4 of the paper; the others
 # are our own.

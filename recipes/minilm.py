@@ -54,7 +54,7 @@ from elmokit.analysis.wic import measure_wic, read_wic
 from elmokit.analysis.wordnet import read_wordnet
 from elmokit.analysis.wsd import measure_wsd
 from elmokit.embed.batching import batches_by_length, windows
-from elmokit.embed.bench_text import read_text
+from elmokit.embed.bench.text import read_text
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ElmoWarning

@@ -28,7 +28,7 @@ import onnxruntime
 import torch
 
 import elmokit
-from elmokit.embed.bench_text import EXAMPLE, BenchText, read_text
+from elmokit.embed.bench.text import EXAMPLE, BenchText, read_text
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.onnx_export import export
 from elmokit.sources.folder import size_of

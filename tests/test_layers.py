@@ -19,16 +19,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "convert": {"model", "text"},
     "sources": {"model", "text", "convert"},
     "embed": {"model", "text", "sources"},
+    "bulk": {"text", "embed"},
     "train": {"model", "text", "data", "sources"},
     "compat": {"model", "text", "convert", "sources", "embed"},
-    "analysis": {"text", "embed"},
+    "analysis": {"text", "embed", "bulk"},
     "tasks": {"model", "text", "sources", "embed", "train", "analysis"},
     "plot": {"text", "embed", "analysis", "tasks"},
     "integrations": {"text", "sources", "embed", "analysis"},
     "serve": {"model", "text", "embed", "analysis", "tasks"},
     "cli": {
-        *("model", "text", "data", "convert", "sources", "embed", "compat", "train", "analysis"),
-        *("tasks", "plot", "serve"),
+        *("model", "text", "data", "convert", "sources", "embed", "bulk", "compat", "train"),
+        *("analysis", "tasks", "plot", "serve"),
     },
 }
 

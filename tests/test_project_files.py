@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "elmokit"
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 ISSUES = ROOT / ".github" / "ISSUE_TEMPLATE"
 
-# A row of the two tours: | `embed/bulk.py` | `embed_corpus` | what happens |
+# A row of the two tours: | `bulk/corpus.py` | `embed_corpus` | what happens |
 TOUR = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \| .+ \|$", GUIDE, re.MULTILINE)
 
 

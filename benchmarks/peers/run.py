@@ -30,10 +30,10 @@ from environments import Unavailable, environment
 from plan import Plan, make_plan
 
 from elmokit.convert import bilm_hdf5
-from elmokit.embed.bench import compare, vectors_of
-from elmokit.embed.bench_child import Child, ChildError
-from elmokit.embed.bench_report import machine
-from elmokit.embed.bench_text import read_text
+from elmokit.embed.bench.child import Child, ChildError
+from elmokit.embed.bench.report import machine
+from elmokit.embed.bench.run import compare, vectors_of
+from elmokit.embed.bench.text import read_text
 from elmokit.embed.precision import PRECISIONS
 from elmokit.model.bilm import BiLM
 from elmokit.presets import preset

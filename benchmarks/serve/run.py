@@ -34,9 +34,9 @@ from typing import Any
 from clients import JSON, NPY, load
 
 import elmokit
-from elmokit.embed.bench_child import Child
-from elmokit.embed.bench_report import machine
-from elmokit.embed.bench_text import Supply, read_text
+from elmokit.embed.bench.child import Child
+from elmokit.embed.bench.report import machine
+from elmokit.embed.bench.text import Supply, read_text
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER_CORE, CLIENT_CORE = 0, 1
@@ -199,7 +199,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     text = read_text(given.text, 10**9)
     supply = Supply(text.sentences)
     served = Served("--precision", given.precision)
-    bench = Bench((*PINNED, sys.executable, "-m", "elmokit.embed.bench_child"), threads=1)
+    bench = Bench((*PINNED, sys.executable, "-m", "elmokit.embed.bench.child"), threads=1)
     bench.ask("load", model=None, precision=given.precision, threads=1)
     dim = json.loads(served.get("/v1/models"))["data"][0]["dim"]
     cpu_speeds: list[float] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elmokit.embed.bench_child import Child, ChildError
+from elmokit.embed.bench.child import Child, ChildError
 
 PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 RESULTS = PEERS.parents[1] / "results" / "embed-speed.json"

@@ -11,9 +11,9 @@ import pytest
 import elmokit
 from elmokit.analysis.neighbors import Rules, neighbors
 from tests.analysis.test_wic import item, write
+from tests.bulk.runs import Stdin
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY_MODEL
-from tests.embed.bulk_runs import Stdin
 
 TEXT = "The cat sat on the mat.\n\nA play on words.\nThey can't play the play. It is well.\n"
 STATIC = "play 1 0\ncat 0 1\nplays 1 0.1\n"

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 import elmokit
+from elmokit.bulk.files import open_vectors
+from elmokit.bulk.settings import Progress
+from elmokit.bulk.work import work_path
 from elmokit.cli.progress import TokenBar
 from elmokit.embed import fast
-from elmokit.embed.bulk_settings import Progress
-from elmokit.embed.bulk_work import work_path
 from elmokit.embed.fast import FastChoice
-from elmokit.embed.files import open_vectors
 from elmokit.embed.model import ElmoModel
 from elmokit.sources.modeldir import ModelParts, save
+from tests.bulk.runs import Stdin
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY, random_bilm
-from tests.embed.bulk_runs import Stdin
 
 TEXT = "I read the book yesterday.\n\nDon't! It's mine.\n"
 

@@ -17,9 +17,9 @@ from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare
 from elmokit.sources import modeldir
+from tests.bulk.runs import Stdin
 from tests.cli.conftest import Elmo
 from tests.data.texts import random_text
-from tests.embed.bulk_runs import Stdin
 from tests.sources.models import make_parts, write_hdf5
 from tests.train.test_loop import settings
 

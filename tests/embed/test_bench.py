@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.embed import bench_text
-from elmokit.embed.bench import compare, make_random, measure
-from elmokit.embed.bench_child import Child, ChildError, Holder, memory_gib
-from elmokit.embed.bench_parts import time_parts
-from elmokit.embed.bench_report import BenchReport, BenchSettings
-from elmokit.embed.bench_table import bar, render
-from elmokit.embed.bench_text import Supply, read_text, running, sentence_of
+from elmokit.embed.bench import text as bench_text
+from elmokit.embed.bench.child import Child, ChildError, Holder, memory_gib
+from elmokit.embed.bench.parts import time_parts
+from elmokit.embed.bench.report import BenchReport, BenchSettings
+from elmokit.embed.bench.run import compare, make_random, measure
+from elmokit.embed.bench.table import bar, render
+from elmokit.embed.bench.text import Supply, read_text, running, sentence_of
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, DataError
 from elmokit.sources.resolve import load_parts

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.embed.bulk_input import check_inputs
+from elmokit.bulk.input import check_inputs
 from elmokit.errors import DataError
 from elmokit.text.lines import Line, missing, read_lines
 

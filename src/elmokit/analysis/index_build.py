@@ -35,10 +35,10 @@ from elmokit.analysis.index_files import (
 from elmokit.analysis.index_growing import Done, Growing
 from elmokit.analysis.spaces import choose_spaces, unit
 from elmokit.atomic import output_error
+from elmokit.bulk.input import Corpus, Mark, Place, Sentence, check_inputs
+from elmokit.bulk.settings import PART_TOKENS, Progress
+from elmokit.bulk.work import WorkDirectory, remove_leftovers, work_path
 from elmokit.embed.batching import windows
-from elmokit.embed.bulk_input import Corpus, Mark, Place, Sentence, check_inputs
-from elmokit.embed.bulk_settings import PART_TOKENS, Progress
-from elmokit.embed.bulk_work import WorkDirectory, remove_leftovers, work_path
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenised import cut_tokens

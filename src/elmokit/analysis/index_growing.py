@@ -17,7 +17,7 @@ import numpy as np
 from elmokit.analysis.index_files import HEAD, Column, GrowingArray
 from elmokit.analysis.neighbors import sentence_print
 from elmokit.atomic import replacing
-from elmokit.embed.bulk_input import Sentence
+from elmokit.bulk.input import Sentence
 from elmokit.errors import DataError
 
 _JOURNAL = "journal.json"

@@ -138,9 +138,9 @@ def embed(
     import json
 
     from elmokit.cli.signals import interruptible
-    from elmokit.embed.bench import measure
-    from elmokit.embed.bench_report import BenchSettings
-    from elmokit.embed.bench_table import render
+    from elmokit.embed.bench.report import BenchSettings
+    from elmokit.embed.bench.run import measure
+    from elmokit.embed.bench.table import render
 
     with interruptible():
         report = measure(

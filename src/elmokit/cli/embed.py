@@ -64,8 +64,8 @@ def embed(
     crew = work.Crew(engine, workers, devices, address)
     work.check_crew(crew, output)
     with interruptible():
+        from elmokit.bulk.settings import PART_TOKENS, EmbedSettings
         from elmokit.cli.progress import TokenBar
-        from elmokit.embed.bulk_settings import PART_TOKENS, EmbedSettings
 
         settings = EmbedSettings(
             layers=layers.value,

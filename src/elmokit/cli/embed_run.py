@@ -15,10 +15,10 @@ from elmokit.cli.embed_told import is_folder
 from elmokit.cli.options import read_weights
 
 if TYPE_CHECKING:
-    from elmokit.embed.bulk_settings import EmbedSettings, Summary
+    from elmokit.bulk.ray_engine import RayCluster
+    from elmokit.bulk.settings import EmbedSettings, Summary
+    from elmokit.bulk.workers import Workers
     from elmokit.embed.embedder import Embedder
-    from elmokit.embed.ray_engine import RayCluster
-    from elmokit.embed.workers import Workers
 
 
 class Loading(NamedTuple):
@@ -88,18 +88,18 @@ def check_paths(
 ) -> None:
     """Find what was mistyped before a model is fetched."""
     if is_folder(output):
-        from elmokit.embed.documents import check_documents
-        from elmokit.embed.files.parquet import check_available
-        from elmokit.embed.shard_folder import ShardFolder
-        from elmokit.embed.shards import check_state
+        from elmokit.bulk.documents import check_documents
+        from elmokit.bulk.files.parquet import check_available
+        from elmokit.bulk.shard_folder import ShardFolder
+        from elmokit.bulk.shards import check_state
 
         check_available()
         check_state(settings)
         ShardFolder(output).check(resume=resume, overwrite=overwrite)
         check_documents(files)
     else:
-        from elmokit.embed.bulk import check_output
-        from elmokit.embed.bulk_input import check_inputs
+        from elmokit.bulk.corpus import check_output
+        from elmokit.bulk.input import check_inputs
 
         check_output(Path(output), resume=resume, overwrite=overwrite)
         check_inputs(files)
@@ -121,20 +121,20 @@ def run(
 ) -> Summary:
     """Load the model, or let others load it, and embed the files."""
     if is_folder(output):
-        from elmokit.embed.documents import CHUNK_BYTES
-        from elmokit.embed.shards import embed_shards
+        from elmokit.bulk.documents import CHUNK_BYTES
+        from elmokit.bulk.shards import embed_shards
 
         hands = _cluster(crew, loading) if crew.engine is Engine.RAY else _hands(crew, loading)
         options |= {"column": column, "chunk_bytes": shard_bytes or CHUNK_BYTES}
         return embed_shards(hands, files, output, settings, **options)
-    from elmokit.embed.bulk import embed_corpus
+    from elmokit.bulk.corpus import embed_corpus
 
     return embed_corpus(_hands(crew, loading), files, output, settings, **options)
 
 
 def _hands(crew: Crew, loading: Loading) -> Embedder[Any] | Workers:
+    from elmokit.bulk.workers import Workers, choose_devices
     from elmokit.embed.loading import load
-    from elmokit.embed.workers import Workers, choose_devices
 
     model, weights, precision, device = loading
     if crew.workers is None and crew.devices is None:
@@ -144,6 +144,6 @@ def _hands(crew: Crew, loading: Loading) -> Embedder[Any] | Workers:
 
 
 def _cluster(crew: Crew, loading: Loading) -> RayCluster:
-    from elmokit.embed.ray_engine import RayCluster
+    from elmokit.bulk.ray_engine import RayCluster
 
     return RayCluster(*loading, crew.workers, crew.address)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from elmokit.embed.bulk_settings import Summary
+    from elmokit.bulk.settings import Summary
 
 NOTHING = "nothing was finished, nothing is kept."
 
@@ -24,7 +24,7 @@ def kept(output: str) -> str:
     """Say what an interrupted run has left, and how to go on."""
     if is_folder(output):
         return "the shards that are finished are kept; go on with the same command and --resume."
-    from elmokit.embed.bulk import kept_sentences
+    from elmokit.bulk.corpus import kept_sentences
 
     sentences = kept_sentences(Path(output))
     if not sentences:

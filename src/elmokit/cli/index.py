@@ -124,7 +124,7 @@ def index(
     told: dict[str, Any] = {}
     if files:
         from elmokit.analysis.index_build import IndexSettings
-        from elmokit.embed.bulk_settings import PART_TOKENS
+        from elmokit.bulk.settings import PART_TOKENS
 
         settings = IndexSettings(
             layers=tuple(layer or ["all"]),
@@ -154,8 +154,8 @@ def _build(
     **how: bool,
 ) -> dict[str, Any]:
     from elmokit.analysis import index_build
+    from elmokit.bulk.input import check_inputs
     from elmokit.cli.progress import TokenBar
-    from elmokit.embed.bulk_input import check_inputs
     from elmokit.embed.model import load
 
     index_build.check_index_output(output, resume=how["resume"], overwrite=how["overwrite"])
@@ -203,8 +203,8 @@ def _add_ann(
     from elmokit.analysis.index import TokenIndex
     from elmokit.analysis.index_ann import add_ann
     from elmokit.analysis.spaces import choose_spaces
+    from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
-    from elmokit.embed.bulk_settings import Progress
 
     opened = TokenIndex.open(folder)
     spaces = choose_spaces(names, opened.meta.n_layers, mix)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from elmokit.analysis.index_answers import IndexNeighbors
     from elmokit.analysis.neighbors import Neighbors, Rules
     from elmokit.analysis.static import StaticVectors
-    from elmokit.embed.bulk_input import Corpus
+    from elmokit.bulk.input import Corpus
     from elmokit.text.marked import Marked
 
 
@@ -163,7 +163,7 @@ def neighbors(
 
     from elmokit.analysis.neighbors import Rules
     from elmokit.analysis.static import load_static
-    from elmokit.embed.bulk_input import check_inputs
+    from elmokit.bulk.input import check_inputs
 
     if not in_index:
         check_inputs(files)
@@ -187,7 +187,7 @@ def neighbors(
             asked, Path(files[0]), (model, weights, device), min_count=min_count, ann=ann
         )
     else:
-        from elmokit.embed.bulk_input import Corpus
+        from elmokit.bulk.input import Corpus
 
         corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
         found, told = _in_text(
@@ -225,8 +225,8 @@ def _in_text(
     from elmokit.analysis.neighbors import Passage
     from elmokit.analysis.neighbors import neighbors as find
     from elmokit.analysis.spaces import choose_spaces
+    from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
-    from elmokit.embed.bulk_settings import Progress
     from elmokit.embed.model import load
 
     elmo = load(*loading)

@@ -78,9 +78,9 @@ def perplexity(
 
     Memory is bounded by the longest document.
     """
+    from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
-    from elmokit.embed.bulk_settings import Progress
     from elmokit.embed.model import load
     from elmokit.embed.scoring import language_model
     from elmokit.train.text import evaluate_text

@@ -15,7 +15,7 @@ import typer
 from elmokit.telling import Tell, TellProgress, silent
 
 if TYPE_CHECKING:
-    from elmokit.embed.bulk_settings import Progress
+    from elmokit.bulk.settings import Progress
 
 _KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
 _UNKNOWN_SIZE = "{desc} [{elapsed}]"

@@ -63,8 +63,8 @@ def score(
     Every sentence stands for itself. For a running text there is
     elmo perplexity.
     """
+    from elmokit.bulk.input import Corpus, check_inputs
     from elmokit.embed.batching import windows
-    from elmokit.embed.bulk_input import Corpus, check_inputs
     from elmokit.embed.model import load
 
     corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)

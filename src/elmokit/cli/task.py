@@ -327,7 +327,7 @@ def _preset(task: Task[Any], name: str | None) -> Any:
 
 
 def _check_files(*paths: str | None) -> None:
-    from elmokit.embed.bulk_input import check_inputs
+    from elmokit.bulk.input import check_inputs
 
     # Some tasks read folders; the others say what they expect.
     check_inputs([path for path in paths if path is not None and not Path(path).is_dir()])

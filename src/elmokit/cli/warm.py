@@ -66,9 +66,9 @@ def warm(
     """
     import warnings
 
+    from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
-    from elmokit.embed.bulk_settings import Progress
     from elmokit.embed.precision import choose_device
     from elmokit.errors import DataError, ElmoWarning
     from elmokit.sources import modeldir

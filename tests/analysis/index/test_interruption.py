@@ -20,7 +20,7 @@ from elmokit.analysis.index_build import (
     kept_tokens,
 )
 from elmokit.analysis.index_files import META, IndexMeta
-from elmokit.embed.bulk_work import work_path
+from elmokit.bulk.work import work_path
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, OutputError
 from tests.analysis.index.conftest import TOKENIZED

@@ -1,0 +1,1 @@
+"""Embedding corpora: files of vectors, shards, resumable work, many processes or machines."""

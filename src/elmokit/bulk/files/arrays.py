@@ -1,0 +1,107 @@
+r"""The arrays of a whole corpus, as `.npz` and `.safetensors` files hold them.
+
+S is the number of sentences, N that of tokens in all of them.
+
+offsets         (S + 1,)  sentence i is vectors[offsets[i] : offsets[i + 1]]
+token_offsets   (N + 1,)  token k is the bytes tokens[token_offsets[k] : token_offsets[k + 1] - 1]
+places          (S, 2)    where each sentence stood: index of the file, number of the line
+spans           (N, 2)    start and end of each token in that line (not for tokenised input)
+vectors         (N, L + 1, 2D) for all layers, else (N, 2D)
+tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
+                          tokens.tobytes().decode().split("\n")[:-1] is the list of all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from elmokit.bulk.files.columns import Array, Column
+from elmokit.bulk.files.layout import Layout
+from elmokit.bulk.files.part import Part, decode_strings
+from elmokit.bulk.files.reading import StoredSentence, StoredVectors
+from elmokit.errors import DataError
+
+_INDEX = np.dtype(np.int64)
+
+
+def corpus_columns(parts: Sequence[Part], layout: Layout) -> list[Column]:
+    """List the arrays of a corpus, wide types first so that all are aligned."""
+    sentences = sum(part.sentences for part in parts)
+    tokens = sum(part.tokens for part in parts)
+    token_bytes = sum(part.token_bytes for part in parts)
+
+    def pieces(name: str) -> Iterator[Array]:
+        return (part.read(name) for part in parts)
+
+    columns = [
+        Column("offsets", _INDEX, (sentences + 1,), lambda: _offsets(pieces("lengths"))),
+        Column("token_offsets", _INDEX, (tokens + 1,), lambda: _offsets(pieces("token_lengths"))),
+        Column("places", _INDEX, (sentences, 2), lambda: pieces("places")),
+    ]
+    if all(part.has_spans for part in parts):
+        columns.append(Column("spans", _INDEX, (tokens, 2), lambda: pieces("spans")))
+    return [
+        *columns,
+        Column(
+            "vectors", np.dtype(layout.dtype), (tokens, *layout.shape), lambda: pieces("vectors")
+        ),
+        Column("tokens", np.dtype(np.uint8), (token_bytes,), lambda: pieces("tokens")),
+    ]
+
+
+def _offsets(lengths: Iterator[Array]) -> Iterator[Array]:
+    end = 0
+    yield np.zeros(1, dtype=np.int64)
+    for piece in lengths:
+        if len(piece):
+            offsets = end + np.cumsum(piece, dtype=np.int64)
+            end = int(offsets[-1])
+            yield offsets
+
+
+class Sliceable(Protocol):
+    """An array on disk of which pieces can be had."""
+
+    def __getitem__(self, index: slice, /) -> Any: ...
+
+
+class ArrayVectors(StoredVectors):
+    """The reader of both formats; only how pieces of an array are had differs."""
+
+    def __init__(self, arrays: dict[str, Sliceable], lengths: dict[str, int], **known: Any) -> None:
+        missing = {"offsets", "token_offsets", "vectors", "tokens"} - arrays.keys()
+        if missing:
+            raise DataError(f"there is no array '{min(missing)}' in it")
+        super().__init__(length=lengths["offsets"] - 1, **known)
+        self._arrays = arrays
+        self._lengths = lengths
+        self._check()
+
+    def _check(self) -> None:
+        """Compare the lengths that depend on each other: a wrong one would give wrong vectors."""
+        ends = {"offsets": "vectors", "token_offsets": "tokens"}
+        for offsets, values in ends.items():
+            last = self._lengths[offsets] - 1
+            found = int(self._take(offsets, last, last + 1)[0]) if last >= 0 else -1
+            if found != self._lengths[values]:
+                raise DataError(
+                    f"'{values}' has {self._lengths[values]} rows and '{offsets}' ends at {found}"
+                )
+
+    def _take(self, name: str, begin: int, end: int) -> Array:
+        # Both numpy's maps and safetensors' slices have trouble with nothing.
+        if begin >= end:
+            return np.zeros((0, *self.layout.shape), self.layout.dtype)
+        return np.asarray(self._arrays[name][begin:end])
+
+    def _read(self, index: int) -> StoredSentence:
+        begin, end = self._take("offsets", index, index + 2).tolist()
+        vectors = self._take("vectors", begin, end)
+        if begin == end:
+            return self._sentence([], vectors)
+        bounds = self._take("token_offsets", begin, end + 1)
+        text = self._take("tokens", int(bounds[0]), int(bounds[-1]))
+        return self._sentence(decode_strings(text, bounds[1:] - bounds[0], drop=1), vectors)

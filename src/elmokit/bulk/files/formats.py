@@ -1,0 +1,142 @@
+"""The formats by suffix: which module writes and reads a file."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from elmokit.atomic import replacing
+from elmokit.bulk.files.layout import Layout
+from elmokit.bulk.files.part import Part, SourceSentence, make_part
+from elmokit.bulk.files.reading import StoredVectors
+from elmokit.embed.vectors import SentenceVectors
+from elmokit.errors import ConfigError, DataError, DependencyError, ElmoError, OutputError, nearest
+
+#: Suffix -> module of this package.
+SUFFIXES = {
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".npz": "npz",
+    ".safetensors": "tensors",
+    ".parquet": "parquet",
+}
+# What the modules need besides numpy.
+_PACKAGES = {"hdf5": "h5py", "tensors": "safetensors"}
+
+
+class Format(Protocol):
+    """What the module of a format offers."""
+
+    def write(
+        self, path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]
+    ) -> None:
+        """Write the vectors of a corpus; the caller renames the file."""
+
+    def read(self, path: Path) -> StoredVectors:
+        """Open a file."""
+
+
+def format_of(path: Path) -> Format:
+    """Return the module for a path; a suffix that is not known, or a missing extra, is an error."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(
+            f"{path}: no vector file ends in '{suffix}'.{nearest(suffix, SUFFIXES)} "
+            f"The name chooses the format; there are: {', '.join(SUFFIXES)}."
+        )
+    module = importlib.import_module(f"elmokit.bulk.files.{SUFFIXES[suffix]}")
+    if suffix == ".parquet":
+        module.check_available()
+    elif SUFFIXES[suffix] in _PACKAGES:
+        check_package(_PACKAGES[SUFFIXES[suffix]], f"A {suffix} file")
+    return cast(Format, module)
+
+
+def check_package(name: str, purpose: str) -> None:
+    """Raise if a package is missing, as it may where elmokit was installed without torch."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise DependencyError(name, None, purpose) from None
+
+
+def open_vectors(path: str | Path) -> StoredVectors:
+    """Open vectors on disk: a sequence of (tokens, vectors), each read when it is asked for.
+
+        with open_vectors("vectors.h5") as stored:
+            tokens, vectors = stored[7]           # vectors: (L + 1, T, 2D), or (T, 2D)
+
+    Args:
+        path: An .h5, .npz, .safetensors or .parquet file of `elmo embed`; of .h5 files also those
+            that AllenNLP and bilm-tf wrote. Or the folder of shards that `elmo embed` has filled,
+            by its path or address: the sentences of all documents, one after the other.
+    """
+    if "://" in str(path) or Path(path).is_dir():
+        from elmokit.bulk.files.sharded import ShardedVectors
+
+        return ShardedVectors(str(path))
+    path = Path(path)
+    if not path.suffix and not path.exists():
+        raise DataError(f"There is no folder of shards {path}.")
+    reader = format_of(path)
+    if not path.is_file():
+        raise DataError(f"There is no vector file {path}.")
+    try:
+        return reader.read(path)
+    except DependencyError:
+        raise
+    except ElmoError as error:
+        raise DataError(f"{path} cannot be read as a vector file: {error}.") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+
+
+def write_vectors(
+    path: str | Path,
+    sentences: Iterable[SentenceVectors],
+    *,
+    layers: str = "all",
+    mix: Sequence[float] | None = None,
+    gamma: float = 1.0,
+    dtype: str = "float32",
+) -> None:
+    """Write vectors that are in memory; for a corpus there is `elmokit.bulk.corpus.embed_corpus`.
+
+    Args:
+        path: The file; its suffix chooses the format. A file already there is replaced.
+        sentences: What `ElmoModel.embed` returned.
+        layers: "all", "top", "average" or "mix".
+        mix: With "mix", the weights s, one per layer, used as they are.
+        gamma: Scale of the mix.
+        dtype: "float32" or "float16".
+    """
+    path = Path(path)
+    writer = format_of(path)
+    items = list(sentences)
+    n_layers, _, dim = items[0].layers.shape if items else (1, 0, 0)
+    weights = None if mix is None else tuple(float(weight) for weight in mix)
+    layout = Layout(layers, dtype, n_layers, dim, weights, gamma)
+    part = make_part(
+        [SourceSentence(item, " ".join(item.tokens), 0, i + 1) for i, item in enumerate(items)],
+        layout,
+    )
+    with replacing(path) as temporary:
+        writer.write(temporary, [part], layout, {"sentences": part.sentences})
+
+
+def check_space(path: Path, parts: Sequence[Part], layout: Layout) -> None:
+    """Raise before hours of copying if the vectors cannot fit on the disk."""
+    numbers = sum(part.tokens for part in parts) * layout.dim
+    numbers *= layout.n_layers if layout.layers == "all" else 1
+    needed = numbers * (2 if layout.dtype == "float16" else 4)
+    free = shutil.disk_usage(path.parent).free
+    if free < needed:
+        raise OutputError(
+            f"Cannot write {path}: it needs {needed / 1e9:,.2f} GB and {free / 1e9:,.2f} GB are "
+            "left on the disk. To go on: make room."
+        )

@@ -1,0 +1,94 @@
+"""`.npz` files: the arrays of arrays.py in a zip, which `numpy.load` opens (without pickle).
+
+The zip is not compressed (vectors are noise to a compressor), so arrays are mapped and not read.
+The description stands in an array of its own, `elmokit`: the bytes of a JSON text.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from elmokit.bulk.files.arrays import ArrayVectors, corpus_columns
+from elmokit.bulk.files.columns import Array, Column
+from elmokit.bulk.files.layout import Layout
+from elmokit.bulk.files.part import Part
+from elmokit.bulk.files.reading import DESCRIPTION, StoredVectors, describe, read_description
+from elmokit.errors import DataError
+
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+_LONGEST_DESCRIPTION = 2**24
+
+
+def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]) -> None:
+    """Write the vectors of a corpus."""
+    description = np.frombuffer(describe(layout, about).encode(), dtype=np.uint8)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for column in [Column.of(DESCRIPTION, description), *corpus_columns(parts, layout)]:
+            # A ZipInfo made so has the date 1980-01-01: the same input gives the same bytes.
+            member = zipfile.ZipInfo(f"{column.name}.npy")
+            with archive.open(member, "w", force_zip64=True) as file:
+                _write_npy(file, column)
+
+
+def _write_npy(file: IO[bytes], column: Column) -> None:
+    values = {
+        "descr": npy.dtype_to_descr(column.dtype.newbyteorder("<")),
+        "fortran_order": False,
+        "shape": column.shape,
+    }
+    npy.write_array_header_1_0(file, values)
+    column.write(file)
+
+
+def read(path: Path) -> StoredVectors:
+    """Open a file."""
+    return NpzVectors(path)
+
+
+class NpzVectors(ArrayVectors):
+    """The reader: every array is a map of its piece of the file."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+                members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+                maps = {m.filename.removesuffix(".npy"): _map(path, file, m) for m in members}
+        except (zipfile.BadZipFile, ValueError, struct.error) as error:
+            raise DataError(f"it is not a whole .npz file ({error})") from error
+        described = maps.get(DESCRIPTION, np.zeros(0, np.uint8))[:_LONGEST_DESCRIPTION]
+        layout, about = read_description(described.tobytes() or None)
+        lengths = {name: len(array) for name, array in maps.items()}
+        super().__init__(dict(maps), lengths, path=path, layout=layout, about=about)
+
+    def close(self) -> None:
+        """Let go of the maps."""
+        self._arrays = {}
+
+
+def _map(path: Path, file: IO[bytes], member: zipfile.ZipInfo) -> Array:
+    """Map an array that lies in a zip as it is."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise DataError(f"its array '{member.filename}' is compressed; elmokit writes them plain")
+    file.seek(member.header_offset)
+    header = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    start = member.header_offset + _LOCAL_HEADER.size + header[-2] + header[-1]
+    file.seek(start)
+    version = npy.read_magic(file)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read_header(file)
+    if dtype.hasobject or fortran or not shape:
+        raise DataError(f"its array '{member.filename}' is of a kind that elmokit does not write")
+    offset = file.tell()
+    size = dtype.itemsize * int(np.prod(shape, dtype=object))
+    if offset + size > start + member.file_size:
+        raise DataError(f"its array '{member.filename}' is cut off")
+    if size == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape)

@@ -1,0 +1,47 @@
+"""`.safetensors` files: a header that tells where each array lies, then the arrays of arrays.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elmokit.bulk.files.arrays import ArrayVectors, corpus_columns
+from elmokit.bulk.files.columns import write_safetensors
+from elmokit.bulk.files.layout import Layout
+from elmokit.bulk.files.part import Part
+from elmokit.bulk.files.reading import DESCRIPTION, StoredVectors, describe, read_description
+from elmokit.errors import DataError
+
+
+def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]) -> None:
+    """Write the vectors of a corpus."""
+    with path.open("wb") as file:
+        write_safetensors(
+            file, corpus_columns(parts, layout), {DESCRIPTION: describe(layout, about)}
+        )
+
+
+def read(path: Path) -> StoredVectors:
+    """Open a file."""
+    return SafetensorsVectors(path)
+
+
+class SafetensorsVectors(ArrayVectors):
+    """The reader; the library checks the header and maps the file."""
+
+    def __init__(self, path: Path) -> None:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            file: Any = safe_open(path, framework="np")  # its methods have no types
+        except SafetensorError as error:
+            raise DataError(f"it is not a whole safetensors file ({error})") from error
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        layout, about = read_description((file.metadata() or {}).get(DESCRIPTION))
+        lengths = {name: (array.get_shape() or [0])[0] for name, array in slices.items()}
+        super().__init__(slices, lengths, path=path, layout=layout, about=about)
+
+    def close(self) -> None:
+        """Let go of the map."""
+        self._arrays = {}

@@ -1,0 +1,47 @@
+"""A short text to be embedded in parts, and ways for that to be stopped."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from elmokit.bulk.settings import EmbedSettings
+
+SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
+TEXT = """I read the book yesterday.
+Can you read the letter now?
+
+Don't!
+The children play in the garden, and then they read: "It's mine."
+
+I read the book yesterday.
+The play was long. It was good.
+"""
+SMALL = EmbedSettings(part_tokens=20)
+
+
+class Stdin:
+    """Standard input with given bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.buffer = io.BytesIO(data)
+
+
+class Stopped(Exception):
+    """Stands for anything that ends a run."""
+
+
+def stop_after(calls_before: int) -> Callable[..., Any]:
+    calls = iter(range(calls_before))
+
+    def report(*_: object) -> None:
+        if next(calls, None) is None:
+            raise Stopped
+
+    return report
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

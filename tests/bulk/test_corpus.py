@@ -1,0 +1,264 @@
+"""A corpus in one file: the right vectors, any order of interruptions, nothing lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from elmokit.bulk.corpus import embed_corpus
+from elmokit.bulk.files import open_vectors
+from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
+from elmokit.model.lstm import LstmState
+from elmokit.sources.modeldir import ModelParts
+from elmokit.text.vocab import Vocabulary
+from tests.bulk.runs import SMALL, SUFFIXES, TEXT, Stopped, names, stop_after
+from tests.conftest import TINY, random_bilm
+from tests.sources.models import make_parts
+
+# ----------------------------------------------------------------------------------- the vectors
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_line_is_a_sentence_and_its_vectors_are_those_of_embed(
+    elmo: ElmoModel, text: Path, folder: Path, suffix: str
+) -> None:
+    out = folder / f"vectors{suffix}"
+    summary = embed_corpus(elmo, [text], out, SMALL)
+    expected = elmo.embed(TEXT.split("\n")[:-1])
+    with open_vectors(out) as stored:
+        assert len(stored) == summary.sentences == 8
+        for item, (tokens, vectors) in zip(expected, stored, strict=True):
+            assert tokens == item.tokens
+            np.testing.assert_allclose(vectors, item.layers, atol=1e-5)
+        assert stored.about["inputs"] == [str(text)]
+    assert summary.tokens == sum(len(item) for item in expected)
+    assert names(folder) == [out.name]
+
+
+def test_lines_and_keys_agree_and_readers_of_allennlp_find_their_sentences(
+    elmo: ElmoModel, text: Path, folder: Path
+) -> None:
+    embed_corpus(elmo, [text], out := folder / "vectors.h5", SMALL)
+    with h5py.File(out) as file:
+        assert file["2"].shape == (3, 0, 20)
+        index = json.loads(file["sentence_to_index"][0])
+    lines = TEXT.split("\n")
+    assert index["Can you read the letter now?"] == "1"
+    assert index["I read the book yesterday."] == "6"  # of equal sentences the last
+    assert {int(number) for number in index.values()} == {1, 3, 4, 5, 6, 7}
+    assert all(lines[int(number)] == line for line, number in index.items())
+
+
+def test_tokenised_text_is_cut_at_whitespace_only(
+    elmo: ElmoModel, folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokens.txt"
+    path.write_text("  Don't\tstop. now \r\n\u00e9t\u00e9 \u3000 x\n", encoding="utf-8")
+    embed_corpus(elmo, [path], out := folder / "v.parquet", EmbedSettings(tokenized=True))
+    with open_vectors(out) as stored:
+        assert [s.tokens for s in stored] == [["Don't", "stop.", "now"], ["\u00e9t\u00e9", "x"]]
+        np.testing.assert_allclose(
+            stored[0].vectors, elmo.embed([["Don't", "stop.", "now"]])[0].layers, atol=2e-6
+        )
+
+
+def test_paragraphs_are_split_and_tokens_know_where_they_stood(
+    elmo: ElmoModel, text: Path, folder: Path
+) -> None:
+    settings = EmbedSettings(split=True, part_tokens=5)
+    embed_corpus(elmo, [text, text], out := folder / "vectors.npz", settings)
+    with np.load(out) as arrays:
+        places, offsets, spans = arrays["places"], arrays["offsets"], arrays["spans"]
+        tokens = arrays["tokens"].tobytes().decode().split("\n")[:-1]
+    assert places.tolist() == [[f, line] for f in (0, 1) for line in (1, 2, 4, 5, 7, 8, 8)]
+    lines = TEXT.split("\n")
+    for sentence, (_, line) in enumerate(places):
+        for k in range(offsets[sentence], offsets[sentence + 1]):
+            assert lines[line - 1][slice(*spans[k])] == tokens[k]
+    assert tokens[-4:] == ["It", "was", "good", "."]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (EmbedSettings(layers="top"), lambda item: item.top),
+        (EmbedSettings(layers="average"), lambda item: item.average),
+        (
+            EmbedSettings(layers="mix", mix=(0.2, 0.3, 0.5), gamma=2.0, dtype="float16"),
+            lambda item: item.mix([0.2, 0.3, 0.5], 2.0).astype(np.float16),
+        ),
+    ],
+)
+def test_layers_can_be_chosen(
+    elmo: ElmoModel, text: Path, folder: Path, settings: EmbedSettings, expected: Any
+) -> None:
+    embed_corpus(elmo, [text], out := folder / "vectors.safetensors", settings)
+    with open_vectors(out) as stored:
+        for item, found in zip(elmo.embed(TEXT.split("\n")[:-1]), stored, strict=True):
+            assert found.vectors.dtype == settings.dtype
+            np.testing.assert_allclose(found.vectors, expected(item), atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_carried_state_goes_on_from_part_to_part(
+    elmo: ElmoModel, text: Path, folder: Path, rows: int
+) -> None:
+    settings = EmbedSettings(state="carry", rows=rows, part_tokens=12)
+    embed_corpus(elmo, [text], out := folder / "vectors.h5", settings)
+    whole = elmo.embed(TEXT.split("\n")[:-1], state="carry", rows=rows)
+    with open_vectors(out) as stored:
+        for item, found in zip(whole, stored, strict=True):
+            np.testing.assert_allclose(found.vectors, item.layers, atol=1e-5)
+
+
+def test_warm_state_is_used_and_is_part_of_the_model(text: Path, folder: Path) -> None:
+    bilm = random_bilm(TINY)
+    state = [LstmState(torch.randn(2, 2, 1, 24), torch.randn(2, 2, 1, 10)) for _ in range(2)]
+    one, other = (ElmoModel(ModelParts(bilm, warm=warm), device="cpu") for warm in state)
+    settings = EmbedSettings(state="warm", part_tokens=20)
+    out = folder / "vectors.npz"
+    with pytest.raises(Stopped):
+        embed_corpus(one, [text], out, settings, on_progress=stop_after(2))
+    with pytest.raises(ConfigError, match="model was"):
+        embed_corpus(other, [text], out, settings, resume=True)
+    embed_corpus(one, [text], out, settings, resume=True)
+    with open_vectors(out) as stored:
+        expected = one.embed("Don't!", state="warm").layers
+        np.testing.assert_allclose(stored[3].vectors, expected, atol=1e-5)
+
+
+def test_a_model_without_warm_state_says_so_and_leaves_nothing(
+    elmo: ElmoModel, text: Path, folder: Path
+) -> None:
+    with pytest.raises(ConfigError, match="elmo warm"):
+        embed_corpus(elmo, [text], folder / "vectors.npz", EmbedSettings(state="warm"))
+    assert names(folder) == []
+
+
+def test_word_models_work_and_their_words_are_part_of_the_model(
+    tmp_path: Path, folder: Path
+) -> None:
+    (tmp_path / "text.txt").write_text("the book\nbook the other\n")
+    parts = make_parts("words")
+    out = folder / "vectors.npz"
+    settings = EmbedSettings(part_tokens=4)
+    with pytest.raises(Stopped):
+        embed_corpus(
+            ElmoModel(parts, device="cpu"),
+            [tmp_path / "text.txt"],
+            out,
+            settings,
+            on_progress=stop_after(2),
+        )
+    assert parts.vocabulary is not None
+    swapped = Vocabulary([*parts.vocabulary.words[:3], "book", "the"])
+    other = ElmoModel(ModelParts(parts.bilm, vocabulary=swapped), device="cpu")
+    with pytest.raises(ConfigError, match="model was"):
+        embed_corpus(other, [tmp_path / "text.txt"], out, settings, resume=True)
+    again = ElmoModel(parts, device="cpu")
+    assert embed_corpus(again, [tmp_path / "text.txt"], out, settings, resume=True).tokens == 5
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("content", ["", "\n", "\n\n\n\n\n\n\n\n"])
+def test_text_without_tokens_gives_a_file_without_vectors(
+    elmo: ElmoModel, folder: Path, tmp_path: Path, suffix: str, content: str
+) -> None:
+    (tmp_path / "empty.txt").write_text(content)
+    out = folder / f"vectors{suffix}"
+    summary = embed_corpus(elmo, [tmp_path / "empty.txt"], out, EmbedSettings(part_tokens=3))
+    assert (summary.sentences, summary.tokens) == (len(content), 0)
+    with open_vectors(out) as stored:
+        assert [s.vectors.shape for s in stored] == [(3, 0, 20)] * len(content)
+
+
+def test_progress_is_told_in_bytes_of_input(elmo: ElmoModel, text: Path, folder: Path) -> None:
+    told: list[Progress] = []
+    embed_corpus(elmo, [text], folder / "vectors.npz", SMALL, on_progress=told.append)
+    assert told[0] == (0, 0, len(TEXT))
+    assert told[-1].n_bytes == len(TEXT)
+    assert [p.tokens for p in told] == sorted({p.tokens for p in told})
+
+
+# ------------------------------------------------------------------------- output in the way
+
+
+def test_an_output_is_replaced_only_when_asked_and_only_at_the_end(
+    elmo: ElmoModel, text: Path, folder: Path
+) -> None:
+    out = folder / "vectors.npz"
+    out.write_text("precious")
+    with pytest.raises(OutputError, match="is there already"):
+        embed_corpus(elmo, [text], out, SMALL)
+    with pytest.raises(Stopped):
+        embed_corpus(elmo, [text], out, SMALL, overwrite=True, on_progress=stop_after(2))
+    assert out.read_text() == "precious"
+    with pytest.raises(OutputError, match="is there already"):
+        embed_corpus(elmo, [text], out, SMALL, resume=True)
+    summary = embed_corpus(elmo, [text], out, SMALL, resume=True, overwrite=True)
+    assert summary.resumed_sentences > 0
+    assert len(open_vectors(out)) == 8
+
+
+def test_an_output_that_cannot_be_written_is_known_before_any_work(
+    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ElmoModel, "compute", stop_after(0))
+    with pytest.raises(OutputError, match="Cannot write"):
+        embed_corpus(elmo, [text], text / "vectors.npz", SMALL)
+    (folder / "vectors.npz").mkdir()
+    with pytest.raises(OutputError, match="is a directory"):
+        embed_corpus(elmo, [text], folder / "vectors.npz", SMALL)
+    with pytest.raises(ConfigError, match=r"\.parquet"):
+        embed_corpus(elmo, [text], folder / "vectors.txt", SMALL)
+    assert names(folder) == ["vectors.npz"]
+
+
+def test_folders_of_the_output_are_made(elmo: ElmoModel, text: Path, folder: Path) -> None:
+    embed_corpus(elmo, [text], folder / "new" / "one" / "vectors.npz", SMALL)
+    assert names(folder / "new" / "one") == ["vectors.npz"]
+
+
+# ----------------------------------------------------------------------------------- bad input
+
+
+def test_a_bad_line_is_named_before_any_work(
+    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text.write_bytes(TEXT.encode() * 50 + b"caf\xe9\nlast\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(ElmoModel, "compute", stop_after(0))
+        with pytest.raises(DataError, match=r"text\.txt, line 401"):
+            embed_corpus(elmo, [text], folder / "vectors.npz", SMALL)
+    assert names(folder) == []
+    with pytest.warns(ElmoWarning, match=r"1 lines were left out, .* line 401"):
+        summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL, skip_bad=True)
+    assert (summary.sentences, summary.skipped_lines) == (401, 1)
+
+
+@pytest.mark.parametrize("bad", ["missing.txt", ".", "-"])
+def test_files_that_cannot_be_read_are_an_error(
+    elmo: ElmoModel, text: Path, folder: Path, bad: str
+) -> None:
+    second = "-" if bad == "-" else str(folder / bad)
+    with pytest.raises(DataError, match=r"does not exist|is a directory|only once"):
+        embed_corpus(elmo, [second, text, second], folder / "v.npz", SMALL)
+    assert names(folder) == []
+
+
+def test_long_tokens_are_counted_and_warned_of_once(
+    elmo: ElmoModel, text: Path, folder: Path
+) -> None:
+    text.write_text(("a" * 49 + " fine " + "b" * 48 + " " + "\u00e9" * 25 + "\n") * 30)
+    with pytest.warns(ElmoWarning, match="60 tokens are longer than 48 bytes") as caught:
+        summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL)
+    assert summary.cut_tokens == 60
+    assert len(caught) == 1

@@ -1,0 +1,258 @@
+"""Vector files: what is written is read back, by us and by the libraries everybody has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elmokit.bulk.files import open_vectors, write_vectors
+from elmokit.embed.vectors import SentenceVectors
+from elmokit.errors import ConfigError, DataError, OutputError
+
+pytest.importorskip("pyarrow.parquet", reason="pyarrow is the extra 'arrow'")
+
+ALL_SUFFIXES = [".h5", ".hdf5", ".npz", ".safetensors", ".parquet"]
+SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
+DIM, LAYERS = 6, 3
+
+
+def sentence(*tokens: str, offsets: bool = True, seed: int = 0) -> SentenceVectors:
+    layers = np.random.default_rng([seed, len(tokens)]).normal(size=(LAYERS, len(tokens), DIM))
+    spans, end = [], 0
+    for token in tokens:
+        spans.append((end, end + len(token)))
+        end += len(token) + 1
+    return SentenceVectors(list(tokens), spans if offsets else None, layers.astype(np.float32))
+
+
+def some_sentences() -> list[SentenceVectors]:
+    return [
+        sentence("I", "read", "the", "b\u00f6\u00f6k", "."),
+        sentence(),
+        sentence("Yes", "\U0001f642", seed=1),
+        sentence("I", "read", "the", "b\u00f6\u00f6k", ".", seed=2),
+        sentence(),
+    ]
+
+
+@pytest.fixture
+def sentences() -> list[SentenceVectors]:
+    return some_sentences()
+
+
+def expected(item: SentenceVectors, layers: str, dtype: str) -> np.ndarray:
+    arrays = {
+        "all": item.layers,
+        "top": item.top,
+        "average": item.average,
+        "mix": item.mix([0.2, 0.3, 0.5], 1.5),
+    }
+    return arrays[layers].astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("layers", ["all", "top", "average", "mix"])
+@pytest.mark.parametrize("suffix", ALL_SUFFIXES)
+def test_round_trip(
+    tmp_path: Path, sentences: list[SentenceVectors], suffix: str, layers: str, dtype: str
+) -> None:
+    path = tmp_path / f"vectors{suffix}"
+    mix = {"mix": [0.2, 0.3, 0.5], "gamma": 1.5} if layers == "mix" else {}
+    write_vectors(path, sentences, layers=layers, dtype=dtype, **mix)
+    with open_vectors(path) as stored:
+        assert len(stored) == len(sentences)
+        assert stored.layout.layers == layers
+        for given_, (tokens, vectors) in zip(sentences, stored, strict=True):
+            assert tokens == given_.tokens
+            assert vectors.dtype == dtype
+            np.testing.assert_array_equal(vectors, expected(given_, layers, dtype))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_stored_file_is_a_sequence(
+    tmp_path: Path, sentences: list[SentenceVectors], suffix: str
+) -> None:
+    path = tmp_path / f"vectors{suffix}"
+    write_vectors(path, sentences)
+    with open_vectors(path) as stored:
+        assert stored[-3].tokens == ["Yes", "\U0001f642"]
+        assert [item.tokens for item in stored[2:0:-1]] == [["Yes", "\U0001f642"], []]
+        assert "5 sentences" in repr(stored)
+        with pytest.raises(IndexError, match="5 sentences; there is no 5"):
+            stored[5]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_nothing_at_all_can_be_stored(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"vectors{suffix}"
+    write_vectors(path, [])
+    assert len(open_vectors(path)) == 0
+    write_vectors(path, [sentence(), sentence()])
+    with open_vectors(path) as stored:
+        assert [(s.tokens, s.vectors.shape) for s in stored] == [([], (LAYERS, 0, DIM))] * 2
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".npz", ".safetensors"])
+def test_any_string_that_python_can_hold_is_kept(tmp_path: Path, suffix: str) -> None:
+    odd = ["", " ", "a b", "new\nline", "\x00", "\ud800", "\ufeff", "\u2028", "x" * 100_000, '"']
+    path = tmp_path / f"vectors{suffix}"
+    write_vectors(path, [sentence(*odd, offsets=False), sentence("after")])
+    with open_vectors(path) as stored:
+        assert stored[0].tokens == odd
+        assert stored[1].tokens == ["after"]
+
+
+def test_parquet_says_which_string_it_cannot_hold(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.parquet"
+    with pytest.raises(DataError, match=r"ud800.*lone surrogate"):
+        write_vectors(path, [sentence("fine", "\ud800")])
+    write_vectors(path, [sentence("", "a b", "new\nline", "\x00", "x" * 100_000)])
+    assert open_vectors(path)[0].tokens[:4] == ["", "a b", "new\nline", "\x00"]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    words=st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5))),
+    suffix=st.sampled_from(SUFFIXES),
+)
+def test_any_sentences_round_trip(tmp_path: Path, words: list[list[str]], suffix: str) -> None:
+    items = [sentence(*tokens, seed=i) for i, tokens in enumerate(words)]
+    path = tmp_path / f"vectors{suffix}"
+    write_vectors(path, items)
+    with open_vectors(path) as stored:
+        assert [s.tokens for s in stored] == words
+        for item, found in zip(items, stored, strict=True):
+            np.testing.assert_array_equal(item.layers, found.vectors)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_same_vectors_give_the_same_bytes(
+    tmp_path: Path, sentences: list[SentenceVectors], suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = tmp_path / f"one{suffix}", tmp_path / f"other{suffix}"
+    write_vectors(one, sentences)
+    monkeypatch.setattr("time.time", lambda: 2e9)  # zip files would have it in them
+    write_vectors(other, sentences)
+    assert one.read_bytes() == other.read_bytes()
+
+
+# ----------------------------------------------------------------------------- what cannot be
+
+
+def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'\.hdf'\. Did you mean .*\.npz, \.safetensors"):
+        write_vectors(tmp_path / "vectors.hdf", [])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"layers": "last"}, "No layers 'last'"),
+        ({"dtype": "float8"}, "Did you mean 'float"),
+        ({"layers": "mix"}, "Weights s are needed"),
+        ({"mix": [1, 0, 0]}, "Weights s are needed"),
+        ({"layers": "mix", "mix": [1, 0]}, "needs 3 finite weights"),
+        ({"layers": "mix", "mix": [1, 0, 0], "gamma": float("nan")}, "gamma"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        write_vectors(tmp_path / "vectors.h5", [sentence("a")], **wrong)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(1e5, "float16"), (np.inf, "float32")])
+def test_values_beyond_the_number_type_are_an_error(
+    tmp_path: Path, value: float, dtype: str
+) -> None:
+    item = sentence("huge", "fine")
+    item.layers[1, 0, 2] = value
+    with pytest.raises(DataError, match=f"'huge fine' .* beyond {dtype}"):
+        write_vectors(tmp_path / "vectors.npz", [item], dtype=dtype)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_damaged_and_foreign_files_are_a_clear_error(
+    tmp_path: Path, sentences: list[SentenceVectors], suffix: str
+) -> None:
+    path = tmp_path / f"vectors{suffix}"
+    write_vectors(path, sentences)
+    whole = path.read_bytes()
+    for damaged in (b"", b"no such thing", whole[: len(whole) // 2], whole[:-20], whole[:9]):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=path.name):
+            open_vectors(path)
+    with pytest.raises(DataError, match="There is no vector file"):
+        open_vectors(tmp_path / f"missing{suffix}")
+
+
+def test_arrays_of_other_programs_are_a_clear_error(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "foreign.npz"
+    np.savez(path, vectors=np.zeros((2, 2), np.float32))
+    with pytest.raises(DataError, match="not written by elmokit"):
+        open_vectors(path)
+    np.savez_compressed(path, vectors=np.zeros((2, 2), np.float32))
+    with pytest.raises(DataError, match="compressed"):
+        open_vectors(path)
+    np.savez(path, vectors=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(DataError, match="kind that elmokit does not write"):
+        open_vectors(path)
+    save_file({"vectors": np.zeros((2, 2), np.float32)}, path := tmp_path / "foreign.safetensors")
+    with pytest.raises(DataError, match="not written by elmokit"):
+        open_vectors(path)
+    with h5py.File(path := tmp_path / "weights.hdf5", "w") as file:
+        file.create_group("RNN_0")
+    with pytest.raises(DataError, match="no dataset '0'"):
+        open_vectors(path)
+
+
+def test_a_file_that_a_newer_version_wrote_is_refused(
+    tmp_path: Path, sentences: list[SentenceVectors]
+) -> None:
+    path = tmp_path / "vectors.h5"
+    write_vectors(path, sentences)
+    with h5py.File(path, "r+") as file:
+        file.attrs["elmokit"] = file.attrs["elmokit"].replace('"version": 1', '"version": 2')
+    with pytest.raises(DataError, match="format 2; this elmokit reads 1"):
+        open_vectors(path)
+
+
+def test_arrays_that_disagree_are_an_error(
+    tmp_path: Path, sentences: list[SentenceVectors]
+) -> None:
+    path = tmp_path / "vectors.npz"
+    write_vectors(path, sentences)
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    arrays["vectors"] = arrays["vectors"][:-1]
+    np.savez(path, **arrays)
+    with pytest.raises(DataError, match="'vectors' has 11 rows and 'offsets' ends at 12"):
+        open_vectors(path)
+    del arrays["tokens"]
+    np.savez(path, **arrays)
+    with pytest.raises(DataError, match="no array 'tokens'"):
+        open_vectors(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"vectors{suffix}"
+    path.mkdir()
+    with pytest.raises(OutputError, match="Cannot write"):
+        write_vectors(path, [sentence("a")])
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,155 @@
+"""Each format as other programs read it, and as they write it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from elmokit.bulk.files import hdf5, open_vectors, write_vectors
+from elmokit.embed.vectors import SentenceVectors
+from elmokit.errors import DependencyError, ElmoWarning
+from tests.bulk.test_files import DIM, LAYERS, sentence, some_sentences
+
+pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is the extra 'arrow'")
+
+
+@pytest.fixture
+def sentences() -> list[SentenceVectors]:
+    return some_sentences()
+
+
+def test_hdf5_is_what_readers_of_allennlp_expect(
+    tmp_path: Path, sentences: list[SentenceVectors]
+) -> None:
+    path = tmp_path / "vectors.h5"
+    write_vectors(path, sentences)
+    with h5py.File(path) as file:
+        assert set(file) == {"0", "1", "2", "3", "4", "sentence_to_index"}
+        assert file["0"].shape == (LAYERS, 5, DIM)
+        assert file["0"].dtype == np.float32
+        np.testing.assert_array_equal(file["2"][...], sentences[2].layers)
+        assert file["sentence_to_index"].shape == (1,)
+        index = json.loads(file["sentence_to_index"][0])
+        # As with AllenNLP, of equal sentences the last one is named.
+        assert index == {"I read the b\u00f6\u00f6k .": "3", "": "4", "Yes \U0001f642": "2"}
+    write_vectors(path, sentences, layers="top")
+    with h5py.File(path) as file:
+        assert file["0"].shape == (5, DIM)
+
+
+def test_hdf5_leaves_the_index_out_when_it_would_not_fit_in_memory(
+    tmp_path: Path, sentences: list[SentenceVectors], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "vectors.h5"
+    monkeypatch.setattr(hdf5, "_MOST_INDEXED", 4)
+    with pytest.warns(ElmoWarning, match="'sentence_to_index' was left out .* 5 sentences"):
+        write_vectors(path, sentences)
+    with h5py.File(path) as file:
+        assert set(file) == {"0", "1", "2", "3", "4"}
+    assert open_vectors(path)[3].tokens == sentences[3].tokens
+    monkeypatch.setattr(hdf5, "_MOST_INDEXED", 10)
+    monkeypatch.setattr(hdf5, "_MOST_INDEXED_BYTES", 10)
+    with pytest.warns(ElmoWarning, match="MB of text"):
+        write_vectors(path, sentences)
+
+
+def test_hdf5_of_other_programs_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "allennlp.hdf5"
+    layers = np.arange(3 * 2 * 4, dtype=np.float32).reshape(3, 2, 4)
+    with h5py.File(path, "w") as file:
+        for key in ("0", "1", "2"):
+            file.create_dataset(key, layers.shape, dtype="float32", data=layers)
+        text = file.create_dataset("sentence_to_index", (1,), dtype=h5py.special_dtype(vlen=str))
+        text[0] = json.dumps({"Hello .": "1", "not the number of tokens": "2"})
+    with open_vectors(path) as stored:
+        assert len(stored) == 3
+        assert (stored.layout.layers, stored.layout.dim) == ("all", 4)
+        assert [s.tokens for s in stored] == [None, ["Hello", "."], None]
+        np.testing.assert_array_equal(stored[1].vectors, layers)
+    with h5py.File(path, "w") as file:  # bilm-tf wrote no index; others one layer in float64
+        file.create_dataset("0", data=layers[0].astype(np.float64))
+    with open_vectors(path) as stored:
+        assert stored[0].tokens is None
+        assert stored[0].vectors.shape == (2, 4)
+
+
+def test_npz_opens_with_numpy_alone(tmp_path: Path, sentences: list[SentenceVectors]) -> None:
+    path = tmp_path / "vectors.npz"
+    write_vectors(path, sentences)
+    with np.load(path, allow_pickle=False) as arrays:
+        check_arrays(dict(arrays), sentences)
+
+
+def test_safetensors_opens_with_the_library(
+    tmp_path: Path, sentences: list[SentenceVectors]
+) -> None:
+    path = tmp_path / "vectors.safetensors"
+    write_vectors(path, sentences)
+    check_arrays(load_file(path), sentences)
+    from safetensors.torch import load_file as load_torch
+
+    assert load_torch(path)["vectors"].shape == (12, LAYERS, DIM)
+
+
+def check_arrays(arrays: dict[str, np.ndarray], sentences: list[SentenceVectors]) -> None:
+    assert arrays["vectors"].shape == (12, LAYERS, DIM)
+    offsets = arrays["offsets"]
+    assert offsets.tolist() == [0, 5, 5, 7, 12, 12]
+    for i, item in enumerate(sentences):
+        found = arrays["vectors"][offsets[i] : offsets[i + 1]]
+        np.testing.assert_array_equal(found.swapaxes(0, 1), item.layers)
+    raw = arrays["tokens"].tobytes()
+    tokens = [token for item in sentences for token in item.tokens]
+    assert raw.decode().split("\n")[:-1] == tokens
+    begin, end = arrays["token_offsets"][3:5]
+    assert raw[begin : end - 1].decode() == "b\u00f6\u00f6k"
+    assert arrays["spans"][:2].tolist() == [[0, 1], [2, 6]]
+    assert arrays["places"].tolist() == [[0, line] for line in range(1, 6)]
+
+
+def test_arrays_without_offsets_have_no_spans(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.npz"
+    write_vectors(path, [sentence("a", offsets=False)])
+    assert "spans" not in np.load(path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_parquet_is_one_row_per_token(
+    tmp_path: Path, sentences: list[SentenceVectors], dtype: str
+) -> None:
+    path = tmp_path / "vectors.parquet"
+    write_vectors(path, sentences, dtype=dtype)
+    table = pq.read_table(path)
+    assert table.column_names == (
+        "sentence token_index token file line start end layer_0 layer_1 layer_2".split()
+    )
+    rows = table.slice(0, 7).to_pylist()
+    assert [row["sentence"] for row in rows] == [0, 0, 0, 0, 0, 2, 2]
+    assert [row["token_index"] for row in rows] == [0, 1, 2, 3, 4, 0, 1]
+    assert (rows[1]["token"], rows[1]["start"], rows[1]["end"]) == ("read", 2, 6)
+    assert rows[5]["line"] == 3
+    np.testing.assert_array_equal(
+        rows[6]["layer_2"], sentences[2].layers[2, 1].astype(dtype).astype(float)
+    )
+    write_vectors(path, [sentence("a", offsets=False)], layers="top")
+    row = pq.read_table(path).to_pylist()[0]
+    assert row["start"] is None
+    assert len(row["vector"]) == DIM
+
+
+def test_a_missing_pyarrow_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    path = tmp_path / "vectors.parquet"
+    with pytest.raises(DependencyError, match=r"pip install 'elmokit\[arrow\]'"):
+        write_vectors(path, [])
+    path.touch()
+    with pytest.raises(DependencyError, match=r"pip install 'elmokit\[arrow\]'"):
+        open_vectors(path)

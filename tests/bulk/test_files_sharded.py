@@ -1,0 +1,247 @@
+"""A folder of shards read as one sequence: every sentence, in order, whatever the shards are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.bulk.documents import Chunk
+from elmokit.bulk.files.sharded import ShardedVectors
+from elmokit.bulk.settings import EmbedSettings
+from elmokit.bulk.shard_folder import ShardFolder
+from elmokit.bulk.shards import ShardPlan, embed_shards, write_shard
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import DataError
+from elmokit.text.sentences import split_sentences
+from tests.bulk.runs import TEXT, Stopped, stop_after
+from tests.bulk.test_kill import write_text
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+SETTINGS = EmbedSettings(part_tokens=20)
+# Empty lines at the beginning, in the middle and at the end, and where chunks meet.
+FIRST = "\n\n" + TEXT + "\n\nThe end\n\n\n"
+LAST = "\nA last one.\n"
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> list[Path]:
+    (tmp_path / "a.txt").write_text(FIRST, encoding="utf-8")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.txt").write_text("\n\n")
+    pq.write_table(pa.table({"text": LAST.split("\n")[:-1]}), tmp_path / "b.parquet")
+    return [tmp_path / name for name in ("a.txt", "empty.txt", "blank.txt", "b.parquet")]
+
+
+@pytest.fixture
+def make(elmo: ElmoModel, documents: list[Path], tmp_path: Path) -> Callable[..., Path]:
+    def embed(settings: EmbedSettings = SETTINGS, **options: Any) -> Path:
+        values = {"chunk_bytes": 60, **options}
+        embed_shards(elmo, documents, tmp_path / "out", settings, **values)
+        return tmp_path / "out"
+
+    return embed
+
+
+def lines_of(text: str) -> list[str]:
+    return text.split("\n")[:-1]
+
+
+SENTENCES = [*lines_of(FIRST), "", "", *lines_of(LAST)]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 60, 10**6])
+@pytest.mark.parametrize("part_tokens", [1, 20, 10**6])
+def test_every_sentence_is_there_in_order_with_its_vectors(
+    make: Callable[..., Path], elmo: ElmoModel, chunk_bytes: int, part_tokens: int
+) -> None:
+    out = make(EmbedSettings(part_tokens=part_tokens), chunk_bytes=chunk_bytes)
+    expected = elmo.embed(SENTENCES)
+    with elmokit.open_vectors(out) as stored:
+        assert len(stored) == len(SENTENCES)
+        for found, wanted in zip(stored, expected, strict=True):
+            assert found.tokens == wanted.tokens
+            assert found.vectors.shape == wanted.layers.shape
+            np.testing.assert_allclose(found.vectors, wanted.layers, atol=2e-6)
+
+
+def test_in_any_order_by_index_and_slice(make: Callable[..., Path], elmo: ElmoModel) -> None:
+    expected = [item.tokens for item in elmo.embed(SENTENCES)]
+    stored = elmokit.open_vectors(make())
+    for i in np.random.default_rng(0).permutation(len(expected)).tolist():
+        assert stored[i].tokens == stored[i - len(expected)].tokens == expected[i]
+    assert [s.tokens for s in stored[2:-1:2]] == expected[2:-1:2]
+    with pytest.raises(IndexError, match=f"there is no {len(expected)}"):
+        stored[len(expected)]
+    stored.close()
+    assert stored[2].tokens == expected[2]  # opens the shard again
+
+
+def test_documents_and_their_sentences(make: Callable[..., Path], documents: list[Path]) -> None:
+    with ShardedVectors(str(make())) as stored:
+        first, last = len(lines_of(FIRST)), len(lines_of(LAST))
+        assert stored.documents == [
+            (str(documents[0]), range(first)),
+            (str(documents[1]), range(first, first)),
+            (str(documents[2]), range(first, first + 2)),
+            (str(documents[3]), range(first + 2, first + 2 + last)),
+        ]
+        assert stored.about["documents"] == [str(path) for path in documents]
+        assert stored.about["state"] == "reset"
+        assert f"{len(SENTENCES)} sentences, all layers of 20 in float32" in repr(stored)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        EmbedSettings(layers="top", dtype="float16", part_tokens=20),
+        EmbedSettings(layers="average", part_tokens=20),
+        EmbedSettings(layers="mix", mix=(0.5, 0.25, 0.25), gamma=2.0, part_tokens=20),
+        EmbedSettings(layers="average", tokenized=True, part_tokens=20),
+    ],
+)
+def test_layers_and_numbers(
+    make: Callable[..., Path], elmo: ElmoModel, settings: EmbedSettings
+) -> None:
+    sentences = [s.split() for s in SENTENCES] if settings.tokenized else SENTENCES
+    with elmokit.open_vectors(make(settings)) as stored:
+        assert stored.layout == settings.layout(elmo.config)
+        for found, item in zip(stored, elmo.embed(sentences), strict=True):  # type: ignore[call-overload]
+            wanted = settings.layout(elmo.config).vectors(item)
+            assert (found.tokens, found.vectors.dtype) == (item.tokens, settings.dtype)
+            np.testing.assert_allclose(found.vectors, wanted, atol=2e-3)
+
+
+def test_sentences_that_were_found_in_paragraphs(
+    make: Callable[..., Path], elmo: ElmoModel
+) -> None:
+    found = [line[a:b] for line in SENTENCES for a, b in split_sentences(line)]
+    with elmokit.open_vectors(make(EmbedSettings(split=True, part_tokens=20))) as stored:
+        assert [s.tokens for s in stored] == [item.tokens for item in elmo.embed(found)]
+    assert len(found) > len([line for line in SENTENCES if line])
+
+
+@pytest.mark.filterwarnings("ignore::elmokit.errors.ElmoWarning")
+def test_bad_lines_that_were_left_out_leave_no_gap(
+    make: Callable[..., Path], documents: list[Path]
+) -> None:
+    documents[0].write_bytes(b"One here\n\xff\n\nTwo\n\xff\n\xff\n\nThree\n\xff\n")
+    with elmokit.open_vectors(make(skip_bad=True, chunk_bytes=9)) as stored:
+        found = [s.tokens for s in stored][:5]
+    assert found == [["One", "here"], [], ["Two"], [], ["Three"]]
+
+
+def test_memory_holds_a_part_and_not_the_folder(elmo: ElmoModel, tmp_path: Path) -> None:
+    text = write_text(tmp_path / "text.txt", 600)
+    settings = EmbedSettings(part_tokens=200)
+    summary = embed_shards(elmo, [text], tmp_path / "out", settings, chunk_bytes=8000)
+    size = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.parquet"))
+    assert size > summary.tokens * 240
+    before, most = pa.total_allocated_bytes(), 0
+    with elmokit.open_vectors(tmp_path / "out") as stored:
+        read = 0
+        for found in stored:
+            read += len(found.vectors[0])
+            most = max(most, pa.total_allocated_bytes() - before)
+    assert read == summary.tokens
+    assert 0 < most < size / 5
+    assert pa.total_allocated_bytes() - before < 20_000
+
+
+def test_a_folder_may_lie_elsewhere(elmo: ElmoModel) -> None:
+    """pyarrow's file system in memory stands for s3:// and the like."""
+    from pyarrow import fs
+
+    filesystem = fs._MockFileSystem()
+    folder = ShardFolder("bucket/out", filesystem)
+    layout = SETTINGS.layout(elmo.config)
+    folder.begin({**layout.to_dict(), "documents": ["a.txt"]}, resume=False, overwrite=False)
+    plan = ShardPlan(("a.txt",), "unused", SETTINGS)
+    made = write_shard(elmo, plan, Chunk(0, 0, True, [1, 2], ["A line.", ""]), folder)
+    with pytest.raises(DataError, match="is not finished: 1 shards are there"):
+        ShardedVectors("bucket/out", filesystem)
+    folder.write_json("shards.json", {"shards": [made]})
+    with ShardedVectors("bucket/out", filesystem) as stored:
+        assert [s.tokens for s in stored] == [["A", "line", "."], []]
+
+
+# ------------------------------------------------------------------------------------- refusals
+
+
+def test_an_unfinished_folder_is_refused_until_it_is_finished(
+    make: Callable[..., Path], tmp_path: Path
+) -> None:
+    with pytest.raises(Stopped):
+        make(on_progress=stop_after(3))
+    out = tmp_path / "out"
+    with pytest.raises(DataError, match=r"3 shards are there.*same `elmo embed` .* with --resume"):
+        elmokit.open_vectors(out)
+    make(resume=True)
+    assert len(elmokit.open_vectors(out)) == len(SENTENCES)
+
+
+def test_what_is_no_folder_of_shards_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="There is no folder of shards"):
+        elmokit.open_vectors(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="found nothing"):
+        elmokit.open_vectors(tmp_path)
+    (tmp_path / "other.txt").write_text("x")
+    with pytest.raises(DataError, match=r"writes a manifest\.json into it, found other\.txt"):
+        elmokit.open_vectors(str(tmp_path))
+    with pytest.raises(DataError, match="There is no folder of shards nonsense://x"):
+        elmokit.open_vectors("nonsense://x")
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("manifest.json", lambda v: v.update(version=1), "of version 1; this elmokit reads 2"),
+        ("manifest.json", lambda v: v.pop("dim"), "is damaged"),
+        ("manifest.json", lambda v: v.update(layers="odd"), "is damaged"),
+        ("manifest.json", lambda v: v.update(documents=[]), "is damaged"),
+        ("shards.json", lambda v: v.pop("shards"), "lists no shards"),
+        ("shards.json", lambda v: v["shards"][0].pop("sentences"), "is damaged"),
+    ],
+)
+def test_damaged_lists_are_told(
+    make: Callable[..., Path], name: str, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    out = make()
+    change_json(out / name, change)
+    with pytest.raises(DataError, match=said):
+        elmokit.open_vectors(out)
+
+
+def test_shards_that_are_missing_damaged_or_of_another_run_are_named(
+    make: Callable[..., Path], elmo: ElmoModel, tmp_path: Path
+) -> None:
+    out = make()
+    (tmp_path / "other.txt").write_text("Not that text.\n")
+    embed_shards(elmo, [tmp_path / "other.txt"], tmp_path / "other", SETTINGS)
+    shard = out / "00000-000000.parquet"
+    before = shard.read_bytes()
+    shard.write_bytes((tmp_path / "other" / "00000-000000.parquet").read_bytes())
+    with pytest.raises(DataError, match=r"00000-000000\.parquet .*not the one that shards\.json"):
+        elmokit.open_vectors(out)[0]
+    shard.write_bytes(before[:-40])
+    with pytest.raises(DataError, match=r"00000-000000\.parquet is damaged.*Delete it and resume"):
+        elmokit.open_vectors(out)[0]
+    shard.unlink()
+    with pytest.raises(DataError, match=r"lacks 1 of its \d+ shards.*00000-000000\.parquet"):
+        elmokit.open_vectors(out)
+    make(resume=True)
+    assert shard.read_bytes() == before
+    assert len(list(elmokit.open_vectors(out))) == len(SENTENCES)

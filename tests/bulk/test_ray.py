@@ -1,0 +1,166 @@
+"""A Ray cluster on this machine: workers and drivers die, and the rows are those of one process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import elmokit
+from elmokit.bulk.ray_engine import RayCluster
+from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.bulk.shards import embed_shards
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError, DataError
+from elmokit.sources.modeldir import ModelParts
+from tests.bulk.runs import names
+from tests.bulk.test_kill import ENVIRONMENT, START, write_text
+from tests.bulk.test_shards import assert_same_files
+from tests.conftest import TINY, random_bilm
+
+ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="the extra 'ray' is not installed")
+pa = pytest.importorskip("pyarrow")
+pytestmark = pytest.mark.slow
+
+SETTINGS = EmbedSettings(part_tokens=60)
+OPTIONS: dict[str, Any] = {"settings": SETTINGS, "chunk_bytes": 1000}
+# The name that Ray gives to the processes of our actors.
+ACTOR = "_Embedder"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=2, object_store_memory=200 * 2**20, include_dashboard=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> list[Path]:
+    text = write_text(tmp_path / "a.txt", 300)
+    lines = text.read_text().splitlines()[:100]
+    pq.write_table(pa.table({"text": lines}), tmp_path / "b.parquet")
+    return [text, tmp_path / "b.parquet"]
+
+
+@pytest.fixture
+def whole(documents: list[Path], tmp_path: Path) -> Path:
+    """What one process makes."""
+    elmo = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
+    embed_shards(elmo, documents, tmp_path / "whole", **OPTIONS)
+    return tmp_path / "whole"
+
+
+def actors(driver: int | None = None) -> list[psutil.Process]:
+    children = psutil.Process(driver).children(recursive=True)
+    return [p for p in children if ACTOR in " ".join(p.cmdline())]
+
+
+def test_a_model_in_onnx_makes_the_files_of_one_process(
+    cluster: None, documents: list[Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
+    from elmokit.embed.onnx_export import export
+
+    export(ModelParts(random_bilm(TINY)), tmp_path / "onnx")
+    name = str(tmp_path / "onnx")
+    embed_shards(elmokit.load(name), documents, tmp_path / "whole", **OPTIONS)
+    embed_shards(RayCluster(name, n_workers=2), documents, tmp_path / "out", **OPTIONS)
+    assert_same_files(tmp_path / "whole", tmp_path / "out")
+    with pytest.raises(ConfigError, match="runs on the CPU, and device 'cuda'"):
+        embed_shards(RayCluster(name, device="cuda"), documents, tmp_path / "no", **OPTIONS)
+    with elmokit.open_vectors(tmp_path / "out") as stored:
+        assert len(stored) == 400
+
+
+def test_a_worker_that_is_killed_loses_and_doubles_nothing(
+    cluster: None, model: Path, documents: list[Path], whole: Path, tmp_path: Path
+) -> None:
+    killed: list[int] = []
+    told: list[Progress] = []
+
+    def kill_one(progress: Progress) -> None:
+        told.append(progress)
+        if len(told) > 3 and not killed:
+            victims = actors()
+            assert len(victims) == 2
+            killed.append(victims[0].pid)
+            victims[0].send_signal(signal.SIGKILL)
+
+    summary = embed_shards(
+        RayCluster(str(model), device="cpu", n_workers=2),
+        documents,
+        tmp_path / "out",
+        **OPTIONS,
+        on_progress=kill_one,
+    )
+    assert killed
+    assert not psutil.pid_exists(killed[0])
+    assert_same_files(whole, tmp_path / "out")
+    assert len(told) == len(names(whole)) - 1
+    rows = sum(pq.read_metadata(p).num_rows for p in (tmp_path / "out").glob("*.parquet"))
+    assert rows == summary.tokens == told[-1].tokens
+    assert len(names(whole)) > 20
+
+
+def test_a_driver_that_is_killed_is_started_again_and_goes_on(
+    cluster: None, model: Path, documents: list[Path], whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    driver = subprocess.Popen(
+        [
+            *(*START, "embed", *map(str, documents), "-o", str(out), "--model", str(model)),
+            *("--engine", "ray", "--workers", "2", "--device", "cpu", "--quiet"),
+            *("--part-tokens", "60", "--shard-bytes", "1000"),
+        ],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    started = time.monotonic()
+    while driver.poll() is None and len(list(out.glob("*.parquet"))) < 3:
+        assert time.monotonic() - started < 300
+        time.sleep(0.005)
+    assert driver.poll() is None, driver.communicate()[1]
+    helpers = psutil.Process(driver.pid).children(recursive=True)
+    at_work = actors(driver.pid)
+    driver.kill()
+    driver.wait()
+    _, alive = psutil.wait_procs(at_work, timeout=60)
+    assert len(at_work) == 2
+    assert not alive
+    for left in psutil.wait_procs(helpers, timeout=1)[1]:  # agents of Ray that live on for minutes
+        left.kill()
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
+    assert 3 <= len(kept) < len(names(whole)) - 2
+    assert not (out / "shards.json").exists()
+    again = RayCluster(str(model), device="cpu", n_workers=2)
+    summary = embed_shards(again, documents, out, **OPTIONS, resume=True)
+    assert summary.resumed_sentences > 0
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}
+    assert_same_files(whole, out)
+
+
+def test_errors_are_ours_and_not_rays(
+    cluster: None, model: Path, documents: list[Path], tmp_path: Path
+) -> None:
+    documents[0].write_bytes(b"fine\n\xff\n")
+    on_cpu = RayCluster(str(model), device="cpu", n_workers=1)
+    with pytest.raises(DataError, match=r"^\S*a\.txt, line 2: byte 1"):
+        embed_shards(on_cpu, documents, tmp_path / "out", **OPTIONS)
+    with pytest.raises(ConfigError, match="elmo warm"):
+        embed_shards(
+            on_cpu, documents[1:], tmp_path / "warm", EmbedSettings(state="warm"), chunk_bytes=1000
+        )
+    with pytest.raises(ConfigError, match="has no GPU"):
+        embed_shards(RayCluster(str(model), device="cuda"), documents, tmp_path / "gpu")
+    # The other document may have been done; nothing says that the folder is complete.
+    assert "shards.json" not in names(tmp_path / "out")
+    assert not list((tmp_path / "out").glob("00000-*"))

@@ -1,0 +1,269 @@
+"""Interruptions of any kind: what is finished is kept, checked, and never computed again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmokit.bulk import corpus as bulk
+from elmokit.bulk.corpus import embed_corpus
+from elmokit.bulk.files import open_vectors
+from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.bulk.work import WorkDirectory, work_path
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
+from elmokit.sources.modeldir import ModelParts
+from elmokit.text.tokenize import words
+from tests.bulk.runs import (
+    SMALL,
+    SUFFIXES,
+    TEXT,
+    Stdin,
+    Stopped,
+    names,
+    stop_after,
+)
+from tests.conftest import TINY, random_bilm
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SMALL,
+        EmbedSettings(part_tokens=8, split=True),
+        EmbedSettings(part_tokens=8, state="carry", rows=2, tokenized=True),
+    ],
+    ids=["lines", "split", "carry"],
+)
+def test_a_run_interrupted_after_every_part_gives_the_same_bytes(
+    elmo: ElmoModel, text: Path, folder: Path, suffix: str, settings: EmbedSettings
+) -> None:
+    texts = [text] * 3
+    whole = folder / f"whole{suffix}"
+    embed_corpus(elmo, texts, whole, settings)
+    out = folder / f"pieces{suffix}"
+    stops = 0
+    while not out.exists():
+        # A new object each time: nothing may depend on what a cache has seen.
+        fresh = ElmoModel(ModelParts(elmo.bilm), device="cpu")
+        try:
+            embed_corpus(fresh, texts, out, settings, resume=stops > 0, on_progress=stop_after(2))
+        except Stopped:
+            stops += 1
+    assert stops > 3
+    assert whole.read_bytes() == out.read_bytes()
+    assert names(folder) == sorted([whole.name, out.name])
+
+
+def test_nothing_finished_is_computed_again(
+    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    compute = ElmoModel.compute
+
+    def counting(self: ElmoModel, sentences: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.extend(sentences)
+        return compute(self, sentences, *args, **kwargs)
+
+    monkeypatch.setattr(ElmoModel, "compute", counting)
+    with pytest.raises(Stopped):
+        embed_corpus(elmo, [text], folder / "v.npz", SMALL, on_progress=stop_after(2))
+    embed_corpus(elmo, [text], folder / "v.npz", SMALL, resume=True)
+    assert seen == [words(line) for line in TEXT.split("\n")[:-1]]
+
+
+def test_resuming_nothing_starts_anew_and_says_so(
+    elmo: ElmoModel, text: Path, folder: Path
+) -> None:
+    with pytest.warns(ElmoWarning, match="no interrupted run to resume"):
+        summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL, resume=True)
+    assert summary.resumed_sentences == 0
+
+
+@pytest.fixture
+def interrupted(elmo: ElmoModel, text: Path, folder: Path) -> Path:
+    out = folder / "vectors.npz"
+    with pytest.raises(Stopped):
+        embed_corpus(elmo, [text], out, SMALL, on_progress=stop_after(2))
+    assert names(folder) == [".vectors.npz.parts"]
+    return out
+
+
+def test_an_interrupted_run_is_never_thrown_away_unasked(
+    elmo: ElmoModel, text: Path, interrupted: Path
+) -> None:
+    with pytest.raises(OutputError, match=r"Go on with it by --resume"):
+        embed_corpus(elmo, [text], interrupted, SMALL)
+    summary = embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True)
+    assert summary.resumed_sentences == 0
+    assert names(interrupted.parent) == [interrupted.name]
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"layers": "top"}, "layers was 'all' and is now 'top'"),
+        ({"dtype": "float16"}, "dtype was 'float32'"),
+        ({"tokenized": True, "part_tokens": 20}, "tokenized was False"),
+        ({"part_tokens": 21}, "part_tokens was 20 and is now 21"),
+    ],
+)
+def test_other_settings_are_refused_and_named(
+    elmo: ElmoModel, text: Path, interrupted: Path, changed: dict[str, Any], named: str
+) -> None:
+    settings = EmbedSettings(**{"part_tokens": 20, **changed})
+    with pytest.raises(ConfigError, match=named):
+        embed_corpus(elmo, [text], interrupted, settings, resume=True)
+    assert embed_corpus(elmo, [text], interrupted, SMALL, resume=True).sentences == 8
+
+
+def test_another_model_is_refused(text: Path, interrupted: Path) -> None:
+    other = ElmoModel(ModelParts(random_bilm(TINY, seed=1)), device="cpu")
+    with pytest.raises(ConfigError, match="model was"):
+        embed_corpus(other, [text], interrupted, SMALL, resume=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("book", "look", 1),
+        lambda text: "One more line.\n" + text,
+        lambda text: text.replace("I read", "", 1),
+        lambda text: text[:10],
+        lambda text: "",
+    ],
+)
+def test_text_that_changed_before_the_interruption_is_refused(
+    elmo: ElmoModel, text: Path, interrupted: Path, change: Callable[[str], str]
+) -> None:
+    text.write_text(change(TEXT), encoding="utf-8")
+    with pytest.raises(DataError, match=r"up to line \d of .*text.txt is not what"):
+        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+    text.write_text(TEXT, encoding="utf-8")
+    assert embed_corpus(elmo, [text], interrupted, SMALL, resume=True).sentences == 8
+
+
+def test_text_that_changed_after_the_interruption_is_taken_as_it_is(
+    elmo: ElmoModel, text: Path, interrupted: Path
+) -> None:
+    text.write_text(TEXT.replace("was good", "was mended"), encoding="utf-8")
+    embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+    embed_corpus(elmo, [text], other := interrupted.with_name("other.npz"), SMALL)
+    assert interrupted.read_bytes() == other.read_bytes()
+
+
+def test_text_that_grew_after_its_end_was_embedded_is_refused(
+    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = folder / "vectors.npz"
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk, "check_space", stop_after(0))
+        with pytest.raises(Stopped):
+            embed_corpus(elmo, [text], out)
+    text.write_text(TEXT + "More.\n", encoding="utf-8")
+    with pytest.raises(DataError, match="has grown"):
+        embed_corpus(elmo, [text], out, resume=True)
+    text.write_text(TEXT, encoding="utf-8")
+    assert embed_corpus(elmo, [text], out, resume=True).resumed_sentences == 8
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("left", [True, False])
+def test_a_run_that_ended_just_before_the_last_step_is_recognised(
+    elmo: ElmoModel,
+    text: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    left: bool,
+    overwrite: bool,
+) -> None:
+    out = folder / "vectors.h5"
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkDirectory, "discard", stop_after(0))
+        with pytest.raises(Stopped):
+            embed_corpus(elmo, [text], out, SMALL)
+    assert names(folder) == [".vectors.h5.parts", "vectors.h5"]
+    if not left:
+        work_path(out).rename(folder.parent / "elsewhere")
+    before = out.stat().st_mtime_ns
+    summary = embed_corpus(elmo, [text], out, SMALL, resume=True, overwrite=overwrite)
+    assert (summary.sentences, summary.resumed_sentences) == (8, 8)
+    assert out.stat().st_mtime_ns == before
+    assert names(folder) == ["vectors.h5"]
+
+
+def test_two_processes_never_work_on_one_output(
+    elmo: ElmoModel, text: Path, interrupted: Path
+) -> None:
+    def again(progress: Progress) -> None:
+        with pytest.raises(OutputError, match="Another process is working"):
+            embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+        with pytest.raises(OutputError, match="Another process is working"):
+            embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True)
+
+    embed_corpus(elmo, [text], interrupted, SMALL, resume=True, on_progress=again)
+
+
+def test_damaged_work_is_an_error_that_says_what_to_do(
+    elmo: ElmoModel, text: Path, interrupted: Path
+) -> None:
+    part = work_path(interrupted) / "part-000000.safetensors"
+    part.write_bytes(part.read_bytes()[:-8])
+    with pytest.raises(DataError, match=r"part-000000.* is damaged .* --overwrite"):
+        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+    manifest = work_path(interrupted) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 9'))
+    with pytest.raises(DataError, match="version 9"):
+        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+    manifest.write_text("{")
+    with pytest.raises(DataError, match=r"manifest\.json cannot be read"):
+        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+    assert embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True).sentences == 8
+
+
+# ---------------------------------------------------------------------------- standard input
+
+
+def test_standard_input_resumes_when_it_is_given_again(
+    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed_corpus(elmo, [text], folder / "file.npz", SMALL)
+    out = folder / "stdin.npz"
+    monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
+    with pytest.raises(Stopped):
+        embed_corpus(elmo, ["-"], out, SMALL, on_progress=stop_after(2))
+    monkeypatch.setattr(sys, "stdin", Stdin(b"Something else\n"))
+    with pytest.raises(DataError, match="standard input is not what"):
+        embed_corpus(elmo, ["-"], out, SMALL, resume=True)
+    monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
+    told: list[Progress] = []
+    summary = embed_corpus(elmo, ["-"], out, SMALL, resume=True, on_progress=told.append)
+    assert 0 < summary.resumed_sentences < summary.sentences == 8
+    assert told[0].total_bytes is None
+    with open_vectors(out) as stored, open_vectors(folder / "file.npz") as expected:
+        assert stored.about["digest"] == expected.about["digest"]
+        for found, item in zip(stored, expected, strict=True):
+            np.testing.assert_array_equal(found.vectors, item.vectors)
+    monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
+    assert embed_corpus(elmo, ["-"], out, SMALL, resume=True).resumed_sentences == 8
+
+
+def test_a_bad_line_of_standard_input_keeps_what_came_before_it(
+    elmo: ElmoModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = TEXT.encode() + b"\xff\n" + TEXT.encode()
+    out = folder / "vectors.npz"
+    monkeypatch.setattr(sys, "stdin", Stdin(data))
+    with pytest.raises(DataError, match="standard input, line 9"):
+        embed_corpus(elmo, ["-"], out, SMALL)
+    assert bulk.kept_sentences(out) > 0
+    monkeypatch.setattr(sys, "stdin", Stdin(data))
+    with pytest.warns(ElmoWarning, match="1 lines were left out"):
+        summary = embed_corpus(elmo, ["-"], out, SMALL, resume=True, skip_bad=True)
+    assert (summary.sentences, summary.skipped_lines) == (16, 1)

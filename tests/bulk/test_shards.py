@@ -1,0 +1,295 @@
+"""A folder of shards: the right rows, whoever makes them and however often they are interrupted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmokit.bulk.documents import Chunk
+from elmokit.bulk.ray_engine import RayCluster
+from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.bulk.shard_folder import ShardFolder
+from elmokit.bulk.shards import ShardPlan, check_complete, embed_shards, write_shard
+from elmokit.bulk.workers import Workers
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import (
+    ConfigError,
+    DataError,
+    DependencyError,
+    ElmoError,
+    ElmoWarning,
+    OutputError,
+)
+from elmokit.sources.modeldir import ModelParts, save
+from tests.bulk.runs import TEXT, Stopped, names, stop_after
+from tests.conftest import TINY, random_bilm
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+SETTINGS = EmbedSettings(part_tokens=20)
+LINES = TEXT.split("\n")[:-1]
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> list[Path]:
+    (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "empty.txt").write_text("")
+    pq.write_table(pa.table({"text": LINES * 2}), tmp_path / "b.parquet")
+    return [tmp_path / "a.txt", tmp_path / "empty.txt", tmp_path / "b.parquet"]
+
+
+@pytest.fixture
+def make(elmo: ElmoModel, documents: list[Path], tmp_path: Path) -> Callable[..., Any]:
+    """Make the folder of a name."""
+
+    def embed(name: str, **options: Any) -> Any:
+        values = {"settings": SETTINGS, "chunk_bytes": 60, **options}
+        return embed_shards(elmo, documents, tmp_path / name, **values)
+
+    return embed
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    assert names(one) == names(other)
+    for name in names(one):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_rows_are_tokens_with_their_places_and_vectors(
+    elmo: ElmoModel, make: Callable[..., Any], documents: list[Path], tmp_path: Path
+) -> None:
+    summary = make("out", settings=EmbedSettings(split=True, part_tokens=20))
+    listed = json.loads((tmp_path / "out" / "shards.json").read_text())["shards"]
+    rows = [row for s in listed for row in pq.read_table(tmp_path / "out" / s["shard"]).to_pylist()]
+    assert len(rows) == summary.tokens == sum(s["tokens"] for s in listed)
+    assert {row["document"] for row in rows} == {str(documents[0]), str(documents[2])}
+    lines = {str(documents[0]): LINES, str(documents[2]): LINES * 2}
+    for row in rows:
+        assert lines[row["document"]][row["line"] - 1][row["start"] : row["end"]] == row["token"]
+    played = [r for r in rows if r["document"] == str(documents[0]) and r["line"] == 8]
+    assert [(r["sentence"], r["token_index"], r["token"]) for r in played] == [
+        *((0, i, t) for i, t in enumerate(["The", "play", "was", "long", "."])),
+        *((1, i, t) for i, t in enumerate(["It", "was", "good", "."])),
+    ]
+    expected = elmo.embed("It was good.").layers
+    for j in range(3):
+        found = np.array([r[f"layer_{j}"] for r in played[5:]], dtype=np.float32)
+        np.testing.assert_allclose(found, expected[j], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        EmbedSettings(layers="average", dtype="float16", part_tokens=20),
+        EmbedSettings(tokenized=True, layers="top", part_tokens=20),
+    ],
+)
+def test_layers_and_numbers_can_be_chosen(
+    make: Callable[..., Any], tmp_path: Path, settings: EmbedSettings
+) -> None:
+    make("out", settings=settings)
+    table = pq.read_table(tmp_path / "out" / "00000-000000.parquet")
+    number = pa.float16() if settings.dtype == "float16" else pa.float32()
+    assert table.schema.field("vector").type == pa.list_(number, 20)
+    assert (table.column("start").null_count == len(table)) == settings.tokenized
+
+
+def test_two_workers_make_the_same_files_as_one_process(
+    make: Callable[..., Any], documents: list[Path], tmp_path: Path
+) -> None:
+    save(ModelParts(random_bilm(TINY)), tmp_path / "model")
+    make("one")
+    told: list[Progress] = []
+    embed_shards(
+        Workers(("cpu", "cpu"), str(tmp_path / "model")),
+        documents,
+        tmp_path / "two",
+        SETTINGS,
+        chunk_bytes=60,
+        on_progress=told.append,
+    )
+    assert_same_files(tmp_path / "one", tmp_path / "two")
+    assert len(names(tmp_path / "one")) > 8
+    assert len(told) == len(names(tmp_path / "one")) - 1  # the start; not the two .json files
+
+
+def test_whoever_is_interrupted_after_every_shard_makes_the_same_files(
+    make: Callable[..., Any], tmp_path: Path
+) -> None:
+    make("whole")
+    stops = 0
+    while not (tmp_path / "pieces" / "shards.json").exists():
+        kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "pieces").glob("*.parquet")}
+        try:
+            make("pieces", resume=stops > 0, on_progress=stop_after(2))
+        except Stopped:
+            stops += 1
+        assert kept == {p: p.stat().st_mtime_ns for p in kept}
+    assert stops > 4
+    assert_same_files(tmp_path / "whole", tmp_path / "pieces")
+    assert make("pieces", resume=True).resumed_sentences == 24  # nothing is left to do
+    assert_same_files(tmp_path / "whole", tmp_path / "pieces")
+
+
+def test_what_a_kill_leaves_half_written_is_removed(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("whole")
+    with pytest.raises(Stopped):
+        make("out", on_progress=stop_after(3))
+    (tmp_path / "out" / ".00000-000003.parquet.abcd.tmp").write_bytes(b"half")
+    make("out", resume=True)
+    assert_same_files(tmp_path / "whole", tmp_path / "out")
+
+
+def test_a_document_that_changed_is_refused(
+    make: Callable[..., Any], documents: list[Path]
+) -> None:
+    with pytest.raises(Stopped):
+        make("out", on_progress=stop_after(3))
+    before = documents[0].read_text()
+    documents[0].write_text(before.replace("book", "look", 1))
+    with pytest.raises(DataError, match=r"a\.txt is not what the shard 00000-000000\.parquet was"):
+        make("out", resume=True)
+    documents[0].write_text(before)
+    make("out", resume=True)
+    documents[0].write_text(before[:70])  # the chunks after its end are there
+    with pytest.raises(ElmoError, match=r"is not what the shard|are not complete"):
+        make("out", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"settings": EmbedSettings(layers="top", part_tokens=20)}, "layers was 'all'"),
+        ({"chunk_bytes": 61}, "chunk_bytes was 60"),
+        ({"column": "body"}, "column was 'text'"),
+    ],
+)
+def test_other_settings_are_refused_and_named(
+    make: Callable[..., Any], changed: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(Stopped):
+        make("out", on_progress=stop_after(2))
+    with pytest.raises(ConfigError, match=named):
+        make("out", resume=True, **changed)
+    make("out", resume=True)
+
+
+def test_nothing_is_thrown_away_unasked(make: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "precious.txt").write_text("precious")
+    for options in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(OutputError, match="other things in it"):
+            make("full", **options)
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(OutputError, match="is a file"):
+        make("file", overwrite=True)
+    make("out")
+    with pytest.raises(OutputError, match="--resume"):
+        make("out")
+    make("whole", settings=EmbedSettings(layers="top", part_tokens=20), chunk_bytes=200)
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    make(
+        "out", settings=EmbedSettings(layers="top", part_tokens=20), chunk_bytes=200, overwrite=True
+    )
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    (tmp_path / "out" / "notes.txt").unlink()
+    assert_same_files(tmp_path / "whole", tmp_path / "out")
+
+
+def test_two_processes_never_fill_one_folder(make: Callable[..., Any]) -> None:
+    def again(_: Progress) -> None:
+        for options in ({"resume": True}, {"overwrite": True}):
+            with pytest.raises(OutputError, match="Another process is working"):
+                make("out", **options)
+
+    make("out", on_progress=again)
+
+
+def test_a_damaged_shard_is_named(make: Callable[..., Any], tmp_path: Path) -> None:
+    make("whole")
+    with pytest.raises(Stopped):
+        make("out", on_progress=stop_after(3))
+    (tmp_path / "out" / "00000-000001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"00000-000001\.parquet is damaged .* Delete it"):
+        make("out", resume=True)
+    (tmp_path / "out" / "00000-000001.parquet").unlink()
+    make("out", resume=True)
+    assert_same_files(tmp_path / "whole", tmp_path / "out")
+
+
+def test_resuming_nothing_says_so(make: Callable[..., Any]) -> None:
+    with pytest.warns(ElmoWarning, match="no interrupted run"):
+        make("out", resume=True)
+
+
+def test_losses_are_counted_and_warned_of(make: Callable[..., Any], documents: list[Path]) -> None:
+    documents[0].write_bytes(b"fine\n\xff\n" + b"x" * 60 + b"\n")
+    with pytest.warns(ElmoWarning) as caught:
+        summary = make("out", skip_bad=True)
+    assert (summary.skipped_lines, summary.cut_tokens) == (1, 1)
+    assert sorted(str(w.message) for w in caught) == [
+        "1 lines were left out.",
+        "1 tokens are longer than 48 bytes; only their beginning was read.",
+    ]
+
+
+def test_a_state_cannot_be_carried_from_shard_to_shard(make: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="no state can be carried"):
+        make("out", settings=EmbedSettings(state="carry"))
+
+
+def record(chunk: int, *, document: int = 0, is_last: bool = False) -> dict[str, Any]:
+    return {"document": document, "chunk": chunk, "is_last": is_last}
+
+
+def test_a_folder_is_complete_only_with_every_chunk_of_every_document() -> None:
+    whole = [record(1, is_last=True), record(0), record(0, document=1, is_last=True)]
+    assert [(r["document"], r["chunk"]) for r in check_complete(["a", "b"], whole)] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+    ]
+    for found in (whole[1:], whole[:1] + whole[2:], whole[:2], [*whole, record(2, is_last=True)]):
+        with pytest.raises(ElmoError, match="are not complete"):
+            check_complete(["a", "b"], found)
+
+
+def test_a_folder_may_lie_elsewhere(elmo: ElmoModel) -> None:
+    """pyarrow's file system in memory stands for s3:// and the like."""
+    from pyarrow import fs
+
+    folder = ShardFolder("bucket/out", fs._MockFileSystem())
+    about = {"model": "x"}
+    assert not folder.begin(about, resume=False, overwrite=False)
+    plan = ShardPlan(("a.txt",), "unused", SETTINGS)
+    made = write_shard(elmo, plan, Chunk(0, 0, True, [1, 2], ["A line.", ""]), folder)
+    assert made["tokens"] == 3
+    assert folder.records() == {"00000-000000.parquet": made}
+    assert folder.begin(about, resume=True, overwrite=False)
+    with pytest.raises(ConfigError, match="model was 'x'"):
+        folder.begin({"model": "y"}, resume=True, overwrite=False)
+    with suppress(Stopped), folder.writing("00000-000001.parquet") as file:
+        file.write(b"half")
+        raise Stopped
+    assert list(folder.records()) == ["00000-000000.parquet"]
+    assert not folder.begin(about, resume=False, overwrite=True)
+    assert folder.records() == {}
+
+
+def test_ray_is_asked_for_by_its_extra(
+    make: Callable[..., Any], documents: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(DependencyError, match=r"pip install 'elmokit\[ray\]'"):
+        embed_shards(RayCluster(), documents, tmp_path / "out", SETTINGS)
+    assert not (tmp_path / "out").exists()

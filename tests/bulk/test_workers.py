@@ -1,0 +1,309 @@
+"""Several processes: the same bytes as one, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elmokit.bulk import corpus as bulk
+from elmokit.bulk.corpus import embed_corpus
+from elmokit.bulk.crew import Crew
+from elmokit.bulk.files import open_vectors
+from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.bulk.work import work_path
+from elmokit.bulk.workers import Workers, choose_devices
+from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError, DataError, ElmoError, WeightsError
+from tests.bulk.runs import SUFFIXES, Stopped, names, stop_after
+from tests.bulk.test_kill import ENVIRONMENT, START, command, write_text
+
+SETTINGS = EmbedSettings(part_tokens=60)
+
+
+@pytest.fixture(scope="module")
+def crew(model: Path) -> Iterator[Crew]:
+    """Three workers that stay for several corpora: to start one takes seconds."""
+    crew = Crew(Workers(("cpu",) * 3, str(model)), SETTINGS)
+    try:
+        crew.start()
+        yield crew
+    finally:
+        crew.close()
+
+
+@pytest.fixture
+def work_of(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Let some of the workers do what `embed_corpus` asks for, and stay."""
+    everybody = list(crew._there)
+
+    def end_jobs() -> None:
+        for worker in everybody:
+            if worker.busy:
+                assert worker.connection.poll(60)
+                crew._hear(worker)
+
+    def use(n: int) -> None:
+        crew._there[:] = everybody[:n]
+        monkeypatch.setattr(bulk, "hands_of", lambda *_: nullcontext(crew))
+        monkeypatch.setattr(crew, "close", end_jobs)
+
+    yield use
+    crew._there[:] = everybody
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    return write_text(tmp_path / "text.txt", 60)
+
+
+# ------------------------------------------------------------------------------- the same bytes
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_one_two_and_three_workers_give_the_bytes_of_one_process(
+    elmo: ElmoModel, text: Path, folder: Path, work_of: Callable[[int], None], suffix: str
+) -> None:
+    embed_corpus(elmo, [text], whole := folder / f"whole{suffix}", SETTINGS)
+    for n in (1, 2, 3):
+        work_of(n)
+        out = folder / f"{n}{suffix}"
+        told: list[Progress] = []
+        summary = embed_corpus(Workers(("cpu",)), [text], out, SETTINGS, on_progress=told.append)
+        assert out.read_bytes() == whole.read_bytes()
+        assert summary.sentences == 60
+        assert len(told) > 5
+        assert told[-1].n_bytes == told[-1].total_bytes == text.stat().st_size
+        assert [p.n_bytes for p in told] == sorted(p.n_bytes for p in told)
+    assert len(names(folder)) == 4
+
+
+def test_parts_that_are_ended_out_of_order_are_put_in_order(
+    elmo: ElmoModel, tmp_path: Path, folder: Path, work_of: Callable[[int], None]
+) -> None:
+    # The first part is one long sentence, the others are short: they are ended before it.
+    rng = random.Random(0)
+    lines = [" ".join(rng.choices("abcdef", k=4000))]
+    lines += [" ".join(rng.choices("abcdef", k=60)) for _ in range(10)]
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    work_of(3)
+    ended: list[list[int]] = []
+
+    def look(_: Progress) -> None:
+        parts = work_path(folder / "v.npz").glob("part-*.safetensors")
+        ended.append(sorted(int(part.stem[5:]) for part in parts))
+
+    embed_corpus(
+        Workers(("cpu",)), [tmp_path / "text.txt"], folder / "v.npz", SETTINGS, on_progress=look
+    )
+    assert any(parts and parts[0] != 0 for parts in ended)
+    with open_vectors(folder / "v.npz") as stored:
+        assert [s.tokens for s in stored] == [line.split() for line in lines]
+
+
+# ------------------------------------------------------------------------------------- resuming
+
+
+def test_any_number_of_workers_goes_on_with_what_any_other_left(
+    elmo: ElmoModel,
+    text: Path,
+    folder: Path,
+    work_of: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    embed_corpus(elmo, [text], whole := folder / "whole.h5", SETTINGS)
+    out = folder / "v.h5"
+    with pytest.raises(Stopped):
+        embed_corpus(elmo, [text], out, SETTINGS, on_progress=stop_after(2))
+    work_of(3)
+    with pytest.raises(Stopped):
+        embed_corpus(
+            Workers(("cpu",)), [text], out, SETTINGS, resume=True, on_progress=stop_after(2)
+        )
+    monkeypatch.undo()
+    assert embed_corpus(elmo, [text], out, SETTINGS, resume=True).resumed_sentences > 0
+    assert out.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("gap", [(0,), (1,), (1, 3), (0, 1, 2)])
+@pytest.mark.parametrize("state", ["reset", "carry"])
+def test_gaps_are_filled_and_nothing_else_is_computed(
+    elmo: ElmoModel,
+    text: Path,
+    folder: Path,
+    gap: tuple[int, ...],
+    state: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = EmbedSettings(part_tokens=60, state=state)  # type: ignore[arg-type]
+    embed_corpus(elmo, [text], whole := folder / "whole.npz", settings)
+    out = folder / "v.npz"
+    stop_before_assembly(elmo, text, out, settings, monkeypatch)
+    for number in gap:
+        (work_path(out) / f"part-{number:06d}.safetensors").unlink()
+    kept = {path: path.stat().st_mtime_ns for path in work_path(out).glob("part-*")}
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk, "check_space", stop_after(0))
+        with pytest.raises(Stopped):
+            embed_corpus(elmo, [text], out, settings, resume=True)
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}
+    embed_corpus(elmo, [text], out, settings, resume=True)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def stop_before_assembly(
+    elmo: ElmoModel,
+    text: Path,
+    out: Path,
+    settings: EmbedSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk, "check_space", stop_after(0))
+        with pytest.raises(Stopped):
+            embed_corpus(elmo, [text], out, settings)
+
+
+def test_text_that_changed_after_a_gap_is_refused(
+    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = folder / "v.npz"
+    stop_before_assembly(elmo, text, out, SETTINGS, monkeypatch)
+    (work_path(out) / "part-000001.safetensors").unlink()
+    before = text.read_text()
+    lines = before.splitlines(keepends=True)
+    text.write_text("".join([*lines[:-1], "other\n"]))
+    with pytest.raises(DataError, match=r"is not what the interrupted run has embedded"):
+        embed_corpus(elmo, [text], out, SETTINGS, resume=True)
+    text.write_text("".join(lines[:20]))
+    with pytest.raises(DataError, match=r"ends before part|is not what the interrupted"):
+        embed_corpus(elmo, [text], out, SETTINGS, resume=True)
+    text.write_text(before)
+    embed_corpus(elmo, [text], out, SETTINGS, resume=True)
+    embed_corpus(elmo, [text], whole := folder / "whole.npz", SETTINGS)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_a_run_stopped_before_its_last_step_resumes_whatever_follows_the_last_sentence(
+    elmo: ElmoModel, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (text := tmp_path / "paragraphs.txt").write_text("One here. Two here.\n\n\n")
+    settings = EmbedSettings(split=True)
+    stop_before_assembly(elmo, text, folder / "v.npz", settings, monkeypatch)
+    summary = embed_corpus(elmo, [text], folder / "v.npz", settings, resume=True)
+    assert (summary.sentences, summary.resumed_sentences) == (2, 2)
+
+
+# --------------------------------------------------------------------------------------- errors
+
+
+def test_carried_state_needs_one_process(
+    crew: Crew, text: Path, folder: Path, work_of: Callable[[int], None]
+) -> None:
+    work_of(2)
+    with pytest.raises(ConfigError, match="one process has to read them all"):
+        embed_corpus(Workers(("cpu",)), [text], folder / "v.npz", EmbedSettings(state="carry"))
+    assert names(folder) == []
+
+
+def test_what_a_worker_cannot_do_is_said_as_one_process_says_it(
+    text: Path, folder: Path, model: Path
+) -> None:
+    with pytest.raises(WeightsError, match="nowhere"):
+        embed_corpus(Workers(("cpu",), "nowhere"), [text], folder / "v.npz", SETTINGS)
+    warm = EmbedSettings(state="warm")
+    with pytest.raises(ConfigError, match="elmo warm"):
+        embed_corpus(Workers(("cpu",), str(model)), [text], folder / "v.npz", warm)
+    assert names(folder) == []
+
+
+def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
+    elmo: ElmoModel, model: Path, text: Path, folder: Path
+) -> None:
+    embed_corpus(elmo, [text], whole := folder / "whole.npz", SETTINGS)
+    out = folder / "v.npz"
+    killed: list[int] = []
+
+    def kill_one(progress: Progress) -> None:
+        if progress.tokens and not killed:
+            victim = psutil.Process().children()[-1]
+            killed.append(victim.pid)
+            victim.send_signal(signal.SIGKILL)
+
+    workers = Workers(("cpu", "cpu"), str(model))
+    with pytest.raises(ElmoError, match=r"Worker \d \(process \d+\) was killed by signal 9") as e:
+        embed_corpus(workers, [text], out, SETTINGS, on_progress=kill_one)
+    assert str(killed[0]) in str(e.value)
+    assert "--resume" in str(e.value)
+    assert bulk.kept_sentences(out) > 0  # and what the worker was writing, which nobody believes
+    assert embed_corpus(elmo, [text], out, SETTINGS, resume=True).resumed_sentences > 0
+    assert not work_path(out).exists()
+    assert out.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_the_command(
+    elmo: ElmoModel, model: Path, tmp_path: Path, folder: Path, number: signal.Signals
+) -> None:
+    text = write_text(tmp_path / "long.txt", 500)
+    arguments = command(model, text, folder / "v.npz", 60)
+    process = subprocess.Popen(
+        [*START, *arguments, "--workers", "2", "--device", "cpu"],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    work = work_path(folder / "v.npz")
+    while process.poll() is None and len(list(work.glob("part-*.safetensors"))) < 3:
+        time.sleep(0.01)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    if number is signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does: to the workers, too
+    else:
+        process.send_signal(number)
+    _, errors = process.communicate(timeout=120)
+    gone, alive = psutil.wait_procs(children, timeout=30)
+    assert gone
+    assert not alive
+    if number is signal.SIGINT:
+        assert process.returncode == 130
+        assert "sentences are finished and kept; go on with the same command and --resume" in errors
+        assert "Traceback" not in errors
+        assert not list(work.glob("*.tmp"))
+    kept = {path: path.stat().st_mtime_ns for path in work.glob("part-*.safetensors")}
+    assert len(kept) >= 3
+    assert embed_corpus(elmo, [text], folder / "v.npz", SETTINGS, resume=True).resumed_sentences
+    embed_corpus(elmo, [text], folder / "whole.npz", SETTINGS)
+    assert (folder / "v.npz").read_bytes() == (folder / "whole.npz").read_bytes()
+    assert names(folder) == ["v.npz", "whole.npz"]
+
+
+# -------------------------------------------------------------------------------------- devices
+
+
+def test_devices_are_read_as_they_are_written() -> None:
+    assert choose_devices(None, "0,1", "auto") == ("cuda:0", "cuda:1")
+    assert choose_devices(None, "cpu, cpu", "auto") == ("cpu", "cpu")
+    assert choose_devices(3, None, "cpu") == ("cpu",) * 3
+    for n_workers, device in ((2, "auto"), (None, "cpu")):
+        with pytest.raises(ConfigError, match="leave out --workers and --device"):
+            choose_devices(n_workers, "0,1", device)
+
+
+def test_workers_are_dealt_out_to_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert choose_devices(3, None, "auto") == ("cuda:0", "cuda:1", "cuda:0")
+    with pytest.raises(ConfigError, match="round differently"):
+        Workers(("cuda:0", "cpu"))
+    with pytest.raises(ConfigError, match="at least one worker"):
+        Workers(())
