@@ -77,8 +77,9 @@ def test_exact_equals_the_plain_modules(config: BiLMConfig, threads: int) -> Non
         with torch.no_grad():
             expected, expected_state = bilm.contextualize(x, packing, start)
         found, found_state = reader.contextualize(x, packing, start)
-        torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
-        torch.testing.assert_close(found_state, expected_state, atol=2e-6, rtol=0)
+        # The same sums in another order, which the CPU decides: 2.1e-6 was seen without AVX-512.
+        torch.testing.assert_close(found, expected, atol=5e-6, rtol=0)
+        torch.testing.assert_close(found_state, expected_state, atol=5e-6, rtol=0)
 
 
 def test_exact_reads_long_sentences_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
