@@ -17,6 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from marks import between
+
 from elmokit.analysis.published import POS_LAYERS, WSD_LAYERS
 from elmokit.plot.drawing import Drawing, Line, Mark, Text
 from elmokit.plot.svg import to_svg
@@ -185,15 +187,6 @@ def kin_table(kin: dict[str, dict[str, float]]) -> list[str]:
         cells = (f"{shares[kind]:.0f}" if kind in shares else "" for shares in kin.values())
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     return lines
-
-
-def between(text: str, mark: str, lines: Sequence[str]) -> str:
-    """Put lines between the two marks of a name."""
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    if text.count(begin) != 1 or text.count(end) != 1:
-        raise SystemExit(f"The page should have '{begin}' and '{end}' once each.")
-    before, rest = text.split(begin)
-    return "\n".join([before + begin, *lines, end + rest.split(end)[1]])
 
 
 # ------------------------------------------------------------------------------------------ drawing

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from marks import between
+
 GLOVE = "glove-6b-50d"
 # What the tables call a model, and which of its vectors they show.
 ROWS: dict[str, tuple[str, ...]] = {
@@ -104,15 +106,6 @@ def speed(results: Path) -> list[str]:
         megabytes = part["megabytes"][size]
         lines.append(f"| {name} | {rate:,} | {low:,} to {high:,} | {megabytes:.0f} |")
     return lines
-
-
-def between(text: str, mark: str, lines: Sequence[str]) -> str:
-    """Put lines between the two marks of a name."""
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    if text.count(begin) != 1 or text.count(end) != 1:
-        raise SystemExit(f"The page should have '{begin}' and '{end}' once each.")
-    before, rest = text.split(begin)
-    return "\n".join([before + begin, *lines, end + rest.split(end)[1]])
 
 
 def _json(path: Path) -> Any:

@@ -39,7 +39,7 @@ SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
         "paper",
         ("model.distinct=true", "static.trainable=true", "train.epochs=10", "train.patience=3"),
     ),
-    # Thirty times less data than the paper had. With its rate and dropout nothing is learned.
+    # Thirty times less data than in the paper, with whose rate and dropout a baseline hardly learns.
     "snli": (
         "paper",
         (

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(not RECIPES.exists(), reason="a source package h
 
 def run(recipe: str, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     monkeypatch.setattr(sys, "argv", [recipe, *map(str, arguments)])
+    monkeypatch.syspath_prepend(str(RECIPES))  # as for a script
     runpy.run_path(str(RECIPES / recipe), run_name="__main__")
 
 
