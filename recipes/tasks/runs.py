@@ -39,7 +39,7 @@ SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
         "paper",
         ("model.distinct=true", "static.trainable=true", "train.epochs=10", "train.patience=3"),
     ),
-    # Thirty times less data than in the paper, with whose rate and dropout a baseline hardly learns.
+    # A thirtieth of the paper's data: with its rate and dropout a baseline hardly learns.
     "snli": (
         "paper",
         (

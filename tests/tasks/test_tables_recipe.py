@@ -304,14 +304,19 @@ def test_new_runs_count_beside_published_ones(published: Any) -> None:
     assert (
         "(without ELMo seed 0 and 1, with it seed 0 and 1); they gain +25.00." in made["results.md"]
     )
-    # Now both sides have a new run.
+    # Now both sides have a new run, but the published interval rests on two of each.
     write_run(later / "sst5_none_seed-2", "sst5", EXAMPLES["sst5"][1], "accuracy")
     made = published.make(later)
+    still = made["table1"]["tasks"]["sst5"]["difference"]
+    assert (still["seeds"], still["difference_of_seeds"]) == (before["seeds"], 25.0)
+    assert still["difference"] == pytest.approx(16.6667, abs=1e-3)
+    # With as many new ones it is theirs.
+    for place in ("none", "input"):
+        write_run(later / f"sst5_{place}_seed-1", "sst5", EXAMPLES["sst5"][1], "accuracy")
+    made = published.make(later)
     new = made["table1"]["tasks"]["sst5"]["difference"]
-    assert new["seeds"] == {"baseline": [2], "elmo": [2]}
-    assert (new["low"], new["high"], new["difference_of_seeds"]) == (0.0, 0.0, 0.0)
-    assert new["difference"] == pytest.approx(16.6667, abs=1e-3)
-    assert "+16.67 (+0.00 to +0.00)" in made["results.md"]
+    assert new["seeds"] == {"baseline": [1, 2], "elmo": [1, 2]}
+    assert (new["low"], new["high"]) == (0.0, 0.0)
     assert published.make(later.with_name("empty")) == made
 
 
