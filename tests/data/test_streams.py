@@ -9,6 +9,7 @@ import pytest
 from elmokit.data.pieces import SHORTEST_SHARE, pieces
 from elmokit.data.rows import sentence_pairs
 from elmokit.data.streams import BEGIN, END, Streams
+from elmokit.errors import DataError
 
 RNG = np.random.default_rng(0)
 DOCUMENTS = [
@@ -149,3 +150,16 @@ def test_documents_that_fit_are_left_whole() -> None:
     assert pieces(tokens, documents, 2, END) is documents
     endless = np.arange(3, 5000, dtype=np.uint32)  # a sentence without an end cannot be cut
     assert list(pieces(endless, np.array([0, len(endless)]), 4, END)) == [0, len(endless)]
+
+
+def test_a_position_among_other_documents_is_refused() -> None:
+    streams = Streams(*one_document(1000), rows=8, steps=10)
+    position = streams.position()
+    streams.go_to(position)
+    del position["documents"]  # as before long documents were cut
+    with pytest.raises(DataError, match="stood among 1 documents; now there are 8"):
+        streams.go_to(position)
+    whole = Streams(*corpus(), rows=2, steps=4)
+    position = whole.position()
+    del position["documents"]
+    whole.go_to(position)  # nothing was cut: it goes on

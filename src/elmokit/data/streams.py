@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.data.pieces import pieces
+from elmokit.errors import DataError
 
 BEGIN, END, UNKNOWN = 0, 1, 2
 
@@ -76,6 +77,7 @@ class Streams:
         share: range | None = None,
     ) -> None:
         self._tokens, self._documents = tokens, pieces(tokens, documents, rows, END)
+        self._n_whole = int(np.count_nonzero(np.diff(documents)))
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
         self._share = range(rows) if share is None else share
         self._epoch, self._taken = 0, 0  # place in the queue of documents
@@ -198,6 +200,7 @@ class Streams:
         Numbers, and two arrays of one number per row, which later reading does not change.
         """
         return {
+            "documents": self.n_documents,
             "epoch": self._epoch,
             "taken": self._taken,
             "block_number": self._block_number,
@@ -207,7 +210,18 @@ class Streams:
         }
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """Go on from where another run stood (same corpus, rows, steps and seed)."""
+        """Go on from where another run stood (same corpus, rows, steps and seed).
+
+        Raises:
+            DataError: It stood among other documents.
+        """
+        # Runs begun before long documents were cut do not tell; they had all of them whole.
+        then = int(position.get("documents", self._n_whole))
+        if then != self.n_documents:
+            raise DataError(
+                f"The run stood among {then:,} documents; now there are {self.n_documents:,}, "
+                "because long ones are cut in another way. Start it anew, in another folder."
+            )
         self._epoch, self._taken = int(position["epoch"]), int(position["taken"])
         self._block_number = int(position["block_number"])
         self._given = int(position["given"])
