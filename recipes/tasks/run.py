@@ -2,7 +2,8 @@
 
 Needs: the folder that `prepare.py` makes. Runs are `elmo task ... train --resume` in processes of
 their own: what is finished is skipped and what was stopped goes on, so this may be stopped and
-started at will. The layers of a data set are computed once, before the first run that needs them.
+started at will. A biLM that has read the task's text is made, and the layers of a data set are
+computed, once, before the first run that needs them.
 
 Run as:
     python recipes/tasks/run.py data/ -o runs/ --processes 16 --minutes 20 --measure \
@@ -36,12 +37,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from earlier import RESULTS, Earlier
 from finetune import SUMMARY
 from finished import MACHINES
-from runs import FILES, Run, all_runs, settings_of
+from runs import FILES, Run, all_runs, settings_of, tuned_model
 
 HERE = Path(__file__).parent
 DONE = "config.json"
@@ -136,8 +136,13 @@ def chosen(run: Run, args: argparse.Namespace) -> bool:
         and (args.seeds is None or run.seed in args.seeds)
         and (args.table is None or all_runs()[run] in args.table)
         and run.cell.static in args.static
-        and run.cell.model in args.model
+        and (run.cell.model in args.model or is_tuned(run))
     )
+
+
+def is_tuned(run: Run) -> bool:
+    """Tell whether a run needs the biLM that has read the text of its task."""
+    return run.cell.model == tuned_model(run.cell.task)
 
 
 def states_of(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, str]:
@@ -186,19 +191,22 @@ def say(line: str) -> None:
 
 
 def jobs_of(runs: Sequence[Run], args: argparse.Namespace) -> list[Job]:
-    """Return the runs as jobs, each data set's layers before the first run that needs them."""
-    jobs: list[Job] = []
-    layers: dict[tuple[Any, ...], str] = {}
+    """Return the runs as jobs, biLMs and layers before the first run that needs them."""
+    jobs: dict[str, Job] = {}
+
+    def add(name: str, command: list[str], needs: str | None) -> str:
+        jobs.setdefault(name, Job(name, command, needs))
+        return name
+
     for run in runs:
-        needs = None
-        if run.cell.elmo != "none":
-            key = (run.cell.task, run.cell.model, run.cell.share)
-            if key not in layers:
-                layers[key] = f"layers of {' '.join(map(str, key))}"
-                jobs.append(Job(layers[key], layers_command(run, args)))
-            needs = layers[key]
-        jobs.append(Job(run.name, command_of(run, args), needs))
-    return jobs
+        needs, cell = None, run.cell
+        if is_tuned(run) and cell.model not in args.model and not tuned_path(run, args).exists():
+            needs = add(f"biLM {cell.model}", tune_command(run, args), None)
+        if cell.elmo != "none":
+            name = f"layers of {cell.task} {cell.model} {cell.share}"
+            needs = add(name, layers_command(run, args), needs)
+        add(run.name, command_of(run, args), needs)
+    return list(jobs.values())
 
 
 def command_of(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
@@ -211,6 +219,18 @@ def command_of(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
     if cell.penalty is not None:
         command += ["--lambda", str(cell.penalty)]
     return [*command, *_common(run, args, *more)]
+
+
+def tuned_path(run: Run, args: argparse.Namespace) -> Path:
+    """Return where `finetune.py` leaves the biLM of a run."""
+    return Path(args.output / ".tuned" / run.cell.model)
+
+
+def tune_command(run: Run, args: argparse.Namespace) -> list[str]:
+    """Return the command that makes the biLM of a run."""
+    command = [sys.executable, str(HERE / "finetune.py"), str(args.data), run.cell.task]
+    command += ["-o", str(tuned_path(run, args).parent), "--summaries", str(args.output)]
+    return [*command, "--device", args.device]
 
 
 def layers_command(run: Run, args: argparse.Namespace) -> list[str]:
@@ -227,7 +247,8 @@ def _common(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
     preset, settings = settings_of(run.cell)
     found = ["--preset", preset, "--device", args.device, "--precision", args.precision]
     found += ["--cache-dir", str(args.cache_dir), "--cache-gb", str(args.cache_gb)]
-    if (model := args.model[run.cell.model]) is not None and run.cell.elmo != "none":
+    model = args.model.get(run.cell.model, str(tuned_path(run, args)))
+    if model is not None and run.cell.elmo != "none":
         found += ["--model", model]
     for setting in (*settings, *args.settings, *more):
         found += ["--set", setting]
@@ -358,8 +379,8 @@ def _outcome(folder: Path, code: int) -> str:
 def pack(out: Path, path: Path) -> None:
     """Write what the tables need into one file, runs of one task side by side."""
     with tarfile.open(path, "w:xz", preset=1) as archive:
-        for path in (out / MACHINES, *sorted(out.glob(SUMMARY.format(task="*")))):
-            archive.add(path, path.name)
+        for file in (out / MACHINES, *sorted(out.glob(SUMMARY.format(task="*")))):
+            archive.add(file, file.name)
         for folder in sorted(p.parent for p in out.glob(f"*/{PACKED[1]}")):
             for name in PACKED:
                 if (folder / name).is_file():

@@ -28,6 +28,7 @@ from gains import error_reduction, gain, gain_text, remark
 from published import FINE_TUNED, SOURCE, TABLE1, TABLE2, TABLE3
 from results import Measured, Source, curve
 from runs import (
+    COMPARED,
     FILES,
     Cell,
     baseline,
@@ -74,11 +75,11 @@ def main() -> None:
     }
     makers: dict[str, Callable[[Source], Table]] = {
         "table1": table1,
-        "table2": lambda found: by_column(found, layers_of, TABLE2),
-        "table3": lambda found: by_column(found, places_of, TABLE3),
-        "models": lambda found: by_column(found, models_of, {}),
+        "table2": lambda found: by_column(found, "table2", layers_of, TABLE2),
+        "table3": lambda found: by_column(found, "table3", places_of, TABLE3),
+        "models": lambda found: by_column(found, "models", models_of, {}),
         "finetune": finetune,
-        "static": lambda found: by_column(found, statics_of, {}),
+        "static": lambda found: by_column(found, "static", statics_of, {}),
         "figure1": figure1,
         "figure2": figure2,
     }
@@ -156,42 +157,58 @@ def table1(source: Source) -> Table:
     return {"tasks": values}, [*table(titles, rows), *remarks]
 
 
+def compared(table: str) -> list[str]:
+    """Return the tasks of a table, in the order of Table 1."""
+    return [task for task in FILES if task in COMPARED[table]]
+
+
 def by_column(
-    source: Source, cells: Callable[[str], dict[str, Cell]], paper: Mapping[str, Sequence[float]]
+    source: Source,
+    name: str,
+    cells: Callable[[str], dict[str, Cell]],
+    paper: Mapping[str, Sequence[float]],
 ) -> Table:
-    """Compare configurations of NER and SST-5 on dev and test, the paper's below."""
+    """Compare configurations on dev and test, the paper's below."""
     rows, values = [], {}
-    columns = list(cells("ner"))
-    for task in ("ner", "sst5"):
+    for task in compared(name):
         measured = {name: Measured(source, cell) for name, cell in cells(task).items()}
         values[task] = {name: found.to_dict() for name, found in measured.items()}
         for part in ("dev", "test"):
             rows.append([f"{NAMES[task]}, {part}", *(m.text(part) for m in measured.values())])
     for task, figures in paper.items():
         rows.append([f"*paper: {NAMES[task]}, dev*", *(f"{x:.1f}" for x in figures)])
+    columns = list(cells(next(iter(FILES))))
     return {"tasks": values, "source": SOURCE}, list(table(["", *columns], rows))
 
 
 def finetune(source: Source) -> Table:
     """Compare the biLM as it came and after it read the task's text: scores, perplexity."""
-    values, lines = by_column(source, tuned_of, {})
-    rows = []
-    for task in ("ner", "sst5"):
+    rows, perplexities = [], []
+    values: dict[str, Any] = {}
+    for task in compared("finetune"):
+        cells = {name: Measured(source, cell) for name, cell in tuned_of(task).items()}
+        values[task] = {name: found.to_dict() for name, found in cells.items()}
+        base, *others = cells.values()
+        less = [
+            f"{error_reduction(base.mean('test'), m.mean('test')):.1f}%" if base and m else ""
+            for m in others
+        ]
+        row = [NAMES[task], *(m.text("test") for m in cells.values()), *less]
+        rows.append([*row, f"{TABLE1[task].relative:g}%"])
+        told = source.earlier.tuned.get(task)
         path = source.folder / SUMMARY.format(task=task)
-        before, after = FINE_TUNED[task]
-        row = [NAMES[task].split(",")[0], NOT_RUN, NOT_RUN]
-        found = source.earlier.tuned.get(task)
         if path.is_file():
-            found = json.loads(path.read_text("utf-8"))
-        if found is not None:
-            values["tasks"][task]["finetune"] = found
-            row = [
-                row[0],
-                *(f"{found['perplexity'][when]['mean']:.1f}" for when in ("before", "after")),
-            ]
-        rows.append([*row, f"{before}", f"{after}"])
+            told = json.loads(path.read_text("utf-8"))
+        figures = [NOT_RUN, NOT_RUN]
+        if told is not None:
+            values[task]["finetune"] = told
+            figures = [f"{told['perplexity'][when]['mean']:.1f}" for when in ("before", "after")]
+        paper = [f"{x}" for x in FINE_TUNED.get(task, ("", ""))]
+        perplexities.append([NAMES[task].split(",")[0], *figures, *paper])
+    titles = ["test", "static", "+ english", "+ fine-tuned", "errors less", "fine-tuned", "paper"]
+    lines = [*table(titles, rows), ""]
     titles = ["perplexity of dev", "before", "after", "paper's before", "after"]
-    return values, [*lines, "", *table(titles, rows)]
+    return {"tasks": values, "source": SOURCE}, [*lines, *table(titles, perplexities)]
 
 
 def figure1(source: Source) -> Table:
