@@ -20,53 +20,27 @@ MPS lets the processes use the GPU at the same moment instead of taking turns (n
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import json
 import os
 import platform
 import re
-import shutil
-import signal
-import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 from earlier import RESULTS, Earlier
 from finetune import SUMMARY
 from finished import MACHINES
+from pool import DONE, Job, Pool, mps, say
 from runs import FILES, Run, all_runs, settings_of, tuned_model
 
 HERE = Path(__file__).parent
-DONE = "config.json"
 #: What the tables need of a run.
 PACKED = (DONE, "metrics.jsonl", "test.jsonl")
-
-_TOLD_EVERY = 15.0
-_GRACE = 60.0  # seconds to write a checkpoint
-
-
-@dataclass
-class Job:
-    """A process, running or not yet.
-
-    Attributes:
-        name: The run, or whose layers they are.
-        command: What is run.
-        needs: The job that must have ended before.
-    """
-
-    name: str
-    command: list[str]
-    needs: str | None = None
-    process: subprocess.Popen[bytes] | None = None
-    began: float = field(default=0.0)
 
 
 def main() -> None:
@@ -84,13 +58,16 @@ def main() -> None:
     deadline = time.monotonic() + 60 * args.minutes
     args.output.mkdir(parents=True, exist_ok=True)
     note_machine(args)
-    with mps(args) as shared:
+    shared_gpu = args.device != "cpu" and args.processes > 1 and not args.no_mps
+    with mps(wanted=shared_gpu) as shared:
         environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), **shared}
-        Pool(args, environment).work(jobs_of(left, args), deadline)
+        Pool(args.output, args.processes, environment).work(jobs_of(left, args), deadline)
         if args.measure:
             cut = [run for run in left if (args.output / run.name / "checkpoints").is_dir()]
             jobs = [Job(run.name, command_of(run, args, "train.epochs=1")) for run in cut]
-            Pool(args, environment).work(jobs, time.monotonic() + 60 * args.measure_minutes)
+            Pool(args.output, args.processes, environment).work(
+                jobs, time.monotonic() + 60 * args.measure_minutes
+            )
     done = [run for run in left if (args.output / run.name / DONE).is_file()]
     say(f"{len(done)} of the {len(left)} runs that were left are finished")
     if args.pack:
@@ -181,12 +158,6 @@ def note_machine(args: argparse.Namespace) -> None:
         file.write(json.dumps(values) + "\n")
 
 
-def say(line: str) -> None:
-    """Write a line at once, also into a file that is watched."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 # ------------------------------------------------------------------------------------------- jobs
 
 
@@ -255,124 +226,6 @@ def _common(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
     return found
 
 
-# ------------------------------------------------------------------------------------------- pool
-
-
-class Pool:
-    """Some processes at once, until there is nothing left to do or no time."""
-
-    def __init__(self, args: argparse.Namespace, environment: dict[str, str]) -> None:
-        self._out: Path = args.output
-        self._size: int = args.processes
-        self._environment = environment
-        self._running: list[Job] = []
-        self._ended: set[str] = set()
-        self._failed: list[str] = []
-        self._stopped = False
-
-    def work(self, jobs: Sequence[Job], deadline: float) -> None:
-        """Run jobs in order; stop all at the deadline, or when this process is told to end."""
-        before = {s: signal.signal(s, self._stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        waiting, told = list(jobs), time.monotonic()
-        try:
-            while (waiting or self._running) and time.monotonic() < deadline and not self._stopped:
-                self._collect()
-                self._fill(waiting)
-                if time.monotonic() - told > _TOLD_EVERY:
-                    told = time.monotonic()
-                    self._tell(len(jobs), deadline)
-                time.sleep(0.2)
-        finally:
-            self._end_all()
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        for name in self._failed:
-            say(f"FAILED {name}: see {self._log(name)}")
-        if self._stopped:
-            sys.exit(130)
-
-    def _fill(self, waiting: list[Job]) -> None:
-        for job in list(waiting):
-            if len(self._running) >= self._size:
-                return
-            if job.needs is None or job.needs in self._ended:
-                waiting.remove(job)
-                with self._log(job.name).open("ab") as log:
-                    job.process = subprocess.Popen(
-                        job.command,
-                        stdout=log,
-                        stderr=log,
-                        stdin=subprocess.DEVNULL,
-                        env=self._environment,
-                        start_new_session=True,  # Ctrl-C is ours to pass on
-                    )
-                job.began = time.monotonic()
-                self._running.append(job)
-
-    def _collect(self) -> None:
-        for job in list(self._running):
-            assert job.process is not None
-            if (code := job.process.poll()) is not None:
-                self._running.remove(job)
-                self._ended.add(job.name)  # what needs it will say itself if it failed
-                seconds = time.monotonic() - job.began
-                say(f"{job.name}: {_outcome(self._out / job.name, code)}, {seconds:.0f} s")
-                if code:
-                    self._failed.append(job.name)
-
-    def _tell(self, total: int, deadline: float) -> None:
-        minutes = (deadline - time.monotonic()) / 60
-        say(
-            f"-- {len(self._ended)} of {total} ended, {len(self._running)} running"
-            + (f", {minutes:.1f} minutes left" if minutes < 1e4 else "")
-        )
-        for job in self._running:
-            say(f"   {job.name}: {_progress(self._out / job.name)}")
-
-    def _end_all(self) -> None:
-        for job in self._running:
-            assert job.process is not None
-            job.process.terminate()
-        until = time.monotonic() + _GRACE
-        for job in self._running:
-            assert job.process is not None
-            try:
-                job.process.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                job.process.kill()
-                job.process.wait()
-            say(f"{job.name}: stopped, {_progress(self._out / job.name)}")
-        self._running.clear()
-
-    def _stop(self, *_: object) -> None:
-        self._stopped = True
-
-    def _log(self, name: str) -> Path:
-        return self._out / f"{name.replace(' ', '_').replace('/', '_')}.log"
-
-
-def _progress(folder: Path) -> str:
-    """Say where a run is, by the last line of its metrics."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        last = json.loads((folder / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
-        score = next(value for value in last["dev"].values() if isinstance(value, float))
-        return f"epoch {last['epoch']}, dev {score:.2f}, {last['seconds']:.0f} s"
-    return "no epoch yet"
-
-
-def _outcome(folder: Path, code: int) -> str:
-    if code:
-        return f"failed with {code}"
-    with contextlib.suppress(OSError, ValueError, KeyError, StopIteration, AttributeError):
-        results = json.loads((folder / DONE).read_text("utf-8"))["results"]
-        dev, test = (
-            next(value for value in results[part].values() if isinstance(value, float))
-            for part in ("dev", "test")
-        )
-        return f"dev {dev:.2f}, test {test:.2f}, best of {results['epochs']} epochs"
-    return "done"
-
-
 # ------------------------------------------------------------------------------------ what is left
 
 
@@ -386,27 +239,6 @@ def pack(out: Path, path: Path) -> None:
                 if (folder / name).is_file():
                     archive.add(folder / name, f"{folder.name}/{name}")
     say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
-
-
-@contextlib.contextmanager
-def mps(args: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """Start NVIDIA's service that lets processes run on a GPU side by side; yield its variables."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control is None or args.no_mps or args.device == "cpu" or args.processes == 1:
-        yield {}
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        environment = {**os.environ, **places}
-        subprocess.run([control, "-d"], env=environment, check=False)
-        # In some containers it starts and serves nobody.
-        probe = [sys.executable, "-c", "import torch; torch.zeros(1).cuda()"]
-        works = subprocess.run(probe, env=environment, check=False, timeout=120).returncode == 0
-        say(f"NVIDIA MPS {'is on' if works else 'does not work here: processes take turns'}")
-        try:
-            yield places if works else {}
-        finally:
-            subprocess.run([control], input=b"quit\n", env=environment, check=False, timeout=60)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ NAMES = (
     "finetune",
     "tables",
     "prepare",
+    "pool",
     "run",
 )
 TABLES = ("table1", "table2", "table3", "models", "finetune", "static", "figure1", "figure2")

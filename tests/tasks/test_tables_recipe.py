@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,7 +189,7 @@ def test_jobs_run_in_order_within_a_bound_and_are_stopped_in_time(
     recipe: Any, tmp_path: Path, capsys: Any
 ) -> None:
     def job(name: str, code: str, needs: str | None = None) -> Any:
-        return recipe.run.Job(name, [sys.executable, "-c", code], needs)
+        return recipe.pool.Job(name, [sys.executable, "-c", code], needs)
 
     note = f"open({str(tmp_path / 'order')!r}, 'a').write"
     jobs = [
@@ -201,11 +200,10 @@ def test_jobs_run_in_order_within_a_bound_and_are_stopped_in_time(
         job("long", "import os, time; os.kill(os.getppid(), 15); time.sleep(600)"),
         job("late", f"{note}('3')"),
     ]
-    args = SimpleNamespace(output=tmp_path, processes=1)
-    recipe.run.Pool(args, {}).work(jobs, time.monotonic())  # no time: nothing is begun
+    recipe.pool.Pool(tmp_path, 1, {}).work(jobs, time.monotonic())  # no time: nothing is begun
     assert all(job.process is None for job in jobs)
     with pytest.raises(SystemExit, match="130"):
-        recipe.run.Pool(args, {}).work(jobs, time.monotonic() + 300)
+        recipe.pool.Pool(tmp_path, 1, {}).work(jobs, time.monotonic() + 300)
     assert (tmp_path / "order").read_text() == "12"
     told = capsys.readouterr().out
     assert "bad: failed with 3" in told
