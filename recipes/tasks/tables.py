@@ -257,8 +257,8 @@ def figure2(source: Source) -> Table:
     values: dict[str, Any] = {}
     for task in FILES:
         cells = [with_elmo(task)]
-        if task in ("ner", "sst5"):
-            cells += list(places_of(task).values())[1:]
+        if task in COMPARED["table3"]:
+            cells += places_of(task).values()
         for cell in dict.fromkeys(cells):
             measured = Measured(source, cell)
             for place, mix in measured.mixes().items():
