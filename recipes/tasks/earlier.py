@@ -30,6 +30,7 @@ class Earlier:
         gains: By task, the difference that Table 1 had, and the seeds its interval rests on.
         curves: By task, the dev scores by epoch of Figure 1.
         tuned: By task, what fine-tuning the biLM told.
+        tuned_gains: By task, what the fine-tuned biLM gained over the one as it came.
     """
 
     def __init__(self, results: Path | None = None) -> None:
@@ -37,6 +38,7 @@ class Earlier:
         self.gains: dict[str, Values] = {}
         self.curves: dict[str, dict[str, list[float]]] = {}
         self.tuned: dict[str, Values] = {}
+        self.tuned_gains: dict[str, Values] = {}
         self._runs: dict[tuple[str, int], Finished] = {}
         self._known = {run.cell.name: run.cell for run in all_runs()}
         self._refused: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
@@ -78,6 +80,8 @@ class Earlier:
                 self.tuned[task] = told["finetune"]
             if _parts(settings.get(task), 1.0) != _parts(described(task), 1.0):
                 continue
+            if "tuned_gain" in told:
+                self.tuned_gains[task] = told["tuned_gain"]
             if "difference" in told:
                 sides = ("baseline", "elmo")
                 seeds = {side: [run["seed"] for run in told[side]["runs"]] for side in sides}

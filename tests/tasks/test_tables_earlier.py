@@ -40,6 +40,7 @@ def published(recipe: Any, tmp_path: Path, monkeypatch: Any) -> Any:
         write_run(runs / f"sst5_none_seed-{seed}", "sst5", some, "accuracy")
     write_run(runs / "sst5_input_seed-0", "sst5", some, "accuracy")
     write_run(runs / "sst5_input_seed-1", "sst5", all_right, "accuracy")
+    write_run(runs / "sst5_input_english-sst5_seed-0", "sst5", all_right, "accuracy")
     # Scores that no four digits hold; one cut while it rose, which nothing but a star is left of.
     for cell in ("none", "input", "none_share-0.1", "input_share-0.3"):
         write_run(runs / f"ner_{cell}_seed-0", "ner", EXAMPLES["ner"][1], "f1")
@@ -56,6 +57,9 @@ def test_tables_are_made_again_without_the_runs(published: Any) -> None:
     shown = first["results.md"]
     assert "| SST-5, accuracy | 50.00 ± 0.00 | 75.00 ± 35.36 | +25.00" in shown
     assert "| NER | 101.2 | 47.5 |" in shown
+    tuned = "| SST-5, accuracy, test | 50.00 ± 0.00 | 75.00 ± 35.36 | 100.00 (1 run) | +25.00 ("
+    row = next(line for line in shown.splitlines() if line.startswith(tuned))
+    assert row.endswith(" to +50.00) | 50.0% | 100.0% | 6.8% |")
     assert "is best (20.00) in epoch 2" in shown
     assert "| NER, F1, test | 33.33 (1 run) | 33.33 (1 run)* |" in shown
     assert first["figure1"]["tasks"]["ner"]["shares"]["0.1"]["baseline"]["runs"]

@@ -1,0 +1,68 @@
+"""The recipe that lets a biLM read a task's text: the rate that is best for dev is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import elmokit
+from elmokit.data.corpus import Corpus
+from elmokit.data.layout import PrepareSettings
+from elmokit.data.prepare import prepare
+from elmokit.train.config import run_preset, with_settings
+from elmokit.train.loop import train
+from tests.tasks.table_runs import RECIPE
+from tests.train.conftest import SETTINGS
+
+pytestmark = pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
+
+TREES = ["(3 (2 It) (4 (2 was) (4 lovely)))", "(1 (2 It) (0 (2 was) (0 awful)))"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A biLM with its head that has seen these words, in another order."""
+    folder = tmp_path_factory.mktemp("model")
+    text = folder / "text.txt"
+    text.write_text("\n\n".join(["lovely was It .\nawful It was ."] * 40) + "\n")
+    prepare([text], folder / "data", PrepareSettings(valid=0.1), workers=1)
+    config = with_settings(run_preset("toy"), [*SETTINGS, "evaluate_every=0"])
+    corpus = Corpus.open(folder / "data")
+    return train(dataclasses.replace(config, max_steps=20), corpus, folder / "run").model
+
+
+def test_the_rate_that_is_best_for_dev_is_kept(
+    recipe: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    data, tuned, runs = tmp_path / "data", tmp_path / "tuned", tmp_path / "runs"
+    (data / "sst5").mkdir(parents=True)
+    for part in ("train", "dev"):
+        (data / "sst5" / f"{part}.txt").write_text("\n".join(TREES * 30) + "\n")
+    given = ["finetune.py", str(data), "sst5", "-o", str(tuned), "--summaries", str(runs)]
+    given += ["--model", str(model), "--epochs", "90", "--rows", "2", "--rates", "1e-6", "5e-3"]
+    monkeypatch.setattr(sys, "argv", [*given, "--device", "cpu"])
+    recipe.finetune.main()
+    told = json.loads((runs / "finetune-sst5.json").read_text())
+    after = told["after_by_rate"]
+    assert set(after) == {"1e-06", "0.005"}
+    assert after["0.005"] < 0.9 * after["1e-06"]
+    assert told["settings"] == {"step.rows": 2, "optimizer.learning_rate": 0.005}
+    perplexity = told["perplexity"]
+    assert round(perplexity["after"]["mean"], 2) == after["0.005"]
+    assert perplexity["before"]["mean"] == pytest.approx(after["1e-06"], rel=0.01)
+    # Sentences are read once each, without labels.
+    assert (tuned / "sst5" / "train.txt").read_text() == "It was lovely\nIt was awful\n"
+    assert (tuned / "english-sst5").resolve() == (tuned / "sst5" / "run-0.005" / "model").resolve()
+    assert elmokit.load(str(tuned / "english-sst5")).embed(["It was lovely"])
+    assert "sst5: {'before'" in capsys.readouterr().out
+
+
+def test_a_pass_has_some_two_hundred_steps(recipe: Any) -> None:
+    assert recipe.finetune.rows_for("a b c") == 16
+    assert recipe.finetune.rows_for("a " * 200_000) == 32
+    assert recipe.finetune.rows_for("a " * 1_000_000) == 128
