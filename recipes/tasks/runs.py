@@ -105,7 +105,7 @@ class Cell:
         """What it is called: the task, the place, and what is not as usual."""
         parts = [self.task, self.elmo]
         if self.layers != "all":
-            parts.append(self.layers)
+            parts.append(self.layers if self.layers == "top" else f"s-{self.layers}")
         if self.penalty is not None:
             parts.append(f"lambda-{self.penalty:g}")
         if self.static != "glove":
@@ -196,12 +196,14 @@ def tuned_model(task: str) -> str:
 
 
 def statics_of(task: str) -> dict[str, Cell]:
-    """Return static vectors of other text, of the biLM's text, and ELMo."""
-    usual = baseline(task)
+    """Return static vectors of other text, of the biLM's, of both; layer 0 alone; ELMo."""
+    usual, elmo = baseline(task), with_elmo(task)
     return {
         "GloVe": usual,
         "word2vec": replace(usual, static="word2vec"),
-        "GloVe + ELMo": with_elmo(task),
+        "GloVe + word2vec": replace(usual, static="glove-word2vec"),
+        "GloVe + layer 0": replace(elmo, layers="1,0,0"),
+        "GloVe + ELMo": elmo,
     }
 
 

@@ -32,6 +32,8 @@ NAMES = (
     "finetune",
     "tables",
     "prepare",
+    "glove",
+    "beside",
     "pool",
     "run",
 )

@@ -1,0 +1,43 @@
+"""Put two tables of static vectors side by side, so that a word has the numbers of both.
+
+A word that one of them lacks has zeros there. So a task model may be given GloVe and word2vec at
+once, and what ELMo adds to GloVe be told from what any other vectors would add.
+
+Run as: python recipes/tasks/beside.py glove.txt word2vec.txt -o both.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from glove import text
+
+from elmokit.analysis.static import load_static
+from elmokit.atomic import replacing
+
+
+def main() -> None:
+    """Read both, write one."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("first", help="its words come first, in their order")
+    parser.add_argument("second")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    args = parser.parse_args()
+    tables = [load_static(source) for source in (args.first, args.second)]
+    places = [{word: n for n, word in enumerate(table.words)} for table in tables]
+    words = list(dict.fromkeys(word for table in tables for word in table.words))
+    with replacing(args.output) as path, path.open("w", encoding="utf-8") as file:
+        for word in words:
+            parts = [
+                table.vectors[place[word]] if word in place else np.zeros(table.vectors.shape[1])
+                for table, place in zip(tables, places, strict=True)
+            ]
+            file.write(f"{word} {text(np.concatenate(parts))}\n")
+    sys.stdout.write(f"{args.output}: {len(words):,} words\n")
+
+
+if __name__ == "__main__":
+    main()
