@@ -124,15 +124,14 @@ class Pool:
 
     def _end_all(self) -> None:
         for job in self._running:
-            assert job.process is not None
-            job.process.terminate()
+            _signal(job, signal.SIGTERM)
         until = time.monotonic() + _GRACE
         for job in self._running:
             assert job.process is not None
             try:
                 job.process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                job.process.kill()
+                _signal(job, signal.SIGKILL)
                 job.process.wait()
             say(f"{job.name}: stopped, {_progress(self._out / job.name)}")
         self._running.clear()
@@ -142,6 +141,13 @@ class Pool:
 
     def _log(self, name: str) -> Path:
         return self._out / f"{name.replace(' ', '_').replace('/', '_')}.log"
+
+
+def _signal(job: Job, number: signal.Signals) -> None:
+    """Tell a job and the processes that it has started; it leads a session of its own."""
+    assert job.process is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(job.process.pid, number)
 
 
 def _progress(folder: Path) -> str:

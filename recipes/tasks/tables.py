@@ -171,8 +171,8 @@ def by_column(
     """Compare configurations on dev and test, the paper's below."""
     rows, values = [], {}
     for task in compared(name):
-        measured = {name: Measured(source, cell) for name, cell in cells(task).items()}
-        values[task] = {name: found.to_dict() for name, found in measured.items()}
+        measured = {column: Measured(source, cell) for column, cell in cells(task).items()}
+        values[task] = {column: found.to_dict() for column, found in measured.items()}
         for part in ("dev", "test"):
             rows.append([f"{NAMES[task]}, {part}", *(m.text(part) for m in measured.values())])
     for task, figures in paper.items():

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from elmokit.tasks.config import with_settings
@@ -186,6 +187,14 @@ def test_data_are_laid_out_and_what_is_missing_is_told(
     assert titles["test"] == ["test", "more"]
 
 
+def ended(pid: int) -> bool:
+    """Tell whether a process is no more, or only waits to be collected."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_jobs_run_in_order_within_a_bound_and_are_stopped_in_time(
     recipe: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -197,8 +206,14 @@ def test_jobs_run_in_order_within_a_bound_and_are_stopped_in_time(
         job("first", f"{note}('1')"),
         job("second", f"{note}('2')", "first"),
         job("bad", "raise SystemExit(3)"),
-        # Tells its parent to stop, as Ctrl-C would, and would take long itself.
-        job("long", "import os, time; os.kill(os.getppid(), 15); time.sleep(600)"),
+        # Starts a process, tells its parent to stop, as Ctrl-C would, and would take long itself.
+        job(
+            "long",
+            "import os, subprocess, sys, time\n"
+            "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+            f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n"
+            "os.kill(os.getppid(), 15); time.sleep(600)",
+        ),
         job("late", f"{note}('3')"),
     ]
     recipe.pool.Pool(tmp_path, 1, {}).work(jobs, time.monotonic())  # no time: nothing is begun
@@ -211,4 +226,10 @@ def test_jobs_run_in_order_within_a_bound_and_are_stopped_in_time(
     assert "FAILED bad" in told
     assert "long: stopped" in told
     assert jobs[3].process.poll() is not None
+    child = int((tmp_path / "child").read_text())
+    for _ in range(100):
+        if ended(child):
+            break
+        time.sleep(0.1)
+    assert ended(child)
     assert jobs[4].process is None
