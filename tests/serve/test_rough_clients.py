@@ -47,8 +47,8 @@ def test_clients_that_leave_take_their_work_with_them() -> None:
 
 
 def test_slow_and_silent_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
-    settings = replace(ALONE, limits=Limits(timeout=0.6))
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 1.0)
+    settings = replace(ALONE, limits=Limits(timeout=2))
     with running(settings) as server:
         silent, dripping, idle_body = (connect(server) for _ in range(3))
         dripping.sendall(b"POST /v1/embed HTTP/1.1\r\nHo")
