@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -101,3 +102,11 @@ def test_code_of_old_systems_is_python_and_not_ours() -> None:
     for page, block in old_code():
         ast.parse(block.text, f"{page}:{block.line}")
         assert "elmokit" not in block.text, f"{page}:{block.line}: ours should be ```python and run"
+
+
+HELPERS = [p for p in sorted((ROOT / "tests").rglob("*.py")) if not p.name.startswith("test_")]
+
+
+@pytest.mark.parametrize("path", HELPERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_only_slow_tests_need_can_be_imported(path: Path) -> None:
+    importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))

@@ -180,13 +180,13 @@ def http(server: Server) -> Iterator[httpx.Client]:
 # ------------------------------------------------------------------------------- a real browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # not longer: while one runs, nobody else can start another
 def browser() -> Iterator[Any]:
     with tools.launched() as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def url(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The bundled model, an index of a part of the example text, six tasks, static vectors."""
     folder = tmp_path_factory.mktemp("page")

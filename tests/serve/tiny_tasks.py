@@ -25,11 +25,11 @@ from elmokit.tasks.srl import Srl
 from elmokit.tasks.sst5 import Sst5
 from elmokit.tasks.task import Task
 from tests.tasks import conftest as ner
-from tests.tasks import test_coref as coref
 from tests.tasks import test_snli as snli
 from tests.tasks import test_squad as squad
 from tests.tasks import test_srl as srl
 from tests.tasks import test_sst5 as sst5
+from tests.tasks.coref import conftest as coref
 
 Draw = random.Random
 
