@@ -81,7 +81,12 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
         (["pos"], 2, "give either a FOLDER or all of"),
         (["pos", "ud", "--dev", "ud/x-dev.conllu"], 2, "give either a FOLDER or all of"),
         (["pos", "sets"], 1, "one file *train.conllu, found none"),
-        (["pos", "ud", "--layer", "9"], 1, "No layer '9'"),
+        (
+            ["pos", "ud", "--layer", "9"],
+            1,
+            "No layer '9'. This model has 0 to 2, top, average, concat, and all.",
+        ),
+        (["pos", "ud", "--layer", "mix"], 1, "No layer 'mix'. This model has"),
         (["pos", "ud", "--state", "warm"], 1, "elmo warm"),
         (["wsd", "semcor.jsonl", "sets", "--wordnet", "sets"], 1, "apt-get install wordnet-base"),
         (["wsd", "no.jsonl", "sets", "--wordnet", "."], 1, "no.jsonl does not exist"),

@@ -157,6 +157,24 @@ def test_ner_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
     assert "Did you mean 'conll'?" in told
 
 
+def test_what_cannot_be_is_told_before_layers_are_computed(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    out, cache = tmp_path / "run", tmp_path / "cache"
+    command = ["task", "ner", "train", *files, "--model", TINY_MODEL, "--cache-dir", cache]
+    changes = [part for setting in SMALL for part in ("--set", setting)]
+    own = [*command, *changes, "--device", "cpu", "--set", "train.epochs=1", "-o"]
+    done = elmo(*own, out, "--elmo", "none", "--quiet")
+    assert done.exit_code == 0, done.stderr
+    assert "dev: f1 " in done.stderr  # what it is run for, and nothing else
+    assert "epoch 1:" not in done.stderr
+    assert "holds a trained task model already" in error(*own, out)
+    assert "elmo.place differ" in error(*own, out, "--resume")
+    assert "needs 3 weights" in error(*own, tmp_path / "new", "--layers", "0.5,0.5")
+    assert "model.hidden should be at least 1" in error(*own, out, "--set", "model.hidden=0")
+    assert not cache.exists()
+
+
 def test_a_task_of_ones_own_is_one_file(tmp_path: Path) -> None:
     (tmp_path / "digits.py").write_text(OWN_TASK)
     for name in ("train", "dev"):

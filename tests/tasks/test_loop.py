@@ -243,6 +243,44 @@ def test_folders_in_use_are_not_touched(data: Data[Sentence], tmp_path: Path) ->
         train(TASK, config(), data, tmp_path)
 
 
+def test_a_finished_run_is_made_no_longer_and_measured_on_nothing_else(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    run = config("train.epochs=1")
+    test, other = (
+        str(write_columns(tmp_path / name, 6, seed)) for name, seed in (("t", 7), ("o", 8))
+    )
+    measured = load_data(TASK, run, *files, test)
+    done = train(TASK, run, measured, out)
+    assert train(TASK, run, measured, out, resume=True) == done
+    assert train(TASK, run, load_data(TASK, run, *files), out, resume=True) == done
+    with pytest.raises(DataError, match=rf"another test file.*elmo task ner evaluate {out} FILE"):
+        train(TASK, run, load_data(TASK, run, *files, other), out, resume=True)
+    longer = config("train.epochs=2", "train.patience=9")
+    with pytest.raises(ConfigError, match=r"train.epochs=1 and train.patience=\d+, and cannot"):
+        train(TASK, longer, measured, out, resume=True)
+    without = tmp_path / "without"
+    train(TASK, run, load_data(TASK, run, *files), without)
+    with pytest.raises(DataError, match="ended without a test file"):
+        train(TASK, run, measured, without, resume=True)
+
+
+def test_while_the_score_is_0_the_last_epoch_is_the_best(
+    data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    scored(monkeypatch, [0.0])
+    result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", tell=told.append)
+    assert result.best_epoch == 3
+    assert any("never rose above 0" in line for line in told)
+    monkeypatch.undo()
+    scored(monkeypatch, [10.0, 20.0, 30.0])
+    train(TASK, config("train.epochs=3"), data, tmp_path / "risen", tell=told.append)
+    assert weights(tmp_path / "run") == weights(tmp_path / "risen")
+    assert len([line for line in told if "never rose" in line]) == 1
+
+
 def test_other_data_are_not_gone_on_with(
     data: Data[Sentence], files: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -314,6 +352,20 @@ def test_settings_are_checked() -> None:
         ("train.epochs=0", "at least 1"),
         ("elmo.place=top", "none, input"),
         ("train.share=0", "share"),
+        ("train.seed=99999999999999999999", "from 0 to 4294967295"),
+        ("train.clip=-1", "at least 0 and finite"),
+        ("train.clip=NaN", "at least 0 and finite"),
+        ("train.weight_decay=-1", "at least 0 and finite"),
+        ("train.learning_rate=Infinity", "above 0 and finite"),
+        ("train.patience=-1", "at least 0, found -1"),
+        ("train.halve_after=-1", "at least 0, found -1"),
+        ("train.checkpoint_every=-1", "at least 0, found -1"),
+        ("static.words=-5", "at least 0, found -5"),
+        ("elmo.dropout=1", "at least 0 and below 1"),
+        ("model.dropout=2", "at least 0 and below 1"),
+        ("model.word_dropout=-0.1", "at least 0 and below 1"),
+        ("model.hidden=0", "at least 1, found 0"),
+        ("model.char_filters=-1", "at least 0, found -1"),
         ("model.scheme=XYZ", "BIOES or BIO"),
         ("nothing", "NAME=VALUE"),
     ):

@@ -90,6 +90,15 @@ def test_text_json_and_columns_can_be_predicted_on() -> None:
     assert [s.tokens for s in TASK.parse(columns, "conll")] == [("Ann",), ("Bob",)]
 
 
+@pytest.mark.parametrize("token", ["a\tb", "c\nd", "c\rd", "", " ", "\u3000"])
+def test_tokens_that_columns_cannot_hold_are_refused(token: str) -> None:
+    good, bad = (json.dumps({"tokens": ["Ann", found]}) for found in ("New York", token))
+    parsed = TASK.parse([Line("x", 1, good), Line("x", 2, bad)], "jsonl")
+    assert next(parsed).tokens == ("Ann", "New York")  # a space inside has its place there
+    with pytest.raises(DataError, match=r"x, line 2: found the token \"\S* ?\", .*no tab"):
+        next(parsed)
+
+
 def test_training_data_without_entities_is_refused() -> None:
     with pytest.raises(DataError, match="All tags"):
         TASK.learn([Sentence(("a",), ("O",))])

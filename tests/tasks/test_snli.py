@@ -113,6 +113,7 @@ def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> Non
         ('{"sentence1": "a", "sentence2": "b"}', 'no "gold_label"'),
         ('{"gold_label": "neutral", "sentence1": "a"}', 'no "sentence1" and "sentence2"'),
         ('{"gold_label": null, "sentence1": "a", "sentence2": "b"}', "label 'None'"),
+        ("a\tb\t1\na\t\t1\n", "pairs.txt, line 2: found an empty text"),
     ],
 )
 def test_bad_pairs_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -131,6 +132,21 @@ def test_columns_and_json_can_be_predicted_on() -> None:
     for form, bad in (("text", "A man."), ("jsonl", "[]"), ("jsonl", "A man.\tHe sat.")):
         with pytest.raises(DataError, match="x, line 4"):
             list(TASK.parse([Line("x", 4, bad)], form))
+
+
+@pytest.mark.parametrize(
+    ("form", "empty"),
+    [
+        ("text", "A man.\t"),
+        ("text", " \t "),
+        ("jsonl", '{"sentence1": "", "sentence2": "He sat."}'),
+        ("jsonl", '{"sentence1_binary_parse": "( A )", "sentence2_binary_parse": "( )"}'),
+    ],
+)
+def test_an_empty_sentence_is_refused(form: str, empty: str) -> None:
+    with pytest.raises(DataError, match="x, line 4: found an empty text"):
+        list(TASK.parse([Line("x", 3, ""), Line("x", 4, empty)], form))
+    assert list(TASK.parse([Line("x", 1, " \t")], "jsonl")) == []  # a blank line
 
 
 # ------------------------------------------------------------------------------------------ model

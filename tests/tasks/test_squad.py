@@ -174,7 +174,9 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
     told = "\n".join(str(warning.message) for warning in caught)
     assert "squad.json: 1 answers begin or end inside a token" in told
     assert "id 'a1'" in told
-    assert "5 answers are not at their answer_start" in told
+    assert "4 answers are not at their answer_start" in told
+    assert "squad.json: 1 answers are empty. They are not trained on" in told
+    assert "id 'b4'." in told
     assert "id 'several', id 'b1', id 'b2' and others." in told
     assert "1 questions have no answer and were left out" in told
     assert [question.id for question in found] == ["several", "a1", "b1", "b2", "b3", "b4"]
@@ -272,6 +274,7 @@ def test_every_form_can_be_asked_in() -> None:
         ("text", "Who?"),
         ("text", "Who?\t "),
         ("text", "\tAnn sang."),
+        ("text", " \t "),
         ("jsonl", "7"),
     ):
         with pytest.raises(DataError, match="x, line 2"):

@@ -25,7 +25,7 @@ from elmokit.tasks.layers import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.nn.crf import viterbi
-from elmokit.tasks.propbank import Frame, Sentence
+from elmokit.tasks.propbank import LONGEST, Frame, Sentence
 from elmokit.tasks.srl import Srl, SrlModel
 from elmokit.text.lines import Line
 from tests.conftest import TINY_MODEL
@@ -174,12 +174,34 @@ def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> No
         ('{"words": ["a"]}', r'data.txt, line 1: found no "frames"'),
         ('{"words": "a", "frames": []}', 'no "words" or "tokens"'),
         ('\n{"words": []', "line 2: this is not JSON"),
+        ("{\n", "line 1: this is not JSON"),
+        ("{'words': []}", "line 1: this is not JSON"),
         ('{"words": []}\n[]', 'line 1: found no "frames"'),
         ('{"words": [], "frames": []}\n[]', r"line 2: found '\[\]', which is no object"),
         ('{"words": ["a"], "frames": [{"pred": 1, "args": []}]}', "predicate 1 is no place in a"),
         ('{"words": [], "frames": [{"pred": 0, "args": []}]}', "in a sentence of 0 words"),
         ('{"words": ["a"], "frames": [{"pred": "0", "args": []}]}', "predicate 0 is no place"),
-        ('{"words": ["a"], "frames": [{"pred": 0}]}', "the frame .* is none"),
+        ('{"words": ["a"], "frames": [0]}', "the frame 0 is none"),
+        ('{"words": ["a"], "frames": [{"pred": 0}]}', r'is without "args" \(or "roles"\)'),
+        ('{"words": ["a"], "frames": [{"args": []}]}', r'is without "pred" \(or "predicate"\)'),
+        ('{"words": ["a"], "frames": [{"pred": 0, "args": 3}]}', "arguments 3 are no list"),
+        (
+            '{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 0, "A("]]}]}',
+            "argument .* is none",
+        ),
+        (
+            '{"words": ["a"], "frames": [{"predicate": 0, "roles": [{"start": 0, "label": "A"}]}]}',
+            'argument .* is none .* "end": 1',
+        ),
+        (
+            '{"words": [], "frames": []}\n'
+            '{"words": ["a"], "frames": [{"pred": 0, "args": ['
+            '{"start": 0, "end": 2, "label": "A"}]}]}',
+            "line 2: the argument .* is none in a sentence of 1 words",
+        ),
+        ('{"words": ["a\\tb"], "frames": []}', r'line 1: found the token "a\\tb"'),
+        ('{"words": ["a", " "], "frames": []}', 'line 1: found the token " "'),
+        (r'{"words": ["\ud800"], "frames": []}', r"line 1: found .*\\ud800.*, half of a surrogate"),
         ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 1, "A"]]}]}', r"\[0, 1, 'A'\]"),
         ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 0]]}]}', "argument .* is none"),
         ('{"words": ["a"], "pos": [], "frames": []}', '"pos" is no list with one value'),
@@ -196,6 +218,109 @@ def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> No
 def test_bad_data_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize("token", ["#", "#tag", "#a=b", "{", "{x"])
+def test_a_first_token_that_looks_like_another_form(tmp_path: Path, token: str) -> None:
+    wanted = Sentence.of((token, "ran"), [Frame(1, (Span(0, 1, "A0"), Span(1, 2, "V")))])
+    assert read(tmp_path, f"{token}\t-\t(A0*)\nran\tran\t(V*)\n") == [wanted]
+
+
+def test_comments_and_odd_names_of_conll2012(tmp_path: Path) -> None:
+    row = "{} 0 {} {} NN * - - - S * {} -\n"
+    text = "# text = a b c d e f g h i j k l\n#begin document (#x); part 000\n"
+    for name in ("#x", "#"):
+        rows = [("He", "(A0*)"), ("ran", "(V*)")]
+        text += "".join(row.format(name, i, *cells) for i, cells in enumerate(rows)) + "# b\n"
+    found = read(tmp_path, text + "#end document\n")
+    frame = Frame(1, (Span(0, 1, "A0"), Span(1, 2, "V")), verb=False)
+    assert found == [Sentence.of(("He", "ran"), [frame])] * 2
+
+
+LONG = LONGEST + 3
+
+
+def test_very_long_sentences_are_cut_wherever_they_come_from(tmp_path: Path) -> None:
+    frames = [
+        {
+            "pred": 1,
+            "args": [[0, 0, "ARG0"], [2, LONGEST, "ARG1"], [LONGEST + 1, LONG - 1, "ARG2"]],
+        },
+        {"pred": LONGEST + 1, "args": [[0, 0, "ARG0"], [LONGEST, LONGEST, "ARG1"]]},
+    ]
+    data = json.dumps({"words": ["w"] * LONG, "frames": frames})
+    with pytest.warns(ElmoWarning) as told:
+        first, second = read(tmp_path, data)
+    path = tmp_path / "data.txt"
+    assert [str(warning.message).split(". ")[0] for warning in told] == [
+        f"{path}: sentences of more than 512 tokens were cut in 1 places",
+        f"{path}: 3 arguments are not on their predicate's side of such a cut: they are not "
+        "learned, and count as missed.",
+    ]
+    assert (len(first.tokens), len(second.tokens)) == (LONGEST, 3)
+    assert first.frames is not None
+    assert second.frames is not None
+    assert first.frames[0].arguments == (Span(0, 1, "ARG0"), Span(1, 2, "V"))
+    assert second.frames[0].arguments == (Span(0, 1, "ARG1"), Span(1, 2, "V"))
+    assert (first.predicates, second.predicates) == ((1,), (1,))
+    assert second.tags == ["B-ARG1", "B-V", "O"]
+    # What is over a cut is missed, however well the pieces are read.
+    scores = TASK.score([first, second], [list(first.frames), list(second.frames)])
+    assert [scores[name] for name in ("right", "predicted", "gold")] == [2, 2, 5]
+    assert TASK.learn([first, second]) == {"roles": ["ARG0", "ARG1", "V"]}
+    assert "beyond" not in repr(first)  # else runs that were begun before could not be resumed
+
+    columns = "".join(
+        f"w {'w' if i == 1 else '-'} {'(V*)' if i == 1 else '*'}\n" for i in range(LONG)
+    )
+    with pytest.warns(ElmoWarning, match=r"cut in 1 places\. .* missing\.$"):
+        assert [len(s.tokens) for s in read(tmp_path, columns)] == [LONGEST, 3]
+
+    long = f"x, line 7: found a sentence of {LONG} tokens; every 512"
+    with pytest.warns(ElmoWarning, match=long):
+        pieces = list(TASK.parse([Line("x", 7, "word " * LONG)], "text"))
+    assert [len(s.tokens) for s in pieces] == [LONGEST, 3]
+    assert pieces[1].offsets == tuple((5 * i, 5 * i + 4) for i in range(LONGEST, LONG))
+    asked = json.dumps({"tokens": ["w"] * LONG, "predicates": [LONG - 1, 0, LONGEST]})
+    with pytest.warns(ElmoWarning, match=long):
+        pieces = list(TASK.parse([Line("x", 7, asked)], "jsonl"))
+    assert [s.predicates for s in pieces] == [(0,), (2, 0)]
+
+
+def test_a_sentence_that_is_not_too_long_stays_whole() -> None:
+    [whole] = TASK.parse([Line("x", 1, "word " * LONGEST)], "text")
+    assert len(whole.tokens) == LONGEST
+
+
+def test_columns_are_in_the_order_of_the_tokens(tmp_path: Path) -> None:
+    tokens = ("He", "-", "she", "#", "New\u00a0York")
+    frames = [
+        Frame(4, (Span(2, 3, "A0"), Span(4, 5, "V"))),
+        Frame(1, (Span(0, 1, "A0"), Span(1, 2, "V"), Span(2, 5, "A1"))),
+    ]
+    shown = TASK.show(Sentence(tokens, predicates=(4, 1)), frames, as_json=False)
+    assert read(tmp_path, shown) == [Sentence.of((*tokens[:4], "New_York"), frames[::-1])]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ('"predicates": [1, 0, 1]', "x, line 4: the predicate 1 is named 2 times. Name it once"),
+        ('"frames": [{"pred": 0}, {"predicate": 0}]', "the predicate 0 is named 2 times"),
+        ('"frames": [{"lemma": "see"}]', r'is without "pred" \(or "predicate"\)'),
+    ],
+)
+def test_predicates_that_cannot_be_asked_for(given: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(TASK.parse([Line("x", 4, f'{{"tokens": ["a", "b"], {given}}}')], "jsonl"))
+
+
+@pytest.mark.parametrize(
+    "bad", ['["a\\nb"]', '["a", ""]', '["\\u00a0"]', r'["a\tb"]', r'["\udfff"]', r'["x\ud83d"]']
+)
+def test_tokens_that_columns_cannot_hold_are_refused(bad: str) -> None:
+    with pytest.raises(DataError, match="x, line 4: found"):
+        list(TASK.parse([Line("x", 4, f'{{"tokens": {bad}}}')], "jsonl"))
 
 
 def test_text_and_json_can_be_predicted_on() -> None:
@@ -239,6 +364,13 @@ def test_unknown_roles_are_counted() -> None:
     assert note.startswith("2 arguments")
     assert "(A7)" in note
     assert TASK.notes([Sentence.of(("a",), [])], facts) == []
+    noun = Frame.of(1, [Span(0, 1, "A8")], verb=False)
+    mixed = [Sentence.of(("a", "b"), [odd, noun])]
+    both, verbs = (settings(f"model.predicates={kind}") for kind in ("all", "verbs"))
+    [note] = TASK.notes(TASK.scored(mixed, both), facts)
+    assert note.startswith("2 arguments")
+    [note] = TASK.notes(TASK.scored(mixed, verbs), facts)
+    assert note.startswith("1 arguments")
 
 
 def test_a_mistyped_kind_of_predicates_is_refused() -> None:
@@ -258,6 +390,17 @@ def test_the_tagger_learns_and_predicts_from_its_folder(
     saved, examples, predicted, told = run.saved, run.examples, run.predicted, run.told
     assert run.dev["f1"] > 98
     assert [saved.predict([e])[0] for e in examples] == predicted
+    # What it writes is read again, by itself as gold data and as what is asked for.
+    path = tmp_path / "own.jsonl"
+    shown = [TASK.show(e, p, as_json=True) for e, p in zip(examples, predicted, strict=True)]
+    path.write_text("".join(line + "\n" for line in shown))
+    own = TASK.read(str(path))
+    assert [[f.arguments for f in s.frames or ()] for s in own] == [
+        [f.arguments for f in frames] for frames in predicted
+    ]
+    assert TASK.score(own, saved.predict(own))["f1"] == 100
+    asked = list(TASK.parse([Line("x", i, line) for i, line in enumerate(shown, 1)], "jsonl"))
+    assert saved.predict(asked) == predicted
     assert [len(line["frames"]) for line in told] == [len(e.frames or ()) for e in examples]
     assert told[0]["frames"][0]["gold"][0]["label"] == "ARG0"
     # Without being told, the predicates are found.
@@ -429,3 +572,22 @@ def test_srl_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
         given=asked,
     )
     assert json.loads(done.stdout)["frames"] == []
+
+
+def test_a_model_of_verbs_is_told_of_odd_verbs_alone(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    noun = {"pred": 1, "args": [[0, 0, "ARG8"]]}
+    odd = {"words": ["the", "Ann"], "pos": ["DT", "NN"], "frames": [noun]}
+    dev = tmp_path / "dev.jsonl"
+    dev.write_text(Path(files[1]).read_text() + json.dumps(odd) + "\n")
+    for kind, told in (("all", True), ("verbs", False)):
+        changes = [*SMALL, f"model.predicates={kind}", "train.epochs=1", "elmo.place=none"]
+        out = tmp_path / kind
+        done = command(
+            *("task", "srl", "train", files[0], dev, "-o", out, "--device", "cpu"),
+            *(part for setting in changes for part in ("--set", setting)),
+        )
+        assert ("dev: 1 arguments in roles that" in done.stderr) is told
+        done = command("task", "srl", "evaluate", out, dev, "--device", "cpu")
+        assert ("note: 1 arguments in roles that" in done.stderr) is told

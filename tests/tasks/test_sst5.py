@@ -116,9 +116,15 @@ def test_text_json_and_trees_can_be_predicted_on() -> None:
     lines = [Line("x", i, text) for i, text in enumerate(given)]
     assert [r.tokens for r in TASK.parse(lines, "jsonl")] == [("So", "so"), ("So", "so", ".")]
     assert [r.tokens for r in TASK.parse([Line("x", 1, "(2 so)")], "trees")] == [("so",)]
-    for bad in ("[]", "{", '{"tokens": [1]}'):
+    for bad in ("[]", "{", '{"tokens": [1]}', '{"tokens": ["a\\tb"]}'):
         with pytest.raises(DataError, match="x, line 9"):
             list(TASK.parse([Line("x", 9, bad)], "jsonl"))
+
+
+def test_an_empty_text_is_refused() -> None:
+    for empty in ('{"tokens": []}', '{"text": " "}'):
+        with pytest.raises(DataError, match="x, line 9: found an empty text"):
+            list(TASK.parse([Line("x", 9, empty)], "jsonl"))
 
 
 def test_phrases_are_trained_on_and_never_evaluated_on(files: tuple[str, str]) -> None:
@@ -143,7 +149,8 @@ def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
     guess = Guess("positive", {"negative": 0.2, "positive": 0.8})
     reviews = [Review(("a",), label) for label in "01234"]
     scores = TASK.score(reviews, [guess] * 5)
-    assert (scores["right"], scores["examples"]) == (2, 4)
+    assert (scores["right"], scores["examples"], scores["neutral"]) == (2, 4, 1)
+    assert "neutral" not in TASK.score(reviews[3:], [guess] * 2)
     assert TASK.notes(reviews, data.facts) == ["1 neutral examples have no part in the score."]
     with pytest.raises(ConfigError, match="five or two"):
         settings("model.classes=three")

@@ -78,6 +78,9 @@ def test_bad_byte_is_named_with_file_line_place_and_remedy(tmp_path: Path) -> No
     message = error_of(path)
     assert message.startswith(f"{path}, line 2: byte 4 of the line (0xe9) is not valid UTF-8.")
     assert "iconv -f latin1 -t utf-8" in message
+    assert "--skip-bad" not in message
+    with pytest.raises(DataError, match="--skip-bad"):  # the caller could, and is not to
+        list(read_lines([path], skip_bad=False))
 
 
 @pytest.mark.parametrize("raw", [b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80"])
@@ -171,7 +174,10 @@ def test_a_sentence_in_the_place_of_a_file_is_told_the_way(sentence: str) -> Non
 def test_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = io.TextIOWrapper(io.BytesIO("\u00e9\r\nb".encode()), encoding="latin-1")
     monkeypatch.setattr(sys, "stdin", stdin)
-    assert list(read_lines(["-"])) == [Line("-", 1, "\u00e9"), Line("-", 2, "b")]
+    assert list(read_lines(["-"])) == [
+        Line("standard input", 1, "\u00e9"),
+        Line("standard input", 2, "b"),
+    ]
     assert not stdin.buffer.closed
 
 

@@ -84,36 +84,38 @@ def choose_spaces(
     """
     chosen: dict[str, Space] = {}
     for name in names:
-        for space in _named(name, n_layers, mix):
+        if name == "mix":
+            if mix is None:
+                raise ConfigError(f"A mix needs its {n_layers} weights, one per layer.")
+            chosen["mix"] = Space("mix", tuple(mix_weights(n_layers, mix, None).tolist()))
+            continue
+        for space in _named(name, n_layers, "mix"):
             chosen[space.name] = space
     return list(chosen.values())
 
 
 def probe_spaces(names: Sequence[str], n_layers: int) -> list[Space]:
-    """Return the spaces to probe: as `choose_spaces`, and "concat", all layers side by side."""
+    """Return the spaces to probe: "concat", all layers side by side, in place of "mix"."""
     chosen: dict[str, Space] = {}
     for name in names:
         joined = Concatenation("concat", (1.0,) * n_layers)
-        for space in [joined] if name == "concat" else choose_spaces([name], n_layers):
+        for space in [joined] if name == "concat" else _named(name, n_layers, "concat"):
             chosen[space.name] = space
     return list(chosen.values())
 
 
-def _named(name: str, n_layers: int, mix: Sequence[float] | None) -> list[Space]:
+def _named(name: str, n_layers: int, other: str) -> list[Space]:
+    """Return what a name stands for; `other` is one more that the caller knows."""
     if name == "all":
         return every_space(n_layers)
     if name == "top":
         return [layer_space(n_layers - 1, n_layers)]
     if name == "average":
         return [_average(n_layers)]
-    if name == "mix":
-        if mix is None:
-            raise ConfigError(f"A mix needs its {n_layers} weights, one per layer.")
-        return [Space("mix", tuple(mix_weights(n_layers, mix, None).tolist()))]
     if name.isascii() and name.isdigit() and int(name) < n_layers:
         return [layer_space(int(name), n_layers)]
     raise ConfigError(
-        f"No layer '{name}'. This model has 0 to {n_layers - 1}, top, average, mix, and all."
+        f"No layer '{name}'. This model has 0 to {n_layers - 1}, top, average, {other}, and all."
     )
 
 

@@ -152,6 +152,7 @@ def train(
     from elmokit.embed.precision import choose_device
     from elmokit.tasks.config import with_settings
     from elmokit.tasks.data import load_data
+    from elmokit.tasks.folder import check_folder
     from elmokit.tasks.layers import GIB, LayerCache
     from elmokit.tasks.loop import train as run_training
 
@@ -167,6 +168,7 @@ def train(
     changes = [f"{name}={value}" for name, value in given.items() if value is not None]
     config = with_settings(_preset(task, preset), [*changes, *(settings or [])])
     _check_files(train, dev, test)
+    check_folder(output, task, config, resume=resume)
     where = choose_device(device)
 
     tell = teller(shown=not quiet)
@@ -194,13 +196,14 @@ def train(
         typer.echo(json.dumps({"output": str(output), **result.to_dict()}))
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
+    say = teller(shown=not (quiet and as_json))  # they are what the command was run for
     for part, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
-            tell(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
+            say(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
     for place, mix in result.mixes.items():
         s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(mix["s"]))
-        tell(f"mix at the {place}: {s}; gamma = {mix['gamma']:.3f}")
-    tell(f"The model is in {output}.")
+        say(f"mix at the {place}: {s}; gamma = {mix['gamma']:.3f}")
+    say(f"The model is in {output}.")
 
 
 def evaluate(
@@ -221,13 +224,14 @@ def evaluate(
     if not examples:
         raise DataError(f"{file} holds no examples.")
     saved = load_saved(folder, task, model=model, device=device)
-    for note in task.notes(examples, saved.facts):
+    for note in task.notes(task.scored(examples, saved.config), saved.facts):
         typer.echo(f"note: {note}", err=True)
     scores = task.score(examples, saved.predict(examples))
     if as_json:
         typer.echo(json.dumps({"file": file, "examples": len(examples), **scores}))
         return
-    typer.echo(f"{len(examples):,} examples: {_figures(scores)}")
+    counted = scores.pop("examples", len(examples))  # a task may leave out some of them
+    typer.echo(f"{counted:,} examples: {_figures(scores)}")
     for name, inner in scores.items():
         if isinstance(inner, dict):
             for key, figures in inner.items():
@@ -257,7 +261,7 @@ def predict(
     ] = False,
 ) -> None:
     """Use a trained task model on text; predictions go to standard output."""
-    from elmokit.errors import ConfigError, nearest
+    from elmokit.errors import ConfigError, DataError, nearest
     from elmokit.tasks.saved import load_saved
     from elmokit.text.lines import read_lines
 
@@ -268,6 +272,8 @@ def predict(
             f"No input form '{form}'.{nearest(form, task.inputs)} The task {task.name} reads: "
             f"{', '.join(task.inputs)}."
         )
+    if Path(file).is_dir():
+        raise DataError(f"{file} is a directory, expected a file. Name one of its files.")
     _check_files(file)
     saved = load_saved(folder, task, model=model, device=device)
     examples = task.parse(read_lines([file]), form)

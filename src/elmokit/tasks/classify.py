@@ -135,7 +135,12 @@ def treebank_tokens(leaves: Sequence[str], line: Line) -> tuple[str, ...]:
 
 
 def bounded(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Cut a text that is too long, and say so."""
+    """Refuse a text without tokens; cut one that is too long, and say so."""
+    if not tokens:
+        raise DataError(
+            f"{line.path}, line {line.number}: found an empty text, expected words. Fill it in, or "
+            "leave the line out."
+        )
     if len(tokens) > LONGEST:
         warnings.warn(
             f"{line.path}, line {line.number}: found {len(tokens):,} tokens; the first {LONGEST} "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,19 @@ def with_settings(config: TaskConfig, settings: Iterable[str]) -> TaskConfig:
     return TaskConfig.from_dict(values, type(config.model))
 
 
+def check_sizes(model: DataclassInstance, may_be_zero: tuple[str, ...] = ()) -> None:
+    """Refuse a task's own settings whose whole numbers are too small.
+
+    Args:
+        model: The settings; all their integers are sizes or numbers of something.
+        may_be_zero: Those of which 0 means to leave something out.
+    """
+    for part in dataclasses.fields(model):
+        size, least = getattr(model, part.name), int(part.name not in may_be_zero)
+        if type(size) is int and size < least:
+            raise ConfigError(f"model.{part.name} should be at least {least}, found {size}.")
+
+
 def _value(name: str, text: str, before: object) -> Any:
     """Read a value of the type that the setting has."""
     if isinstance(before, str):
@@ -192,29 +206,52 @@ def _check_keys(known: Iterable[str], values: Mapping[str, Any], where: str) -> 
 
 def _problems(config: TaskConfig) -> list[str]:
     """List everything wrong with a config, so that it is said at once."""
-    elmo, train, problems = config.elmo, config.train, []
-    for name, value, known in (
-        ("elmo.place", elmo.place, PLACES),
-        ("elmo.state", elmo.state, ("reset", "warm")),
-        ("elmo.storage", elmo.storage, ("float16", "float32")),
-        ("train.optimizer", train.optimizer, OPTIMIZERS),
-    ):
-        if value not in known:
-            problems.append(f"{name} should be one of {', '.join(known)}; found '{value}'")
-    for name, size in (
-        ("train.batch_size", train.batch_size),
-        ("train.batch_tokens", train.batch_tokens),
-        ("train.epochs", train.epochs),
-        ("static.dim", config.static.dim),
-    ):
-        if size < 1:
-            problems.append(f"{name} should be at least 1, found {size}")
-    if train.seed < 0:
-        problems.append(f"train.seed should be at least 0, found {train.seed}")
-    if not 0 < train.share <= 1:
-        problems.append(f"train.share should be above 0 and at most 1, found {train.share}")
-    if not 0 <= elmo.dropout < 1:
-        problems.append(f"elmo.dropout should be at least 0 and below 1, found {elmo.dropout}")
-    if not train.learning_rate > 0:
-        problems.append(f"train.learning_rate should be above 0, found {train.learning_rate}")
+    found = {
+        f"{section}.{key}": value
+        for section, part in config.to_dict().items()
+        for key, value in part.items()
+    }
+    problems = [
+        f"{name} should be one of {', '.join(known)}; found '{found[name]}'"
+        for name, known in _KNOWN.items()
+        if found[name] not in known
+    ]
+    chances = [name for name in found if name.endswith("dropout")]  # those of the model, too
+    for names, is_good, expected in (*_BOUNDS, (chances, *_CHANCE)):
+        problems += [
+            f"{name} should be {expected}, found {found[name]}"
+            for name in names
+            if not is_good(found[name])
+        ]
     return problems
+
+
+_KNOWN = {
+    "elmo.place": PLACES,
+    "elmo.state": ("reset", "warm"),
+    "elmo.storage": ("float16", "float32"),
+    "train.optimizer": OPTIMIZERS,
+}
+_CHANCE: tuple[Callable[[Any], bool], str] = (lambda x: 0 <= x < 1, "at least 0 and below 1")
+#: What is said of a number that is none of these, which NaN never is.
+_BOUNDS: tuple[tuple[Sequence[str], Callable[[Any], bool], str], ...] = (
+    (
+        ("train.batch_size", "train.batch_tokens", "train.epochs", "static.dim"),
+        lambda x: x >= 1,
+        "at least 1",
+    ),
+    (
+        ("train.patience", "train.halve_after", "train.checkpoint_every", "static.words"),
+        lambda x: x >= 0,
+        "at least 0",
+    ),
+    (
+        ("train.clip", "train.weight_decay", "train.checkpoint_seconds", "elmo.penalty"),
+        lambda x: 0 <= x < math.inf,
+        "at least 0 and finite",
+    ),
+    (("train.learning_rate",), lambda x: 0 < x < math.inf, "above 0 and finite"),
+    (("train.share",), lambda x: 0 < x <= 1, "above 0 and at most 1"),
+    # Each step's seed is this one times a million and some: torch takes no larger ones.
+    (("train.seed",), lambda x: 0 <= x < 2**32, "from 0 to 4294967295"),
+)

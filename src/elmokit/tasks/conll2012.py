@@ -11,6 +11,7 @@
 The last column opens and closes mentions by the number of their cluster. Three columns (number,
 token, mentions), two (token, mentions) and one (token) are read too. Mentions may nest. Where three
 columns come without any empty line, as OntoGUM does, sentences are found by the rules for raw text.
+Comments such as "# name = value" are passed over; a token may begin with "#" too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from elmokit.text.sentences import split_sentences
 
 _BEGIN = re.compile(r"#\s*begin document\s*(?:\((.*)\)\s*;?\s*(?:part\s*(\d+))?|(.*?))\s*")
 _END = re.compile(r"#\s*end document")
-_COMMENT = re.compile(r"#\s*[\w.:]+\s*=")
+_COMMENT = re.compile(r"# *[\w.:]+(?: +[\w.:]+)* *=.*")
 _PIECE = re.compile(r"\(([^()|\s]+)\)|\(([^()|\s]+)|([^()|\s]+)\)")
 _PIECES = re.compile(rf"(?:(?:{_PIECE.pattern})\|?)+")
 _NOTHING = frozenset({"", "-", "_", "*"})
@@ -70,17 +71,47 @@ def read_columns(lines: Iterable[Line], odd: Oddities, *, labelled: bool) -> Ite
             draft = None
         if begin:
             draft = _Draft(line.path, begin[1] or begin[3] or "", int(begin[2] or 0))
-        elif line.text.startswith("#") and not end and not _COMMENT.match(line.text):
-            raise _wrong(line, f"'{line.text[:40]}' is no comment such as '# name = value'")
         elif not line.text.strip():
             if draft is not None:
                 draft.end_sentence()
-        elif not line.text.startswith("#"):
+        elif not end and not _is_comment(
+            line.text, None if draft is None else draft.layout, labelled=labelled
+        ):
             if draft is None:  # a file of one document may do without a first line
                 draft = _Draft(line.path, "", 0)
             draft.add(line, labelled=labelled)
     if draft is not None:
         yield draft.document(odd)
+
+
+def _fields(text: str) -> list[str]:
+    return text.split("\t") if "\t" in text else text.split()
+
+
+def _layout(fields: Sequence[str]) -> Layout | None:
+    if len(fields) >= _CONLL_2012:
+        return Layout(3, len(fields) - 1, 9)
+    return _LAYOUTS.get(len(fields))
+
+
+def _is_comment(text: str, layout: Layout | None, *, labelled: bool) -> bool:
+    """Tell a comment from a row that looks like one; in doubt it is a row, and nothing is lost.
+
+    Args:
+        text: The line.
+        layout: That of the rows above, if there are any.
+        labelled: Whether the rows have mentions.
+    """
+    if not _COMMENT.fullmatch(text):
+        return False
+    fields = _fields(text)
+    if len(fields) >= _CONLL_2012:  # a row has the number of the part, and that of the token
+        return not (fields[1].isdecimal() and fields[2].isdecimal())
+    found = _layout(fields)
+    # Of three columns the first is a number, and a token has no space in it.
+    if text.startswith("# ") or " " in fields[0] or found is None or found.token != 0:
+        return True
+    return (labelled and found.mentions is None) or (layout is not None and layout.token != 0)
 
 
 @dataclass
@@ -99,14 +130,15 @@ class _Draft:
     empty_tokens: int = 0
 
     def add(self, line: Line, *, labelled: bool) -> None:
-        fields = line.text.split("\t") if "\t" in line.text else line.text.split()
-        layout = _LAYOUTS.get(len(fields))
-        if len(fields) >= _CONLL_2012:
-            layout = Layout(3, len(fields) - 1, 9)
+        fields = _fields(line.text)
+        layout = _layout(fields)
+        told = f"found {len(fields)} columns"
+        if line.text.startswith("#"):
+            told += ", and no comment such as '# name = value'"
         if layout is None or (labelled and layout.mentions is None):
-            raise _wrong(line, f"found {len(fields)} columns")
+            raise _wrong(line, told)
         if self.layout is not None and layout.token != self.layout.token:
-            raise _wrong(line, f"found {len(fields)} columns, other than in the lines above")
+            raise _wrong(line, f"{told}, other than in the lines above")
         self.layout, self.labelled = layout, labelled
         token = fields[layout.token].strip()
         self.empty_tokens += not token
@@ -199,7 +231,10 @@ def _wrong(line: Line, problem: str) -> DataError:
 
 
 def columns_of(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:
-    """Write a document in the columns of CoNLL-2012, with clusters."""
+    """Write a document in the columns of CoNLL-2012, with clusters.
+
+    A name that would be taken for a comment or for several columns has "_" in these places.
+    """
     marks: list[list[str]] = [[] for _ in document.tokens]
     numbered = sorted((m, n) for n, cluster in enumerate(clusters) for m in cluster)
     # The longest opens first and closes last, so that brackets nest.
@@ -208,7 +243,7 @@ def columns_of(document: Document, clusters: Iterable[Iterable[Mention]]) -> str
     for (start, end), number in sorted(numbered, key=lambda one: (one[0][1], -one[0][0])):
         if end - start > 1:
             marks[end - 1].append(f"{number})")
-    name, who = document.name.replace(" ", "_") or "-", document.speakers
+    name, who = re.sub(r"\s|^#", "_", document.name) or "-", document.speakers
     rows = [f"#begin document ({name}); part {document.part:03d}"]
     for first, tokens in zip(document.bounds.tolist(), document.sentences, strict=False):
         for k, token in enumerate(tokens):

@@ -17,6 +17,7 @@ nobody knows which one the writer had in mind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from torch.nn import functional as F
 
 from elmokit.errors import ConfigError
 from elmokit.tasks.batches import Batch
-from elmokit.tasks.config import TaskConfig
+from elmokit.tasks.config import TaskConfig, check_sizes
 from elmokit.tasks.documents import Document, Mention
 from elmokit.tasks.nn.antecedents import PairScorer, antecedents, marginal_loss
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -84,16 +85,13 @@ class CorefConfig:
     word_dropout: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("width", "antecedents", "sentences", "tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"model.{name} should be at least 1, found {getattr(self, name)}."
-                )
-        if not self.kept > 0:
-            raise ConfigError(f"model.kept should be above 0, found {self.kept}.")
-        if not all(part.isdigit() for part in self.widths_given):
+        check_sizes(self)
+        if not 0 < self.kept < math.inf:
+            raise ConfigError(f"model.kept should be above 0 and finite, found {self.kept}.")
+        if not all(part.isdigit() and int(part) for part in self.widths_given):
             raise ConfigError(
-                f"model.char_widths should be numbers such as 3,4,5; found '{self.char_widths}'."
+                "model.char_widths should be numbers above 0, such as 3,4,5; found "
+                f"'{self.char_widths}'."
             )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
@@ -17,7 +18,7 @@ from elmokit.errors import DataError
 from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.layers import LayerCache, text_digest
-from elmokit.tasks.nn.elmo import LayerShape
+from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.task import Facts, Task
 from elmokit.tasks.words import Words
 from elmokit.telling import Tell, silent
@@ -81,12 +82,21 @@ class Data(Generic[E]):
         examples = [*self.train.examples, *self.dev.examples]
         about = [
             text_digest(texts_of(examples)),
-            hashlib.blake2b("\n".join(map(repr, examples)).encode("utf-8", "replace")).hexdigest(),
+            _digest_of(examples),
             json.dumps(self.facts, sort_keys=True),
             self.words.digest,
             "" if self.elmo is None else self.elmo.fingerprint,
         ]
         return hashlib.blake2b("\n".join(about).encode(), digest_size=16).hexdigest()
+
+    @property
+    def test_digest(self) -> str | None:
+        """A digest of what the best weights are measured on, if there is such a file."""
+        return None if self.test is None else _digest_of(self.test.examples)
+
+
+def _digest_of(examples: Sequence[Any]) -> str:
+    return hashlib.blake2b("\n".join(map(repr, examples)).encode("utf-8", "replace")).hexdigest()
 
 
 def load_data(
@@ -118,6 +128,10 @@ def load_data(
     """
     device = torch.device(device)
     cache = LayerCache(tell=tell) if cache is None else cache
+    about = None
+    if elmo is not None:
+        about = ElmoAbout.of(elmo, model, config.elmo.state)
+        ElmoPlaces(config.elmo, about.shape)  # refuses weights of another number of layers
     examples: dict[str, list[E]] = {}
     for part, path in (("train", train), ("dev", dev), ("test", test)):
         if path is None:
@@ -136,7 +150,7 @@ def load_data(
         tell(f"made {len(examples['train']):,} training examples of {given:,}")
     facts = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
-        for note in task.notes(examples[part], facts):
+        for note in task.notes(task.scored(examples[part], config), facts):
             tell(f"{part}: {note}")
     others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
     words = Words.build(config.static, texts_of(examples["train"]), others)
@@ -153,7 +167,7 @@ def load_data(
         sets.get("test"),
         facts,
         words,
-        None if elmo is None else ElmoAbout.of(elmo, model, config.elmo.state),
+        about,
     )
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.tasks.jsonl import are_strings, json_objects, not_expected
+from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import tokenize
@@ -176,6 +176,7 @@ def read_jsonl(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
         if isinstance(text, str) and isinstance(name, str):
             yield shortened(document_of(text, name), odd)
         elif _are_sentences(sentences) and isinstance(name, str):
+            check_tokens(chain.from_iterable(sentences), line)
             yield shortened(Document(tuple(tuple(s) for s in sentences), name=name), odd)
         else:
             raise not_expected(

@@ -20,10 +20,50 @@ def json_objects(lines: Iterable[Line]) -> Iterator[tuple[Line, dict[str, Any]]]
         if not line.text.strip():
             continue
         try:
-            values = json.loads(line.text)
+            values = json_value(line)
         except (ValueError, RecursionError):
             values = None
         yield line, values if isinstance(values, dict) else {}
+
+
+def json_value(line: Line) -> Any:
+    """Read the value of a line.
+
+    Raises:
+        ValueError, RecursionError: This is not JSON; the task says what it expects.
+        DataError: A string in it is no text.
+    """
+    values = json.loads(line.text)
+    check_text(values, f"{line.path}, line {line.number}")
+    return values
+
+
+def check_text(values: object, where: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can write and no output could hold.
+
+    Args:
+        values: What was read of JSON; all strings in it are checked.
+        where: File and line.
+    """
+    try:
+        json.dumps(values, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = json.dumps(error.object[error.start])
+        raise DataError(
+            f"{where}: found {half}, half of a surrogate pair, in a string. Write both halves, as "
+            r'in "\ud83d\ude00", or leave it out.'
+        ) from None
+
+
+def check_tokens(tokens: Iterable[str], line: Line) -> None:
+    """Refuse tokens that columns, a token per line, could not hold."""
+    for token in tokens:
+        if not token.strip() or any(character in token for character in "\t\n\r"):
+            raise DataError(
+                f"{line.path}, line {line.number}: found the token {json.dumps(token)[:60]}, "
+                "expected tokens that are not blank and hold no tab or line break. Clean it, or "
+                "leave it out."
+            )
 
 
 def are_strings(values: object) -> TypeGuard[list[str]]:

@@ -18,19 +18,17 @@ import torch
 from torch import nn
 
 from elmokit.atomic import replacing
-from elmokit.errors import ConfigError, DataError, ElmoError, OutputError
+from elmokit.errors import ElmoError
 from elmokit.stopping import stop_signals
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
 from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
 from elmokit.tasks.config import TaskConfig, TrainConfig
 from elmokit.tasks.data import Data
+from elmokit.tasks.folder import check_data, check_folder, finished
 from elmokit.tasks.task import Scores, Task, TaskModel
 from elmokit.telling import Tell, TellProgress, silent
-from elmokit.train.metrics import FILE, Metrics
-
-# What may change when a run is resumed.
-_FREE = {("train", key) for key in ("epochs", "patience", "checkpoint_every", "checkpoint_seconds")}
+from elmokit.train.metrics import Metrics
 
 
 class NotFiniteError(ElmoError):
@@ -91,16 +89,17 @@ def train(
     """
     device, out, how = torch.device(device), Path(out), config.train
     identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
-    if (done := _finished(out, identity, resume=resume)) is not None:
+    check_folder(out, task, config, resume=resume)
+    if (results := finished(out, data)) is not None:
         tell(f"The run in {out} is finished already.")
-        return done
+        return TaskResult(**results)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(how.seed)
         shape = None if data.elmo is None else data.elmo.shape
         model = task.model(config, data.facts, data.words, shape).to(device)
         run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
         if resume:
-            run.go_on(tell)
+            run.go_on(data, tell)
         out.mkdir(parents=True, exist_ok=True)
         metrics = Metrics(out, run.position.step)
         with stop_signals() as stopped:
@@ -118,6 +117,11 @@ def train(
             tell(f"Stopped at step {run.position.step:,}; the run goes on with --resume.")
             return _result(run.position, None, None, model, interrupted=True)
         assert run.best is not None
+        if not run.position.best:
+            tell(
+                f"The dev {task.metric} never rose above 0; the last epoch is kept. It may take "
+                "more epochs or data, or another rate."
+            )
         put(model, run.best)
         dev = evaluate(task, model, data, "dev", config)
         test = None
@@ -157,13 +161,13 @@ class Run:
         self._identity = identity
         self._began = self._saved = time.monotonic()
 
-    def go_on(self, tell: Tell) -> None:
+    def go_on(self, data: Data[Any], tell: Tell) -> None:
         """Take up the newest checkpoint, if there is one."""
         path = checkpoint.newest(self._out)
         if path is None:
             tell(f"Nothing to resume in {self._out}: starting anew.")
             return
-        _check_same(self._out, self._identity, checkpoint.read_run(path))
+        check_data(self._out, data, checkpoint.read_run(path))
         self.position, self.best = checkpoint.load(path, self.model, self.optimizer)
         self._began = time.monotonic() - self.position.seconds
         tell(f"Going on from step {self.position.step:,} in epoch {self.position.epoch + 1}.")
@@ -279,12 +283,11 @@ def _end_epoch(run: Run, score: float, how: TrainConfig) -> None:
     at = run.position
     at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
     at.seconds = run.seconds()
-    if at.best is None or score > at.best:
+    # As long as no score tells epochs apart, the one that has learned the most is the best.
+    if not at.best or score > at.best:
         at.best, at.best_epoch = score, at.epoch
         at.since_best = at.since_halved = 0
         run.best = weights_of(run.model)
-        return
-    if at.best == 0:
         return
     at.since_best += 1
     at.since_halved += 1
@@ -347,51 +350,3 @@ def _result(
         seconds=round(position.seconds, 1),
         interrupted=interrupted,
     )
-
-
-def _finished(out: Path, identity: dict[str, Any], *, resume: bool) -> TaskResult | None:
-    """Return the result of a run that has ended; refuse a folder that is not free."""
-    if saved.is_task_dir(out):
-        if not resume:
-            raise OutputError(
-                f"{out} holds a trained task model already. Choose another folder, or remove it."
-            )
-        values = saved.read_config(out)
-        _check_same(out, identity, values)
-        return TaskResult(**values["results"])
-    if out.is_file():
-        raise OutputError(f"Cannot write the folder {out}: a file is there. Choose another name.")
-    foreign = sorted(saved.foreign(out) - {FILE, checkpoint.FOLDER})
-    if foreign:
-        raise OutputError(
-            f"{out} holds other things ({', '.join(foreign[:5])}). Choose a folder that is new or "
-            "empty."
-        )
-    if (path := checkpoint.newest(out)) is not None and not resume:
-        raise ConfigError(
-            f"{out} already holds a run ({path.name}). Go on with --resume, or choose another "
-            "folder."
-        )
-    return None
-
-
-def _check_same(out: Path, now: dict[str, Any], then: dict[str, Any]) -> None:
-    """Refuse to go on with other data or settings than the run began with."""
-    if now["task"] != then["task"]:
-        raise ConfigError(f"The run in {out} is one of the task '{then['task']}'.")
-    changed = [
-        f"{section}.{key}"
-        for section, values in now["config"].items()
-        for key, value in values.items()
-        if then["config"][section].get(key) != value and (section, key) not in _FREE
-    ]
-    if changed:
-        raise ConfigError(
-            f"The run in {out} was started with other settings: {', '.join(changed)} differ. "
-            "Give the same ones, or start a new run."
-        )
-    if now["data"] != then["data"]:
-        raise DataError(
-            f"The run in {out} was started with other data: the files, the word vectors or the "
-            "biLM have changed. Give the same ones, or start a new run."
-        )

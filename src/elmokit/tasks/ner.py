@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.tasks.batches import Batch
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import are_strings, json_objects, not_expected
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
+from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
 from elmokit.tasks.metrics.spans import OUTSIDE, SCHEMES, Span, span_scores, spans_of, tags_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -144,6 +144,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
         if isinstance(text, str):
             yield from read_text([line._replace(text=text)])
         elif are_strings(tokens):
+            check_tokens(tokens, line)
             yield from cut(Sentence(tuple(tokens)))
         else:
             raise not_expected(line, '"tokens", a list of strings, or "text", a string')
@@ -179,6 +180,7 @@ class NerConfig:
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
             raise ConfigError(f"model.scheme should be BIOES or BIO, found '{self.scheme}'.")
+        check_sizes(self, may_be_zero=("char_filters",))
 
 
 def labels_of(types: Sequence[str], scheme: str) -> list[str]:

@@ -1,25 +1,29 @@
 """Predicates and their arguments, from the forms in which PropBank and its like are passed on.
 
 - Lines of JSON: {"words": [...], "pos": [...], "frames": [{"pred": 1, "args": [[0, 0, "ARG0"]]}]},
-  the last token of an argument included; "pos" may be missing.
+  the last token of an argument included; "pos" may be missing. Or as `predict --json` writes them:
+  {"tokens": [...], "frames": [{"predicate": 1, "roles": [{"label": "A0", "start": 0, "end": 1}]}]},
+  where "end" is the first token behind an argument.
 - Columns of CoNLL-2005: words, anything, the target verbs ("-" where there is none), then a column
   of arguments such as (A0* * *) for each target.
-- Columns of CoNLL-2012, the *_gold_conll files of OntoNotes.
+- Columns of CoNLL-2012, the *_gold_conll files of OntoNotes, known by their "#begin document".
 
-A file is taken for what its first line looks like.
+A file is taken for JSON if its first line looks like it.
 """
 
 from __future__ import annotations
 
-import json
 import re
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from elmokit.errors import DataError
+from elmokit.errors import DataError, ElmoWarning
 from elmokit.tasks.classify import treebank_tokens
+from elmokit.tasks.jsonl import are_strings, check_tokens, json_value
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.metrics.srl import PREDICATE
 from elmokit.text.lines import Line
@@ -27,13 +31,19 @@ from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import tokenize
 
 NO_TARGET = "-"
+#: A sentence with more tokens is cut into pieces: its cost is predicates times tokens.
+LONGEST = 512
 
 _ONTONOTES = "_conll"  # how the names of its files end
+_BOUND = re.compile(r"#\s*(?:begin|end) document")  # of a document, in CoNLL-2012
+_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # and no row whose word begins with a brace
 _WORD, _POS, _ROLES = 3, 4, 11  # columns of CoNLL-2012; behind the roles is one of coreference
+_LABEL = re.compile(r"[^()*\s]+")  # that columns can hold
 _CELL = re.compile(r"((?:\([^()*]+)*)\*((?:[^()*]*\))*)")
 _JSON = (
     'Expected an object with "words", a list of strings, and "frames", a list of objects such as '
-    '{"pred": 1, "args": [[0, 0, "ARG0"], [2, 4, "ARG1"]]}.'
+    '{"pred": 1, "args": [[0, 0, "ARG0"], [2, 4, "ARG1"]]}, or as predict --json writes them: '
+    '{"predicate": 1, "roles": [{"label": "ARG0", "start": 0, "end": 1}]}.'
 )
 _COLUMNS = (
     "Expected a word per line with, behind it, the target verbs ('-' where there is none) and for "
@@ -49,11 +59,14 @@ class Frame:
         predicate: The place of the predicate among the tokens.
         arguments: The spans of the arguments, the predicate itself (V) among them.
         verb: Whether it is a verb, as far as is known.
+        beyond: Arguments that reach over the end of a piece of a very long sentence.
     """
 
     predicate: int
     arguments: tuple[Span, ...] = ()
     verb: bool = True
+    # Not in the repr, of which the digest of a run's data is made: earlier runs can be resumed.
+    beyond: tuple[Span, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, predicate: int, spans: Iterable[Span], *, verb: bool) -> Frame:
@@ -62,6 +75,18 @@ class Frame:
         if not any(span.type == PREDICATE for span in found):
             found.add(Span(predicate, predicate + 1, PREDICATE))
         return cls(predicate, tuple(sorted(found)), verb)
+
+    def within(self, start: int, end: int) -> Frame:
+        """Return the frame as it is in tokens start, ..., end - 1; the predicate is one of them."""
+        moved = [Span(a - start, b - start, label) for a, b, label in self.arguments]
+        inside = [span for span in moved if span.start >= 0 and span.end <= end - start]
+        found = Frame.of(self.predicate - start, inside, verb=self.verb)
+        return replace(found, beyond=tuple(span for span in moved if span not in inside))
+
+    @property
+    def gold(self) -> tuple[Span, ...]:
+        """All arguments, as they count in the score."""
+        return self.arguments + self.beyond
 
     @cached_property
     def apart(self) -> tuple[Span, ...]:
@@ -108,13 +133,46 @@ class Sentence:
         return tags_of(self.frames[0].apart, len(self.tokens))
 
 
+def cut(sentence: Sentence) -> list[Sentence]:
+    """Cut a very long sentence into pieces; any other is returned as it is."""
+    if (length := len(sentence.tokens)) <= LONGEST:
+        return [sentence]
+    starts = range(0, length, LONGEST)
+    return [_piece(sentence, start, min(start + LONGEST, length)) for start in starts]
+
+
+def _piece(sentence: Sentence, start: int, end: int) -> Sentence:
+    frames, places, offsets = sentence.frames, sentence.predicates, sentence.offsets
+    if frames is not None:
+        frames = tuple(f.within(start, end) for f in frames if start <= f.predicate < end)
+    if places is not None:
+        places = tuple(place - start for place in places if start <= place < end)
+    if offsets is not None:
+        offsets = offsets[start:end]
+    return Sentence(sentence.tokens[start:end], frames, places, offsets)
+
+
+def _told(sentence: Sentence, line: Line) -> list[Sentence]:
+    """Cut a very long sentence, and say so."""
+    pieces = cut(sentence)
+    if len(pieces) > 1:
+        warnings.warn(
+            f"{line.path}, line {line.number}: found a sentence of {len(sentence.tokens):,} "
+            f"tokens; every {LONGEST} of them are read as a sentence. Perhaps line ends are "
+            "missing.",
+            ElmoWarning,
+            stacklevel=3,
+        )
+    return pieces
+
+
 def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
     """Read labelled sentences in any of the three forms."""
     lines = list(lines)
     first = next((line.text for line in lines if line.text.strip()), "")
-    if first.lstrip().startswith("{"):
+    if _OBJECT.match(first):
         return (_json_sentence(line) for line in lines if line.text.strip())
-    if first.startswith("#") or path.endswith(_ONTONOTES):
+    if path.endswith(_ONTONOTES) or any(_BOUND.match(line.text) for line in lines):
         return (_conll2012_sentence(rows) for rows in _blocks(lines, comments=True))
     return _conll2005_sentences(list(_blocks(lines, comments=False)))
 
@@ -134,22 +192,40 @@ def _json_sentence(line: Line) -> Sentence:
 
 
 def _json_frame(line: Line, frame: Any, length: int, pos: list[Any] | None) -> Frame:
-    if not isinstance(frame, dict) or not isinstance(args := frame.get("args"), list):
-        raise _wrong(line, f"the frame {str(frame)[:60]} is none", _JSON)
-    (predicate,) = _places(line, [frame.get("pred")], length)
-    spans = []
-    for arg in args:
-        match arg:
-            case [int(start), int(end), str(label)] if 0 <= start <= end < length:
-                spans.append(Span(start, end + 1, label))
-            case _:
-                raise _wrong(
-                    line,
-                    f"the argument {str(arg)[:60]} of the predicate {predicate} is none in a "
-                    f"sentence of {length} words",
-                    _JSON,
-                )
+    (predicate,) = _places(line, [_json_value(line, frame, "pred", "predicate")], length)
+    args = _json_value(line, frame, "args", "roles")
+    if not isinstance(args, list):
+        raise _wrong(line, f"the arguments {str(args)[:60]} are no list", _JSON)
+    spans = [_json_span(line, arg, predicate, length) for arg in args]
     return Frame.of(predicate, spans, verb=pos is None or str(pos[predicate]).startswith("V"))
+
+
+def _json_value(line: Line, frame: Any, key: str, own: str) -> Any:
+    """Return what a frame has under a key, or under that of our own output."""
+    if not isinstance(frame, dict):
+        raise _wrong(line, f"the frame {str(frame)[:60]} is none", _JSON)
+    if key not in frame and own not in frame:
+        found = f"the frame {str(frame)[:60]} is without"
+        raise _wrong(line, f'{found} "{key}" (or "{own}")', _JSON)
+    return frame[key] if key in frame else frame[own]
+
+
+def _json_span(line: Line, arg: Any, predicate: int, length: int) -> Span:
+    match arg:
+        case [int(start), int(last), str(label)]:
+            span = Span(start, last + 1, label)
+        case {"start": int(start), "end": int(end), "label": str(label)}:
+            span = Span(start, end, label)
+        case _:
+            span = Span(0, 0, "")
+    if not 0 <= span.start < span.end <= length or not _LABEL.fullmatch(span.type):
+        raise _wrong(
+            line,
+            f"the argument {str(arg)[:60]} of the predicate {predicate} is none in a sentence of "
+            f"{length} words",
+            _JSON,
+        )
+    return span
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
@@ -169,10 +245,10 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
             continue
         tokens, places = _json_tokens(line, values), values.get("predicates")
         if places is None and isinstance(frames := values.get("frames"), list):
-            places = [frame.get("pred") if isinstance(frame, dict) else None for frame in frames]
+            places = [_json_value(line, frame, "pred", "predicate") for frame in frames]
         if places is not None:
             places = _places(line, places, len(tokens))
-        yield Sentence(tokens, predicates=places)
+        yield from _told(Sentence(tokens, predicates=places), line)
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
@@ -181,12 +257,12 @@ def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
         for start, end in split_sentences(line.text):
             found = tokenize(line.text[start:end])
             offsets = tuple((start + token.start, start + token.end) for token in found)
-            yield Sentence(tuple(token.text for token in found), offsets=offsets)
+            yield from _told(Sentence(tuple(token.text for token in found), offsets=offsets), line)
 
 
 def _json_object(line: Line) -> dict[str, Any]:
     try:
-        values = json.loads(line.text)
+        values = json_value(line)
     except (ValueError, RecursionError) as error:
         raise _wrong(line, f"this is not JSON ({error})", _JSON) from error
     if not isinstance(values, dict):
@@ -196,8 +272,9 @@ def _json_object(line: Line) -> dict[str, Any]:
 
 def _json_tokens(line: Line, values: dict[str, Any]) -> tuple[str, ...]:
     tokens = values.get("words", values.get("tokens"))
-    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+    if not are_strings(tokens):
         raise _wrong(line, 'found no "words" or "tokens" that are a list of strings', _JSON)
+    check_tokens(tokens, line)
     return tuple(tokens)
 
 
@@ -212,6 +289,9 @@ def _places(line: Line, places: Any, length: int) -> tuple[int, ...]:
                 f"the predicate {str(place)[:40]} is no place in a sentence of {length} words",
                 "Places are counted from 0.",
             )
+    for place, times in Counter(places).items():
+        if times > 1:
+            raise _wrong(line, f"the predicate {place} is named {times} times", "Name it once.")
     return tuple(places)
 
 
@@ -230,7 +310,7 @@ def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
     rows: list[_Row] = []
     for line in lines:
         fields = line.text.split()
-        if not fields or (comments and line.text.startswith("#")):
+        if not fields or (comments and _is_comment(line.text, fields)):
             if rows:
                 yield rows
             rows = []
@@ -241,6 +321,14 @@ def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
         rows.append(_Row(line, fields))
     if rows:
         yield rows
+
+
+def _is_comment(text: str, fields: list[str]) -> bool:
+    """Tell a comment of CoNLL-2012 from a row of a document whose name begins with "#"."""
+    if _BOUND.match(text):
+        return True
+    is_row = len(fields) > _ROLES and fields[1].isdecimal() and fields[2].isdecimal()
+    return text.startswith("# ") and not is_row
 
 
 def _conll2012_sentence(rows: list[_Row]) -> Sentence:

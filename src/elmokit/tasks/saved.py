@@ -122,6 +122,7 @@ def save(
         "task": task.name,
         "elmo": None if data.elmo is None else dataclasses.asdict(data.elmo),
         "data": data.digest,
+        "test": data.test_digest,
         "results": results,
         "config": config.to_dict(),
     }

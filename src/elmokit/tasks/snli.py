@@ -31,7 +31,8 @@ from torch import Tensor, nn
 from elmokit.errors import DataError, ElmoWarning
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.classify import Classification, Classifier, text_tokens, treebank_tokens
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
+from elmokit.tasks.jsonl import json_value
 from elmokit.tasks.nn.attention import attend
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.pooling import max_pool, mean_pool
@@ -92,7 +93,7 @@ def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None
     """
     columns: Columns | None = None
     for line in lines:
-        if not line.text.strip():
+        if not line.text.strip() and (form == "jsonl" or "\t" not in line.text):
             continue
         if form == "jsonl" or (form is None and line.text.lstrip().startswith("{")):
             yield _json_pair(line, labelled=labelled)
@@ -108,7 +109,7 @@ def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None
 
 def _json_pair(line: Line, *, labelled: bool) -> Pair:
     try:
-        values = json.loads(line.text)
+        values = json_value(line)
     except (ValueError, RecursionError) as error:
         raise _wrong(line, f"this is not JSON ({error})") from error
     if not isinstance(values, dict):
@@ -195,6 +196,9 @@ class SnliConfig:
 
     hidden: int = 300
     dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
 
 
 class Esim(Classifier[Pair]):

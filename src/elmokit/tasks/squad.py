@@ -34,9 +34,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.errors import DataError, ElmoWarning
 from elmokit.tasks.batches import Batch, TokenBatch
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
 from elmokit.tasks.metrics.squad import squad_scores
 from elmokit.tasks.nn.attention import masked_softmax
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -86,9 +86,7 @@ class SquadConfig:
     longest_passage: int = 400
 
     def __post_init__(self) -> None:
-        for name in ("longest_answer", "longest_passage"):
-            if (size := getattr(self, name)) < 1:
-                raise ConfigError(f"model.{name} should be at least 1, found {size}.")
+        check_sizes(self, may_be_zero=("char_filters",))
 
 
 class BiAttention(nn.Module):

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from elmokit.errors import DataError, ElmoWarning
+from elmokit.tasks.jsonl import check_text
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import tokenize, words
@@ -29,6 +30,7 @@ _WANTED = (
 )
 _TOLD = {
     "unanswered": "questions have no answer and were left out: the model always gives one",
+    "empty": "answers are empty. They are not trained on; in evaluation they count like others",
     "elsewhere": "answers are not at their answer_start, which counts characters from 0 (not bytes "
     "or UTF-16 units). They are not trained on; in evaluation their text counts",
     "inside": "answers begin or end inside a token. Training takes the whole token; in evaluation "
@@ -153,7 +155,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Question]:
 def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
     """Read lines of a question and its passage with a tab between."""
     for line in lines:
-        if not line.text.strip():
+        if not line.text.strip() and "\t" not in line.text:
             continue
         where = f"{line.path}, line {line.number}"
         question, tab, context = line.text.partition("\t")
@@ -172,6 +174,7 @@ def _read(path: str, text: str, *, labelled: bool) -> Iterator[Question]:
     while (place := _filled(text, place)) < len(text):
         try:
             values, place = decoder.raw_decode(text, place)
+            check_text(values, path)
         except (ValueError, RecursionError) as error:
             raise _wrong(path, f"this is not JSON ({error})") from error
         yield from reader.questions(values)
@@ -238,6 +241,9 @@ class _Reader:
         self, answer: str, start: int, passage: Passage, name: str | None
     ) -> tuple[int, int] | None:
         """Find the tokens of an answer."""
+        if not answer.strip():
+            self._note("empty", name)
+            return None
         end = start + len(answer)
         first, last = passage.cover(start, end)
         if start < 0 or passage.text[start:end] != answer or first > last:

@@ -18,6 +18,7 @@ It is trained along, but nothing of it flows back into the tagger. Data: see `pr
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from torch.nn import functional as F
 
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.tasks.batches import Batch, TokenBatch
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
 from elmokit.tasks.metrics.spans import Span, spans_of
 from elmokit.tasks.metrics.srl import CONTINUED, PREDICATE, srl_scores
 from elmokit.tasks.ner import allowed, labels_of
@@ -39,7 +40,16 @@ from elmokit.tasks.nn.crf import viterbi
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.highway import AlternatingLstm
 from elmokit.tasks.nn.tokens import WordVectors
-from elmokit.tasks.propbank import NO_TARGET, Frame, Sentence, read_frames, read_jsonl, read_text
+from elmokit.tasks.propbank import (
+    LONGEST,
+    NO_TARGET,
+    Frame,
+    Sentence,
+    cut,
+    read_frames,
+    read_jsonl,
+    read_text,
+)
 from elmokit.tasks.task import Facts, Scores, Task, TaskModel
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
@@ -77,6 +87,7 @@ class SrlConfig:
             raise ConfigError(
                 f"model.predicates should be all or verbs, found '{self.predicates}'."
             )
+        check_sizes(self)
 
     def wants(self, frame: Frame) -> bool:
         """Tell whether a predicate is one to be asked for."""
@@ -263,16 +274,23 @@ class Srl(Task[Sentence]):
     inputs = ("text", "jsonl")
 
     def read(self, path: str) -> list[Sentence]:
-        """Read a file of sentences with frames; what tags cannot hold is counted."""
-        sentences = list(read_frames(path, read_lines([path])))
+        """Read a file of sentences with frames; what is cut or overlaps is counted."""
+        whole = list(read_frames(path, read_lines([path])))
+        sentences = [piece for sentence in whole for piece in cut(sentence)]
         frames = [frame for sentence in sentences for frame in _frames(sentence)]
-        if left := sum(len(frame.arguments) - len(frame.apart) for frame in frames):
-            warnings.warn(
-                f"{path}: {left:,} arguments overlap others of the same predicate. Tags cannot "
-                "hold them: they are not learned, and count as missed.",
-                ElmoWarning,
-                stacklevel=2,
-            )
+        told = {
+            f"sentences of more than {LONGEST} tokens were cut in {{:,}} places. Perhaps ends of "
+            "sentences are missing.": len(sentences) - len(whole),
+            "{:,} arguments are not on their predicate's side of such a cut: they are not learned, "
+            "and count as missed.": sum(len(frame.beyond) for frame in frames),
+            "{:,} arguments overlap others of the same predicate. Tags cannot hold them: they are "
+            "not learned, and count as missed.": sum(
+                len(f.arguments) - len(f.apart) for f in frames
+            ),
+        }
+        for what, count in told.items():
+            if count:
+                warnings.warn(f"{path}: {what.format(count)}", ElmoWarning, stacklevel=2)
         return sentences
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
@@ -313,14 +331,19 @@ class Srl(Task[Sentence]):
                 if guess is None:
                     left += 1
                     continue
-                gold.append(frame.arguments)
+                gold.append(frame.gold)
                 predicted.append(guess.arguments)
         scores = srl_scores(gold, predicted)
         return {**scores, "left_out": left} if left else scores
 
+    def scored(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
+        """Leave out the predicates that are not wanted."""
+        own: SrlConfig = config.model
+        return [Sentence.of(s.tokens, filter(own.wants, _frames(s))) for s in examples]
+
     def notes(self, examples: Sequence[Sentence], facts: Facts) -> list[str]:
         """Count the arguments in roles that the training data does not have."""
-        unknown = Counter(a.type for s in examples for f in _frames(s) for a in f.arguments)
+        unknown = Counter(a.type for s in examples for f in _frames(s) for a in f.gold)
         for role in facts["roles"]:
             del unknown[role]
         if not unknown:
@@ -359,10 +382,14 @@ def _role(sentence: Sentence, span: Span) -> dict[str, Any]:
 
 
 def _columns(sentence: Sentence, frames: Sequence[Frame | None]) -> str:
-    """Write tokens, targets, and a column of brackets for each frame."""
-    rows = [[token, NO_TARGET] for token in sentence.tokens]
-    for frame in filter(None, frames):
-        rows[frame.predicate][1] = sentence.tokens[frame.predicate]
+    """Write tokens, targets, and a column of brackets for each frame, in the order of the tokens.
+
+    Spaces part columns, so a space in a token becomes "_"; so does "-" where it is a target.
+    """
+    rows = [[re.sub(r"\s", "_", token), NO_TARGET] for token in sentence.tokens]
+    for frame in sorted(filter(None, frames), key=lambda frame: frame.predicate):
+        word = rows[frame.predicate][0]
+        rows[frame.predicate][1] = "_" if word == NO_TARGET else word
         cells = ["*"] * len(rows)
         for start, end, label in frame.arguments:
             cells[start] = f"({label}{cells[start]}"

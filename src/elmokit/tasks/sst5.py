@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from elmokit.errors import ConfigError, DataError
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import are_strings, json_objects, not_expected
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
+from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
 from elmokit.tasks.metrics.accuracy import accuracy_scores
 from elmokit.tasks.nn.attention import attend
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -142,6 +142,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Review]:
         if isinstance(text, str):
             yield Review(text_tokens(text, line))
         elif are_strings(tokens):
+            check_tokens(tokens, line)
             yield Review(bounded(tokens, line))
         else:
             raise not_expected(line, '"tokens", a list of strings, or "text", a string')
@@ -182,6 +183,7 @@ class Sst5Config:
     def __post_init__(self) -> None:
         if self.classes not in CLASSES:
             raise ConfigError(f"model.classes should be five or two, found '{self.classes}'.")
+        check_sizes(self)
 
 
 class Bcn(Classifier[Review]):
@@ -285,7 +287,10 @@ class Sst5(Classification[Review]):
             if (label := _gold(example, guess.probabilities)) is not None:
                 gold.append(label)
                 predicted.append(guess.label)
-        return accuracy_scores(gold, predicted)
+        scores = accuracy_scores(gold, predicted)
+        if neutral := len(examples) - len(gold):
+            scores["neutral"] = neutral
+        return scores
 
     def notes(self, examples: Sequence[Review], facts: Facts) -> list[str]:
         """Count the neutral sentences, where there are two classes, and unknown labels."""

@@ -91,6 +91,10 @@ class Task(ABC, Generic[E]):
     def show(self, example: E, prediction: Any, *, as_json: bool) -> str:
         """Return a prediction as text, in the format of the task or as a line of JSON."""
 
+    def scored(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
+        """Leave out what a model with these settings is not asked for, and is not scored on."""
+        return list(examples)
+
     def notes(self, examples: Sequence[E], facts: Facts) -> list[str]:
         """Say what is odd in data that is evaluated on, such as labels that are not known."""
         return []

@@ -24,7 +24,7 @@ STDIN = "-"
 
 
 class Line(NamedTuple):
-    """A line and where it came from; `path` is as the caller gave it, `number` counts from 1."""
+    """A line and where it came from: `number`, from 1, in `path`, a file or "standard input"."""
 
     path: str
     number: int
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 def read_lines(
     paths: Iterable[str | os.PathLike[str]],
     *,
-    skip_bad: bool = False,
+    skip_bad: bool | None = None,
     on_bad: Callable[[str], None] | None = None,
 ) -> Iterator[Line]:
     """Read the lines of `paths`, one file after the other, a line at a time.
@@ -42,7 +42,8 @@ def read_lines(
     Args:
         paths: Files; "-" is standard input. Names that end in .gz, .xz, .bz2 or .zst are unpacked.
         skip_bad: Leave out lines that are not UTF-8 instead of raising. A file that cannot be read
-            to its end raises in any case.
+            to its end raises in any case. None: do not, nor name it as a way out, as who asked for
+            the lines has no such choice.
         on_bad: Called with the message of each line left out, so that it can be counted and shown.
 
     Yields:
@@ -61,11 +62,12 @@ def read_lines(
             except UnicodeDecodeError as error:
                 message = f"{name}, line {number}: {_describe(line, error)}"
                 if not skip_bad:
-                    raise DataError(f"{message} {_remedy(name)}") from None
+                    remedy = _remedy(name, can_skip=skip_bad is not None)
+                    raise DataError(f"{message} {remedy}") from None
                 if on_bad is not None:
                     on_bad(message)
                 continue
-            yield Line(path, number, text)
+            yield Line(name, number, text)
 
 
 def _raw_lines(path: str, name: str) -> Iterator[bytes]:
@@ -108,12 +110,13 @@ def _describe(line: bytes, error: UnicodeDecodeError) -> str:
     return f"byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not valid UTF-8."
 
 
-def _remedy(name: str) -> str:
+def _remedy(name: str, *, can_skip: bool) -> str:
     """Say how a file becomes UTF-8."""
     file = "FILE" if name == "standard input" else name
+    skip = "leave such lines out with --skip-bad (skip_bad=True)"
     return (
         f"If the text is Latin-1, convert it with: iconv -f latin1 -t utf-8 '{file}' > utf8.txt; "
-        "else leave such lines out with --skip-bad (skip_bad=True)."
+        f"else {skip if can_skip else 'mend such lines, or take them out'}."
     )
 
 

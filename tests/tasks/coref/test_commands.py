@@ -73,6 +73,7 @@ def test_from_training_to_prediction(files: tuple[str, str], tmp_path: Path) -> 
     bad = tmp_path / "bad.conll"
     bad.write_text("a\t(1\nb\t-\n")
     assert "bad.conll, line 1" in error("task", "coref", "evaluate", out, bad)
-    assert "is a directory" in error("task", "coref", "predict", out, tmp_path)
+    told = error("task", "coref", "predict", out, tmp_path, "--input", "conll")
+    assert told.strip().endswith("is a directory, expected a file. Name one of its files.")
     told = error("task", "ner", "train", tmp_path, tmp_path, "-o", "x", "--elmo", "none")
     assert "is a directory" in told

@@ -58,6 +58,43 @@ def test_other_columns(tmp_path: Path, text: str) -> None:
     assert (found.name, found.genre) == ("data", "")
 
 
+@pytest.mark.parametrize("token", ["#", "#tag", "#a=b", "#a=", "#end"])
+@pytest.mark.parametrize("row", ["{}\t-", "{} -", "{}\t(1)", "{}", "{}\tO"])
+def test_a_token_may_begin_with_the_sign_of_a_comment(token: str, row: str) -> None:
+    written = row.format(token)
+    for before, behind in (([], ["b" + row[2:]]), (["b" + row[2:]], [])):
+        text = ["# name = #1", "# newdoc id = x\ty", *before, written, *behind]
+        lines = [Line("x", i, line) for i, line in enumerate(text, 1)]
+        for labelled in (False, True) if "-" in row or "(" in row else (False,):
+            [found] = read_columns(lines, Oddities(), labelled=labelled)
+            assert sorted(found.tokens) == sorted([token, "b"])
+
+
+def test_comments_are_no_tokens(tmp_path: Path) -> None:
+    comments = "# sent_id=3\n#sent_id=3\n#sent_id = 3\n# text = a b c d e f g h i j k l m\n"
+    for text in (THREE, ONTONOTES, THREE.replace("\t", " ")):
+        plain, *_ = read(tmp_path, text)
+        for place in ("\n", "\n\n"):
+            cut = text.index(place) + 1
+            found, *_ = read(tmp_path, text[:cut] + comments + text[cut:])
+            assert found.tokens == plain.tokens
+
+
+def test_a_document_whose_name_begins_with_the_sign_of_a_comment(tmp_path: Path) -> None:
+    [found] = read(tmp_path, ONTONOTES.replace("bc/x", "#x").replace("met ", "= "))
+    assert found.tokens == ["Ann", "=", "her", "son", "He", "left"]
+
+
+@pytest.mark.parametrize("name", ["#1", "a\tb", "a\nb c", "#begin document (x)", "#\u2028", ""])
+def test_odd_names_are_written_so_that_they_can_be_read(name: str) -> None:
+    document = Document((("#a", "=", "New York"),), ((Mention(0, 1), Mention(1, 2)),), name)
+    text = columns_of(document, document.clusters or ())
+    lines = [Line("f", i + 1, line) for i, line in enumerate(text.split("\n"))]
+    [again] = read_columns(lines, Oddities(), labelled=True)
+    assert (again.sentences, again.clusters) == (document.sentences, document.clusters)
+    assert not any(c.isspace() for c in again.name)
+
+
 def test_a_folder_is_its_files_by_name(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name in ("b/GUM_news_one.conll", "a.conll", "notes.txt"):
@@ -101,7 +138,9 @@ def test_what_is_written_is_read_again(files: tuple[str, str]) -> None:
         ("a\t-\nb\n", "line 2: found 1 columns"),
         ("a\tb\tc\td\n", "line 1: found 4 columns"),
         ("0\ta\t-\nb\t-\n", "line 2: found 2 columns, other than"),
-        ("# text = a\na\t-\n#\t-\n", "line 3: '#.*' is no comment"),
+        ("# a remark of mine\na\t-\n", "line 1: found 5 columns, and no comment such as"),
+        ("0\ta\t-\n#tag\t-\n", "line 2: found 2 columns, and no comment .*, other than"),
+        ("#tag\na\t-\n", "line 1: found 1 columns, and no comment such as"),
     ],
 )
 def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -166,6 +205,12 @@ def test_text_json_and_columns_can_be_predicted_on() -> None:
     for bad in ("[]", "{", '{"sentences": ["Ann"]}', '{"text": "a", "name": 3}'):
         with pytest.raises(DataError, match="x, line 7"):
             list(TASK.parse([Line("x", 7, bad)], "jsonl"))
+    for odd in (r'["a\tb"]', r'["a\n"]', '[""]', '[" "]', r'["\ud800"]'):
+        with pytest.raises(DataError, match="x, line 7: found"):
+            list(TASK.parse([Line("x", 7, f'{{"sentences": [["b"], {odd}]}}')], "jsonl"))
+    for odd in (r'"text": "\ud800"', r'"sentences": [["a"]], "name": "\udc00"'):
+        with pytest.raises(DataError, match=r"x, line 7: .*surrogate"):
+            list(TASK.parse([Line("x", 7, f"{{{odd}}}")], "jsonl"))
     lines = [Line("x", i, text) for i, text in enumerate(ONTONOTES.splitlines(), 1)]
     [columns] = TASK.parse(lines, "conll")
     assert columns.clusters is None
