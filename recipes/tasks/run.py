@@ -63,7 +63,12 @@ def main() -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), **shared}
         Pool(args.output, args.processes, environment).work(jobs_of(left, args), deadline)
         if args.measure:
-            cut = [run for run in left if (args.output / run.name / "checkpoints").is_dir()]
+            folders = {run: args.output / run.name for run in left}
+            cut = [
+                run
+                for run, folder in folders.items()
+                if (folder / "checkpoints").is_dir() and not (folder / DONE).is_file()
+            ]
             jobs = [Job(run.name, command_of(run, args, "train.epochs=1")) for run in cut]
             Pool(args.output, args.processes, environment).work(
                 jobs, time.monotonic() + 60 * args.measure_minutes

@@ -264,6 +264,14 @@ def test_a_finished_run_is_made_no_longer_and_measured_on_nothing_else(
     train(TASK, run, load_data(TASK, run, *files), without)
     with pytest.raises(DataError, match="ended without a test file"):
         train(TASK, run, measured, without, resume=True)
+    # Folders of earlier versions do not tell which file it was.
+    for folder in (out, without):
+        values = json.loads((folder / "config.json").read_text())
+        del values["test"]
+        (folder / "config.json").write_text(json.dumps(values))
+    assert train(TASK, run, measured, out, resume=True) == done
+    with pytest.raises(DataError, match="ended without a test file"):
+        train(TASK, run, measured, without, resume=True)
 
 
 def test_while_the_score_is_0_the_last_epoch_is_the_best(
@@ -279,6 +287,10 @@ def test_while_the_score_is_0_the_last_epoch_is_the_best(
     train(TASK, config("train.epochs=3"), data, tmp_path / "risen", tell=told.append)
     assert weights(tmp_path / "run") == weights(tmp_path / "risen")
     assert len([line for line in told if "never rose" in line]) == 1
+    # A metric of a user's own may be negative.
+    monkeypatch.undo()
+    scored(monkeypatch, [-5.0, 0.0, -3.0])
+    assert train(TASK, config("train.epochs=3"), data, tmp_path / "signed").best_epoch == 2
 
 
 def test_other_data_are_not_gone_on_with(
@@ -352,7 +364,7 @@ def test_settings_are_checked() -> None:
         ("train.epochs=0", "at least 1"),
         ("elmo.place=top", "none, input"),
         ("train.share=0", "share"),
-        ("train.seed=99999999999999999999", "from 0 to 4294967295"),
+        ("train.seed=99999999999999999999", "from 0 to 8796093022207"),
         ("train.clip=-1", "at least 0 and finite"),
         ("train.clip=NaN", "at least 0 and finite"),
         ("train.weight_decay=-1", "at least 0 and finite"),

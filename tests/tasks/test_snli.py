@@ -95,7 +95,7 @@ def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> Non
     with pytest.warns(ElmoWarning, match=r"pairs.txt: 2 of 3 pairs have no gold label"):
         found = read(
             tmp_path,
-            "a\tb\t-\na\tb\t1\n" + '{"gold_label": "-", "sentence1": "a", "sentence2": "b"}\n',
+            "a\t\t-\na\tb\t1\n" + '{"gold_label": "-", "sentence1": "a", "sentence2": "b"}\n',
         )
     assert [p.label for p in found] == ["neutral"]
 

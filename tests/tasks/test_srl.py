@@ -228,7 +228,7 @@ def test_a_first_token_that_looks_like_another_form(tmp_path: Path, token: str) 
 
 def test_comments_and_odd_names_of_conll2012(tmp_path: Path) -> None:
     row = "{} 0 {} {} NN * - - - S * {} -\n"
-    text = "# text = a b c d e f g h i j k l\n#begin document (#x); part 000\n"
+    text = "# text = a b c d e f g h i j k l\n#sent_id=3\n#begin document (#x); part 000\n"
     for name in ("#x", "#"):
         rows = [("He", "(A0*)"), ("ran", "(V*)")]
         text += "".join(row.format(name, i, *cells) for i, cells in enumerate(rows)) + "# b\n"
@@ -268,6 +268,11 @@ def test_very_long_sentences_are_cut_wherever_they_come_from(tmp_path: Path) -> 
     scores = TASK.score([first, second], [list(first.frames), list(second.frames)])
     assert [scores[name] for name in ("right", "predicted", "gold")] == [2, 2, 5]
     assert TASK.learn([first, second]) == {"roles": ["ARG0", "ARG1", "V"]}
+    shown = json.loads(TASK.show(first, list(first.frames), as_json=True))["frames"][0]
+    assert [(role["label"], role["start"], role["end"]) for role in shown["gold"]] == [
+        *(("ARG0", 0, 1), ("V", 1, 2)),
+        *(("ARG1", 2, LONGEST + 1), ("ARG2", LONGEST + 1, LONG)),
+    ]
     assert "beyond" not in repr(first)  # else runs that were begun before could not be resumed
 
     columns = "".join(

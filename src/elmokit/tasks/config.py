@@ -241,17 +241,20 @@ _BOUNDS: tuple[tuple[Sequence[str], Callable[[Any], bool], str], ...] = (
         "at least 1",
     ),
     (
-        ("train.patience", "train.halve_after", "train.checkpoint_every", "static.words"),
+        (
+            *("train.patience", "train.halve_after", "static.words"),
+            *("train.checkpoint_every", "train.checkpoint_seconds"),
+        ),
         lambda x: x >= 0,
         "at least 0",
     ),
     (
-        ("train.clip", "train.weight_decay", "train.checkpoint_seconds", "elmo.penalty"),
+        ("train.clip", "train.weight_decay", "elmo.penalty"),
         lambda x: 0 <= x < math.inf,
         "at least 0 and finite",
     ),
     (("train.learning_rate",), lambda x: 0 < x < math.inf, "above 0 and finite"),
     (("train.share",), lambda x: 0 < x <= 1, "above 0 and at most 1"),
-    # Each step's seed is this one times a million and some: torch takes no larger ones.
-    (("train.seed",), lambda x: 0 <= x < 2**32, "from 0 to 4294967295"),
+    # Each step's seed is this one times a million and some, and torch takes none from 2**64 on.
+    (("train.seed",), lambda x: 0 <= x < 2**43, f"from 0 to {2**43 - 1}"),
 )

@@ -105,13 +105,24 @@ def _is_comment(text: str, layout: Layout | None, *, labelled: bool) -> bool:
     if not _COMMENT.fullmatch(text):
         return False
     fields = _fields(text)
-    if len(fields) >= _CONLL_2012:  # a row has the number of the part, and that of the token
-        return not (fields[1].isdecimal() and fields[2].isdecimal())
+    if len(fields) >= _CONLL_2012:
+        return not _is_numbered(fields)
     found = _layout(fields)
     # Of three columns the first is a number, and a token has no space in it.
     if text.startswith("# ") or " " in fields[0] or found is None or found.token != 0:
         return True
-    return (labelled and found.mentions is None) or (layout is not None and layout.token != 0)
+    if found.mentions is None and (
+        labelled or (layout is not None and layout.mentions is not None)
+    ):
+        return True
+    return layout is not None and layout.token != 0
+
+
+def _is_numbered(fields: Sequence[str]) -> bool:
+    """Tell whether the numbers of a row are there: of the part and the token, or of the token."""
+    if len(fields) >= _CONLL_2012:
+        return fields[1].isdecimal() and fields[2].isdecimal()
+    return len(fields) != 3 or fields[0].isdecimal()
 
 
 @dataclass
@@ -136,6 +147,8 @@ class _Draft:
         if line.text.startswith("#"):
             told += ", and no comment such as '# name = value'"
         if layout is None or (labelled and layout.mentions is None):
+            raise _wrong(line, told)
+        if line.text.startswith("#") and not _is_numbered(fields):
             raise _wrong(line, told)
         if self.layout is not None and layout.token != self.layout.token:
             raise _wrong(line, f"{told}, other than in the lines above")
@@ -223,7 +236,7 @@ def _found_sentences(tokens: Sequence[str]) -> list[list[str]]:
 
 
 def _stem(path: str) -> str:
-    return "standard input" if path == "-" else Path(path).name.split(".")[0]
+    return Path(path).name.split(".")[0]
 
 
 def _wrong(line: Line, problem: str) -> DataError:

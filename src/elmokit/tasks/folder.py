@@ -56,14 +56,15 @@ def finished(out: Path, data: Data[Any]) -> dict[str, Any] | None:
         return None
     values = saved.read_config(out)
     check_data(out, data, values)
-    measured = values.get("test")
-    if data.test is not None and "test" in values and measured != data.test_digest:
+    results: dict[str, Any] = values["results"]
+    # Folders of earlier versions do not tell which file they were measured on.
+    measured = values.get("test", data.test_digest if results.get("test") else None)
+    if data.test is not None and measured != data.test_digest:
         with_another = "with another test file" if measured else "without a test file"
         raise DataError(
             f"The run in {out} ended {with_another}. Measure this one with: "
             f"elmo task {values['task']} evaluate {out} FILE"
         )
-    results: dict[str, Any] = values["results"]
     return results
 
 

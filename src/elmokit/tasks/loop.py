@@ -117,7 +117,7 @@ def train(
             tell(f"Stopped at step {run.position.step:,}; the run goes on with --resume.")
             return _result(run.position, None, None, model, interrupted=True)
         assert run.best is not None
-        if not run.position.best:
+        if run.position.best == 0:
             tell(
                 f"The dev {task.metric} never rose above 0; the last epoch is kept. It may take "
                 "more epochs or data, or another rate."
@@ -284,7 +284,7 @@ def _end_epoch(run: Run, score: float, how: TrainConfig) -> None:
     at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
     at.seconds = run.seconds()
     # As long as no score tells epochs apart, the one that has learned the most is the best.
-    if not at.best or score > at.best:
+    if at.best is None or score > at.best or score == at.best == 0:
         at.best, at.best_epoch = score, at.epoch
         at.since_best = at.since_halved = 0
         run.best = weights_of(run.model)

@@ -81,7 +81,8 @@ class Frame:
         moved = [Span(a - start, b - start, label) for a, b, label in self.arguments]
         inside = [span for span in moved if span.start >= 0 and span.end <= end - start]
         found = Frame.of(self.predicate - start, inside, verb=self.verb)
-        return replace(found, beyond=tuple(span for span in moved if span not in inside))
+        left = (span for span in moved if span not in inside and span.type != PREDICATE)
+        return replace(found, beyond=tuple(left))
 
     @property
     def gold(self) -> tuple[Span, ...]:
@@ -328,7 +329,7 @@ def _is_comment(text: str, fields: list[str]) -> bool:
     if _BOUND.match(text):
         return True
     is_row = len(fields) > _ROLES and fields[1].isdecimal() and fields[2].isdecimal()
-    return text.startswith("# ") and not is_row
+    return text.startswith("#") and not is_row
 
 
 def _conll2012_sentence(rows: list[_Row]) -> Sentence:

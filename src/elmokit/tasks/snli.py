@@ -74,6 +74,9 @@ class Pair:
         return (self.premise, self.hypothesis)
 
 
+_LEFT_OUT = Pair((), (), UNDECIDED)
+
+
 class Columns(NamedTuple):
     """Where in a tab-separated line things are; `width` is the number of columns."""
 
@@ -84,7 +87,7 @@ class Columns(NamedTuple):
 
 
 def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None) -> Iterator[Pair]:
-    """Read pairs, undecided ones too.
+    """Read pairs; undecided ones, which nobody needs, without their sentences.
 
     Args:
         lines: Where they are.
@@ -120,6 +123,8 @@ def _json_pair(line: Line, *, labelled: bool) -> Pair:
         if name is None:
             raise _wrong(line, f'the object has no "{_LABEL_NAMES[0]}"')
         label = _label(line, str(values[name]))
+        if label == UNDECIDED:
+            return _LEFT_OUT
     for names in _SENTENCES:
         if all(isinstance(values.get(name), str) for name in names):
             premise, hypothesis = (text_tokens(values[name], line) for name in names)
@@ -153,6 +158,8 @@ def _tabbed_pair(
     label = None
     if labelled and columns.label is not None:
         label = _label(line, fields[columns.label])
+        if label == UNDECIDED:
+            return _LEFT_OUT
     premise, hypothesis = (text_tokens(fields[i], line) for i in (columns.first, columns.second))
     return Pair(premise, hypothesis, label)
 

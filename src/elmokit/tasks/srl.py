@@ -367,7 +367,11 @@ class Srl(Task[Sentence]):
                 "roles": [_role(example, span) for span in frame.arguments],
             }
             if example.frames is not None:
-                shown["gold"] = [_role(example, a) for a in example.frames[number].arguments]
+                gold = example.frames[number]
+                shown["gold"] = [_role(example, span) for span in gold.arguments]
+                # Behind the end of a piece there is no text to show, but they count.
+                for start, end, label in gold.beyond:
+                    shown["gold"].append({"label": label, "start": start, "end": end})
             frames.append(shown)
         return json.dumps({"tokens": example.tokens, "frames": frames}, ensure_ascii=False)
 

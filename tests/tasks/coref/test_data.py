@@ -80,6 +80,23 @@ def test_comments_are_no_tokens(tmp_path: Path) -> None:
             assert found.tokens == plain.tokens
 
 
+@pytest.mark.parametrize(
+    "remark", ["# foo bar", "# a remark of mine that has more than twelve words in it"]
+)
+def test_remarks_are_refused_and_no_tokens(remark: str) -> None:
+    text = ["0\ta\t-", remark, "1\tb\t-"]
+    lines = [Line("x", i, line) for i, line in enumerate(text, 1)]
+    for labelled in (False, True):
+        with pytest.raises(DataError, match=r"line 2: .*no comment such as"):
+            list(read_columns(lines, Oddities(), labelled=labelled))
+
+
+def test_a_comment_among_rows_with_mentions_is_no_token() -> None:
+    lines = [Line("x", i, line) for i, line in enumerate(["a\t-", "#sent_id=3", "b\t-"], 1)]
+    [found] = read_columns(lines, Oddities(), labelled=False)
+    assert found.tokens == ["a", "b"]
+
+
 def test_a_document_whose_name_begins_with_the_sign_of_a_comment(tmp_path: Path) -> None:
     [found] = read(tmp_path, ONTONOTES.replace("bc/x", "#x").replace("met ", "= "))
     assert found.tokens == ["Ann", "=", "her", "son", "He", "left"]
