@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from multiprocessing import active_children
@@ -27,6 +26,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoError, WeightsError
 from tests.bulk.runs import SUFFIXES, Stopped, names, stop_after
 from tests.bulk.test_kill import ENVIRONMENT, START, command, write_text
+from tests.moments import files_in, struck
 
 SETTINGS = EmbedSettings(part_tokens=60)
 
@@ -265,28 +265,38 @@ def test_workers_end_with_the_command(
 ) -> None:
     text = write_text(tmp_path / "long.txt", 500)
     arguments = command(model, text, folder / "v.npz", 60)
-    process = subprocess.Popen(
-        [*START, *arguments, "--workers", "2", "--device", "cpu"],
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
     work = work_path(folder / "v.npz")
-    while process.poll() is None and len(list(work.glob("part-*.safetensors"))) < 3:
-        time.sleep(0.01)
-    children = psutil.Process(process.pid).children(recursive=True)
+    children: list[psutil.Process] = []
+
+    def start() -> subprocess.Popen[str]:
+        (folder / "v.npz").unlink(missing_ok=True)
+        return subprocess.Popen(
+            [*START, *arguments, "--workers", "2", "--device", "cpu"],
+            env=ENVIRONMENT,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def strike(process: subprocess.Popen[str]) -> None:
+        process.send_signal(signal.SIGSTOP)  # so that none of its children goes while we look
+        if process.poll() is None:
+            children[:] = psutil.Process(process.pid).children(recursive=True)
+        if len(children) < 2:
+            pass  # their work is done already
+        elif number is signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does: to the workers, too
+        else:
+            process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+
+    code, errors = struck(start, lambda: len(files_in(work, "part-*.safetensors")) >= 3, strike)
     assert len(children) >= 2
-    if number is signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does: to the workers, too
-    else:
-        process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
-    gone, alive = psutil.wait_procs(children, timeout=30)
+    gone, alive = psutil.wait_procs(children, timeout=60)
     assert gone
     assert not alive
     if number is signal.SIGINT:
-        assert process.returncode == 130
+        assert code == 130, errors
         assert "sentences are finished and kept; go on with the same command and --resume" in errors
         assert "Traceback" not in errors
         assert not list(work.glob("*.tmp"))

@@ -24,7 +24,7 @@ from elmokit.serve.settings import Settings
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner
 from elmokit.text.vocab import Vocabulary
@@ -78,7 +78,7 @@ def connect(server: Server) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=20)
 
 
-def wait_for(true: Any, seconds: float = 15.0) -> None:
+def wait_for(true: Any, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it never came true"

@@ -45,7 +45,7 @@ def test_the_end_finishes_what_was_taken() -> None:
     with ThreadPoolExecutor(4) as threads, running(ALONE) as server, client(server) as http:
         gate = Gate(server.service.hosted.models["tiny"])
         asked = [threads.submit(embed, http, "a")]
-        assert gate.entered.wait(10)
+        assert gate.entered.wait(60)
         asked.append(threads.submit(embed, http, "b"))
         with client(server) as other:
             wait_for(lambda: "elmo_queue_requests 1" in other.get("/metrics").text)

@@ -30,7 +30,7 @@ def test_clients_that_leave_take_their_work_with_them() -> None:
         gate = Gate(server.service.hosted.models["tiny"])
         with client(server) as http:
             first = threads.submit(embed, http, "a")
-            assert gate.entered.wait(10)
+            assert gate.entered.wait(60)
             body = json.dumps({"sentences": ["b"]}).encode()
             head = f"POST /v1/embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
             head += "Content-Type: application/json\r\n\r\n"

@@ -16,7 +16,7 @@ import torch
 from elmokit.embed.model import load
 from elmokit.tasks.coref import Coref
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner
 from elmokit.tasks.snli import Snli

@@ -166,7 +166,7 @@ def _send(
         handler.write(b"0\r\n\r\n")
     if stall is not None:
         handler.wfile.flush()
-        handler.server.ending.wait(10)
+        handler.server.ending.wait(60)
 
 
 serve = answer()

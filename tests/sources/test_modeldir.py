@@ -246,10 +246,10 @@ def test_a_wrong_head_or_warm_state_is_named(
 )
 def test_a_wrong_config_is_explained_at_once(saved: Path, change: Any, said: str) -> None:
     change_config(saved, change)
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises((ConfigError, WeightsError), match=said):
         load(saved)
-    assert time.perf_counter() - started < 30  # a billion layers would take hours
+    assert time.process_time() - started < 30  # a billion layers would take hours
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])

@@ -13,7 +13,7 @@ import pytest
 
 from elmokit.embed.model import ElmoModel, load
 from elmokit.tasks.config import TaskConfig, with_settings
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.ner import Ner
 from tests.conftest import TINY_MODEL
 from tests.tasks.table_runs import NAMES, RECIPE

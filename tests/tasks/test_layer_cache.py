@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import torch
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, OutputError
-from elmokit.tasks.layers import ABOUT, LAYERS, LayerCache, LiveLayers, StoredLayers
+from elmokit.tasks.layer_cache import ABOUT, LAYERS, LayerCache
+from elmokit.tasks.layers import LiveLayers, StoredLayers
 from tests.conftest import TINY_MODEL
 
 CPU = torch.device("cpu")
@@ -182,6 +185,47 @@ def test_what_was_not_used_for_longest_makes_room(elmo: ElmoModel, tmp_path: Pat
     assert a in entries(cache)
     assert b not in entries(cache)
     assert sum(f.stat().st_size for p in entries(cache) for f in p.iterdir()) <= cache.max_bytes
+
+
+def test_who_share_a_small_cache_throw_out_what_is_finished_and_nothing_else(
+    elmo: ElmoModel, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cache"
+    bound = int(2.9 * BYTES)
+    expected = LiveLayers(elmo, TEXTS, CPU, state="reset", storage="float16").padded([0, 2])
+
+    def use(name: int) -> int:
+        cache = LayerCache(folder, max_bytes=bound)
+        stored = 0
+        for number in range(15):
+            texts = [*TEXTS[:3], (f"{name}", f"{number}", "far", "away")]
+            layers = cache.layers(elmo, texts, CPU)
+            stored += isinstance(layers, StoredLayers)
+            assert torch.allclose(layers.padded([0, 2]), expected, atol=2e-3)
+        return stored
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(use, range(6))) > 0
+    sizes = [f.stat().st_size for p in entries(LayerCache(folder)) for f in p.iterdir()]
+    assert 0 < sum(sizes) <= bound
+
+
+def test_what_another_computes_now_keeps_its_room_and_what_a_dead_one_left_makes_room(
+    elmo: ElmoModel, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    cache = LayerCache(tmp_path / "cache", max_bytes=int(1.9 * BYTES), tell=told.append)
+    other = [("Another", *text[1:]) if text else () for text in TEXTS]
+    cache.layers(elmo, other, CPU)
+    [path] = entries(cache)
+    path = path.rename(path.with_name(f".{path.name}.0123abcd.tmp"))
+    with path.with_name(path.name.split(".")[1]).with_suffix(".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
+        assert entries(cache) == [path]
+    assert "beside those that other processes compute now" in told[-1]
+    assert isinstance(cache.layers(elmo, TEXTS, CPU), StoredLayers)
+    assert not path.exists()
 
 
 def test_no_tokens_at_all(elmo: ElmoModel, cache: LayerCache) -> None:

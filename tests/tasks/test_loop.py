@@ -25,6 +25,7 @@ from elmokit.tasks.data import Data, load_data, share_of
 from elmokit.tasks.loop import NotFiniteError, train
 from elmokit.tasks.ner import Ner, NerConfig, Sentence
 from tests.conftest import TINY_MODEL
+from tests.moments import files_in, passed
 from tests.tasks.conftest import SMALL, settings, write_columns
 
 TASK = Ner()
@@ -99,15 +100,16 @@ def run_through_kills(files: tuple[str, str], run: Path, cache: Path, kills: int
     """Kill a run with -9 at random moments after it has got further, then let it end."""
     draw = random.Random(kills)
     killed = 0
+
+    def newest() -> list[Path]:
+        return files_in(run / checkpoint.FOLDER, "step-*")[-1:]
+
     while True:
-        before = checkpoint.newest(run)
+        before = newest()
         process = start(files, run, cache)
-        while killed < kills and process.poll() is None:
-            if checkpoint.newest(run) not in (None, before):
-                time.sleep(draw.random() * 0.1)  # into a step, a write, a rename, ...
-                process.kill()
-                break
-            time.sleep(0.002)
+        if killed < kills and passed(before, newest, process):
+            time.sleep(draw.random() * 0.1)  # into a step, a write, a rename, ...
+            process.kill()
         _, errors = process.communicate(timeout=120)
         if process.returncode == 0:
             return killed

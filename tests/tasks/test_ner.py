@@ -16,7 +16,7 @@ from elmokit.errors import DataError, ElmoWarning
 from elmokit.tasks import loop
 from elmokit.tasks.batches import Dataset, texts_of
 from elmokit.tasks.data import Data, load_data
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import LONGEST, Ner, NerModel, Sentence
 from elmokit.tasks.saved import load_saved

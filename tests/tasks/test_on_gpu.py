@@ -9,7 +9,8 @@ import torch
 
 from elmokit.embed.model import load
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layers import LayerCache, StoredLayers
+from elmokit.tasks.layer_cache import LayerCache
+from elmokit.tasks.layers import StoredLayers
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner
 from elmokit.tasks.saved import load_saved

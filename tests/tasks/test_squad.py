@@ -18,7 +18,7 @@ from elmokit.tasks import squad_data
 from elmokit.tasks.batches import Dataset, texts_of
 from elmokit.tasks.config import TaskConfig, with_settings
 from elmokit.tasks.data import Data, load_data
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.nn.similarity import Trilinear
 from elmokit.tasks.saved import load_saved

@@ -21,7 +21,7 @@ from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig, with_settings
 from elmokit.tasks.data import Data, load_data
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.nn.crf import viterbi

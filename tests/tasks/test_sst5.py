@@ -14,7 +14,7 @@ from elmokit.tasks.batches import Dataset
 from elmokit.tasks.classify import LONGEST, Guess
 from elmokit.tasks.config import TaskConfig, with_settings
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.sst5 import Review, Sst5, phrases_of
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command

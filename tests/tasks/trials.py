@@ -14,7 +14,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import TaskResult, train
 from elmokit.tasks.saved import SavedTask, load_saved
 from elmokit.tasks.task import Task, TaskModel

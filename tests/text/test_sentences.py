@@ -75,9 +75,9 @@ def test_full_stops_of_other_scripts_end_sentences() -> None:
 
 @pytest.mark.parametrize("unit", ["Mr. ", "a. ", ". ", ".", "\n ", "A. ", '."', "1. ", "x.\n"])
 def test_time_is_linear_in_the_length_of_the_text(unit: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     split_sentences(unit * 100_000)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("part", ["dev", "test"])

@@ -83,11 +83,11 @@ def test_long_chunk_is_not_remembered() -> None:
     "unit", ["a-", "-a.", "a.b-", "1.1-", "a@", "((", "n'", "\u4e2d", "=", "x/"]
 )
 def test_time_is_linear_in_the_length_of_a_chunk(unit: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     words(unit * 100_000)
     for size in range(400, 500):
         words(unit * size + str(size))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_empty_and_blank_text_have_no_tokens() -> None:

@@ -6,11 +6,11 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from elmokit.train.batches import columns_of, make_batch
 from elmokit.train.config import RunConfig, run_preset, with_settings
 from elmokit.train.distributed import ALONE, Group, RanksDifferError
 from elmokit.train.loop import train
+from tests.moments import ATTEMPTS, lines_in, seen
 from tests.train.conftest import SETTINGS
 from tests.train.test_loop import losses
 
@@ -92,10 +93,19 @@ def ended(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     return ends
 
 
-def wait_for_steps(run: Path, steps: int, ranks: list[subprocess.Popen[str]]) -> None:
-    while not (run / "metrics.jsonl").exists() or len(losses(run)) < steps:
-        assert all(rank.poll() is None for rank in ranks), ended(ranks)
-        time.sleep(0.002)
+def struck_after(
+    steps: int, size: int, words: list[str], run: Path, rank: int, number: signal.Signals
+) -> list[tuple[int, str, str]]:
+    """Start ranks and send one a signal after some steps; once more if they ended before that."""
+    for _ in range(ATTEMPTS):
+        ranks = start_ranks(size, words)
+        if seen(lambda: lines_in(run / "metrics.jsonl") >= steps, ranks[rank]):
+            ranks[rank].send_signal(number)
+        ends = ended(ranks)
+        if any(code != 0 for code, *_ in ends):
+            return ends
+        shutil.rmtree(run)
+    raise AssertionError(f"{ATTEMPTS} times the ranks were at their end before one was struck")
 
 
 def largest_difference(a: Path, b: Path) -> float:
@@ -154,10 +164,7 @@ def test_two_ranks_of_torchrun_train_as_one_process_does(
 
 
 def test_two_ranks_killed_go_on_as_one(corpus: Corpus, whole: Path, out: Path) -> None:
-    ranks = start_ranks(2, command(corpus, out, EXACT))
-    wait_for_steps(out, 4, ranks)
-    ranks[1].kill()
-    ends = ended(ranks)
+    ends = struck_after(4, 2, command(corpus, out, EXACT), out, 1, signal.SIGKILL)
     assert [code for code, *_ in ends] == [1, -signal.SIGKILL], ends
     assert "error: Rank 0 lost another rank" in ends[0][2]
     newest = checkpoint.newest(out)
@@ -173,10 +180,7 @@ def test_two_ranks_killed_go_on_as_one(corpus: Corpus, whole: Path, out: Path) -
 def test_a_signal_to_any_rank_stops_all_and_any_number_goes_on(
     corpus: Corpus, whole: Path, out: Path, before: int
 ) -> None:
-    ranks = start_ranks(before, command(corpus, out, EXACT))
-    wait_for_steps(out, 3, ranks)
-    ranks[-1].send_signal(signal.SIGTERM)
-    ends = ended(ranks)
+    ends = struck_after(3, before, command(corpus, out, EXACT), out, -1, signal.SIGTERM)
     assert [code for code, *_ in ends] == [130] * before, ends
     assert "goes on with --resume" in ends[0][2]
     newest = checkpoint.newest(out)
@@ -192,14 +196,11 @@ def test_a_signal_to_any_rank_stops_all_and_any_number_goes_on(
 def test_as_many_ranks_go_on_with_the_same_bits_with_dropout(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    for name in ("whole", "cut"):
-        ranks = start_ranks(2, command(corpus, tmp_path / name, SETTINGS))
-        if name == "cut":
-            wait_for_steps(tmp_path / name, 4, ranks)
-            ranks[0].send_signal(signal.SIGINT)
-            assert [code for code, *_ in ended(ranks)] == [130, 130]
-            ranks = start_ranks(2, command(corpus, tmp_path / name, SETTINGS, "--resume"))
-        ends = ended(ranks)
+    cut = tmp_path / "cut"
+    ends = struck_after(4, 2, command(corpus, cut, SETTINGS), cut, 0, signal.SIGINT)
+    assert [code for code, *_ in ends] == [130, 130], ends
+    for run, more in ((cut, ["--resume"]), (tmp_path / "whole", [])):
+        ends = ended(start_ranks(2, command(corpus, run, SETTINGS, *more)))
         assert [code for code, *_ in ends] == [0, 0], ends
     assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
     assert weights_differ_by(tmp_path / "whole", tmp_path / "cut") == 0.0

@@ -25,6 +25,7 @@ from elmokit.telling import every_seconds
 from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset, with_settings
 from elmokit.train.loop import NotFiniteError, train
+from tests.moments import lines_in, passed
 from tests.train.conftest import SETTINGS
 
 
@@ -163,17 +164,16 @@ def run_through_kills(corpus: Corpus, run: Path, steps: int, kills: int, seed: i
     """Kill a run with -9 at random moments after its first step, then let it end."""
     rng = random.Random(seed)
     killed = 0
+
+    def done() -> int:
+        return lines_in(run / "metrics.jsonl")
+
     while True:
+        before = done()
         process = start(corpus, run, steps)
-        if killed < kills:
-            before = len(losses(run)) if (run / "metrics.jsonl").exists() else 0
-            while process.poll() is None:
-                done = len(losses(run)) if (run / "metrics.jsonl").exists() else 0
-                if done > before:
-                    time.sleep(rng.random() * 0.25)  # into a step, a write, a rename, ...
-                    process.kill()
-                    break
-                time.sleep(0.005)
+        if killed < kills and passed(before, done, process):
+            time.sleep(rng.random() * 0.25)  # into a step, a write, a rename, ...
+            process.kill()
         _, errors = process.communicate(timeout=300)
         if process.returncode == 0:
             return killed

@@ -50,10 +50,10 @@ class Done(NamedTuple):
     def read(cls, work: Path) -> Done:
         """Read the journal of a work directory; without one nothing is done yet."""
         path = work / _JOURNAL
-        if not path.is_file():
-            return cls()
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return cls()
         except (OSError, ValueError, TypeError) as error:
             raise DataError(
                 f"{path} cannot be read ({error}). Start anew with --overwrite."

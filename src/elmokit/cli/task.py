@@ -153,7 +153,7 @@ def train(
     from elmokit.tasks.config import with_settings
     from elmokit.tasks.data import load_data
     from elmokit.tasks.folder import check_folder
-    from elmokit.tasks.layers import GIB, LayerCache
+    from elmokit.tasks.layer_cache import GIB, LayerCache
     from elmokit.tasks.loop import train as run_training
 
     task = _task(context)

@@ -17,7 +17,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError
 from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.layers import LayerCache, text_digest
+from elmokit.tasks.layer_cache import LayerCache, text_digest
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.task import Facts, Task
 from elmokit.tasks.words import Words

@@ -18,7 +18,7 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.coref_model import CorefModel
 from elmokit.tasks.data import Data, load_data
 from elmokit.tasks.documents import Document, Mention
-from elmokit.tasks.layers import LayerCache
+from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.nn import antecedents as pairing
 from elmokit.text.lines import Line
 from tests.tasks.coref.conftest import CPU, TASK, settings

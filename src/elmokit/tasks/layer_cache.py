@@ -1,0 +1,261 @@
+"""The layers of data sets on disk: computed once, read many times, by many processes at once.
+
+    CACHE/KEY/layers.npy     h_{k,j} of all tokens in turn, (N, L + 1, 2D), mapped into memory
+    CACHE/KEY/about.json     its shape, and what it was made from
+    CACHE/.KEY.*.tmp/        the same while it is computed; of full size from the beginning
+    CACHE/KEY.lock           held by the process that computes
+    CACHE/room.lock          held by the process that makes room or takes it
+
+KEY is a digest of the model's numbers, its precision, the state, the storage and the tokens, so
+that a changed model or text never meets old vectors. The folder is bounded: what was not used for
+longest makes room, what is being computed stays. A set for which there is no room is computed
+again whenever it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elmokit.atomic import output_error, replacing
+from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.model import ElmoModel, StatePolicy
+from elmokit.errors import ConfigError
+from elmokit.sources.download import cache_dir
+from elmokit.tasks.layers import (
+    Layers,
+    LiveLayers,
+    SharedLayers,
+    StoredLayers,
+    Texts,
+    as_stored,
+)
+from elmokit.telling import Tell, TellProgress, silent
+
+try:
+    import fcntl
+except ImportError:  # no file locks: two processes may compute the same, and no harm is done
+    fcntl = None  # type: ignore[assignment]
+
+LAYERS = "layers.npy"
+ABOUT = "about.json"
+GIB = 1 << 30
+
+_TOLD_EVERY = 512
+# What is just finished may have to make room before it is opened; it is then computed again.
+_TRIES = 3
+
+
+class _NoRoomError(Exception):
+    """What other processes are computing fills the cache."""
+
+
+class LayerCache:
+    """The folder of layers, within a bound.
+
+    Args:
+        folder: Where; None: beside the fetched models, see `ELMOKIT_HOME`.
+        max_bytes: Bound on the size of all it holds; 0 keeps nothing.
+        tell: Called with lines for the user.
+        progress: Told how many tokens are done.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        max_bytes: int = 8 * GIB,
+        tell: Tell = silent,
+        progress: TellProgress = silent,
+    ) -> None:
+        self.folder = cache_dir() / "layers" if folder is None else Path(folder)
+        self.max_bytes = max_bytes
+        self._tell = tell
+        self._progress = progress
+
+    def layers(
+        self,
+        elmo: ElmoModel,
+        texts: Texts,
+        device: torch.device,
+        *,
+        state: str = "reset",
+        storage: str = "float16",
+    ) -> Layers:
+        """Return the layers of some texts, from the folder if they are there."""
+        places: dict[tuple[str, ...], int] = {}
+        index = [places.setdefault(tuple(text), len(places)) for text in texts]
+        layers = self._of_distinct(elmo, list(places), device, state, storage)
+        return layers if len(places) == len(texts) else SharedLayers(layers, index)
+
+    def _of_distinct(
+        self, elmo: ElmoModel, texts: Texts, device: torch.device, state: str, storage: str
+    ) -> Layers:
+        lengths = [len(text) for text in texts]
+        shape = (sum(lengths), elmo.config.n_layers, elmo.config.output_dim)
+        need = int(np.prod(shape)) * np.dtype(storage).itemsize
+        if need > self.max_bytes:
+            if self.max_bytes:
+                self._tell(
+                    f"The layers of {shape[0]:,} tokens take {need / GIB:.2f} GB, more than the "
+                    f"cache may hold ({self.max_bytes / GIB:g} GB): they are computed on the fly, "
+                    "in every epoch. A larger --cache-gb makes training faster."
+                )
+            return LiveLayers(elmo, texts, device, state=state, storage=storage)
+        path = self.folder / _key(elmo, texts, state, storage)
+        values = self._open(path, shape, storage)
+        for _ in range(_TRIES):
+            if values is not None:
+                return StoredLayers(values, lengths, device)
+            with _locked(path):
+                values = self._open(path, shape, storage)  # by another process, meanwhile
+                if values is None:
+                    try:
+                        self._compute(path, elmo, texts, shape, state, storage)
+                    except _NoRoomError:
+                        self._tell(
+                            f"The layers of {shape[0]:,} tokens take {need / GIB:.2f} GB, which "
+                            f"the cache ({self.max_bytes / GIB:g} GB) has not beside those that "
+                            "other processes compute now: they are computed on the fly, in every "
+                            "epoch. A larger --cache-gb makes training faster."
+                        )
+                        return LiveLayers(elmo, texts, device, state=state, storage=storage)
+                    values = self._open(path, shape, storage)
+        if values is None:
+            raise ConfigError(f"The cache {self.folder} does not keep what is written to it.")
+        return StoredLayers(values, lengths, device)
+
+    def _open(self, path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | None:
+        """Return what is kept; None if it is not there or damaged."""
+        try:
+            json.loads((path / ABOUT).read_text("utf-8"))
+            if 0 in shape:
+                return np.zeros(shape, dtype=storage)
+            values = np.load(path / LAYERS, mmap_mode="r", allow_pickle=False)
+            os.utime(path)  # used just now
+        except (OSError, ValueError, EOFError):
+            return None
+        fits = values.shape == shape and values.dtype == np.dtype(storage)
+        return cast("NDArray[Any]", values) if fits else None
+
+    def _compute(
+        self,
+        path: Path,
+        elmo: ElmoModel,
+        texts: Texts,
+        shape: tuple[int, ...],
+        state: str,
+        storage: str,
+    ) -> None:
+        about = {"shape": shape, "storage": storage, "state": state, "model": elmo.source}
+        if fcntl is not None:
+            for left in self.folder.glob(f".{path.name}.*"):  # by a dead process: we have its lock
+                shutil.rmtree(left, ignore_errors=True)
+        room = self.folder / "room"
+        with contextlib.ExitStack() as renaming, replacing(path, directory=True) as folder:
+            (folder / ABOUT).write_text(json.dumps(about) + "\n", "utf-8")
+            if 0 in shape:
+                return
+            with _locked(room):
+                self._make_room(int(np.prod(shape)) * np.dtype(storage).itemsize)
+                values = np.lib.format.open_memmap(
+                    folder / LAYERS, mode="w+", dtype=np.dtype(storage), shape=shape
+                )
+            done = 0
+            for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
+                end = done + len(vectors)
+                values[done:end] = as_stored(vectors.layers, storage).transpose(1, 0, 2)
+                done = end
+                if number % _TOLD_EVERY == 0 or done == shape[0]:
+                    self._progress("ELMo layers", done, shape[0])
+            values.flush()
+            renaming.enter_context(_locked(room))  # who counts must not find it under neither name
+
+    def _make_room(self, need: int) -> None:
+        """Remove what was not used for longest; a process that has it open keeps it."""
+        room = self.max_bytes - need
+        finished: dict[Path, tuple[float, int]] = {}
+        for folder in [path for path in self.folder.iterdir() if path.is_dir()]:
+            if folder.name.startswith("."):  # somebody computes it, or did when he died
+                if _is_held(self.folder / folder.name.split(".")[1]):
+                    room -= _bytes_in(folder)
+                else:
+                    shutil.rmtree(folder, ignore_errors=True)
+            elif (folder / ABOUT).is_file():
+                with contextlib.suppress(FileNotFoundError):  # removed by its owner meanwhile
+                    finished[folder] = (folder.stat().st_mtime, _bytes_in(folder))
+        if room < 0:
+            raise _NoRoomError
+        held = sum(size for _, size in finished.values())
+        for folder, (_, size) in sorted(finished.items(), key=lambda item: item[1]):
+            if held <= room:
+                break
+            shutil.rmtree(folder, ignore_errors=True)
+            held -= size
+
+
+def text_digest(texts: Texts) -> str:
+    """Return a digest of tokenised texts."""
+    digest = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        joined = "\0".join(text).encode("utf-8", "surrogatepass")
+        digest.update(b"%d %d\n" % (len(text), len(joined)))
+        digest.update(joined)
+    return digest.hexdigest()
+
+
+def _key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
+    parts = [fingerprint(elmo, state), elmo.precision, state, storage, text_digest(texts)]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    with contextlib.suppress(FileNotFoundError):
+        for file in folder.iterdir():
+            total += file.stat().st_size
+    return total
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_suffix(".lock")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time work on `path`; where there are no file locks, all may."""
+    if fcntl is None:
+        yield
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _lock_of(path).open("w")
+    except OSError as error:
+        raise output_error(path, error) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_held(path: Path) -> bool:
+    """Tell whether a process works on `path`; where there are no file locks, it may."""
+    if fcntl is None:
+        return True
+    try:
+        with _lock_of(path).open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
