@@ -7,6 +7,8 @@ So nothing here counts on being quick: who missed the moment begins once more.
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.context
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,6 +16,17 @@ from pathlib import Path
 from typing import Any
 
 ATTEMPTS = 10
+# All that copied processes of any test need: the first of them starts the server for all.
+_PRELOADED = ["torch", "elmokit.embed.model", "elmokit.bulk.corpus", "elmokit.cli.main", "h5py"]
+_PRELOADED += ["elmokit.cli.embed", "pyarrow.parquet", "safetensors.torch"]
+_PRELOADED += ["tests.bulk.test_kill", "tests.analysis.index.test_interruption"]
+
+
+def copied_processes() -> multiprocessing.context.ForkServerContext:
+    """Give processes that are copies of one which has imported everything: they start at once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
 
 
 def files_in(folder: Path, pattern: str = "*") -> list[Path]:

@@ -8,7 +8,6 @@ as that of a run which nobody disturbed.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 
 from elmokit.bulk.work import work_path
-from tests.moments import ATTEMPTS, files_in, seen, struck
+from tests.moments import ATTEMPTS, copied_processes, files_in, seen, struck
 
 SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
 START = [sys.executable, "-c", "from elmokit.cli.main import run; run()"]
@@ -30,7 +29,6 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS":
 DIED = 9
 # A kill may also leave a `part-*.tmp`, which the next run removes.
 FINISHED = "part-*.safetensors"
-PRELOADED = ["elmokit.bulk.corpus", "elmokit.cli.main", "h5py", "pyarrow.parquet", "safetensors"]
 
 
 def write_text(path: Path, lines: int) -> Path:
@@ -90,9 +88,7 @@ def die_at(operation: int, folder: str, arguments: list[str]) -> None:
 def test_death_at_any_file_operation_loses_nothing(
     tmp_path: Path, model: Path, suffix: str
 ) -> None:
-    # A process that has imported everything and is copied: starting one takes no time.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, *PRELOADED])
+    context = copied_processes()
     text = write_text(tmp_path / "text.txt", 8)
 
     def run(operation: int, out: Path, *options: str) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import shutil
 import signal
@@ -26,7 +25,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, OutputError
 from tests.analysis.index.conftest import TOKENIZED
 from tests.conftest import TINY_MODEL
-from tests.moments import ATTEMPTS
+from tests.moments import ATTEMPTS, copied_processes
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -92,9 +91,7 @@ def build_slowly(text: str, out: str) -> None:
 
 
 def test_kill_9_loses_nothing(folder: Path, index: TokenIndex, tmp_path: Path) -> None:
-    # A process that has imported everything and is copied: starting one takes no time.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context = copied_processes()
     out = tmp_path / "i"
     draw = random.Random(1)
     kept = killed = attempts = 0
