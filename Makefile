@@ -35,7 +35,7 @@ $(DOCS_SETUP): pyproject.toml constraints.txt | $(BIN)/python
 demo: $(SETUP)  ## Embed examples/sentences.txt and show what context does to a word
 	$(BIN)/python examples/demo.py
 
-test: $(DEV_SETUP)  ## The default test suite (under 10 minutes on 2 cores)
+test: $(DEV_SETUP)  ## The default test suite (about 20 minutes on 2 cores)
 	$(BIN)/python -m pytest
 
 test-all: $(DEV_SETUP)  ## The default suite and the slow tests: many real kills, large models
