@@ -223,7 +223,7 @@ def test_what_another_computes_now_keeps_its_room_and_what_a_dead_one_left_makes
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
         assert entries(cache) == [path]
-    assert "beside those that other processes compute now" in told[-1]
+    assert "beside those that other processes compute" in told[-1]
     assert isinstance(cache.layers(elmo, TEXTS, CPU), StoredLayers)
     assert not path.exists()
 

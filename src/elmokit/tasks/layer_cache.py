@@ -104,14 +104,11 @@ class LayerCache:
         lengths = [len(text) for text in texts]
         shape = (sum(lengths), elmo.config.n_layers, elmo.config.output_dim)
         need = int(np.prod(shape)) * np.dtype(storage).itemsize
+        live = LiveLayers(elmo, texts, device, state=state, storage=storage)
         if need > self.max_bytes:
             if self.max_bytes:
-                self._tell(
-                    f"The layers of {shape[0]:,} tokens take {need / GIB:.2f} GB, more than the "
-                    f"cache may hold ({self.max_bytes / GIB:g} GB): they are computed on the fly, "
-                    "in every epoch. A larger --cache-gb makes training faster."
-                )
-            return LiveLayers(elmo, texts, device, state=state, storage=storage)
+                self._tell_of_live(shape[0], need, "more than the cache may hold")
+            return live
         path = self.folder / _key(elmo, texts, state, storage)
         values = self._open(path, shape, storage)
         for _ in range(_TRIES):
@@ -123,17 +120,20 @@ class LayerCache:
                     try:
                         self._compute(path, elmo, texts, shape, state, storage)
                     except _NoRoomError:
-                        self._tell(
-                            f"The layers of {shape[0]:,} tokens take {need / GIB:.2f} GB, which "
-                            f"the cache ({self.max_bytes / GIB:g} GB) has not beside those that "
-                            "other processes compute now: they are computed on the fly, in every "
-                            "epoch. A larger --cache-gb makes training faster."
-                        )
-                        return LiveLayers(elmo, texts, device, state=state, storage=storage)
+                        why = "more than the cache has beside those that other processes compute"
+                        self._tell_of_live(shape[0], need, why)
+                        return live
                     values = self._open(path, shape, storage)
         if values is None:
             raise ConfigError(f"The cache {self.folder} does not keep what is written to it.")
         return StoredLayers(values, lengths, device)
+
+    def _tell_of_live(self, tokens: int, need: int, why: str) -> None:
+        self._tell(
+            f"The layers of {tokens:,} tokens take {need / GIB:.2f} GB, {why} "
+            f"({self.max_bytes / GIB:g} GB): they are computed on the fly, in every epoch. "
+            "A larger --cache-gb makes training faster."
+        )
 
     def _open(self, path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | None:
         """Return what is kept; None if it is not there or damaged."""
