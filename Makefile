@@ -11,10 +11,10 @@ SETUP := $(VENV)/.ready
 DEV_SETUP := $(VENV)/.ready-dev
 DOCS_SETUP := $(VENV)/.ready-docs
 
-.PHONY: help demo test test-all test-gpu check format docs docs-serve clean
+.PHONY: help demo test test-again test-all test-gpu check format docs docs-serve clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "elmokit needs Python 3.11 or later: make PYTHON=python3.12 ...")'
@@ -37,6 +37,9 @@ demo: $(SETUP)  ## Embed examples/sentences.txt and show what context does to a 
 
 test: $(DEV_SETUP)  ## The default test suite (about 20 minutes on 2 cores)
 	$(BIN)/python -m pytest
+
+test-again: $(DEV_SETUP)  ## Only the tests that failed last time
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 test-all: $(DEV_SETUP)  ## The default suite and the slow tests: many real kills, large models
 	$(BIN)/python -m pytest -m 'not gpu'
