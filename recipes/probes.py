@@ -263,7 +263,7 @@ def pos_page(values: dict[str, Any]) -> Iterator[str]:
             )
         titles = ["", "accuracy", "deviation", "unseen words", "paper (PTB)", "CoVe (PTB)"]
         yield from table(titles, rows)
-        yield from compared(run, "+0.5")
+        yield from compared(run, "+0.5" if run["tags"] == "xpos" else None)
         yield f"\n{made_with(run)}"
     if values.get("fast_less_exact"):
         yield '\n### What `precision="fast"` costs\n'
@@ -285,14 +285,15 @@ def deviation(by_seed: list[float]) -> str:
     return f"{100 * (sum((a - mean) ** 2 for a in by_seed) / (len(by_seed) - 1)) ** 0.5:.2f}"
 
 
-def compared(run: dict[str, Any], in_the_paper: str) -> Iterator[str]:
+def compared(run: dict[str, Any], in_the_paper: str | None) -> Iterator[str]:
     """Yield a line on the two layers that the paper compares."""
     if run["difference"] is not None:
         found = run["difference"]
         low, high = found["interval"]
+        paper = "" if in_the_paper is None else f"; in the paper {in_the_paper}"
         yield (
             f"\n{found['first']} less {found['second']}: **{100 * found['value']:+.2f}** (95%: "
-            f"{100 * low:+.2f} to {100 * high:+.2f}); in the paper {in_the_paper}."
+            f"{100 * low:+.2f} to {100 * high:+.2f}){paper}."
         )
 
 

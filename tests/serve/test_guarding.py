@@ -32,6 +32,8 @@ def test_wrong_requests_are_told_what_is_wrong(http: httpx.Client) -> None:
     assert error(post(b"[" * 5000), 400)
     assert error(post(b""), 422)["param"] == "body"
     assert error(post(b"[1]"), 422)
+    found = error(post(b'{"sentences": ["a"]}', "application/x-www-form-urlencoded"), 422)
+    assert "Content-Type: application/json; found application/x-www-form" in found["message"]
     assert error(post(b'{"sentences": []}'), 422)["param"] == "sentences"
     assert error(post(b'{"sentences": [["a", 1]]}'), 422)["param"].startswith("sentences.0")
     assert error(post(b'{"sentences": ["\\ud800"]}'), 422)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from elmokit.analysis.spaces import unit
+from elmokit.cli.main import app
 from elmokit.embed.model import ElmoModel
+from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
+from tests.serve.conftest import ALONE, client, running
+from tests.tasks.own_task import own_task
 
 PAIR = ["I read the book yesterday.", "Can you read the letter now?"]
 BANK = ["The [dog] ran .", "A [dog] read .", "My [dog] and my cat .", "dog !"]
@@ -214,6 +221,18 @@ def test_wrong_examples(http: httpx.Client) -> None:
     assert "limit max_tokens is 600" in refused(
         http, "/v1/tasks/people", examples=[{"tokens": ["a"] * 601}]
     )
+
+
+def test_a_task_of_ones_own_is_served_with_its_file(tmp_path: Path) -> None:
+    task, *arguments = own_task(tmp_path)
+    done = CliRunner().invoke(app, ["task", str(task), *arguments])
+    assert done.exit_code == 0, done.output
+    settings = replace(ALONE, tasks={"mine": tmp_path / "run"})
+    with pytest.raises(ConfigError, match=r"task 'digits', which is none of ours.*--task-file"):
+        Server(settings).run()
+    with running(replace(settings, task_files=[task])) as server, client(server) as http:
+        found = post(http, "/v1/tasks/mine", examples=["a 7", "no end"])
+        assert found["results"] == [[{"label": 1}], [{"label": 0}]]
 
 
 # ---------------------------------------------------------------------------------------- service

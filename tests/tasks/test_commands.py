@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,88 +15,7 @@ from elmokit.cli.main import app
 from elmokit.errors import ElmoError
 from tests.conftest import TINY_MODEL
 from tests.tasks.conftest import SMALL
-
-# A task in one file: does a sentence hold a digit?
-OWN_TASK = """
-import json
-from dataclasses import dataclass
-
-import torch
-from torch import nn
-
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.nn.elmo import ElmoPlaces
-from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
-from elmokit.tasks.task import Task, TaskModel
-from elmokit.text.lines import read_lines
-
-
-@dataclass(frozen=True)
-class Item:
-    tokens: tuple[str, ...]
-    label: int | None = None
-
-    @property
-    def texts(self):
-        return (self.tokens,)
-
-
-@dataclass(frozen=True)
-class Shape:
-    hidden: int = 16
-
-
-class Network(TaskModel):
-    def __init__(self, config, words, elmo):
-        super().__init__()
-        self.encoder = TokenEncoder(WordVectors(words, trainable=True), None)
-        self.elmo = ElmoPlaces(config.elmo, elmo)
-        dim = self.encoder.dim + self.elmo.input_dim
-        hidden = config.model.hidden
-        self.net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 2))
-
-    def forward(self, batch):
-        tokens = batch.tokens()
-        x = self.elmo.at_input(self.encoder(tokens), batch.layers())
-        return self.net(x.masked_fill(~tokens.mask.unsqueeze(2), -1e9).amax(dim=1))
-
-    def loss(self, batch):
-        gold = torch.tensor([item.label for item in batch.examples], device=batch.device)
-        return nn.functional.cross_entropy(self(batch), gold)
-
-    def decode(self, batch):
-        return self(batch).argmax(dim=1).tolist()
-
-
-class Digits(Task):
-    name, metric, inputs = "digits", "accuracy", ("text",)
-    presets = {
-        "default": TaskConfig(
-            Shape(), ElmoConfig(dropout=0.0), StaticConfig("none", dim=8),
-            TrainConfig(epochs=8, learning_rate=0.02, batch_size=8),
-        )
-    }
-
-    def read(self, path):
-        rows = [line.text.split() for line in read_lines([path])]
-        return [Item(tuple(row[1:]), int(row[0])) for row in rows]
-
-    def parse(self, lines, form):
-        return (Item(tuple(line.text.split())) for line in lines)
-
-    def learn(self, examples):
-        return {"labels": [0, 1]}
-
-    def model(self, config, facts, words, elmo):
-        return Network(config, words, elmo)
-
-    def score(self, examples, predictions):
-        right = sum(e.label == p for e, p in zip(examples, predictions))
-        return {"accuracy": 100 * right / len(examples)}
-
-    def show(self, example, prediction, *, as_json):
-        return json.dumps({"label": prediction}) if as_json else str(prediction)
-"""
+from tests.tasks.own_task import own_task
 
 
 def elmo(*arguments: object, given: str | None = None) -> Result:
@@ -176,21 +96,34 @@ def test_what_cannot_be_is_told_before_layers_are_computed(
 
 
 def test_a_task_of_ones_own_is_one_file(tmp_path: Path) -> None:
-    (tmp_path / "digits.py").write_text(OWN_TASK)
-    for name in ("train", "dev"):
-        rows = [f"{i % 2} some words {'7' if i % 2 else 'here'} end" for i in range(40)]
-        (tmp_path / name).write_text("\n".join(rows) + "\n")
-    task = tmp_path / "digits.py"
-    done = elmo(
-        *("task", task, "train", tmp_path / "train", tmp_path / "dev", "-o", tmp_path / "run"),
-        *("--model", TINY_MODEL, "--cache-gb", 0, "--json", "--device", "cpu"),
-    )
+    task, *arguments = own_task(tmp_path)
+    done = elmo("task", task, *arguments, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["dev"]["accuracy"] == 100
+    assert "`elmo task my_task.py predict" in (tmp_path / "run" / "README.md").read_text()
+    told = error("task", task, *arguments[:3], arguments[2], *arguments[3:], "--resume")
+    assert "elmo task my_task.py evaluate" in told
+    assert "completion" not in elmo("task", task, "--help").stdout
     done = elmo(
         "task", task, "predict", tmp_path / "run", "-", "--device", "cpu", given="a 7\nno end\n"
     )
     assert done.stdout.split() == ["1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ('{"accuracy":', '{"acc":', "judged by its 'accuracy'.*returned: acc"),
+        ("self.elmo = ElmoPlaces", "self.places = elmo = ElmoPlaces", "has no `elmo`"),
+    ],
+)
+def test_what_a_task_of_ones_own_lacks_is_said(
+    tmp_path: Path, right: str, wrong: str, told: str
+) -> None:
+    task, *arguments = own_task(tmp_path)
+    changed = task.read_text().replace(right, wrong).replace("self.elmo.", "self.places.")
+    task.write_text(changed if "places" in wrong else task.read_text().replace(right, wrong))
+    assert re.search(told, error("task", task, *arguments))
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,37 @@ def test_patience_and_halving_wait_for_the_first_score(
     assert weights(cut) == weights(tmp_path / "whole")
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("scores", "best", "told"),
+    [
+        ([NAN, 5.0, NAN, 4.0], 2, ""),
+        (
+            [NAN, NAN, NAN, NAN],
+            4,
+            "The dev f1 never was a number; the last epoch is kept. It may take more epochs or "
+            "data, or another rate.",
+        ),
+        ([-2.0, NAN, -1.0, -3.0], 3, ""),
+    ],
+)
+def test_a_score_that_is_no_number_is_worse_than_any(
+    data: Data[Sentence],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scores: list[float],
+    best: int,
+    told: str,
+) -> None:
+    lines: list[str] = []
+    scored(monkeypatch, scores)
+    result = train(TASK, config("train.epochs=4"), data, tmp_path / "run", tell=lines.append)
+    assert (result.best_epoch, result.epochs) == (best, 4)
+    assert [line for line in lines if "is kept" in line] == ([told] if told else [])
+
+
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Adadelta])
 def test_a_weight_without_an_axis_goes_on_as_it_was(
     kind: type[torch.optim.Optimizer], tmp_path: Path

@@ -44,6 +44,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    task_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--task-file",
+            metavar="FILE",
+            help="The file that defines a task of your own, for --task; repeat for several.",
+            show_default=False,
+        ),
+    ] = None,
     index: Annotated[
         Path | None,
         typer.Option(
@@ -115,6 +124,7 @@ def serve(
         port=port,
         models=models,
         tasks={name: Path(path) for name, path in named(task or [], "task").items()},
+        task_files=tuple(task_file or ()),
         index=index,
         static=static,
         device=device,

@@ -287,7 +287,7 @@ def predict(
 
 def _commands(title: str) -> typer.Typer:
     """Make the three commands of a task; its name is that of the group they are called in."""
-    group = typer.Typer(help=title, no_args_is_help=True)
+    group = typer.Typer(help=title, no_args_is_help=True, add_completion=False)
     group.command("train")(train)
     group.command("evaluate")(evaluate)
     group.command("predict")(predict)

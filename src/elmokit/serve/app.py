@@ -90,7 +90,7 @@ async def _refused(_: Request, error: Exception) -> Response:
     return _response(refusal)
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems: Sequence[Any] = error.errors()
     first = problems[0]
@@ -98,6 +98,11 @@ async def _invalid(_: Request, error: Exception) -> Response:
         where = first["loc"][-1]
         detail = first.get("ctx", {}).get("error", first["msg"])
         return _response(Refusal(400, f"The body is not JSON: {detail} at character {where}."))
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if tuple(first["loc"]) == ("body",) and not kind.endswith("json"):  # of curl -d, for one
+        wanted = "The body should be JSON, with the header Content-Type: application/json"
+        found = f"found {kind:.100}" if kind else "found no such header"
+        return _response(Refusal(422, f"{wanted}; {found}.", param="body"))
     told: dict[str, list[str]] = {}
     for problem in problems:
         told.setdefault(_place(problem["loc"]), []).append(problem["msg"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ConfigError, nearest
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from elmokit.analysis.static import StaticVectors
     from elmokit.embed.model import ElmoModel
     from elmokit.tasks.saved import SavedTask
+    from elmokit.tasks.task import Task
 
 # The full softmax costs several times as much per token as the biLM itself.
 _HEAD_TOKENS = 512
@@ -150,8 +152,10 @@ def host(settings: Settings) -> Hosted:
     }
     found = Hosted(models, {name: fingerprint(model) for name, model in models.items()})
     found.longest = {name: _longest(model) for name, model in models.items()}
-    for name, path in settings.tasks.items():
-        found.tasks[name] = _shared(_task(str(path), settings.device), found)
+    if settings.tasks:
+        own = _own_tasks(settings)
+        for name, folder in settings.tasks.items():
+            found.tasks[name] = _shared(_task(folder, own, settings.device), found)
     if settings.static is not None:
         from elmokit.analysis.static import load_static
 
@@ -168,19 +172,29 @@ def _longest(model: ElmoModel) -> int:
     return max([read, *map(len, words)])
 
 
-def _task(path: str, device: str) -> SavedTask[Any]:
-    from pathlib import Path
-
+def _own_tasks(settings: Settings) -> dict[str, Task[Any]]:
     from elmokit.tasks.registry import load_task
+
+    tasks = [load_task(str(file)) for file in settings.task_files]
+    return {task.name: task for task in tasks}
+
+
+def _task(folder: Path, own: Mapping[str, Task[Any]], device: str) -> SavedTask[Any]:
+    from elmokit.tasks.registry import TASKS, load_task
     from elmokit.tasks.saved import is_task_dir, load_saved, read_config
 
-    folder = Path(path)
     if not is_task_dir(folder):
         raise ConfigError(
-            f"There is no trained task model in {path}. Make one with: elmo task NAME train TRAIN "
-            f"DEV -o {path}"
+            f"There is no trained task model in {folder}. Make one with: elmo task NAME train "
+            f"TRAIN DEV -o {folder}"
         )
-    return load_saved(folder, load_task(str(read_config(folder)["task"])), device=device)
+    name = str(read_config(folder)["task"])
+    if name not in own and name not in TASKS:
+        raise ConfigError(
+            f"{folder} holds a model of the task '{name}', which is none of ours. Name the file "
+            "that defines it: --task-file my_task.py"
+        )
+    return load_saved(folder, own[name] if name in own else load_task(name), device=device)
 
 
 def _shared(saved: SavedTask[Any], found: Hosted) -> SavedTask[Any]:

@@ -24,6 +24,7 @@ class Settings:
         models: Models by name, as `elmokit.load` takes them; None is the one of the package. The
             first is used where a request names none.
         tasks: Directories of trained tasks by name.
+        task_files: Python files that define tasks of the user's own.
         index: A directory of `elmo index`, for neighbours.
         static: Static vectors to compare with.
         device: Where to compute.
@@ -38,6 +39,7 @@ class Settings:
     port: int = DEFAULT_PORT
     models: Mapping[str, str | None] = field(default_factory=lambda: {BUNDLED: None})
     tasks: Mapping[str, Path] = field(default_factory=dict)
+    task_files: Sequence[Path] = ()
     index: Path | None = None
     static: str | None = None
     device: str = "auto"

@@ -9,6 +9,7 @@ from elmokit.errors import ConfigError, DataError, OutputError
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data
+from elmokit.tasks.registry import command_of
 from elmokit.tasks.task import Task
 from elmokit.train.metrics import FILE
 
@@ -63,7 +64,7 @@ def finished(out: Path, data: Data[Any]) -> dict[str, Any] | None:
         with_another = "with another test file" if measured else "without a test file"
         raise DataError(
             f"The run in {out} ended {with_another}. Measure this one with: "
-            f"elmo task {values['task']} evaluate {out} FILE"
+            f"{command_of(values['task'])} evaluate {out} FILE"
         )
     return results
 

@@ -7,6 +7,7 @@ that takes turns with others in one process, is the run it would have been alone
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import threading
 import time
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 
 from elmokit.atomic import replacing
-from elmokit.errors import ElmoError
+from elmokit.errors import ConfigError, ElmoError
 from elmokit.stopping import stop_signals
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
@@ -26,6 +27,7 @@ from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
 from elmokit.tasks.config import TaskConfig, TrainConfig
 from elmokit.tasks.data import Data
 from elmokit.tasks.folder import check_data, check_folder, finished
+from elmokit.tasks.nn.elmo import ElmoPlaces
 from elmokit.tasks.task import Scores, Task, TaskModel
 from elmokit.telling import Tell, TellProgress, silent
 from elmokit.train.metrics import Metrics
@@ -97,6 +99,11 @@ def train(
         torch.manual_seed(how.seed)
         shape = None if data.elmo is None else data.elmo.shape
         model = task.model(config, data.facts, data.words, shape).to(device)
+        if not isinstance(getattr(model, "elmo", None), ElmoPlaces):
+            raise ConfigError(
+                f"The network of the task '{task.name}' has no `elmo`: its __init__ should set "
+                "self.elmo = ElmoPlaces(config.elmo, elmo)."
+            )
         run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
         if resume:
             run.go_on(data, tell)
@@ -117,10 +124,12 @@ def train(
             tell(f"Stopped at step {run.position.step:,}; the run goes on with --resume.")
             return _result(run.position, None, None, model, interrupted=True)
         assert run.best is not None
-        if run.position.best == 0:
+        assert run.position.best is not None
+        if run.position.best == 0 or math.isnan(run.position.best):
+            never = "rose above 0" if run.position.best == 0 else "was a number"
             tell(
-                f"The dev {task.metric} never rose above 0; the last epoch is kept. It may take "
-                "more epochs or data, or another rate."
+                f"The dev {task.metric} never {never}; the last epoch is kept. It may take more "
+                "epochs or data, or another rate."
             )
         put(model, run.best)
         dev = evaluate(task, model, data, "dev", config)
@@ -204,7 +213,13 @@ def evaluate(
         with replacing(write_to) as path, path.open("w", encoding="utf-8") as file:
             for example, prediction in zip(dataset.examples, found, strict=True):
                 file.write(task.show(example, prediction, as_json=True) + "\n")
-    return task.score(dataset.examples, found)
+    scores = task.score(dataset.examples, found)
+    if task.metric not in scores:
+        raise ConfigError(
+            f"The task '{task.name}' is judged by its '{task.metric}', which its score() does not "
+            f"return. It returned: {', '.join(scores) or 'nothing'}."
+        )
+    return scores
 
 
 def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
@@ -283,8 +298,9 @@ def _end_epoch(run: Run, score: float, how: TrainConfig) -> None:
     at = run.position
     at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
     at.seconds = run.seconds()
-    # As long as no score tells epochs apart, the one that has learned the most is the best.
-    if at.best is None or score > at.best or score == at.best == 0:
+    # As long as no score tells epochs apart, the one that has learned the most is the best. A score
+    # may be no number at all, as a correlation with predictions that are all the same.
+    if at.best is None or math.isnan(at.best) or score > at.best or score == at.best == 0:
         at.best, at.best_epoch = score, at.epoch
         at.since_best = at.since_halved = 0
         run.best = weights_of(run.model)

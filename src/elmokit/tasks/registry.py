@@ -39,6 +39,11 @@ def is_file(name: str) -> bool:
     return name.endswith(".py")
 
 
+def command_of(name: str) -> str:
+    """Return the command of a task; of one that is not ours we know the name, and not the file."""
+    return f"elmo task {name if name in TASKS else 'my_task.py'}"
+
+
 def load_task(name: str) -> Task[Any]:
     """Return a task by its name, or the one that a Python file defines."""
     if name in TASKS:

@@ -35,6 +35,7 @@ from elmokit.tasks.checkpoint import WEIGHTS, Weights, put, read_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, ElmoAbout
 from elmokit.tasks.layers import LiveLayers
+from elmokit.tasks.registry import command_of
 from elmokit.tasks.task import Facts, Task, TaskModel
 from elmokit.tasks.words import Words
 
@@ -145,7 +146,7 @@ def load_saved(
     if not is_task_dir(path):
         raise ConfigError(
             f"There is no trained task model in {path}. Make one with: "
-            f"elmo task {task.name} train TRAIN DEV -o {path}"
+            f"{command_of(task.name)} train TRAIN DEV -o {path}"
         )
     values = read_config(path)
     if values["task"] != task.name:
@@ -227,7 +228,7 @@ def _card(
     table = "\n".join(f"| {label} | {text} |" for label, text in rows)
     return f"""# {task.name}
 
-A task model trained with elmokit. Use it with `elmo task {task.name} predict FOLDER FILE`.
+A task model trained with elmokit. Use it with `{command_of(task.name)} predict FOLDER FILE`.
 
 | | |
 |---|---|
