@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from elmokit.errors import OutputError
+from elmokit.locking import folder_lock
 
 
 @contextmanager
-def replacing(path: Path, *, directory: bool = False) -> Iterator[Path]:
+def replacing(
+    path: Path, *, directory: bool = False, check: Callable[[], None] = lambda: None
+) -> Iterator[Path]:
     """Give a temporary path beside `path` to write to; rename it to `path` if all went well.
 
     After an error, or a kill that leaves the temporary file behind, `path` is as it was.
@@ -23,6 +27,7 @@ def replacing(path: Path, *, directory: bool = False) -> Iterator[Path]:
     Args:
         path: The file (or, with `directory`, the folder) to make or replace.
         directory: Make a folder; what stood at `path` is put aside and removed after the rename.
+        check: Asked once more before a folder gets its name: another process may have made it.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -35,7 +40,9 @@ def replacing(path: Path, *, directory: bool = False) -> Iterator[Path]:
             for file in temporary.rglob("*"):
                 if file.is_file():
                     _sync(file)
-            _swap(temporary, path)
+            with folder_lock(path.parent):
+                check()
+                _swap(temporary, path)
         else:
             _sync(temporary)
             temporary.replace(path)
@@ -66,6 +73,8 @@ def _swap(temporary: Path, path: Path) -> None:
     if not path.exists():
         temporary.replace(path)
         return
+    if _exchanged(temporary, path):  # what stood at `path` goes with the temporary folder
+        return
     old = temporary.with_suffix(".old")
     path.replace(old)
     try:
@@ -74,6 +83,16 @@ def _swap(temporary: Path, path: Path) -> None:
         old.replace(path)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchanged(a: Path, b: Path) -> bool:
+    """Let two folders change their names at once, so that there always is one; where Linux can."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(rename(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
 def _sync(path: Path) -> None:

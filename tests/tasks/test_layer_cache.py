@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import torch
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, OutputError
+from elmokit.locking import file_lock
 from elmokit.tasks.layer_cache import ABOUT, LAYERS, LayerCache
 from elmokit.tasks.layers import LiveLayers, StoredLayers
 from tests.conftest import TINY_MODEL
@@ -219,8 +219,7 @@ def test_what_another_computes_now_keeps_its_room_and_what_a_dead_one_left_makes
     cache.layers(elmo, other, CPU)
     [path] = entries(cache)
     path = path.rename(path.with_name(f".{path.name}.0123abcd.tmp"))
-    with path.with_name(path.name.split(".")[1]).with_suffix(".lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock(path.with_name(path.name.split(".")[1]).with_suffix(".lock")):
         assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
         assert entries(cache) == [path]
     assert "beside those that other processes compute" in told[-1]

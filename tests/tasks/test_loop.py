@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.locking import RUNNING, is_held
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import plan
 from elmokit.tasks.config import TaskConfig, with_settings
@@ -25,7 +26,7 @@ from elmokit.tasks.data import Data, load_data, share_of
 from elmokit.tasks.loop import NotFiniteError, train
 from elmokit.tasks.ner import Ner, NerConfig, Sentence
 from tests.conftest import TINY_MODEL
-from tests.moments import files_in, passed
+from tests.moments import files_in, passed, seen
 from tests.tasks.conftest import SMALL, settings, write_columns
 
 TASK = Ner()
@@ -121,6 +122,23 @@ def test_kill_9_changes_nothing(files: tuple[str, str], tmp_path: Path) -> None:
     assert run_through_kills(files, tmp_path / "killed", tmp_path / "cache", 2) > 0
     run_through_kills(files, tmp_path / "whole", tmp_path / "cache", 0)
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+
+
+def test_a_second_run_is_kept_out_of_the_folder(
+    files: tuple[str, str], data: Data[Sentence], tmp_path: Path
+) -> None:
+    process = start(files, tmp_path / "run", tmp_path / "cache")
+    try:
+        assert seen(lambda: is_held(tmp_path / "run" / RUNNING), process)
+        process.send_signal(signal.SIGSTOP)  # it must not end before we have tried
+        with pytest.raises(OutputError, match="Another process is at work in"):
+            train(TASK, config(), data, tmp_path / "run", resume=True)
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors.decode()
+    finally:
+        process.kill()
+    assert not (tmp_path / "run" / RUNNING).exists()
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:

@@ -132,12 +132,14 @@ def test_failed_save_leaves_the_old_file_and_no_debris(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OutputError, match="No space left"):
+    with pytest.raises(OutputError, match="no space is left"):
         Vocabulary(["new"]).save(path)
     assert path.read_bytes() == b"old\n"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_save_into_a_missing_folder_is_an_output_error(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="none"):
-        Vocabulary(["a"]).save(tmp_path / "none" / "vocab.txt")
+def test_save_makes_a_missing_folder_and_never_replaces_a_file_by_one(tmp_path: Path) -> None:
+    Vocabulary(["a"]).save(tmp_path / "new" / "vocab.txt")
+    assert list(Vocabulary.from_file(tmp_path / "new" / "vocab.txt"))[-1] == "a"
+    with pytest.raises(OutputError, match="something else stands at that path"):
+        Vocabulary(["a"]).save(tmp_path / "new" / "vocab.txt" / "x")

@@ -20,12 +20,13 @@ from safetensors.torch import load_file
 
 import elmokit
 from elmokit.data.corpus import Corpus
-from elmokit.errors import ConfigError, DataError
+from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.locking import RUNNING, is_held
 from elmokit.telling import every_seconds
 from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset, with_settings
 from elmokit.train.loop import NotFiniteError, train
-from tests.moments import lines_in, passed
+from tests.moments import lines_in, passed, seen
 from tests.train.conftest import SETTINGS
 
 
@@ -179,6 +180,17 @@ def run_through_kills(corpus: Corpus, run: Path, steps: int, kills: int, seed: i
             return killed
         assert process.returncode == -signal.SIGKILL, errors.decode()
         killed += 1
+
+
+def test_a_second_run_is_kept_out_of_the_folder(corpus: Corpus, tmp_path: Path) -> None:
+    process = start(corpus, tmp_path / "run", 100_000)
+    try:
+        assert seen(lambda: is_held(tmp_path / "run" / RUNNING), process)
+        with pytest.raises(OutputError, match="Another process is at work in"):
+            train(settings(max_steps=2), corpus, tmp_path / "run", resume=True)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(

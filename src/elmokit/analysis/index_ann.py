@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elmokit.analysis.index_files import slug
+from elmokit.analysis.index_files import IndexMeta, slug
 from elmokit.analysis.index_search import Allowed, Scorer, query_vectors, search, vectors_of
 from elmokit.analysis.neighbors import Rules
 from elmokit.analysis.spaces import Space
@@ -23,6 +23,7 @@ from elmokit.analysis.topk import TopK
 from elmokit.atomic import replacing
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DependencyError
+from elmokit.locking import folder_lock
 
 if TYPE_CHECKING:
     from elmokit.analysis.index import TokenIndex
@@ -69,8 +70,10 @@ def add_ann(
         with replacing(index.folder / f"ann-{slug(space.name)}.faiss") as file:
             faiss.write_index(made, str(file))
         told = _measured(index, space, made, recall, seed)
-        index.meta = dataclasses.replace(index.meta, ann={**index.meta.ann, space.name: told})
-        index.meta.write(index.folder)
+        with folder_lock(index.folder):  # another process may add another layer's
+            now = IndexMeta.read(index.folder)
+            index.meta = dataclasses.replace(now, ann={**now.ann, space.name: told})
+            index.meta.write(index.folder)
     return {space.name: index.meta.ann[space.name] for space in spaces}
 
 

@@ -37,7 +37,7 @@ from elmokit.analysis.spaces import choose_spaces, unit
 from elmokit.atomic import output_error
 from elmokit.bulk.input import Corpus, Mark, Place, Sentence, check_inputs
 from elmokit.bulk.settings import PART_TOKENS, Progress
-from elmokit.bulk.work import WorkDirectory, remove_leftovers, work_path
+from elmokit.bulk.work import WorkDirectory, check_nobody_works, remove_leftovers, work_path
 from elmokit.embed.batching import windows
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel
@@ -170,6 +170,7 @@ def check_index_output(out: Path, *, resume: bool = False, overwrite: bool = Fal
     if is_index(out) and not (resume or overwrite):
         raise _in_the_way(out)
     if work_path(out).exists() and not (resume or overwrite):
+        check_nobody_works(out)
         raise OutputError(
             f"An interrupted run left what it had finished in {work_path(out)}. "
             "Go on with it by --resume, or throw it away by --overwrite."

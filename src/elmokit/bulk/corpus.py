@@ -24,7 +24,7 @@ from elmokit.bulk.input import Corpus, Mark, Place, Sentence, check_inputs
 from elmokit.bulk.jobs import Hands
 from elmokit.bulk.part import PartJob, state_after
 from elmokit.bulk.settings import EmbedSettings, Progress, Summary
-from elmokit.bulk.work import WorkDirectory, remove_leftovers, work_path
+from elmokit.bulk.work import WorkDirectory, check_nobody_works, remove_leftovers, work_path
 from elmokit.bulk.workers import Workers
 from elmokit.embed.batching import windows
 from elmokit.embed.embedder import Embedder, StateArrays
@@ -110,6 +110,7 @@ def check_output(out: Path, *, resume: bool = False, overwrite: bool = False) ->
     if out.exists() and not (resume or overwrite):
         raise _in_the_way(out)
     if work_path(out).exists() and not (resume or overwrite):
+        check_nobody_works(out)
         raise OutputError(
             f"An interrupted run left its finished parts in {work_path(out)}. "
             "Go on with it by --resume, or throw it away by --overwrite."

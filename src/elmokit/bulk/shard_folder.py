@@ -25,6 +25,7 @@ from elmokit.atomic import output_error, replacing
 from elmokit.bulk.documents import is_remote
 from elmokit.bulk.work import check_same_run, lock_folder
 from elmokit.errors import DataError, OutputError
+from elmokit.locking import folder_lock
 
 MANIFEST = "manifest.json"
 SHARDS = "shards.json"
@@ -86,6 +87,17 @@ class ShardFolder:
             OutputError: Something else is there, or another process is at work.
             ConfigError: It was begun with another model, other settings or other documents.
         """
+        self.check(resume=resume, overwrite=overwrite)
+        if not self._is_local:
+            return self._begin(manifest, resume=resume, overwrite=overwrite)
+        try:
+            Path(self._path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise output_error(Path(self._path), error) from error
+        with folder_lock(Path(self._path)):
+            return self._begin(manifest, resume=resume, overwrite=overwrite)
+
+    def _begin(self, manifest: Mapping[str, Any], *, resume: bool, overwrite: bool) -> bool:
         self.check(resume=resume, overwrite=overwrite)
         there = MANIFEST in (names := self.names())
         if there:

@@ -21,6 +21,7 @@ from typing import IO, Any
 from elmokit.atomic import output_error
 from elmokit.bulk.files.part import MemoryPart, PartFile
 from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.locking import folder_lock
 
 try:
     import fcntl
@@ -37,8 +38,9 @@ def work_path(out: Path) -> Path:
 
 def remove_leftovers(out: Path) -> None:
     """Remove what a run leaves that is killed while it makes or removes its work directory."""
-    for leftover in (_new(work_path(out)), _old(work_path(out))):
-        _remove(leftover)
+    if out.parent.is_dir():
+        with folder_lock(out.parent):
+            _remove_leftovers(work_path(out))
 
 
 class WorkDirectory:
@@ -56,6 +58,7 @@ class WorkDirectory:
         self.manifest = manifest
         self.numbered: dict[int, PartFile] = {}
         self._lock = lock_folder(self.path)
+        self._is_ours = True  # until it is removed: the next of its name is another's
 
     @classmethod
     def create(cls, out: Path, manifest: Mapping[str, Any]) -> WorkDirectory:
@@ -64,17 +67,18 @@ class WorkDirectory:
         new = _new(path)
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            new.mkdir()
-            text = json.dumps({"version": MANIFEST_VERSION, **manifest}, indent=2)
-            _write_text(new / "manifest.json", text)
-            if (path / "manifest.json").is_file() and (lock := lock_folder(path)):
-                lock.close()  # nobody works in what is about to be removed
-            _retire(path)
-            new.rename(path)
+            with folder_lock(out.parent):
+                _remove_leftovers(path)
+                new.mkdir()
+                text = json.dumps({"version": MANIFEST_VERSION, **manifest}, indent=2)
+                _write_text(new / "manifest.json", text)
+                check_nobody_works(out)  # in what is about to be removed
+                _retire(path)
+                new.rename(path)
+                return cls(out, manifest)
         except OSError as error:
             _remove(new)
             raise output_error(out, error) from error
-        return cls(out, manifest)
 
     @classmethod
     def resume(cls, out: Path, manifest: Mapping[str, Any]) -> WorkDirectory | None:
@@ -84,10 +88,14 @@ class WorkDirectory:
             ConfigError: It was begun with another model, other settings or another version.
         """
         path = work_path(out)
-        if not path.is_dir():
+        if not out.parent.is_dir():
             return None
-        check_same_run(path, _read_manifest(path), manifest)
-        work = cls(out, manifest)
+        with folder_lock(out.parent):
+            if not path.is_dir():
+                return None
+            check_nobody_works(out)
+            check_same_run(path, _read_manifest(path), manifest)
+            work = cls(out, manifest)
         try:
             for file in sorted(path.glob("part-*.safetensors")):
                 work.note(int(file.stem.removeprefix("part-")))
@@ -116,6 +124,8 @@ class WorkDirectory:
 
     def remove_unfinished(self) -> None:
         """Remove what processes that were killed were writing."""
+        if not self._is_ours:
+            return
         for file in self.path.glob("part-*.tmp"):
             _unlink(file)
 
@@ -139,14 +149,25 @@ class WorkDirectory:
 
     def discard(self) -> None:
         """Remove the directory."""
-        self.release()
-        _retire(self.path)
+        if not self._is_ours:
+            return
+        with folder_lock(self.out.parent):
+            self.release()
+            _retire(self.path)
+        self._is_ours = False
 
     def release(self) -> None:
         """Let other processes work here."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def check_nobody_works(out: Path) -> None:
+    """Raise if a process is at work in the work directory of `out`, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        if (lock := lock_folder(work_path(out))) is not None:
+            lock.close()
 
 
 def write_part(out: Path, number: int, part: MemoryPart, record: Mapping[str, Any]) -> None:
@@ -172,6 +193,11 @@ def _new(path: Path) -> Path:
 
 def _old(path: Path) -> Path:
     return path.with_name(path.name + ".old")
+
+
+def _remove_leftovers(path: Path) -> None:
+    for leftover in (_new(path), _old(path)):
+        _remove(leftover)
 
 
 def _retire(path: Path) -> None:

@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -119,8 +120,9 @@ def prepare(
     start = time.monotonic()
     target = Path(output).resolve()  # a link is followed, so that it still leads to the corpus
     check_files(files, valid_files)
-    check_output(target, overwrite=overwrite)
-    with replacing(target, directory=True) as folder, Workers(n_workers) as pool:
+    check = partial(check_output, target, overwrite=overwrite)
+    check()
+    with replacing(target, directory=True, check=check) as folder, Workers(n_workers) as pool:
         work = folder / _WORK
         work.mkdir()
         text = CountedText(

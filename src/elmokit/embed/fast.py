@@ -17,6 +17,7 @@ import functools
 import hashlib
 import json
 import platform
+import re
 import subprocess
 import sys
 import warnings
@@ -57,6 +58,7 @@ _GAIN = 1.1
 _KINDS = ("exact", "int8", "native")  # the riskiest last
 _TIMEOUT = 120.0
 _NO_ANSWER = "no answer within"
+_PASSING = re.compile(rf"^{_NO_ANSWER}|killed by signal (2|9|15)\b")  # SIGINT, SIGKILL, SIGTERM
 
 _SENTENCES = (
     "<S> The children play in the garden , and then they read a book . </S>",
@@ -82,8 +84,11 @@ class FastChoice:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the next process would find the same; who was out of time may come in time."""
-        return not any(why.startswith(_NO_ANSWER) for why in self.failed.values())
+        """Whether the next process would find the same.
+
+        One that was out of time, or killed for want of memory, may do better then.
+        """
+        return not any(_PASSING.search(why) for why in self.failed.values())
 
     def describe(self) -> str:
         """Say it in a line."""

@@ -26,21 +26,27 @@ def new_folder(
         is_model: Tells whether a folder holds a model of the kind to be written.
     """
     path = Path(path).resolve()  # a link is followed, so that it still leads to the model
-    if path.is_file():
-        raise OutputError(f"Cannot write the folder {path}: a file is there. Choose another name.")
-    names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
-    foreign = [name for name in names if name not in set(ours)]
-    if foreign or (names and not is_model(path)):
-        raise OutputError(
-            f"{path} is not replaced: it holds other things than a model "
-            f"({', '.join((foreign or names)[:5])}). Choose a folder that is new or empty."
-        )
-    if names and not overwrite:
-        raise OutputError(
-            f"There is a model in {path} already. Choose another folder, or replace it with "
-            "--overwrite (in Python: overwrite=True)."
-        )
-    with replacing(path, directory=True) as temporary:
+
+    def check() -> None:
+        if path.is_file():
+            raise OutputError(
+                f"Cannot write the folder {path}: a file is there. Choose another name."
+            )
+        names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+        foreign = [name for name in names if name not in set(ours)]
+        if foreign or (names and not is_model(path)):
+            raise OutputError(
+                f"{path} is not replaced: it holds other things than a model "
+                f"({', '.join((foreign or names)[:5])}). Choose a folder that is new or empty."
+            )
+        if names and not overwrite:
+            raise OutputError(
+                f"There is a model in {path} already. Choose another folder, or replace it with "
+                "--overwrite (in Python: overwrite=True)."
+            )
+
+    check()
+    with replacing(path, directory=True, check=check) as temporary:
         yield temporary
 
 

@@ -7,6 +7,7 @@ they could not be continued. When all is there, the file is renamed; nobody ever
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -150,8 +151,9 @@ def _opened_alone(path: Path) -> BinaryIO | None:
             file.close()
             raise
         # The writer before us may have renamed the file that we opened and waited for.
-        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
         file.close()
 
 

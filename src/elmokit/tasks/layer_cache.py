@@ -3,7 +3,7 @@
     CACHE/KEY/layers.npy     h_{k,j} of all tokens in turn, (N, L + 1, 2D), mapped into memory
     CACHE/KEY/about.json     its shape, and what it was made from
     CACHE/.KEY.*.tmp/        the same while it is computed; of full size from the beginning
-    CACHE/KEY.lock           held by the process that computes
+    CACHE/KEY.lock           held by the process that computes, and there as long as it does
     CACHE/room.lock          held by the process that makes room or takes it
 
 KEY is a digest of the model's numbers, its precision, the state, the storage and the tokens, so
@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +30,7 @@ from elmokit.atomic import output_error, replacing
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import ConfigError
+from elmokit.locking import HAS_LOCKS, file_lock, is_held
 from elmokit.sources.download import cache_dir
 from elmokit.tasks.layers import (
     Layers,
@@ -42,18 +42,11 @@ from elmokit.tasks.layers import (
 )
 from elmokit.telling import Tell, TellProgress, silent
 
-try:
-    import fcntl
-except ImportError:  # no file locks: two processes may compute the same, and no harm is done
-    fcntl = None  # type: ignore[assignment]
-
 LAYERS = "layers.npy"
 ABOUT = "about.json"
 GIB = 1 << 30
 
 _TOLD_EVERY = 512
-# What is just finished may have to make room before it is opened; it is then computed again.
-_TRIES = 3
 
 
 class _NoRoomError(Exception):
@@ -111,21 +104,19 @@ class LayerCache:
             return live
         path = self.folder / _key(elmo, texts, state, storage)
         values = self._open(path, shape, storage)
-        for _ in range(_TRIES):
-            if values is not None:
-                return StoredLayers(values, lengths, device)
-            with _locked(path):
-                values = self._open(path, shape, storage)  # by another process, meanwhile
-                if values is None:
-                    try:
-                        self._compute(path, elmo, texts, shape, state, storage)
-                    except _NoRoomError:
-                        why = "more than the cache has beside those that other processes compute"
-                        self._tell_of_live(shape[0], need, why)
-                        return live
-                    values = self._open(path, shape, storage)
         if values is None:
-            raise ConfigError(f"The cache {self.folder} does not keep what is written to it.")
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with file_lock(_lock_of(path)):
+                    values = self._open(path, shape, storage)  # another process made it meanwhile
+                    if values is None:
+                        values = self._computed(path, elmo, texts, shape, state, storage)
+            except _NoRoomError:
+                why = "more than the cache has beside those that other processes compute"
+                self._tell_of_live(shape[0], need, why)
+                return live
+            except OSError as error:
+                raise output_error(path, error) from error
         return StoredLayers(values, lengths, device)
 
     def _tell_of_live(self, tokens: int, need: int, why: str) -> None:
@@ -148,7 +139,7 @@ class LayerCache:
         fits = values.shape == shape and values.dtype == np.dtype(storage)
         return cast("NDArray[Any]", values) if fits else None
 
-    def _compute(
+    def _computed(
         self,
         path: Path,
         elmo: ElmoModel,
@@ -156,41 +147,51 @@ class LayerCache:
         shape: tuple[int, ...],
         state: str,
         storage: str,
-    ) -> None:
+    ) -> NDArray[Any]:
         about = {"shape": shape, "storage": storage, "state": state, "model": elmo.source}
-        if fcntl is not None:
-            for left in self.folder.glob(f".{path.name}.*"):  # by a dead process: we have its lock
-                shutil.rmtree(left, ignore_errors=True)
-        room = self.folder / "room"
-        with contextlib.ExitStack() as renaming, replacing(path, directory=True) as folder:
-            (folder / ABOUT).write_text(json.dumps(about) + "\n", "utf-8")
-            if 0 in shape:
-                return
-            with _locked(room):
-                self._make_room(int(np.prod(shape)) * np.dtype(storage).itemsize)
-                values = np.lib.format.open_memmap(
-                    folder / LAYERS, mode="w+", dtype=np.dtype(storage), shape=shape
-                )
-            done = 0
-            for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
-                end = done + len(vectors)
-                values[done:end] = as_stored(vectors.layers, storage).transpose(1, 0, 2)
-                done = end
-                if number % _TOLD_EVERY == 0 or done == shape[0]:
-                    self._progress("ELMo layers", done, shape[0])
-            values.flush()
-            renaming.enter_context(_locked(room))  # who counts must not find it under neither name
+        room = _lock_of(self.folder / "room")
+        with contextlib.ExitStack() as ending:
+            with replacing(path, directory=True) as folder:
+                (folder / ABOUT).write_text(json.dumps(about) + "\n", "utf-8")
+                if 0 in shape:
+                    return np.zeros(shape, dtype=storage)
+                with file_lock(room):
+                    self._make_room(folder, int(np.prod(shape)) * np.dtype(storage).itemsize)
+                    values = _promised(folder / LAYERS, shape, storage)
+                self._fill(values, elmo, texts, state, storage)
+                # Who counts finds it under one of its names, and who makes room lets us open it.
+                ending.enter_context(file_lock(room))
+            opened = self._open(path, shape, storage)
+        if opened is None:
+            raise ConfigError(f"The cache {self.folder} does not keep what is written to it.")
+        return opened
 
-    def _make_room(self, need: int) -> None:
+    def _fill(
+        self, values: NDArray[Any], elmo: ElmoModel, texts: Texts, state: str, storage: str
+    ) -> None:
+        done, tokens = 0, len(values)
+        for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
+            end = done + len(vectors)
+            values[done:end] = as_stored(vectors.layers, storage).transpose(1, 0, 2)
+            done = end
+            if number % _TOLD_EVERY == 0 or done == tokens:
+                self._progress("ELMo layers", done, tokens)
+        cast("np.memmap[Any, Any]", values).flush()
+
+    def _make_room(self, own: Path, need: int) -> None:
         """Remove what was not used for longest; a process that has it open keeps it."""
         room = self.max_bytes - need
         finished: dict[Path, tuple[float, int]] = {}
         for folder in [path for path in self.folder.iterdir() if path.is_dir()]:
             if folder.name.startswith("."):  # somebody computes it, or did when he died
-                if _is_held(self.folder / folder.name.split(".")[1]):
-                    room -= _bytes_in(folder)
-                else:
+                key = folder.name.split(".")[1]
+                ours = HAS_LOCKS and own.name.startswith(f".{key}.")
+                if folder == own:
+                    continue
+                if ours or not is_held(_lock_of(self.folder / key)):
                     shutil.rmtree(folder, ignore_errors=True)
+                else:
+                    room -= _bytes_in(folder)
             elif (folder / ABOUT).is_file():
                 with contextlib.suppress(FileNotFoundError):  # removed by its owner meanwhile
                     finished[folder] = (folder.stat().st_mtime, _bytes_in(folder))
@@ -231,31 +232,10 @@ def _lock_of(path: Path) -> Path:
     return path.with_suffix(".lock")
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time work on `path`; where there are no file locks, all may."""
-    if fcntl is None:
-        yield
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = _lock_of(path).open("w")
-    except OSError as error:
-        raise output_error(path, error) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _is_held(path: Path) -> bool:
-    """Tell whether a process works on `path`; where there are no file locks, it may."""
-    if fcntl is None:
-        return True
-    try:
-        with _lock_of(path).open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
+def _promised(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any]:
+    """Make a file for layers that has its whole size on the disk, whoever else writes there."""
+    values = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(storage), shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return values

@@ -20,6 +20,7 @@ from torch import nn
 
 from elmokit.atomic import replacing
 from elmokit.errors import ConfigError, ElmoError
+from elmokit.locking import check_not_running, running
 from elmokit.stopping import stop_signals
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
@@ -89,12 +90,40 @@ def train(
         tell: Called with lines for the user.
         progress: Told how many batches of an epoch are done.
     """
-    device, out, how = torch.device(device), Path(out), config.train
-    identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
+    out = Path(out)
+    check_not_running(out)
+    if (before := _earlier(task, config, data, out, resume=resume, tell=tell)) is not None:
+        return before
+    with running(out):
+        # Another run may have ended in this folder between those lines.
+        if (before := _earlier(task, config, data, out, resume=resume, tell=tell)) is not None:
+            return before
+        return _train(task, config, data, out, resume, torch.device(device), tell, progress)
+
+
+def _earlier(
+    task: Task[E], config: TaskConfig, data: Data[E], out: Path, *, resume: bool, tell: Tell
+) -> TaskResult | None:
+    """Return the result of a run that has ended in a folder; refuse other folders in use."""
     check_folder(out, task, config, resume=resume)
-    if (results := finished(out, data)) is not None:
-        tell(f"The run in {out} is finished already.")
-        return TaskResult(**results)
+    if (results := finished(out, data)) is None:
+        return None
+    tell(f"The run in {out} is finished already.")
+    return TaskResult(**results)
+
+
+def _train(
+    task: Task[E],
+    config: TaskConfig,
+    data: Data[E],
+    out: Path,
+    resume: bool,
+    device: torch.device,
+    tell: Tell,
+    progress: TellProgress,
+) -> TaskResult:
+    how = config.train
+    identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(how.seed)
         shape = None if data.elmo is None else data.elmo.shape
@@ -107,7 +136,6 @@ def train(
         run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
         if resume:
             run.go_on(data, tell)
-        out.mkdir(parents=True, exist_ok=True)
         metrics = Metrics(out, run.position.step)
         with stop_signals() as stopped:
             while not stopped.is_set() and not _is_done(run.position, how):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from elmokit.errors import DataError, OutputError
+from elmokit.atomic import replacing
+from elmokit.errors import DataError
 
 BEGIN = "<S>"
 END = "</S>"
@@ -90,19 +90,8 @@ class Vocabulary:
             ) from None
         if self.words and all(word.endswith("\r") for word in self.words):
             raise DataError("Every word of the vocabulary ends in a carriage return. Strip them.")
-        beside = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-        try:
-            with beside.open("wb") as stream:
-                stream.write(raw)
-                stream.flush()
-                os.fsync(stream.fileno())
-            beside.replace(target)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
-            raise OutputError(
-                f"The vocabulary cannot be written to {target}: {error.strerror}."
-            ) from error
+        with replacing(target) as beside:
+            beside.write_bytes(raw)
 
     def index(self, word: str) -> int:
         """Return the place of `word`, or that of <UNK> for a word that is not here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.data.streams import Streams
 from elmokit.errors import ConfigError, DataError, ElmoError
+from elmokit.locking import running
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
 from elmokit.sources.modeldir import ModelParts
@@ -84,10 +86,10 @@ def train(
     with (
         distributed.join(torch.device(device)) as (group, device),
         told_of_memory(config, device),
+        running(out) if group.first else nullcontext(),
     ):
         if not group.first:
             tell = silent
-        out.mkdir(parents=True, exist_ok=True)
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
         step = make_step(config, corpus, device, graphs=not deterministic, group=group, start=start)
