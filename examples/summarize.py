@@ -1,9 +1,14 @@
 """A summary by choosing sentences: near to the whole text, and not near to each other.
 
-A sentence's vector is the mean of its tokens' vectors, less what all sentences have in common. The
-first sentence chosen is the one most like all others; each further one is to be like the rest of
-the text, but unlike those chosen before (maximal marginal relevance, Carbonell & Goldstein 1998).
-Nothing is learned, and nothing is rewritten: whole sentences are taken, in the order of the text.
+A sentence's vector is the mean of its tokens' vectors. The first sentence chosen is the one most
+like all others; each further one is to be like the rest of the text, but unlike those chosen before
+(maximal marginal relevance, Carbonell & Goldstein 1998). Nothing is learned, and nothing is
+rewritten: whole sentences are taken, in the order of the text.
+
+It shows what such vectors can do, and is no more. Measured on 60 texts: a sentence of another text,
+put among eleven, is never among the three chosen (by chance: in 25%); whether the three tell the
+most was not measured. To subtract what the sentences have in common, as is often done, is no help
+here: all are then equally far from the middle, and the stranger is chosen in 23%.
 
 Run as: python examples/summarize.py [TEXT.txt] [SENTENCES]
 """
@@ -35,8 +40,6 @@ climb the stairs of the lighthouse to look at the sea.
 def sentence_vectors(elmo: elmokit.ElmoModel, sentences: list[str]) -> NDArray[np.float32]:
     """Return one vector per sentence: the mean over its tokens of the average layer."""
     means = np.stack([vectors.average.mean(axis=0) for vectors in elmo.embed(sentences)])
-    # All English sentences have much in common, punctuation and grammar: that tells nothing.
-    means -= means.mean(axis=0)
     unit: NDArray[np.float32] = means / np.linalg.norm(means, axis=1, keepdims=True)
     return unit
 
@@ -67,6 +70,8 @@ def main() -> None:
     """Summarise a file, or the text above."""
     text = Path(sys.argv[1]).read_text("utf-8") if len(sys.argv) > 1 else TEXT
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    if count < 1:
+        sys.exit(f"SENTENCES should be at least 1, found {count}.")
     for sentence in summarize(elmokit.load(), text, count):
         print(sentence)
 
