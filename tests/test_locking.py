@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from elmokit import locking
 from elmokit.errors import OutputError
 from elmokit.locking import (
     RUNNING,
@@ -96,3 +98,49 @@ def test_a_copy_of_the_process_does_not_keep_the_lock(tmp_path: Path) -> None:
     finally:
         os.write(write, b"x")
         os.waitpid(child, 0)
+
+
+def test_a_folder_that_a_script_holds_is_not_waited_for_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locking, "_PATIENCE_SECONDS", 0.2)
+    with folder_lock(tmp_path), pytest.raises(OutputError, match="locked by another program"):
+        folder_lock(tmp_path).__enter__()
+    with folder_lock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.EBADF, errno.ENOSYS])
+def test_where_there_are_no_locks_all_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(locking.fcntl, "flock", flock)
+    (tmp_path / RUNNING).touch()  # left by a kill
+    check_not_running(tmp_path)
+    for _ in range(2):
+        with running(tmp_path), folder_lock(tmp_path), file_lock(tmp_path / "a.lock") as held:
+            assert not held
+    assert not list(tmp_path.iterdir())
+    (tmp_path / RUNNING).touch()
+    assert is_held(tmp_path / RUNNING)  # may be
+    assert not is_held(tmp_path / RUNNING, unknown=False)
+
+
+def test_a_folder_that_is_begun_anew_keeps_its_own_lock(tmp_path: Path) -> None:
+    with running(tmp_path / "run"):
+        (tmp_path / "run").rename(tmp_path / "old")
+        second = running(tmp_path / "run")
+        second.__enter__()
+    check = is_held(tmp_path / "run" / RUNNING)
+    second.__exit__(None, None, None)
+    assert check
+    assert not (tmp_path / "run" / RUNNING).exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="something else stands at that path"):
+        running(tmp_path / "file" / "run").__enter__()

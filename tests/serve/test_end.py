@@ -106,6 +106,8 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, full_model: Path) -> None
         Server(replace(ALONE, host="no.such.host.example"))
     with pytest.raises(ConfigError, match="no trained task model"):
         Server(replace(ALONE, tasks={"x": tmp_path})).run()
+    with pytest.raises(ConfigError, match="needs its trained model, too"):
+        replace(ALONE, task_files=[tmp_path / "my_task.py"])
     with pytest.raises(ConfigError, match="there is no model to serve"):
         replace(ALONE, models={})
     with pytest.raises(ConfigError, match="timeout should be more than 0"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -225,6 +226,19 @@ def test_what_another_computes_now_keeps_its_room_and_what_a_dead_one_left_makes
     assert "beside those that other processes compute" in told[-1]
     assert isinstance(cache.layers(elmo, TEXTS, CPU), StoredLayers)
     assert not path.exists()
+
+
+def test_what_is_not_its_own_is_never_touched(elmo: ElmoModel, tmp_path: Path) -> None:
+    cache = LayerCache(tmp_path, max_bytes=int(1.1 * BYTES))
+    for name in (".git", ".ssh", "src", ".0123456789abcdef0123456789abcdef"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ABOUT).write_text("{}")
+        (tmp_path / name / LAYERS).write_bytes(bytes(BYTES))
+    for word in "abc":
+        assert isinstance(cache.layers(elmo, [(word,) * 8], CPU), StoredLayers)
+    names = [path.name for path in entries(cache) if not re.fullmatch("[0-9a-f]{32}", path.name)]
+    assert names == [".0123456789abcdef0123456789abcdef", ".git", ".ssh", "src"]
+    assert len(entries(cache)) == 5
 
 
 def test_no_tokens_at_all(elmo: ElmoModel, cache: LayerCache) -> None:

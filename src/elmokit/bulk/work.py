@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -68,17 +69,22 @@ class WorkDirectory:
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             with folder_lock(out.parent):
-                _remove_leftovers(path)
-                new.mkdir()
-                text = json.dumps({"version": MANIFEST_VERSION, **manifest}, indent=2)
-                _write_text(new / "manifest.json", text)
                 check_nobody_works(out)  # in what is about to be removed
-                _retire(path)
-                new.rename(path)
-                return cls(out, manifest)
+                _remove_leftovers(path)
+                try:
+                    new.mkdir()
+                    text = json.dumps({"version": MANIFEST_VERSION, **manifest}, indent=2)
+                    _write_text(new / "manifest.json", text)
+                    old = _retired(path)
+                    new.rename(path)
+                except OSError:
+                    _remove(new)
+                    raise
+                work = cls(out, manifest)
         except OSError as error:
-            _remove(new)
             raise output_error(out, error) from error
+        _remove(old)  # which may take long, and others wait for the folder
+        return work
 
     @classmethod
     def resume(cls, out: Path, manifest: Mapping[str, Any]) -> WorkDirectory | None:
@@ -153,8 +159,9 @@ class WorkDirectory:
             return
         with folder_lock(self.out.parent):
             self.release()
-            _retire(self.path)
+            old = _retired(self.path)
         self._is_ours = False
+        _remove(old)
 
     def release(self) -> None:
         """Let other processes work here."""
@@ -191,25 +198,23 @@ def _new(path: Path) -> Path:
     return path.with_name(path.name + ".new")
 
 
-def _old(path: Path) -> Path:
-    return path.with_name(path.name + ".old")
-
-
 def _remove_leftovers(path: Path) -> None:
-    for leftover in (_new(path), _old(path)):
-        _remove(leftover)
+    _remove(_new(path))
+    for entry in list(path.parent.iterdir()):
+        if entry.name.startswith(f"{path.name}.") and entry.name.endswith(".old"):
+            _remove(entry)
 
 
-def _retire(path: Path) -> None:
-    """Remove a directory such that a kill in the middle leaves none that looks whole."""
-    if path.is_dir():
-        _remove(_old(path))
-        path.rename(_old(path))
-    _remove(_old(path))
+def _retired(path: Path) -> Path | None:
+    """Take its name from a directory that is to be removed: none is left that looks whole."""
+    if not path.is_dir():
+        return None
+    return path.rename(path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.old"))
 
 
-def _remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+def _remove(path: Path | None) -> None:
+    if path is not None:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _unlink(path: Path) -> None:

@@ -60,6 +60,8 @@ class Settings:
             wrong.append(f"port should be from 0 to 65535, found {self.port}")
         if self.token is not None and (not self.token.isascii() or not self.token.strip()):
             wrong.append("the token should be ASCII characters, and not empty")
+        if self.task_files and not self.tasks:
+            wrong.append("a file of a task needs its trained model, too (--task NAME=DIR)")
         if wrong:
             raise ConfigError(f"This cannot be served: {'; '.join(wrong)}.")
 

@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +31,7 @@ from elmokit.atomic import output_error, replacing
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import ConfigError
-from elmokit.locking import HAS_LOCKS, file_lock, is_held
+from elmokit.locking import file_lock, is_held
 from elmokit.sources.download import cache_dir
 from elmokit.tasks.layers import (
     Layers,
@@ -47,6 +48,9 @@ ABOUT = "about.json"
 GIB = 1 << 30
 
 _TOLD_EVERY = 512
+# The folder is the user's, who may keep other things in it: only what has our names is touched.
+_KEY = re.compile(r"[0-9a-f]{32}")
+_UNDER_WAY = re.compile(r"\.([0-9a-f]{32})\.[0-9a-f]{8}\.(tmp|old)")
 
 
 class _NoRoomError(Exception):
@@ -107,10 +111,11 @@ class LayerCache:
         if values is None:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                with file_lock(_lock_of(path)):
+                with file_lock(_lock_of(path)) as alone:
                     values = self._open(path, shape, storage)  # another process made it meanwhile
                     if values is None:
-                        values = self._computed(path, elmo, texts, shape, state, storage)
+                        made_from = (elmo, texts, state)
+                        values = self._computed(path, shape, storage, *made_from, alone=alone)
             except _NoRoomError:
                 why = "more than the cache has beside those that other processes compute"
                 self._tell_of_live(shape[0], need, why)
@@ -142,11 +147,13 @@ class LayerCache:
     def _computed(
         self,
         path: Path,
+        shape: tuple[int, ...],
+        storage: str,
         elmo: ElmoModel,
         texts: Texts,
-        shape: tuple[int, ...],
         state: str,
-        storage: str,
+        *,
+        alone: bool,
     ) -> NDArray[Any]:
         about = {"shape": shape, "storage": storage, "state": state, "model": elmo.source}
         room = _lock_of(self.folder / "room")
@@ -156,7 +163,8 @@ class LayerCache:
                 if 0 in shape:
                     return np.zeros(shape, dtype=storage)
                 with file_lock(room):
-                    self._make_room(folder, int(np.prod(shape)) * np.dtype(storage).itemsize)
+                    need = int(np.prod(shape)) * np.dtype(storage).itemsize
+                    self._make_room(folder, need, alone=alone)
                     values = _promised(folder / LAYERS, shape, storage)
                 self._fill(values, elmo, texts, state, storage)
                 # Who counts finds it under one of its names, and who makes room lets us open it.
@@ -178,21 +186,21 @@ class LayerCache:
                 self._progress("ELMo layers", done, tokens)
         cast("np.memmap[Any, Any]", values).flush()
 
-    def _make_room(self, own: Path, need: int) -> None:
+    def _make_room(self, own: Path, need: int, *, alone: bool) -> None:
         """Remove what was not used for longest; a process that has it open keeps it."""
         room = self.max_bytes - need
         finished: dict[Path, tuple[float, int]] = {}
         for folder in [path for path in self.folder.iterdir() if path.is_dir()]:
-            if folder.name.startswith("."):  # somebody computes it, or did when he died
-                key = folder.name.split(".")[1]
-                ours = HAS_LOCKS and own.name.startswith(f".{key}.")
-                if folder == own:
-                    continue
-                if ours or not is_held(_lock_of(self.folder / key)):
+            if folder == own:
+                continue
+            if under_way := _UNDER_WAY.fullmatch(folder.name):
+                key = under_way.group(1)
+                ours = alone and own.name.startswith(f".{key}.")
+                if ours or not is_held(_lock_of(self.folder / key)):  # somebody died over it
                     shutil.rmtree(folder, ignore_errors=True)
                 else:
                     room -= _bytes_in(folder)
-            elif (folder / ABOUT).is_file():
+            elif _KEY.fullmatch(folder.name) and (folder / ABOUT).is_file():
                 with contextlib.suppress(FileNotFoundError):  # removed by its owner meanwhile
                     finished[folder] = (folder.stat().st_mtime, _bytes_in(folder))
         if room < 0:
