@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -22,6 +23,12 @@ from elmokit.model.bilm import BiLM
 # tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples every time, so that a run is worth as much as the last one; others by
+# HYPOTHESIS_PROFILE=random. The machine may be shared: a slow moment is not a failure.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("random", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # Models this small only wait for a second thread, and for long on a busy machine.
 torch.set_num_threads(1)

@@ -78,11 +78,11 @@ class Batch:
         return packing.unpack(packed).numpy(), last.cell.numpy(), last.hidden.numpy()
 
 
-def check(bilm: BiLM, lengths: Sequence[int]) -> None:
+def check(bilm: BiLM, lengths: Sequence[int], tolerance: float = TOLERANCE) -> None:
     batch = Batch(bilm, lengths)
     found = session(bilm_model(bilm)).run(None, batch.feed())
     for here, there in zip(found, batch.plain(bilm), strict=True):
-        np.testing.assert_allclose(here, there, atol=TOLERANCE)
+        np.testing.assert_allclose(here, there, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -109,7 +109,9 @@ def test_odd_sizes_clips_and_skips(
     lengths: list[int],
 ) -> None:
     lstm = LstmConfig(dim, max(1, dim - less), n_layers, *clips, use_skip_connections=skip)
-    check(random_bilm(BiLMConfig(lstm, CONFIGS["characters"].char_cnn)), lengths)
+    # onnxruntime has formulas of its own for sigmoid and tanh, and where nothing is clipped some of
+    # these random models let the difference grow: 2.1e-5 from float64 was seen, torch's own 1.4e-6.
+    check(random_bilm(BiLMConfig(lstm, CONFIGS["characters"].char_cnn)), lengths, 1e-4)
 
 
 def test_padding_reaches_no_vector() -> None:

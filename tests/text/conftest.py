@@ -3,14 +3,9 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from tests.text import ewt
-
-# The machine is shared: a slow moment is not a failure.
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.load_profile("patient")
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
