@@ -15,6 +15,7 @@ again whenever it is needed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -244,6 +245,10 @@ def _promised(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any]:
     """Make a file for layers that has its whole size on the disk, whoever else writes there."""
     values = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(storage), shape=shape)
     if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        try:
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # the others are of file systems that cannot promise
     return values
