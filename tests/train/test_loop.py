@@ -271,6 +271,7 @@ def test_settings_by_dotted_names_are_checked() -> None:
         ("step.dropout=2", "between 0 and 1"),
         ("nothing", "NAME=VALUE"),
         ("optimizer.kind=sgd", "adamw or adagrad"),
+        ("optimizer.decay=step", "cosine or linear"),
     ):
         with pytest.raises(ConfigError, match=message):
             with_settings(run_preset("toy"), [wrong])
@@ -287,6 +288,15 @@ def test_the_schedule_rises_and_falls() -> None:
     assert np.argmax(rates) in (optimizer.warmup - 1, optimizer.warmup)
     assert rates[0] == pytest.approx(optimizer.learning_rate / optimizer.warmup)
     assert rates[-1] == pytest.approx(optimizer.learning_rate * optimizer.final, rel=1e-2)
+
+
+def test_a_linear_schedule_falls_by_equal_steps_to_its_end() -> None:
+    changes = ["optimizer.decay=linear", "optimizer.final=0", "optimizer.warmup=10"]
+    optimizer = with_settings(run_preset("toy"), changes).optimizer
+    rates = np.array([optimizer.rate(step, 110) for step in range(110)])
+    assert rates[9] == rates[10] == optimizer.learning_rate
+    assert np.diff(rates[10:]) == pytest.approx(-optimizer.learning_rate / 100)
+    assert rates[-1] == pytest.approx(optimizer.learning_rate / 100)
 
 
 def test_random_numbers_of_the_caller_are_left_alone(corpus: Corpus, out: Path) -> None:

@@ -140,6 +140,8 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
             problems.append(f"{name} should be between 0 and 1, found {share!r}")
     if config.optimizer.kind not in ("adamw", "adagrad"):
         problems.append(f"optimizer.kind should be adamw or adagrad, not {config.optimizer.kind!r}")
+    if config.optimizer.decay not in ("cosine", "linear"):
+        problems.append(f"optimizer.decay should be cosine or linear, not {config.optimizer.decay!r}")
     if problems:
         raise ConfigError("These settings cannot be trained with: " + "; ".join(problems) + ".")
     return config

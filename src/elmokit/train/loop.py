@@ -310,7 +310,7 @@ def _line(
     config: RunConfig,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Turn the steps since the last line into numbers: means of the losses, the largest gradient.
+    """Turn the steps since the last line into numbers: means of the losses, norms of the gradient.
 
     The first wait for the device is here.
     """
@@ -331,6 +331,7 @@ def _line(
         "sampled_loss_forward": float(values[:, 0].mean()),
         "sampled_loss_backward": float(values[:, 1].mean()),
         "gradient_norm": float(values[:, 2].max()),
+        "gradient_norm_median": float(values[:, 2].median()),
         "learning_rate": rate,
         "tokens_per_second": round(clock.rate(last)),
     }

@@ -18,6 +18,7 @@ from torch import Tensor
 from elmokit.model.softmax import LMHead
 
 Kind = Literal["adamw", "adagrad"]
+Decay = Literal["cosine", "linear"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class OptimizerConfig:
         kind: "adagrad" as in the paper (0.2, accumulators start at 1), or "adamw".
         learning_rate: Peak of the schedule.
         warmup: Steps over which the rate rises from 0.
-        final: Share of the peak at the end of a cosine; 1 keeps the rate constant.
+        decay: How the rate falls after the warm-up: "cosine" or "linear".
+        final: Share of the peak at the end; 1 keeps the rate constant.
         clip: Largest norm of the whole gradient.
         beta1: Of Adam.
         beta2: Of Adam.
@@ -42,6 +44,7 @@ class OptimizerConfig:
     kind: Kind = "adamw"
     learning_rate: float = 1.2e-3
     warmup: int = 400
+    decay: Decay = "cosine"
     final: float = 0.02
     clip: float = 10.0
     beta1: float = 0.9
@@ -58,13 +61,14 @@ class OptimizerConfig:
         return self.learning_rate * self._share(step - self.head_steps, total - self.head_steps)
 
     def _share(self, step: int, total: int) -> float:
-        """Return the share of its peak that the rate has: it rises, then falls as a cosine."""
+        """Return the share of its peak that the rate has: it rises, then falls."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         if self.final == 1.0 or total <= self.warmup:
             return 1.0
         done = min(1.0, (step - self.warmup) / (total - self.warmup))
-        return self.final + (1.0 - self.final) * 0.5 * (1.0 + math.cos(math.pi * done))
+        left = 1.0 - done if self.decay == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.final + (1.0 - self.final) * left
 
 
 class Optimizer:
