@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,19 +18,22 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError
 from elmokit.sources.modeldir import ModelParts
 from tests.bulk.runs import names
-from tests.bulk.test_kill import ENVIRONMENT, START, write_text
+from tests.bulk.test_kill import write_text
 from tests.bulk.test_shards import assert_same_files
 from tests.conftest import TINY, random_bilm
+from tests.process_utils import Pause, elmo, start
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="the extra 'ray' is not installed")
 pa = pytest.importorskip("pyarrow")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 SETTINGS = EmbedSettings(part_tokens=60)
 OPTIONS: dict[str, Any] = {"settings": SETTINGS, "chunk_bytes": 1000}
 # The name that Ray gives to the processes of our actors.
 ACTOR = "_Embedder"
+# Called in the driver, once for the model and then for each shard.
+RECEIVED = "elmokit.bulk.ray_engine._raise"
 
 
 @pytest.fixture(scope="module")
@@ -114,32 +115,22 @@ def test_a_driver_that_is_killed_is_started_again_and_goes_on(
     cluster: None, model: Path, documents: list[Path], whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    driver = subprocess.Popen(
-        [
-            *(*START, "embed", *map(str, documents), "-o", str(out), "--model", str(model)),
-            *("--engine", "ray", "--workers", "2", "--device", "cpu", "--quiet"),
-            *("--part-tokens", "60", "--shard-bytes", "1000"),
-        ],
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    started = time.monotonic()
-    while driver.poll() is None and len(list(out.glob("*.parquet"))) < 3:
-        assert time.monotonic() - started < 300
-        time.sleep(0.005)
-    assert driver.poll() is None, driver.communicate()[1]
-    helpers = psutil.Process(driver.pid).children(recursive=True)
-    at_work = actors(driver.pid)
-    driver.kill()
-    driver.wait()
-    _, alive = psutil.wait_procs(at_work, timeout=60)
+    arguments = ["embed", *documents, "-o", out, "--model", model, "--engine", "ray"]
+    arguments += ["--workers", 2, "--device", "cpu", "--part-tokens", 60, "--shard-bytes", 1000]
+    with start(elmo, *arguments, pause=Pause(RECEIVED, call=5)) as driver:
+        driver.wait_for_pause()
+        helpers = psutil.Process(driver.pid).children(recursive=True)
+        at_work = actors(driver.pid)
+        driver.kill()
     assert len(at_work) == 2
+    _, alive = psutil.wait_procs(at_work, timeout=60)
     assert not alive
     for left in psutil.wait_procs(helpers, timeout=1)[1]:  # agents of Ray that live on for minutes
         left.kill()
+    # The actors may have written all shards while the driver was paused: leave work to do.
+    max(out.glob("*.parquet")).unlink()
     kept = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
-    assert 3 <= len(kept) < len(names(whole)) - 2
+    assert len(kept) >= 3
     assert not (out / "shards.json").exists()
     again = RayCluster(str(model), device="cpu", n_workers=2)
     summary = embed_shards(again, documents, out, **OPTIONS, resume=True)

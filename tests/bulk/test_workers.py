@@ -1,11 +1,12 @@
-"""Several processes: the same bytes as one, whoever dies."""
+"""Several processes: the same bytes as one, whoever dies.
+
+Each process of a pool takes seconds to start: tests that start one are marked slow.
+"""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from multiprocessing import active_children
@@ -18,17 +19,19 @@ import pytest
 from elmokit.bulk import corpus as bulk
 from elmokit.bulk.corpus import embed_corpus
 from elmokit.bulk.crew import Crew
-from elmokit.bulk.files import open_vectors
+from elmokit.bulk.jobs import OwnHands
 from elmokit.bulk.settings import EmbedSettings, Progress
 from elmokit.bulk.work import work_path
 from elmokit.bulk.workers import Workers, choose_devices
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoError, WeightsError
 from tests.bulk.runs import SUFFIXES, Stopped, names, stop_after
-from tests.bulk.test_kill import ENVIRONMENT, START, command, write_text
-from tests.moments import files_in, struck
+from tests.bulk.test_kill import command, write_text
+from tests.process_utils import Pause, start
+from tests.process_utils import elmo as run_elmo
 
 SETTINGS = EmbedSettings(part_tokens=60)
+PART_DONE = "elmokit.bulk.work.WorkDirectory.note"
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,8 @@ def text(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------- the same bytes
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_one_two_and_three_workers_give_the_bytes_of_one_process(
     elmo: ElmoModel, text: Path, folder: Path, work_of: Callable[[int], None], suffix: str
@@ -89,31 +94,20 @@ def test_one_two_and_three_workers_give_the_bytes_of_one_process(
 
 
 def test_parts_that_are_ended_out_of_order_are_put_in_order(
-    elmo: ElmoModel, tmp_path: Path, folder: Path, work_of: Callable[[int], None]
+    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The first part is one long sentence, the others are short: they are ended before it.
-    rng = random.Random(0)
-    lines = [" ".join(rng.choices("abcdef", k=4000))]
-    lines += [" ".join(rng.choices("abcdef", k=60)) for _ in range(10)]
-    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
-    work_of(3)
-    ended: list[list[int]] = []
-
-    def look(_: Progress) -> None:
-        parts = work_path(folder / "v.npz").glob("part-*.safetensors")
-        ended.append(sorted(int(part.stem[5:]) for part in parts))
-
-    embed_corpus(
-        Workers(("cpu",)), [tmp_path / "text.txt"], folder / "v.npz", SETTINGS, on_progress=look
-    )
-    assert any(parts and parts[0] != 0 for parts in ended)
-    with open_vectors(folder / "v.npz") as stored:
-        assert [s.tokens for s in stored] == [line.split() for line in lines]
+    embed_corpus(elmo, [text], folder / "whole.npz", SETTINGS)
+    run = OwnHands.do
+    monkeypatch.setattr(OwnHands, "do", lambda own, jobs: run(own, reversed(list(jobs))))
+    embed_corpus(elmo, [text], folder / "v.npz", SETTINGS)
+    assert (folder / "v.npz").read_bytes() == (folder / "whole.npz").read_bytes()
 
 
 # ------------------------------------------------------------------------------------- resuming
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_any_number_of_workers_goes_on_with_what_any_other_left(
     elmo: ElmoModel,
     text: Path,
@@ -207,6 +201,8 @@ def test_a_run_stopped_before_its_last_step_resumes_whatever_follows_the_last_se
 # --------------------------------------------------------------------------------------- errors
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_carried_state_needs_one_process(
     crew: Crew, text: Path, folder: Path, work_of: Callable[[int], None]
 ) -> None:
@@ -216,6 +212,8 @@ def test_carried_state_needs_one_process(
     assert names(folder) == []
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_a_worker_cannot_do_is_said_as_one_process_says_it(
     text: Path, folder: Path, model: Path
 ) -> None:
@@ -227,6 +225,8 @@ def test_what_a_worker_cannot_do_is_said_as_one_process_says_it(
     assert names(folder) == []
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [0, 1], ids=["that_works", "that_loads"])
 def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
     elmo: ElmoModel, model: Path, text: Path, folder: Path, number: int
@@ -259,45 +259,30 @@ def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
     assert out.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_the_command(
     elmo: ElmoModel, model: Path, tmp_path: Path, folder: Path, number: signal.Signals
 ) -> None:
-    text = write_text(tmp_path / "long.txt", 500)
-    arguments = command(model, text, folder / "v.npz", 60)
+    text = write_text(tmp_path / "long.txt", 60)
+    arguments = [*command(model, text, folder / "v.npz", 60), "--workers", 2, "--device", "cpu"]
     work = work_path(folder / "v.npz")
-    children: list[psutil.Process] = []
-
-    def start() -> subprocess.Popen[str]:
-        (folder / "v.npz").unlink(missing_ok=True)
-        return subprocess.Popen(
-            [*START, *arguments, "--workers", "2", "--device", "cpu"],
-            env=ENVIRONMENT,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def strike(process: subprocess.Popen[str]) -> None:
-        process.send_signal(signal.SIGSTOP)  # so that none of its children goes while we look
-        if process.poll() is None:
-            children[:] = psutil.Process(process.pid).children(recursive=True)
-        if len(children) < 2:
-            pass  # their work is done already
-        elif number is signal.SIGINT:
-            os.killpg(process.pid, number)  # as a terminal does: to the workers, too
+    with start(run_elmo, *arguments, pause=Pause(PART_DONE, call=3)) as child:
+        child.wait_for_pause()
+        children = psutil.Process(child.pid).children(recursive=True)
+        assert len(children) >= 2
+        if number is signal.SIGINT:
+            os.killpg(child.pid, number)  # as a terminal does: to the workers, too
         else:
-            process.send_signal(number)
-        process.send_signal(signal.SIGCONT)
-
-    code, errors = struck(start, lambda: len(files_in(work, "part-*.safetensors")) >= 3, strike)
-    assert len(children) >= 2
+            child.send_signal(number)
+        code, errors = child.wait(), child.stderr
     gone, alive = psutil.wait_procs(children, timeout=60)
     assert gone
     assert not alive
     if number is signal.SIGINT:
         assert code == 130, errors
-        assert "sentences are finished and kept; go on with the same command and --resume" in errors
+        assert "--resume" in errors
         assert "Traceback" not in errors
         assert not list(work.glob("*.tmp"))
     kept = {path: path.stat().st_mtime_ns for path in work.glob("part-*.safetensors")}

@@ -1,0 +1,302 @@
+"""Child processes that pause at a chosen point, so that a test can kill or signal them there.
+
+A test names the point, the child reports when it gets there and then waits, however long the test
+or the machine takes. Nothing is polled, nothing sleeps, and `src/` knows nothing of it::
+
+    save = Pause("elmokit.train.checkpoint.save", call=3)
+    with start(elmo, "train", ..., pause=save) as child:
+        child.wait_for_pause()
+        child.send_signal(signal.SIGINT)  # or child.kill()
+        child.resume()
+        assert child.wait() == 130, child.stderr
+
+    assert kill_when(save, elmo, "train", ...)  # start, wait for the pause, kill -9
+    assert run(elmo, "train", ..., "--resume").exit_code == 0
+
+`elmo` is the command line; any other function of a module can take its place.
+
+`Pause` is a call of a function; `FileOperation` is the n-th operation on files in a directory, for
+tests that try every n. Processes that the child itself starts (worker pools) do not pause.
+
+Children are forked from a server process that has imported everything, so one starts in
+milliseconds. A kill is a real SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import pytest
+
+# Only reached by a child that hangs: nothing is decided by this time.
+HANG_SECONDS = 300
+_PRELOADED = ["pytest", "torch", "h5py", "pyarrow.parquet", "safetensors.torch", "tests.conftest"]
+_PRELOADED += ["typer._adapters", "elmokit.cli.main", "elmokit.embed.model", "elmokit.bulk.corpus"]
+_PRELOADED += ["elmokit.train.loop", "elmokit.tasks.loop", "elmokit.tasks.ner"]
+_FILE_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate"}
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Pause at a call of a function or method, wherever it is called from.
+
+    Attributes:
+        function: Dotted path: "elmokit.atomic.replacing", "pathlib.Path.replace".
+        call: Which call, counted from 1.
+        after: Pause when the call has returned, not before it.
+    """
+
+    function: str
+    call: int = 1
+    after: bool = False
+
+    def install(self, pause: Callable[[], None]) -> None:
+        """Wrap the function in this process, also where it was imported by name."""
+        owner, name = _resolve(self.function)
+        original = inspect.getattr_static(owner, name)
+        function = getattr(owner, name) if isinstance(original, classmethod) else original
+        calls = 0
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            here = calls == self.call
+            if here and not self.after:
+                pause()
+            result = function(*args, **kwargs)
+            if here and self.after:
+                pause()
+            return result
+
+        is_bound = isinstance(original, classmethod | staticmethod)
+        replacement = staticmethod(wrapped) if is_bound else wrapped
+        setattr(owner, name, replacement)
+        for module in list(sys.modules.values()):
+            if getattr(module, "__name__", "").startswith("elmokit"):
+                for key, value in list(vars(module).items()):
+                    if value is original:
+                        setattr(module, key, wrapped)
+
+
+@dataclass(frozen=True)
+class FileOperation:
+    """Pause before the n-th file operation (open, rename, mkdir, remove, ...) in a directory.
+
+    Attributes:
+        directory: Counted are operations on paths in it.
+        number: Which operation, counted from 1.
+    """
+
+    directory: Path
+    number: int
+
+    def install(self, pause: Callable[[], None]) -> None:
+        """Watch all file operations of this process."""
+        inside = str(self.directory)
+        count = 0
+
+        def watch(event: str, details: tuple[Any, ...]) -> None:
+            nonlocal count
+            if event not in _FILE_EVENTS:
+                return
+            # shutil.rmtree removes entries by name, relative to an open directory.
+            relative = event in ("os.remove", "os.rmdir") and details[1] != -1
+            if relative or str(details[0]).startswith(inside):
+                count += 1
+                if count == self.number:
+                    pause()
+
+        sys.addaudithook(watch)
+
+
+class Child:
+    """A child process. Use it as a context manager: it is killed when the block ends.
+
+    Attributes:
+        pid: Its process id, which is also its process group's.
+    """
+
+    def __init__(self, process: BaseProcess, connection: Connection, output: Path) -> None:
+        assert process.pid is not None
+        self.pid = process.pid
+        self._process = process
+        self._connection = connection
+        self._output = output
+
+    def wait_for_pause(self) -> None:
+        """Wait until the child pauses; fail if it ends before that."""
+        if not self.pauses():
+            raise AssertionError(
+                f"The child ended (exit code {self.wait()}) before it paused:\n{self.stderr}"
+            )
+
+    def pauses(self) -> bool:
+        """Wait until the child pauses (True) or ends (False)."""
+        ready = wait([self._connection, self._process.sentinel], HANG_SECONDS)
+        assert ready, f"The child neither paused nor ended:\n{self.stderr}"
+        try:
+            return self._connection.poll() and bool(self._connection.recv())
+        except (EOFError, ConnectionError):
+            return False
+
+    def resume(self) -> None:
+        """Let a paused child go on. A signal sent before this is handled first."""
+        self._connection.send("resume")
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the child alone; use `os.killpg(child.pid, ...)` for its workers too."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the child with SIGKILL and wait for its end."""
+        self.send_signal(signal.SIGKILL)
+        assert self.wait() == -signal.SIGKILL
+
+    def wait(self) -> int:
+        """Wait for the end; return the exit code, or the negative number of a signal."""
+        self._process.join(HANG_SECONDS)
+        assert self._process.exitcode is not None, f"The child hangs:\n{self.stderr}"
+        return self._process.exitcode
+
+    @property
+    def stdout(self) -> str:
+        """What the child has written to standard output so far."""
+        return (self._output / "stdout").read_text("utf-8")
+
+    @property
+    def stderr(self) -> str:
+        """What the child has written to standard error so far."""
+        return (self._output / "stderr").read_text("utf-8")
+
+
+class Finished(NamedTuple):
+    """How a process ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@contextlib.contextmanager
+def start(
+    target: Callable[..., object], *args: Any, pause: Pause | FileOperation | None = None
+) -> Iterator[Child]:
+    """Call a module-level function in a child process, in a session of its own."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        pytest.skip("child processes are forked, which this system cannot do")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    ours, theirs = context.Pipe()
+    with tempfile.TemporaryDirectory() as output:
+        for name in ("stdout", "stderr"):
+            (Path(output) / name).touch()
+        given = (theirs, Path(output), dict(os.environ), pause, target, args)
+        process = context.Process(target=_run_child, args=given)
+        process.start()
+        theirs.close()
+        child = Child(process, ours, Path(output))
+        try:
+            yield child
+        finally:
+            process.kill()
+            process.join()
+            process.close()
+            ours.close()
+
+
+def run(target: Callable[..., object], *args: Any) -> Finished:
+    """Call a function in a child process and wait for its end."""
+    with start(target, *args) as child:
+        return Finished(child.wait(), child.stdout, child.stderr)
+
+
+def kill_when(pause: Pause | FileOperation, target: Callable[..., object], *args: Any) -> bool:
+    """Call a function in a child process and kill that with SIGKILL at the pause.
+
+    Returns:
+        True if it was killed, False if it ended (with exit code 0) without reaching the pause.
+    """
+    with start(target, *args, pause=pause) as child:
+        if child.pauses():
+            child.kill()
+            return True
+        assert child.wait() == 0, child.stderr
+        return False
+
+
+def elmo(*arguments: object) -> None:
+    """Run `elmo ARGUMENTS` and end this process: a target for the functions above."""
+    from elmokit.cli.main import run as main
+
+    sys.argv = ["elmo", *map(str, arguments)]
+    main()
+
+
+# ------------------------------------------------------------------------------------ in the child
+
+
+def _run_child(
+    connection: Connection,
+    output: Path,
+    environment: dict[str, str],
+    pause: Pause | FileOperation | None,
+    target: Callable[..., object],
+    args: tuple[Any, ...],
+) -> None:
+    os.setsid()
+    # A test run in the background ignores Ctrl-C, and its children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.stdout = _redirect(1, output / "stdout")
+    sys.stderr = _redirect(2, output / "stderr")
+    import torch
+
+    torch.set_num_threads(1)
+
+    def block() -> None:
+        connection.send("paused")
+        try:
+            connection.recv()
+        except EOFError:  # the test is gone
+            os._exit(1)
+
+    if pause is not None:
+        pause.install(block)
+    target(*args)
+
+
+def _redirect(descriptor: int, path: Path) -> TextIO:
+    opened = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.dup2(opened, descriptor)
+    os.close(opened)
+    return os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", closefd=False)
+
+
+def _resolve(path: str) -> tuple[Any, str]:
+    """Return the module or class that has a function, and the function's name in it."""
+    parts = path.split(".")
+    for n in range(len(parts) - 1, 0, -1):
+        try:
+            owner: Any = importlib.import_module(".".join(parts[:n]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[n:-1]:
+            owner = getattr(owner, part)
+        return owner, parts[-1]
+    raise ValueError(f"No module in {path!r}")
