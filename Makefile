@@ -45,7 +45,7 @@ test-all: $(DEV_SETUP)  ## The default suite and the slow tests: many real kills
 	$(BIN)/python -m pytest -m 'not gpu'
 
 test-gpu: $(DEV_SETUP)  ## The tests that need a CUDA device
-	ELMOKIT_TEST_GPU=1 $(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest -m gpu
 
 check: $(DEV_SETUP)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -41,5 +41,5 @@ too_large() { # it must fail, and say which batch would fit
 }
 part too-large.txt too_large
 
-tests() { (cd "$here" && ELMOKIT_TEST_GPU=1 python -m pytest -q -m gpu tests); }
+tests() { (cd "$here" && python -m pytest -q -m gpu tests); }
 part tests.txt tests

@@ -11,11 +11,6 @@ import hypothesis
 import pytest
 import torch
 
-# The Triton kernels run in Triton's interpreter, asked for before they are loaded, unless
-# `make test-gpu` runs the tests that need a GPU.
-if "ELMOKIT_TEST_GPU" not in os.environ:
-    os.environ["TRITON_INTERPRET"] = "1"
-
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.model.bilm import BiLM
 
@@ -42,6 +37,20 @@ TINY = BiLMConfig(
     lstm=LstmConfig(dim=24, projection_dim=10, n_layers=2),
     char_cnn=CharCnnConfig(embedding_dim=4, filters=((1, 4), (2, 5), (3, 6)), n_highway=1),
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run Triton kernels in Triton's interpreter, except with `-m gpu`.
+
+    Triton reads the variable when a module with kernels is imported, so it is set before that.
+    """
+    if config.option.markexpr != "gpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
 
 
 def random_bilm(config: BiLMConfig, seed: int = 0, scale: float = 3.0) -> BiLM:

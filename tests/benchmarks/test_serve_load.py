@@ -11,8 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from elmokit.serve.server import Server
-from tests.serve.conftest import ALONE, running
+from tests.serve.conftest import ALONE, Server, running
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "serve"
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import elmokit
@@ -23,6 +22,7 @@ from tests.bulk.test_shards import assert_same_files
 from tests.conftest import TINY, random_bilm
 from tests.process_utils import Pause, elmo, start
 
+psutil = pytest.importorskip("psutil")
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="the extra 'ray' is not installed")
 pa = pytest.importorskip("pyarrow")

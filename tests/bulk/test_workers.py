@@ -13,7 +13,6 @@ from multiprocessing import active_children
 from multiprocessing.connection import wait
 from pathlib import Path
 
-import psutil
 import pytest
 
 from elmokit.bulk import corpus as bulk
@@ -29,6 +28,8 @@ from tests.bulk.runs import SUFFIXES, Stopped, names, stop_after
 from tests.bulk.test_kill import command, write_text
 from tests.process_utils import Pause, start
 from tests.process_utils import elmo as run_elmo
+
+psutil = pytest.importorskip("psutil")
 
 SETTINGS = EmbedSettings(part_tokens=60)
 PART_DONE = "elmokit.bulk.work.WorkDirectory.note"

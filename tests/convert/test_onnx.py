@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
+pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
+
+import onnx
+import onnxruntime
 
 from elmokit.config import BiLMConfig, CharCnnConfig, LexiconConfig, LstmConfig
 from elmokit.convert.onnx_bilm import bilm_model

@@ -10,9 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import torch
+
+pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
+pytest.importorskip("uvicorn", reason="the extra 'serve' is not installed")
+pytest.importorskip("httpx", reason="the service is tested with httpx")
+
+import httpx
 
 from elmokit.analysis.index_build import build_index
 from elmokit.embed.model import ElmoModel, load

@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from elmokit.tasks.config import with_settings
 from elmokit.tasks.registry import load_task
 from tests.tasks.table_runs import EXAMPLES, RECIPE, TABLES, guess, write_run
+
+psutil = pytest.importorskip("psutil")
 
 pytestmark = pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
 
