@@ -138,10 +138,12 @@ def _checked(values: Mapping[str, Any]) -> RunConfig:
     for name, share in (("step.dropout", config.step.dropout), ("restart", config.restart)):
         if not isinstance(share, int | float) or not 0 <= share <= 1:
             problems.append(f"{name} should be between 0 and 1, found {share!r}")
-    if config.optimizer.kind not in ("adamw", "adagrad"):
-        problems.append(f"optimizer.kind should be adamw or adagrad, not {config.optimizer.kind!r}")
-    if config.optimizer.decay not in ("cosine", "linear"):
-        problems.append(f"optimizer.decay should be cosine or linear, not {config.optimizer.decay!r}")
+    for name, choice, choices in (
+        ("optimizer.kind", config.optimizer.kind, ("adamw", "adagrad")),
+        ("optimizer.decay", config.optimizer.decay, ("cosine", "linear")),
+    ):
+        if choice not in choices:
+            problems.append(f"{name} should be {' or '.join(choices)}, not {choice!r}")
     if problems:
         raise ConfigError("These settings cannot be trained with: " + "; ".join(problems) + ".")
     return config
