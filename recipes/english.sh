@@ -2,15 +2,21 @@
 # An English model from raw text to a folder that can be shipped; see english.md.
 #
 # Run as: bash recipes/english.sh OUT PRESET STEPS HELD_OUT.txt TEXT.txt...
-# What is finished is not done again; a training that was stopped goes on.
+# Optional environment variables:
+#   VOCAB      model or file whose vocabulary is kept; by default the 150,000 most frequent words
+#   SETTINGS   further settings ("--set optimizer.learning_rate=2e-3 ...")
+#   REGISTERS  more held-out texts, each measured by itself ("held/*.txt")
+# Finished steps are not repeated; a training run that was stopped is resumed.
 set -euo pipefail
 out=$1 preset=$2 steps=$3 valid=$4
 shift 4
+here=$(dirname "$0")
 mkdir -p "$out"
-[ -d "$out/data" ] || elmo prepare "$@" --valid-files "$valid" --max-vocab 150000 -o "$out/data"
+words=(--max-vocab 150000)
+[ -z "${VOCAB:-}" ] || words=(--vocab "$VOCAB")
+[ -d "$out/data" ] || elmo prepare "$@" --valid-files "$valid" "${words[@]}" -o "$out/data"
 
 run=$out/$preset
-# SETTINGS adds others ("--set optimizer.learning_rate=2e-3 ...").
 elmo train "$out/data" -o "$run" --preset "$preset" --max-steps "$steps" --resume \
   --set log_every=500 --set evaluate_every=$((steps / 6 + 1)) --set checkpoint_every=$((steps / 6 + 1)) \
   ${SETTINGS:-}
@@ -21,6 +27,10 @@ measured() { # MODEL NAME
   mv "$run/$2.part" "$run/$2.json"
 }
 measured "$run/model" float32
-# What is shipped, and measured as it is shipped: int8 with a scale per row.
+# Measured as it is shipped: int8 with one scale per row.
 [ -d "$run/int8" ] || elmo convert "$run/model" "$run/int8" --storage int8 --part-size 45
 measured "$run/int8" int8
+if [ -n "${REGISTERS:-}" ] && [ ! -s "$run/registers.json" ]; then
+  # shellcheck disable=SC2086  # a list of files
+  python "$here/english/registers.py" "$run/int8" "$run/registers.json" "$valid" $REGISTERS
+fi

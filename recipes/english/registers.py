@@ -1,0 +1,103 @@
+"""Measure the held-out perplexity of one model by register: one text file, one register.
+
+All files are scored in one pass, in batches that mix registers, so that short files cost little.
+The figures are those of `elmo perplexity FILE` for each file.
+
+Run as: python recipes/english/registers.py MODEL OUT.json FILE.txt... [--against EARLIER.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmokit.data.layout import END_ID
+from elmokit.data.reading import read_sentences
+from elmokit.embed.model import load
+from elmokit.embed.scoring import language_model
+from elmokit.train.evaluate import Tally, losses_of, units_of
+from elmokit.train.text import text_groups
+
+STATES = ("carry", "reset")
+
+
+def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, Any]]:
+    """Return the perplexities of each file from each state, by the file's name."""
+    elmo = load(model, device=device)
+    head, vocabulary = language_model(elmo)
+    names: list[str] = []  # of the register of each document
+    sentences = []
+    for file in files:
+        last = None
+        for sentence in read_sentences([file]):
+            if sentence.document != last:
+                names.append(file.stem)
+                last = sentence.document
+            sentences.append(sentence._replace(document=len(names) - 1))
+    (group,) = text_groups(sentences, vocabulary, group_tokens=1 << 62)
+    encode = group.encoder(elmo.bilm, vocabulary)
+    ends = np.flatnonzero(group.tokens == END_ID)
+    by_sentence = np.searchsorted(group.documents, ends, side="right") - 1
+    found: dict[str, dict[str, Any]] = {file.stem: {} for file in files}
+    for state in STATES:
+        tallies = {file.stem: Tally() for file in files}
+        units = units_of(group.tokens, group.documents, state)
+        documents = range(len(names)) if state == "carry" else by_sentence
+        for i, losses in losses_of(elmo.bilm, head, encode, units):
+            tallies[names[documents[i]]].add(losses)
+        for name, tally in tallies.items():
+            found[name][state] = tally.perplexity(state).to_dict()
+    return found
+
+
+def compare(found: dict[str, dict[str, Any]], earlier: dict[str, dict[str, Any]]) -> list[str]:
+    """Return a table of two models that were scored on the same tokens with one vocabulary."""
+    lines = [
+        "| register | targets | `<UNK>` | carry | reset | change (reset) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, now in found.items():
+        then = earlier.get(name)
+        if then is None:
+            continue
+        for state in STATES:
+            for key in ("targets", "unknown"):
+                if now[state][key] != then[state][key]:
+                    raise SystemExit(f"{name}: the models were not scored on the same tokens.")
+        reset = now["reset"]
+        cells = [f"{then[state]['mean']:.1f} -> {now[state]['mean']:.1f}" for state in STATES]
+        change = reset["mean"] / then["reset"]["mean"] - 1
+        unknown = reset["unknown"] / reset["targets"]
+        cells = [f"{reset['targets']:,}", f"{unknown:.2%}", *cells, f"{change:+.1%}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> None:
+    """Measure, write, and compare with an earlier measurement."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("model", help="folder or name of a model with a language-model head")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--against", type=Path, help="what this recipe wrote for another model")
+    parser.add_argument("--device", default="auto")
+    args = parser.parse_args()
+    start = time.perf_counter()
+    found = measure(args.model, args.files, args.device)
+    part = args.output.with_suffix(".part")
+    part.write_text(json.dumps({"model": args.model, "registers": found}, indent=1) + "\n", "utf-8")
+    part.replace(args.output)
+    lines = [f"{args.output}: {len(found)} registers, {time.perf_counter() - start:.0f} s"]
+    if args.against:
+        lines += compare(found, json.loads(args.against.read_text("utf-8"))["registers"])
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

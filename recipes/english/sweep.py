@@ -1,0 +1,296 @@
+"""Short runs that choose the settings of the long one: all at once on one GPU, then a table.
+
+First all runs start and their speed is measured for a minute; then they are stopped and go on from
+their checkpoints with the number of steps that fits the time. Each is evaluated by register when it
+ends. A sweep that was stopped goes on when it is started again.
+
+Run as: python recipes/english/sweep.py CORPORA -o OUT --minutes 16 --texts valid.txt held/*.txt
+        python recipes/english/sweep.py CORPORA -o OUT --table table.json  (collect)
+
+CORPORA holds one prepared corpus per share of sources: CORPORA/natural, CORPORA/balanced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tasks"))
+from pool import mps, say  # noqa: E402
+
+LENGTH = "length.json"
+REGISTERS = "registers.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what differs from the common settings."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+    corpus: str = "natural"
+
+
+#: Gradients of `english` had a norm of about 0.25 and bursts up to 1e8, which a clip at 10 lets in.
+COMMON = ("restart=0.5", "optimizer.clip=0.5", "log_every=100", "evaluate_every=0")
+COMMON += ("checkpoint_every=0", "keep=1")
+#: By importance: `--runs 6` makes the first six.
+RUNS = (
+    Run("drop0", ("step.dropout=0",)),
+    Run("drop0.1"),
+    Run("drop0-linear", ("step.dropout=0", "optimizer.decay=linear", "optimizer.final=0")),
+    Run("drop0-lr6", ("step.dropout=0", "optimizer.learning_rate=6e-3")),
+    Run("drop0-lr2.5", ("step.dropout=0", "optimizer.learning_rate=2.5e-3")),
+    Run("drop0-balanced", ("step.dropout=0",), "balanced"),
+    Run("drop0-steps40", ("step.dropout=0", "step.steps=40", "step.rows=512")),
+    Run("drop0.05", ("step.dropout=0.05",)),
+    Run("drop0-negatives16k", ("step.dropout=0", "step.negatives=16384")),
+    Run("drop0-decay", ("step.dropout=0", "optimizer.weight_decay=0.05")),
+    Run("drop0.1-clip10", ("optimizer.clip=10",)),
+)
+
+
+class Sweep:
+    """The runs of a sweep in a folder.
+
+    Args:
+        runs: What to run.
+        args: The command line.
+        environment: Variables of the processes.
+    """
+
+    def __init__(
+        self, runs: list[Run], args: argparse.Namespace, environment: dict[str, str]
+    ) -> None:
+        self.runs, self.args, self.environment = runs, args, environment
+
+    def folder(self, run: Run) -> Path:
+        """Return the folder of a run."""
+        return Path(self.args.output) / run.name
+
+    def train(self, run: Run, steps: int) -> list[str]:
+        """Return the command that trains a run, or goes on with it."""
+        command = [sys.executable, "-m", "elmokit", "train", str(self.args.corpora / run.corpus)]
+        command += ["-o", str(self.folder(run)), "--preset", self.args.preset, "--resume"]
+        command += ["--max-steps", str(steps), "--device", self.args.device]
+        for setting in (*COMMON, *run.settings, *self.args.settings):
+            command += ["--set", setting]
+        return command
+
+    def evaluate(self, run: Run) -> list[str]:
+        """Return the command that measures a run."""
+        command = [sys.executable, str(HERE / "registers.py"), str(self.folder(run) / "model")]
+        command += [str(self.folder(run) / REGISTERS), *map(str, self.args.texts)]
+        return [*command, "--device", self.args.device]
+
+    def start(self, run: Run, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start a process that leads a session of its own; what it prints goes to RUN.log."""
+        with (self.args.output / f"{run.name}.log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self.environment,
+                start_new_session=True,
+            )
+
+    def speed(self) -> float:
+        """Start all runs, wait until each has told its speed twice, stop them; return the sum."""
+        jobs = [self.start(run, self.train(run, 10_000_000)) for run in self.runs]
+        end = time.monotonic() + self.args.speed_seconds
+        while time.monotonic() < end and any(job.poll() is None for job in jobs):
+            if all(len(_losses(self.folder(run))) >= self.args.speed_lines for run in self.runs):
+                break
+            time.sleep(0.5)
+        _stop(jobs)
+        last = {run.name: _losses(self.folder(run))[-1:] for run in self.runs}
+        for name, lines in last.items():
+            told = f"{lines[0]['tokens_per_second']:,} tokens/s" if lines else "no line of metrics"
+            say(f"   {name}: {told}")
+        return float(sum(lines[0]["tokens_per_second"] for lines in last.values() if lines))
+
+    def length(self, deadline: float) -> int:
+        """Return the steps of every run, measured or as an earlier start has measured them."""
+        path = self.args.output / LENGTH
+        if self.args.steps:
+            return int(self.args.steps)
+        if path.exists():
+            return int(json.loads(path.read_text("utf-8"))["steps"])
+        speed = self.speed()
+        seconds = deadline - time.monotonic() - self.args.reserve_seconds
+        done = min((_losses(self.folder(run)) or [{"step": 0}])[-1]["step"] for run in self.runs)
+        steps = done + int(speed * seconds / len(self.runs) / self.args.tokens_per_step)
+        steps = max(steps // 100 * 100, self.args.least_steps)
+        path.write_text(json.dumps({"steps": steps, "tokens_per_second": speed}) + "\n", "utf-8")
+        say(f"{speed:,.0f} tokens/s in all, {seconds:.0f} s left: {steps:,} steps each")
+        return steps
+
+    def work(self, deadline: float) -> None:
+        """Train and evaluate all runs; at the deadline, stop what still runs."""
+        steps = self.length(deadline)
+        left = [run for run in self.runs if not (self.folder(run) / REGISTERS).exists()]
+        jobs = {run: self.start(run, self.train(run, steps)) for run in left}
+        evaluated: set[Run] = set()
+        told = time.monotonic()
+        while jobs and time.monotonic() < deadline:
+            for run, job in list(jobs.items()):
+                if job.poll() is None:
+                    continue
+                del jobs[run]
+                if job.returncode == 0 and run not in evaluated:
+                    evaluated.add(run)
+                    jobs[run] = self.start(run, self.evaluate(run))
+                else:
+                    outcome = "failed: see its log" if job.returncode else "done"
+                    say(f"{run.name}: {outcome}")
+            if time.monotonic() - told > 20:
+                told = time.monotonic()
+                self.tell(steps)
+            time.sleep(0.5)
+        if jobs:
+            say(f"Out of time: stopping {', '.join(run.name for run in jobs)}")
+            _stop(list(jobs.values()))
+
+    def tell(self, steps: int) -> None:
+        """Say where the runs are."""
+        for run in self.runs:
+            lines = _losses(self.folder(run))
+            if lines:
+                last = lines[-1]
+                say(
+                    f"   {run.name}: step {last['step']:,}/{steps:,}, loss {_loss(last):.3f}, "
+                    f"{last['tokens_per_second']:,} tokens/s"
+                )
+
+    def table(self) -> dict[str, Any]:
+        """Collect what is known of all runs."""
+        rows = []
+        for run in self.runs:
+            lines = _losses(self.folder(run))
+            if not lines:
+                continue
+            row: dict[str, Any] = {"name": run.name, "corpus": run.corpus}
+            row |= {"settings": [*COMMON, *run.settings, *self.args.settings]}
+            row |= {"steps": lines[-1]["step"], "tokens": lines[-1]["tokens"]}
+            row["sampled_loss"] = round(sum(map(_loss, lines[-5:])) / len(lines[-5:]), 4)
+            row["largest_gradient_norm"] = max(
+                line["gradient_norm"] for line in lines[10:] or lines
+            )
+            row["median_gradient_norm"] = lines[-1].get("gradient_norm_median")
+            row["curve"] = [[line["step"], round(_loss(line), 4)] for line in lines[9::10]]
+            path = self.folder(run) / REGISTERS
+            if path.exists():
+                row["registers"] = json.loads(path.read_text("utf-8"))["registers"]
+                row |= _means(row["registers"])
+            rows.append(row)
+        length = self.args.output / LENGTH
+        common = json.loads(length.read_text("utf-8")) if length.exists() else {}
+        return {"preset": self.args.preset, **common, "runs": rows}
+
+
+def _means(registers: dict[str, Any]) -> dict[str, float]:
+    """Return the perplexity of valid.txt and the geometric mean of all other registers."""
+    values = {}
+    for state in ("carry", "reset"):
+        found = {name: states[state]["mean"] for name, states in registers.items()}
+        if "valid" in found:
+            values[f"valid_{state}"] = round(found.pop("valid"), 2)
+        if found:
+            mean = sum(map(math.log, found.values())) / len(found)
+            values[f"registers_{state}"] = round(math.exp(mean), 2)
+    return values
+
+
+def _losses(folder: Path) -> list[dict[str, Any]]:
+    """Read the lines of metrics that hold a training loss."""
+    lines = []
+    with contextlib.suppress(OSError):
+        for text in (folder / "metrics.jsonl").read_text("utf-8").splitlines():
+            with contextlib.suppress(ValueError):  # a line that is being written
+                line = json.loads(text)
+                if "sampled_loss_forward" in line:
+                    lines.append(line)
+    return lines
+
+
+def _loss(line: dict[str, Any]) -> float:
+    return float(line["sampled_loss_forward"] + line["sampled_loss_backward"]) / 2
+
+
+def _stop(jobs: list[subprocess.Popen[bytes]]) -> None:
+    """Let processes write their checkpoints and end; those that do not are killed."""
+    for job in jobs:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGTERM)
+    end = time.monotonic() + 60
+    for job in jobs:
+        try:
+            job.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+
+
+def show(table: dict[str, Any]) -> None:
+    """Print the figures of a table."""
+    names = ("valid_carry", "valid_reset", "registers_carry", "registers_reset", "sampled_loss")
+    say(f"{'run':20} {'Mtokens':>8} " + " ".join(f"{name:>15}" for name in names) + "  grad max")
+    for row in table["runs"]:
+        cells = " ".join(f"{row.get(name, float('nan')):15.3f}" for name in names)
+        norm = row["largest_gradient_norm"]
+        say(f"{row['name']:20} {row['tokens'] / 1e6:8.1f} {cells}  {norm:.3g}")
+
+
+def main() -> None:
+    """Run the sweep, or collect its table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("corpora", type=Path)
+    parser.add_argument("-o", "--output", type=Path, required=True, help="a folder for each run")
+    parser.add_argument("--minutes", type=float, default=16.0, help="until all must have ended")
+    parser.add_argument("--texts", type=Path, nargs="+", default=[], help="held-out texts")
+    parser.add_argument("--table", type=Path, help="only collect what is there, into this file")
+    parser.add_argument("--runs", type=int, default=8, help="how many of the runs, by importance")
+    parser.add_argument("--only", default=".", help="pattern of the names of runs")
+    parser.add_argument("--preset", default="medium")
+    parser.add_argument("--set", dest="settings", action="append", default=[])
+    parser.add_argument("--steps", type=int, help="of each run; by default what fits the time")
+    parser.add_argument("--speed-seconds", type=float, default=110.0, help="to measure the speed")
+    parser.add_argument("--speed-lines", type=int, default=3, help="lines of metrics to wait for")
+    parser.add_argument("--reserve-seconds", type=float, default=150.0, help="starts, evaluation")
+    parser.add_argument("--tokens-per-step", type=int, default=20_480)
+    parser.add_argument("--least-steps", type=int, default=2_000)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--no-mps", action="store_true", help="do not start NVIDIA MPS")
+    args = parser.parse_args()
+    deadline = time.monotonic() + 60 * args.minutes
+    args.output.mkdir(parents=True, exist_ok=True)
+    runs = [run for run in RUNS if re.search(args.only, run.name)][: args.runs]
+    if args.table:
+        table = Sweep(runs, args, {}).table()
+        args.table.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+        show(table)
+        return
+    with mps(wanted=not args.no_mps) as shared:
+        environment = {"OMP_NUM_THREADS": "2", **os.environ, **shared}
+        sweep = Sweep(runs, args, environment)
+        sweep.work(deadline)
+    table = sweep.table()
+    (args.output / "table.json").write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+    show(table)
+
+
+if __name__ == "__main__":
+    main()
