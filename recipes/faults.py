@@ -1,0 +1,430 @@
+"""Inject known defects one by one and report which tests catch them.
+
+Each fault is a small defect that a user would notice. It is applied to a copy of the repository,
+tests run there, and the first test that fails is recorded. A test counts only if it passes without
+the fault. The tests close to the fault run first; if they pass, so does the whole default tier.
+
+    python recipes/faults.py                         all faults, default tier
+    python recipes/faults.py --tests                 only the tests close to each fault
+    python recipes/faults.py --only cache-eviction   one fault
+    python recipes/faults.py --list                  print the faults and whether they still apply
+
+The results are stored in results/faults.json under the name given by --label. The exit code is 1 if
+a fault is not caught, or if its pattern does not match the source any more: then update FAULTS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+STORED = ROOT / "results" / "faults.json"
+# Large directories that no test changes: linked, not copied.
+LINKED = ("weights", "src/elmokit/models")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace `old`, which must occur exactly once in `file`."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A defect.
+
+    Attributes:
+        name: Its name.
+        package: The package of src/elmokit it is in.
+        effect: What a user notices.
+        edits: Ways to inject it, for different versions of the source; the first match is used.
+        tests: Test files and directories that run first.
+    """
+
+    name: str
+    package: str
+    effect: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...]
+
+
+def fault(name: str, file: str, old: str, new: str, effect: str, tests: str, *more: Edit) -> Fault:
+    """Make a fault; `file` is relative to src/elmokit, `tests` to tests."""
+    edits = tuple(
+        Edit(f"src/elmokit/{edit.file}", edit.old, edit.new)
+        for edit in (Edit(file, old, new), *more)
+    )
+    package = file.rpartition("/")[0] or "storage"
+    return Fault(name, package, effect, edits, tuple(f"tests/{path}" for path in tests.split()))
+
+
+FAULTS = [
+    fault(
+        "gate-order",
+        "model/lstm.py",
+        "i, j, f, o = gates.chunk(4, dim=-1)",
+        "i, f, j, o = gates.chunk(4, dim=-1)",
+        "Vectors differ from those of AllenNLP and bilm-tf: two gates are exchanged.",
+        "model/test_lstm.py model",
+    ),
+    fault(
+        "mix-without-softmax",
+        "model/mix.py",
+        "return torch.softmax(self.w, dim=0)",
+        "return torch.sigmoid(self.w)",
+        "The layer weights s_j of a mix do not sum to 1.",
+        "model/test_mix.py model",
+    ),
+    fault(
+        "projection-clip",
+        "model/kernels/cpu_exact.py",
+        "h.clamp_(-self.config.proj_clip, self.config.proj_clip)",
+        "h.clamp_(max=self.config.proj_clip)",
+        "On a CPU large negative outputs are not clipped, so vectors differ from the reference.",
+        "model/kernels/test_cpu_readers.py model/kernels",
+    ),
+    fault(
+        "byte-order-mark",
+        "text/lines.py",
+        "return raw.removeprefix(codecs.BOM_UTF8)",
+        "return raw",
+        "The first token of a file from Windows begins with an invisible character.",
+        "text/test_lines.py text",
+    ),
+    fault(
+        "backward-shift",
+        "data/streams.py",
+        "targets[1, row, filled : filled + n - 1] = back[1:]",
+        "targets[1, row, filled : filled + n - 1] = back[:-1]",
+        "The backward LM is trained to predict the word it has just read.",
+        "data/test_streams.py data",
+    ),
+    fault(
+        "resume-position",
+        "train/loop.py",
+        "if progress.position:",
+        "if progress.position and not resume:",
+        "A resumed training run reads the corpus from its beginning again.",
+        "train/test_loop.py train",
+    ),
+    fault(
+        "gradient-scale",
+        "train/optimizer.py",
+        "torch.clamp(self.config.clip / (norm + 1e-6), max=1.0)",
+        "torch.clamp(self.config.clip / (norm + 1e-6), max=1e6)",
+        "Small gradients are scaled up to the clipping norm: training diverges from the reference.",
+        "train/test_loop.py train",
+    ),
+    fault(
+        "mixed-download",
+        "sources/partfile.py",
+        "return all(a is None or b is None or a == b for a, b in pairs)",
+        "return True",
+        "A resumed download joins the halves of two versions of a file.",
+        "sources/test_partfile.py sources/test_download.py sources",
+    ),
+    fault(
+        "weight-halves",
+        "convert/bilm_hdf5.py",
+        "(w[:d].T, w[d:].T)",
+        "(w[d:].T, w[:d].T)",
+        "Input and recurrent weights of published models are exchanged.",
+        "convert/test_bilm_hdf5.py convert",
+    ),
+    fault(
+        "pickle-allowed",
+        "convert/torch_pickle.py",
+        "weights_only=True)",
+        "weights_only=False)",
+        "Security: a weight file can run any code when it is loaded.",
+        "convert/manylangs convert",
+    ),
+    fault(
+        "cache-eviction",
+        "embed/token_table.py",
+        "del self._places[self._tokens[place]]",
+        "self._places.pop(token, None)",
+        "On large texts a token that left the cache gets the vector of another token.",
+        "embed/test_model.py embed",
+    ),
+    fault(
+        "backward-score",
+        "embed/scoring.py",
+        "backward=back[1:],",
+        "backward=back[:-1],",
+        "Each token gets the backward log-probability of the token before it.",
+        "embed/test_scoring.py embed",
+    ),
+    fault(
+        "resume-sentence",
+        "bulk/input.py",
+        "[last.sentence + 1 :]",
+        "[last.sentence :]",
+        "A resumed `elmo embed --split` writes one sentence twice.",
+        "bulk/test_resume.py bulk/test_corpus.py bulk",
+    ),
+    fault(
+        "resume-state",
+        "bulk/corpus.py",
+        "self.carried = state_after(finished[-1])",
+        "self.carried = state_after(finished[0])",
+        "A resumed `elmo embed --state carry` continues from the wrong state.",
+        "bulk/test_resume.py bulk/test_corpus.py bulk",
+    ),
+    fault(
+        "search-order",
+        "analysis/topk.py",
+        "order = np.lexsort((ids, -scores))",
+        "order = np.lexsort((-ids, -scores))",
+        "Of equally near tokens the last ones are listed, in an order that depends on the blocks.",
+        "analysis/test_topk.py search/test_topk.py analysis search",
+        Edit("search/topk.py", "np.lexsort((ids, -scores))", "np.lexsort((-ids, -scores))"),
+    ),
+    fault(
+        "entity-type",
+        "tasks/metrics/spans.py",
+        " and here[1] == before[1]",
+        "",
+        "F1 differs from conlleval: an entity goes on although its type changes.",
+        "tasks/test_spans.py tasks/metrics tasks/test_ner.py",
+    ),
+    fault(
+        "transposed-plot",
+        "plot/similarity.py",
+        "cosines[space.name] = a @ b.T",
+        "cosines[space.name] = b @ a.T",
+        "`elmo plot similarity` shows rows as columns.",
+        "plot",
+    ),
+    fault(
+        "token-check",
+        "serve/guard.py",
+        "if secrets.compare_digest(given, self._token):",
+        'if given.startswith(b"Bearer "):',
+        "Security: the service accepts any token.",
+        "serve/test_guarding.py serve/test_routes.py serve",
+    ),
+    fault(
+        "stateful-compat",
+        "compat/allennlp/lstm.py",
+        "if not self.stateful or self._states is None:",
+        "if self._states is None:",
+        "`Elmo(..., stateful=False)` of the AllenNLP names still carries its state.",
+        "compat/test_allennlp_state.py compat",
+    ),
+    fault(
+        "spacy-last-token",
+        "integrations/spacy.py",
+        "ends = [*firsts[1:], len(doc)]",
+        "ends = [*firsts[1:], len(doc) - 1]",
+        "In spaCy the last token of a document has no vector.",
+        "integrations/test_spacy.py",
+    ),
+    fault(
+        "exit-code",
+        "cli/main.py",
+        'except ElmoError as error:\n        typer.echo(f"error: {error}", err=True)\n'
+        "        sys.exit(1)",
+        'except ElmoError as error:\n        typer.echo(f"error: {error}", err=True)\n'
+        "        sys.exit(0)",
+        "A command that fails tells a script that it succeeded.",
+        "cli/test_main.py cli",
+    ),
+    fault(
+        "half-written-file",
+        "atomic.py",
+        "        yield temporary\n",
+        "        with contextlib.suppress(Exception):\n            yield temporary\n",
+        "A write that fails leaves a damaged file under the final name, without an error.",
+        "test_atomic.py storage",
+    ),
+]
+
+
+# ------------------------------------------------------------------------------------ copied tree
+
+
+def copy_tree(tree: Path, target: Path) -> Path:
+    """Copy the tracked files of a repository; link large directories and the shared data."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=tree, capture_output=True, text=True, check=True
+    )
+    copy = target / "tree"
+    for name in listed.stdout.split("\0"):
+        source = tree / name
+        if name and source.is_file() and not name.startswith(tuple(f"{d}/" for d in LINKED)):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy / name)
+    for name in LINKED:
+        if (tree / name).exists():
+            (copy / name).symlink_to(tree / name)
+    if (tree.parent / "shared").exists():  # golden files of the original systems
+        (target / "shared").symlink_to(tree.parent / "shared")
+    return copy
+
+
+def matching(tree: Path, item: Fault) -> Edit | None:
+    """Return the edit that fits this version of the source."""
+    for edit in item.edits:
+        path = tree / edit.file
+        if path.is_file() and path.read_text("utf-8").count(edit.old) == 1:
+            return edit
+    return None
+
+
+# -------------------------------------------------------------------------------------- test runs
+
+
+class Tests:
+    """Runs pytest in a copied tree.
+
+    Args:
+        tree: The copy.
+        prefix: A command that starts pytest, such as `nice`.
+        jobs: Processes of pytest-xdist; 0 runs without it.
+    """
+
+    def __init__(self, tree: Path, prefix: list[str], jobs: int) -> None:
+        self.tree, self.prefix, self.jobs = tree, prefix, jobs
+        self.unusable: list[str] = []  # tests that fail without a fault, too
+
+    def first_failure(self, paths: list[str]) -> str | None:
+        """Run tests until one fails, and return it; None if all pass."""
+        skipped = [f"--deselect={name}" for name in self.unusable]
+        jobs = ["-n", str(self.jobs)] if self.jobs else []
+        command = [
+            *(*self.prefix, sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--no-header"),
+            *("-p", "no:cacheprovider", *jobs, *skipped, *paths),
+        ]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.tree / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        done = subprocess.run(
+            command, cwd=self.tree, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode in (0, 5):  # 5: no test in these files belongs to the tier
+            return None
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        if not failed:
+            raise RuntimeError(f"{shlex.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        return str(failed[0])
+
+
+def catch(tests: Tests, item: Fault, edit: Edit, *, nearby: bool) -> str | None:
+    """Inject a fault and return the first test that fails because of it."""
+    path = tests.tree / edit.file
+    before = path.read_text("utf-8")
+    after = before.replace(edit.old, edit.new)
+    close = [name for name in item.tests if (tests.tree / name).exists()]
+    for paths in [close] if nearby else [close, []]:
+        if not paths and nearby:
+            continue
+        while True:
+            path.write_text(after, "utf-8")
+            try:
+                failed = tests.first_failure(paths)
+            finally:
+                path.write_text(before, "utf-8")
+            if failed is None:
+                break
+            if tests.first_failure([failed]) is None:
+                return failed
+            tests.unusable.append(failed)
+    return None
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Inject the chosen faults one after the other."""
+    chosen = [item for item in FAULTS if not options.only or item.name in options.only]
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copy_tree(options.tree, Path(folder))
+        tests = Tests(copy, shlex.split(options.prefix), options.jobs)
+        for item in chosen:
+            began = time.monotonic()
+            edit = matching(copy, item)
+            if edit is None:
+                result = {"status": "pattern not found", "test": None}
+            else:
+                caught = catch(tests, item, edit, nearby=options.tests)
+                result = {"status": "caught" if caught else "not caught", "test": caught}
+            result["seconds"] = round(time.monotonic() - began)
+            results[item.name] = {"package": item.package, "effect": item.effect, **result}
+            report(item.name, results[item.name])
+            store(options, results, tests.unusable)
+    return results
+
+
+def report(name: str, result: dict[str, Any]) -> None:
+    """Print one line."""
+    test = result["test"] or ""
+    sys.stdout.write(f"{name:20} {result['status']:18} {result['seconds']:>5} s  {test}\n")
+    sys.stdout.flush()
+
+
+def store(options: argparse.Namespace, results: dict[str, Any], unusable: list[str]) -> None:
+    """Merge the results of this run into the file."""
+    stored = json.loads(STORED.read_text("utf-8")) if STORED.exists() else {}
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=options.tree, capture_output=True, text=True, check=True
+    )
+    known = stored.get(options.label, {}).get("faults", {})
+    merged = {item.name: (known | results).get(item.name) for item in FAULTS}
+    stored[options.label] = {
+        "command": "python recipes/faults.py" + (" --tests" if options.tests else ""),
+        "commit": head.stdout.strip(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "failing_without_fault": unusable,
+        "faults": {name: result for name, result in merged.items() if result},
+    }
+    STORED.write_text(json.dumps(stored, indent=1) + "\n", "utf-8")
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--tree", type=Path, default=ROOT, help="checkout to test (default: this)")
+    parser.add_argument("--label", default="now", help="name of the results (default: now)")
+    parser.add_argument("--tests", action="store_true", help="run only the tests close to a fault")
+    parser.add_argument("--only", action="append", help="name of a fault; may be repeated")
+    parser.add_argument("--jobs", type=int, default=2, help="pytest-xdist processes (default: 2)")
+    parser.add_argument("--prefix", default="", help="command to start pytest with, such as nice")
+    parser.add_argument("--list", action="store_true", help="print the faults and stop")
+    options = parser.parse_args()
+    options.tree = options.tree.resolve()
+    unknown = set(options.only or ()) - {item.name for item in FAULTS}
+    if unknown:
+        parser.error(f"no fault {', '.join(sorted(unknown))}; see --list")
+    if options.list:
+        edits = {item.name: matching(options.tree, item) for item in FAULTS}
+        for item in FAULTS:
+            state = "applies" if edits[item.name] else "PATTERN NOT FOUND"
+            sys.stdout.write(f"{item.name:20} {item.package:18} {state:18} {item.effect}\n")
+        return 0 if all(edits.values()) else 1
+    results = run(options)
+    return 0 if all(result["status"] == "caught" for result in results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
