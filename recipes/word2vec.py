@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from elmokit.atomic import replacing
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import END_ID
+from elmokit.storage.atomic import replace_file
 
 _CHUNK = 1 << 20
 
@@ -115,7 +115,7 @@ def write(vectors: Any, path: Path, chosen: set[str] | None, top: int) -> int:
         for place, word in enumerate(vectors.index_to_key)
         if chosen is None or place < top or word in chosen
     ]
-    with replacing(path) as part, part.open("w", encoding="utf-8") as file:
+    with replace_file(path) as part, part.open("w", encoding="utf-8") as file:
         file.write(f"{len(rows)} {vectors.vector_size}\n")
         file.writelines(rows)
     return len(rows)

@@ -13,23 +13,24 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "elmokit"
 
 # Each room may import from itself and from the rooms named; top-level files are open to all.
 MAY_IMPORT: dict[str, set[str]] = {
-    "model": set(),
-    "text": set(),
-    "data": {"model", "text"},
-    "convert": {"model", "text"},
-    "sources": {"model", "text", "convert"},
-    "embed": {"model", "text", "sources"},
-    "bulk": {"text", "embed"},
-    "train": {"model", "text", "data", "sources"},
-    "compat": {"model", "text", "convert", "sources", "embed"},
-    "analysis": {"text", "embed", "bulk"},
-    "tasks": {"model", "text", "sources", "embed", "train", "analysis"},
-    "plot": {"text", "embed", "analysis", "tasks"},
+    "storage": set(),
+    "model": {"storage"},
+    "text": {"storage"},
+    "data": {"storage", "model", "text"},
+    "convert": {"storage", "model", "text"},
+    "sources": {"storage", "model", "text", "convert"},
+    "embed": {"storage", "model", "text", "sources"},
+    "bulk": {"storage", "text", "embed"},
+    "train": {"storage", "model", "text", "data", "sources"},
+    "compat": {"storage", "model", "text", "convert", "sources", "embed"},
+    "analysis": {"storage", "text", "embed", "bulk"},
+    "tasks": {"storage", "model", "text", "sources", "embed", "train", "analysis"},
+    "plot": {"storage", "text", "embed", "analysis", "tasks"},
     "integrations": {"text", "sources", "embed", "analysis"},
     "serve": {"model", "text", "embed", "analysis", "tasks"},
     "cli": {
-        *("model", "text", "data", "convert", "sources", "embed", "bulk", "compat", "train"),
-        *("analysis", "tasks", "plot", "serve"),
+        *("storage", "model", "text", "data", "convert", "sources", "embed", "bulk", "compat"),
+        *("train", "analysis", "tasks", "plot", "serve"),
     },
 }
 

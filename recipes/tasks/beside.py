@@ -16,7 +16,7 @@ import numpy as np
 from glove import text
 
 from elmokit.analysis.static import load_static
-from elmokit.atomic import replacing
+from elmokit.storage.atomic import replace_file
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     tables = [load_static(source) for source in (args.first, args.second)]
     places = [{word: n for n, word in enumerate(table.words)} for table in tables]
     words = list(dict.fromkeys(word for table in tables for word in table.words))
-    with replacing(args.output) as path, path.open("w", encoding="utf-8") as file:
+    with replace_file(args.output) as path, path.open("w", encoding="utf-8") as file:
         for word in words:
             parts = [
                 table.vectors[place[word]] if word in place else np.zeros(table.vectors.shape[1])

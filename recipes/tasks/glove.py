@@ -23,8 +23,8 @@ from pathlib import Path
 from runs import FILES
 
 from elmokit.analysis.static import GLOVE, load_static
-from elmokit.atomic import replacing
 from elmokit.errors import ElmoWarning
+from elmokit.storage.atomic import replace_file
 from elmokit.tasks.batches import texts_of
 from elmokit.tasks.registry import load_task
 
@@ -44,7 +44,7 @@ def main() -> None:
     small = load_static(GLOVE)
     large: dict[str, list[float]] = json.loads(args.npm.read_text("utf-8"))["vectors"]
     written = 0
-    with replacing(args.output) as path, path.open("w", encoding="utf-8") as file:
+    with replace_file(args.output) as path, path.open("w", encoding="utf-8") as file:
         for place, word in enumerate(small.words):
             if place < args.top or word in wanted:
                 numbers = large.get(word, [0.0] * _DIM)[:_DIM]

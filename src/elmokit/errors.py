@@ -7,7 +7,9 @@ such a message without a traceback and exits with 1.
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class ElmoError(Exception):
@@ -47,6 +49,19 @@ class DependencyError(ElmoError):
 
 class ElmoWarning(UserWarning):
     """Something that works but that the user should know."""
+
+
+def output_error(path: Path, error: OSError) -> OutputError:
+    """Return an error that says why `path` cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason, remedy = "no space left on the device", "Free some space or choose another place"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        reason, remedy = "permission denied", "Choose a directory you can write to"
+    elif error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY):
+        reason, remedy = f"a file or directory is in the way ({error})", "Choose another path"
+    else:
+        reason, remedy = str(error), "Check the path and the disk"
+    return OutputError(f"Cannot write {path}: {reason}. {remedy}.")
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

@@ -202,9 +202,9 @@ def test_two_processes_never_work_on_one_output(
     elmo: ElmoModel, text: Path, interrupted: Path
 ) -> None:
     def again(progress: Progress) -> None:
-        with pytest.raises(OutputError, match="Another process is working"):
+        with pytest.raises(OutputError, match="in use by another process"):
             embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
-        with pytest.raises(OutputError, match="Another process is working"):
+        with pytest.raises(OutputError, match="in use by another process"):
             embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True)
 
     embed_corpus(elmo, [text], interrupted, SMALL, resume=True, on_progress=again)

@@ -209,7 +209,7 @@ def test_nothing_is_thrown_away_unasked(make: Callable[..., Any], tmp_path: Path
 def test_two_processes_never_fill_one_folder(make: Callable[..., Any]) -> None:
     def again(_: Progress) -> None:
         for options in ({"resume": True}, {"overwrite": True}):
-            with pytest.raises(OutputError, match="Another process is working"):
+            with pytest.raises(OutputError, match="in use by another process"):
                 make("out", **options)
 
     make("out", on_progress=again)

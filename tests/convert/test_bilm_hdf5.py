@@ -282,7 +282,7 @@ def test_a_full_disk_is_our_error_and_leaves_nothing(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 7, done.stderr
-        assert f"Cannot write {disk / 'out'}: no space is left" in done.stdout
+        assert f"Cannot write {disk / 'out'}: no space left" in done.stdout
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)

@@ -337,7 +337,7 @@ def test_it_embeds_in_an_environment_without_torch(english: Path, tmp_path: Path
     command = [python, "-c", PROGRAM, english, golden_file()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    subprocess.run([*install, "typer", "tqdm", "safetensors", "h5py"], check=True)
+    subprocess.run([*install, "typer", "tqdm", "safetensors", "h5py", "filelock"], check=True)
     elmo = python.with_name("elmo")
     (tmp_path / "text.txt").write_text("I read the book yesterday.\n\nCan you read it?\n")
     embed: list[str | Path] = ["embed", "text.txt", "--model", english, "--part-tokens", "8", "-o"]

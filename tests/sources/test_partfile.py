@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -57,7 +59,10 @@ def test_after_a_kill_the_rest_is_fetched(server: Server, target: Path) -> None:
 def test_without_locks_every_process_has_its_own_part(
     server: Server, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partfile, "fcntl", None)
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
     server.plan = [answer(stop_after=1000), status(404)]
     with pytest.raises(DownloadError):
         get(server, target)

@@ -16,7 +16,7 @@ import torch
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, OutputError
-from elmokit.locking import file_lock
+from elmokit.storage.lock import file_lock
 from elmokit.tasks.layer_cache import ABOUT, LAYERS, LayerCache
 from elmokit.tasks.layers import LiveLayers, StoredLayers
 from tests.conftest import TINY_MODEL

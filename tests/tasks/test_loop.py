@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from elmokit.errors import ConfigError, DataError, OutputError
-from elmokit.locking import RUNNING, is_held
+from elmokit.storage.lock import RUN_LOCK, check_not_in_use
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import plan
 from elmokit.tasks.config import TaskConfig, with_settings
@@ -124,21 +124,29 @@ def test_kill_9_changes_nothing(files: tuple[str, str], tmp_path: Path) -> None:
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
 
 
+def in_use(directory: Path) -> bool:
+    try:
+        check_not_in_use(directory)
+    except OutputError:
+        return True
+    return False
+
+
 def test_a_second_run_is_kept_out_of_the_folder(
     files: tuple[str, str], data: Data[Sentence], tmp_path: Path
 ) -> None:
     process = start(files, tmp_path / "run", tmp_path / "cache")
     try:
-        assert seen(lambda: is_held(tmp_path / "run" / RUNNING), process)
+        assert seen(lambda: in_use(tmp_path / "run"), process)
         process.send_signal(signal.SIGSTOP)  # it must not end before we have tried
-        with pytest.raises(OutputError, match="Another process is at work in"):
+        with pytest.raises(OutputError, match="in use by another process"):
             train(TASK, config(), data, tmp_path / "run", resume=True)
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors.decode()
     finally:
         process.kill()
-    assert not (tmp_path / "run" / RUNNING).exists()
+    assert not (tmp_path / "run" / RUN_LOCK).exists()
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 import elmokit
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError, DataError, OutputError
-from elmokit.locking import RUNNING, is_held
+from elmokit.storage.lock import check_not_in_use
 from elmokit.telling import every_seconds
 from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset, with_settings
@@ -182,11 +182,19 @@ def run_through_kills(corpus: Corpus, run: Path, steps: int, kills: int, seed: i
         killed += 1
 
 
+def in_use(directory: Path) -> bool:
+    try:
+        check_not_in_use(directory)
+    except OutputError:
+        return True
+    return False
+
+
 def test_a_second_run_is_kept_out_of_the_folder(corpus: Corpus, tmp_path: Path) -> None:
     process = start(corpus, tmp_path / "run", 100_000)
     try:
-        assert seen(lambda: is_held(tmp_path / "run" / RUNNING), process)
-        with pytest.raises(OutputError, match="Another process is at work in"):
+        assert seen(lambda: in_use(tmp_path / "run"), process)
+        with pytest.raises(OutputError, match="in use by another process"):
             train(settings(max_steps=2), corpus, tmp_path / "run", resume=True)
     finally:
         process.kill()

@@ -20,10 +20,10 @@ from elmokit.analysis.index_search import Allowed, Scorer, query_vectors, search
 from elmokit.analysis.neighbors import Rules
 from elmokit.analysis.spaces import Space
 from elmokit.analysis.topk import TopK
-from elmokit.atomic import replacing
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DependencyError
-from elmokit.locking import folder_lock
+from elmokit.storage.atomic import replace_file
+from elmokit.storage.lock import RUN_LOCK, file_lock
 
 if TYPE_CHECKING:
     from elmokit.analysis.index import TokenIndex
@@ -67,10 +67,10 @@ def add_ann(
             made.add(vectors_of(index, space, ids))
             if on_tokens is not None:
                 on_tokens(int(ids[-1]) + 1)
-        with replacing(index.folder / f"ann-{slug(space.name)}.faiss") as file:
+        with replace_file(index.folder / f"ann-{slug(space.name)}.faiss") as file:
             faiss.write_index(made, str(file))
         told = _measured(index, space, made, recall, seed)
-        with folder_lock(index.folder):  # another process may add another layer's
+        with file_lock(index.folder / RUN_LOCK):  # another process may add another layer's
             now = IndexMeta.read(index.folder)
             index.meta = dataclasses.replace(now, ann={**now.ann, space.name: told})
             index.meta.write(index.folder)

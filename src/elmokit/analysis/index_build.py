@@ -34,16 +34,16 @@ from elmokit.analysis.index_files import (
 )
 from elmokit.analysis.index_growing import Done, Growing
 from elmokit.analysis.spaces import choose_spaces, unit
-from elmokit.atomic import output_error
 from elmokit.bulk.input import Corpus, Mark, Place, Sentence, check_inputs
 from elmokit.bulk.settings import PART_TOKENS, Progress
-from elmokit.bulk.work import WorkDirectory, check_nobody_works, remove_leftovers, work_path
+from elmokit.bulk.work import WorkDirectory, has_unfinished_run, work_path
 from elmokit.embed.batching import windows
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenised import cut_tokens
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import DataError, ElmoWarning, OutputError
+from elmokit.errors import DataError, ElmoWarning, OutputError, output_error
+from elmokit.storage.lock import check_not_in_use
 
 _REPLACED = "replaced"
 
@@ -133,7 +133,6 @@ def build_index(
     """
     run = _Run(model, inputs, Path(out), settings or IndexSettings(), skip_bad=skip_bad)
     check_index_output(run.out, resume=resume, overwrite=overwrite)
-    remove_leftovers(run.out)
     total_bytes = run.look_ahead()
     started = time.monotonic()
     if resume and not overwrite and (finished := run.finished()) is not None:
@@ -169,8 +168,8 @@ def check_index_output(out: Path, *, resume: bool = False, overwrite: bool = Fal
         )
     if is_index(out) and not (resume or overwrite):
         raise _in_the_way(out)
-    if work_path(out).exists() and not (resume or overwrite):
-        check_nobody_works(out)
+    if has_unfinished_run(out) and not (resume or overwrite):
+        check_not_in_use(work_path(out))
         raise OutputError(
             f"An interrupted run left what it had finished in {work_path(out)}. "
             "Go on with it by --resume, or throw it away by --overwrite."

@@ -34,9 +34,9 @@ from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
 from elmokit.analysis.spaces import Space
-from elmokit.atomic import replacing
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
+from elmokit.storage.atomic import replace_file
 
 FORMAT = "elmokit-index"
 FORMAT_VERSION = 1
@@ -102,7 +102,7 @@ class IndexMeta:
             "format_version": FORMAT_VERSION,
             **dataclasses.asdict(self),
         }
-        with replacing(folder / META) as file:
+        with replace_file(folder / META) as file:
             file.write_text(json.dumps(values, ensure_ascii=False, indent=1), encoding="utf-8")
 
     @classmethod

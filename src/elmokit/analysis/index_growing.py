@@ -16,9 +16,9 @@ import numpy as np
 
 from elmokit.analysis.index_files import HEAD, Column, GrowingArray
 from elmokit.analysis.neighbors import sentence_print
-from elmokit.atomic import replacing
 from elmokit.bulk.input import Sentence
 from elmokit.errors import DataError
+from elmokit.storage.atomic import replace_file
 
 _JOURNAL = "journal.json"
 # The folder grows under the name that `WorkDirectory.finish` renames to that of the index.
@@ -61,7 +61,7 @@ class Done(NamedTuple):
 
     def write(self, work: Path) -> None:
         """Replace the journal."""
-        with replacing(work / _JOURNAL) as file:
+        with replace_file(work / _JOURNAL) as file:
             file.write_text(json.dumps(self._asdict()), encoding="utf-8")
 
 

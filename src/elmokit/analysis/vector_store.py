@@ -17,9 +17,9 @@ from numpy.lib import format as npy
 
 from elmokit.analysis.linear import HalfArray
 from elmokit.analysis.spaces import Space
-from elmokit.atomic import output_error, replacing
 from elmokit.embed.model import ElmoModel
-from elmokit.errors import OutputError
+from elmokit.errors import OutputError, output_error
+from elmokit.storage.atomic import replace_file
 
 _BYTES = 2
 _BLOCK = 8192
@@ -49,7 +49,7 @@ class VectorStore:
         dim = space.of(np.zeros((len(self.layers), 1, self.layers.shape[2]), np.float32)).shape[1]
         if not path.is_file():
             _check_room(path, _BYTES * n * dim)
-            with replacing(path) as temporary, temporary.open("wb") as file:
+            with replace_file(path) as temporary, temporary.open("wb") as file:
                 _header(file, (n, dim))
                 for first in range(0, n, _BLOCK):
                     block = self.layers[:, first : first + _BLOCK].astype(np.float32)
@@ -80,7 +80,7 @@ def store_vectors(
         tokens = sum(map(len, sentences))
         shape = (model.config.n_layers, tokens, model.config.output_dim)
         _check_room(path, _BYTES * int(np.prod(shape)))
-        with replacing(path) as temporary, temporary.open("wb") as file:
+        with replace_file(path) as temporary, temporary.open("wb") as file:
             start = _header(file, shape)
             for done, block in _blocks(model, sentences, state):
                 for j, layer in enumerate(block):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elmokit.atomic import output_error
 from elmokit.bulk.crew import hands_of
 from elmokit.bulk.files.formats import check_package, check_space, format_of, open_vectors
 from elmokit.bulk.files.part import PartFile
@@ -24,12 +23,13 @@ from elmokit.bulk.input import Corpus, Mark, Place, Sentence, check_inputs
 from elmokit.bulk.jobs import Hands
 from elmokit.bulk.part import PartJob, state_after
 from elmokit.bulk.settings import EmbedSettings, Progress, Summary
-from elmokit.bulk.work import WorkDirectory, check_nobody_works, remove_leftovers, work_path
+from elmokit.bulk.work import WorkDirectory, has_unfinished_run, work_path
 from elmokit.bulk.workers import Workers
 from elmokit.embed.batching import windows
 from elmokit.embed.embedder import Embedder, StateArrays
 from elmokit.embed.tokenised import longest_token
-from elmokit.errors import ConfigError, DataError, ElmoError, ElmoWarning, OutputError
+from elmokit.errors import ConfigError, DataError, ElmoError, ElmoWarning, OutputError, output_error
+from elmokit.storage.lock import check_not_in_use
 
 
 def embed_corpus(
@@ -78,7 +78,6 @@ def _embed(
     overwrite: bool,
     on_progress: Callable[[Progress], None] | None,
 ) -> Summary:
-    remove_leftovers(run.out)
     total_bytes = run.look_ahead(needed=resume and run.out.exists() and not overwrite)
     started = time.monotonic()
     if resume and run.is_finished():
@@ -109,8 +108,8 @@ def check_output(out: Path, *, resume: bool = False, overwrite: bool = False) ->
         raise OutputError(f"{out} is a directory, expected the name of a file to write.")
     if out.exists() and not (resume or overwrite):
         raise _in_the_way(out)
-    if work_path(out).exists() and not (resume or overwrite):
-        check_nobody_works(out)
+    if has_unfinished_run(out) and not (resume or overwrite):
+        check_not_in_use(work_path(out))
         raise OutputError(
             f"An interrupted run left its finished parts in {work_path(out)}. "
             "Go on with it by --resume, or throw it away by --overwrite."

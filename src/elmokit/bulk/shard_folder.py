@@ -17,15 +17,15 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from elmokit.atomic import output_error, replacing
 from elmokit.bulk.documents import is_remote
-from elmokit.bulk.work import check_same_run, lock_folder
-from elmokit.errors import DataError, OutputError
-from elmokit.locking import folder_lock
+from elmokit.bulk.work import check_same_run
+from elmokit.errors import DataError, OutputError, output_error
+from elmokit.storage.atomic import replace_file
+from elmokit.storage.lock import run_lock
 
 MANIFEST = "manifest.json"
 SHARDS = "shards.json"
@@ -58,7 +58,7 @@ class ShardFolder:
                 raise OutputError(f"Cannot write {place}: {error}") from error
         self._is_local = self._filesystem is None
         self._filesystem = self._filesystem or fs.LocalFileSystem()
-        self._lock: IO[bytes] | None = None
+        self._lock = ExitStack()
 
     # ---------------------------------------------------------------------------------- beginning
 
@@ -67,7 +67,7 @@ class ShardFolder:
         if self._is_local and Path(self._path).is_file():
             raise OutputError(f"{self.place} is a file, expected the name of a folder to make.")
         names = self.names()
-        if MANIFEST not in names and any(not _TEMPORARY.fullmatch(name) for name in names):
+        if MANIFEST not in names and any(not name.startswith(".") for name in names):
             raise OutputError(
                 f"{self.place} is a folder with other things in it. Name one that is not there yet."
             )
@@ -88,21 +88,19 @@ class ShardFolder:
             ConfigError: It was begun with another model, other settings or other documents.
         """
         self.check(resume=resume, overwrite=overwrite)
-        if not self._is_local:
-            return self._begin(manifest, resume=resume, overwrite=overwrite)
+        if self._is_local:
+            self._lock.enter_context(run_lock(Path(self._path)))
         try:
-            Path(self._path).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise output_error(Path(self._path), error) from error
-        with folder_lock(Path(self._path)):
             return self._begin(manifest, resume=resume, overwrite=overwrite)
+        except BaseException:
+            self.release()
+            raise
 
     def _begin(self, manifest: Mapping[str, Any], *, resume: bool, overwrite: bool) -> bool:
-        self.check(resume=resume, overwrite=overwrite)
-        there = MANIFEST in (names := self.names())
-        if there:
-            self.lock()
-        if there and resume:
+        self.check(resume=resume, overwrite=overwrite)  # another run may just have ended
+        names = self.names()
+        goes_on = resume and MANIFEST in names
+        if goes_on:
             before = self.read_json(MANIFEST)
             if before.pop("version", None) != VERSION:
                 raise DataError(
@@ -115,11 +113,9 @@ class ShardFolder:
             for name in sorted(names, key=lambda name: name != SHARDS):
                 if _SHARD.fullmatch(name) or name == SHARDS:
                     self._remove(name)
-            self.release()
             self.write_json(MANIFEST, {"version": VERSION, **manifest})
-            self.lock()
         self.remove_unfinished()
-        return there and resume
+        return goes_on
 
     def remove_unfinished(self) -> None:
         """Remove what workers that were killed were writing."""
@@ -127,16 +123,9 @@ class ShardFolder:
             if _TEMPORARY.fullmatch(name):
                 self._remove(name)
 
-    def lock(self) -> None:
-        """Keep other processes out, where the file system can."""
-        if self._is_local and self._lock is None:
-            self._lock = lock_folder(Path(self._path))
-
     def release(self) -> None:
-        """Let other processes work here."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        """Let other processes use the folder."""
+        self._lock.close()
 
     # ------------------------------------------------------------------------------------- shards
 
@@ -179,15 +168,15 @@ class ShardFolder:
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file that takes its name when it is whole."""
         if self._is_local:
-            with replacing(Path(self._path) / name) as beside, beside.open("wb") as file:
+            with replace_file(Path(self._path) / name) as temporary, temporary.open("wb") as file:
                 yield file
             return
-        temporary = f"{self._path}/.{name}.{uuid.uuid4().hex[:8]}.tmp"
+        beside = f"{self._path}/.{name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             self._filesystem.create_dir(self._path, recursive=True)
-            with self._filesystem.open_output_stream(temporary) as stream:
+            with self._filesystem.open_output_stream(beside) as stream:
                 yield stream
-            self._filesystem.move(temporary, f"{self._path}/{name}")
+            self._filesystem.move(beside, f"{self._path}/{name}")
         except OSError as error:
             raise output_error(Path(f"{self.place}/{name}"), error) from error
 

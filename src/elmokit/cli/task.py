@@ -150,7 +150,7 @@ def train(
     """
     from elmokit.embed.model import load
     from elmokit.embed.precision import choose_device
-    from elmokit.locking import check_not_running
+    from elmokit.storage.lock import check_not_in_use
     from elmokit.tasks.config import with_settings
     from elmokit.tasks.data import load_data
     from elmokit.tasks.folder import check_folder
@@ -169,7 +169,7 @@ def train(
     changes = [f"{name}={value}" for name, value in given.items() if value is not None]
     config = with_settings(_preset(task, preset), [*changes, *(settings or [])])
     _check_files(train, dev, test)
-    check_not_running(output)
+    check_not_in_use(output)
     check_folder(output, task, config, resume=resume)
     where = choose_device(device)
 

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elmokit.atomic import replacing
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
 from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
+from elmokit.storage.atomic import replace_file
 
 Array = NDArray[np.float32]
 
@@ -54,7 +54,7 @@ def read(options: Path, weights: Path) -> BiLM:
 
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
     """Write a biLM so that AllenNLP, bilm-tf and simple_elmo can read it; files whole or not."""
-    with replacing(weights) as new_weights, replacing(options) as new_options:
+    with replace_file(weights) as new_weights, replace_file(options) as new_options:
         write_files(bilm, new_options, new_weights)
 
 

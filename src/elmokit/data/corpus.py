@@ -40,6 +40,7 @@ from elmokit.data.layout import (
     tokens_file,
 )
 from elmokit.errors import DataError
+from elmokit.storage.atomic import restore_directory
 from elmokit.text.vocab import Vocabulary
 
 
@@ -68,6 +69,7 @@ class Corpus:
             DataError: It is not a prepared corpus, or a file is missing, damaged or of another one.
         """
         folder = Path(path)
+        restore_directory(folder)
         corpus = cls(folder, Meta.from_file(folder / META))
         checks.check_sizes(corpus)
         if check:

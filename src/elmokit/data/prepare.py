@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.atomic import replacing
 from elmokit.data.arrays import sync
 from elmokit.data.counting import CountedText, OnProgress
 from elmokit.data.layout import (
@@ -36,6 +35,7 @@ from elmokit.data.split import choose_documents
 from elmokit.data.workers import Workers, available_cores
 from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.storage.atomic import replace_directory
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
 #: About half a second of work: long enough to be worth sending, short enough to wait for.
@@ -122,7 +122,7 @@ def prepare(
     check_files(files, valid_files)
     check = partial(check_output, target, overwrite=overwrite)
     check()
-    with replacing(target, directory=True, check=check) as folder, Workers(n_workers) as pool:
+    with replace_directory(target, check=check) as folder, Workers(n_workers) as pool:
         work = folder / _WORK
         work.mkdir()
         text = CountedText(

@@ -31,7 +31,6 @@ import numpy as np
 import torch
 
 from elmokit import __version__
-from elmokit.atomic import replacing
 from elmokit.embed.engine import Engine
 from elmokit.embed.precision import exact as exact_products
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning
@@ -44,6 +43,7 @@ from elmokit.model.kernels.cpu_native import NativeError, fits, library_path, na
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.packing import Packing
 from elmokit.sources.download import cache_dir
+from elmokit.storage.atomic import replace_file
 
 # The code that decides how numbers are rounded: after a change the answers are asked for again.
 _ROUNDING = tuple(
@@ -213,7 +213,7 @@ def _machine() -> str:
 
 
 def _remember(path: Path, values: dict[str, Any]) -> None:
-    with suppress(ElmoError, OSError), replacing(path) as temporary:
+    with suppress(ElmoError, OSError), replace_file(path) as temporary:
         temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
 

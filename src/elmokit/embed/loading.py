@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from elmokit.errors import ConfigError, DependencyError, WeightsError, nearest
+from elmokit.storage.atomic import restore_directory
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +86,11 @@ def is_onnx(path: str | Path | None) -> bool:
     """Tell whether what the user wrote is a folder of ONNX."""
     from elmokit.sources.onnxdir import is_onnx_dir
 
-    return path is not None and is_onnx_dir(Path(path).expanduser())
+    if path is None:
+        return False
+    folder = Path(path).expanduser()
+    restore_directory(folder)
+    return is_onnx_dir(folder)
 
 
 def _load_onnx(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elmokit.atomic import replacing
 from elmokit.errors import OutputError, nearest
 from elmokit.plot.drawing import Drawing
+from elmokit.storage.atomic import replace_file
 
 SUFFIXES = (".svg", ".html", ".png")
 
@@ -26,7 +26,7 @@ def write_picture(drawing: Drawing, path: str | Path) -> None:
     """Write a drawing as SVG, HTML or PNG, by the suffix of the path."""
     path = Path(path)
     check_picture(path)
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         if path.suffix.lower() == ".png":
             from elmokit.plot.png import write_png
 

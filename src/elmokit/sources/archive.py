@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 
-from elmokit.atomic import output_error
-from elmokit.errors import WeightsError
+from elmokit.errors import WeightsError, output_error
 from elmokit.sources import hdf5dir, manylangs, modeldir
 
 # The largest model published in this format has 0.4 GB; one with a million words would have 2.5.

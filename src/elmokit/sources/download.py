@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from elmokit.atomic import output_error
-from elmokit.errors import DownloadError, OutputError
+from elmokit.errors import DownloadError, OutputError, output_error
 from elmokit.sources.partfile import PartFile, Version, part_file
 
 _CHUNK = 1 << 18

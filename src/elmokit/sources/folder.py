@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from elmokit.atomic import replacing
 from elmokit.errors import OutputError
+from elmokit.storage.atomic import replace_directory
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def new_folder(
         ours: The names of all files such a folder may hold.
         is_model: Tells whether a folder holds a model of the kind to be written.
     """
-    path = Path(path).resolve()  # a link is followed, so that it still leads to the model
+    path = Path(path)
 
     def check() -> None:
         if path.is_file():
@@ -46,7 +46,7 @@ def new_folder(
             )
 
     check()
-    with replacing(path, directory=True, check=check) as temporary:
+    with replace_directory(path, check=check) as temporary:
         yield temporary
 
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.atomic import output_error
-from elmokit.errors import DependencyError, DownloadError, ElmoWarning, WeightsError
+from elmokit.errors import DependencyError, DownloadError, ElmoWarning, WeightsError, output_error
 from elmokit.sources import hdf5dir, modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.modelfiles import read_config

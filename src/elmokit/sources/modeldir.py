@@ -47,6 +47,7 @@ from elmokit.sources.tensors import (
     read_tensors,
     write_tensors,
 )
+from elmokit.storage.atomic import restore_directory
 from elmokit.text.vocab import Vocabulary
 
 FORMAT = "elmokit"
@@ -178,6 +179,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         vocab: A vocabulary to take instead of the one in the folder.
     """
     path = Path(path)
+    restore_directory(path)
     config, metadata = read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
     vocab = vocab or if_there(path / VOCABULARY)
     parts = ModelParts(

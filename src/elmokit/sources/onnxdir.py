@@ -27,6 +27,7 @@ from elmokit.errors import ConfigError, DependencyError, WeightsError, nearest
 from elmokit.model.lexicon import Lexicon
 from elmokit.sources import card, modelfiles
 from elmokit.sources.folder import new_folder
+from elmokit.storage.atomic import restore_directory
 from elmokit.text.vocab import Vocabulary
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
 def load(path: Path) -> OnnxParts:
     """Open a folder of ONNX. The graphs themselves are read by the runtime."""
     path = Path(path)
+    restore_directory(path)
     config, metadata = modelfiles.read_config(path / modelfiles.CONFIG, FORMAT, FORMAT_VERSION)
     vocab = modelfiles.if_there(path / modelfiles.VOCABULARY)
     parts = OnnxParts(

@@ -1,32 +1,26 @@
 """A download under way: the bytes so far, a note of what they belong to, and who may write.
 
-`weights.hdf5.part` holds the bytes and is locked by the process that writes it; a second process
-waits. `weights.hdf5.part.json` tells which version of which address the bytes are of, without which
-they could not be continued. When all is there, the file is renamed; nobody ever sees half of it.
+`weights.hdf5.part` holds the bytes so far. `weights.hdf5.part.json` says which version of which
+address they are of, without which they could not be continued. `weights.hdf5.lock` is held by the
+process that writes; a second process waits for it. When all bytes have arrived, the file is
+renamed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from elmokit.atomic import output_error
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
-
-_POLL_SECONDS = 0.1
+from elmokit.errors import output_error
+from elmokit.storage.atomic import move_into_place
+from elmokit.storage.lock import file_lock
 
 _logger = logging.getLogger(__name__)
 
@@ -84,13 +78,10 @@ class PartFile:
             raise output_error(self.path, error) from error
 
     def finish(self) -> None:
-        """Give the file its name, while it is still locked."""
+        """Rename the complete file to its destination."""
         try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            if fcntl is None:  # such systems do not rename an open file
-                self._file.close()
-            self.path.replace(self.destination)
+            self._file.close()
+            move_into_place(self.path, self.destination)
             self._note.unlink(missing_ok=True)
         except OSError as error:
             raise output_error(self.destination, error) from error
@@ -109,57 +100,34 @@ class PartFile:
 
 @contextmanager
 def part_file(destination: Path) -> Iterator[PartFile | None]:
-    """Open the unfinished file of `destination`, alone.
+    """Open the unfinished file of `destination` for this process alone.
 
-    Waits while another process writes it, and gives None if that one finished it. What was fetched
+    Waits while another process writes it, and yields None if that one finished it. What was fetched
     stays for the next time.
     """
-    path = destination.with_name(destination.name + ".part")
-    file = _opened_alone(path)
-    kept = file is not None
-    if file is None:  # a name of our own, which nobody could continue
-        path = destination.with_name(f"{destination.name}.{uuid.uuid4().hex[:8]}.part")
-        file = path.open("ab")
-    with file:
-        part = PartFile(path, file, destination)
+    with _download_lock(destination) as locked:
         if destination.exists():
-            part.discard()
             yield None
             return
+        # Without locks, a name of our own that no other process writes to and nobody can continue.
+        infix = "" if locked else f".{uuid.uuid4().hex[:8]}"
+        path = destination.with_name(f"{destination.name}{infix}.part")
+        with path.open("ab") as file:
+            part = PartFile(path, file, destination)
+            try:
+                yield part
+            finally:
+                if not file.closed and (not locked or part.size == 0):
+                    part.discard()
+
+
+@contextmanager
+def _download_lock(destination: Path) -> Iterator[bool]:
+    path = destination.with_name(destination.name + ".lock")
+    with ExitStack() as stack:
         try:
-            yield part
-        finally:
-            if not kept or part.size == 0:
-                part.discard()
-
-
-def _opened_alone(path: Path) -> BinaryIO | None:
-    """Open a file and lock it, after whoever has it; None where there are no locks."""
-    if fcntl is None:
-        return None
-    while True:
-        file = path.open("ab")
-        try:
-            if not _locked(file):
-                _logger.warning("Waiting for another process that fetches %s.", path.stem)
-                while not _locked(file):
-                    time.sleep(_POLL_SECONDS)
-        except OSError:  # some network file systems
-            file.close()
-            return None
-        except BaseException:
-            file.close()
-            raise
-        # The writer before us may have renamed the file that we opened and waited for.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file
-        file.close()
-
-
-def _locked(file: BinaryIO) -> bool:
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+            locked = stack.enter_context(file_lock(path, timeout=0))
+        except TimeoutError:
+            _logger.warning("Waiting for another process that fetches %s.", destination.name)
+            locked = stack.enter_context(file_lock(path))
+        yield locked

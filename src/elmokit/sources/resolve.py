@@ -9,6 +9,7 @@ from elmokit.errors import WeightsError, nearest
 from elmokit.sources import archive, hdf5dir, hub, manylangs, modeldir, onnxdir, published, tfdir
 from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
+from elmokit.storage.atomic import restore_directory
 
 #: The model that comes with the package, a folder in `elmokit/models/`.
 DEFAULT_MODEL = "english"
@@ -96,6 +97,7 @@ def _local(path: str | Path) -> Path:
     if is_url(str(path)):
         return fetch(str(path), published.place_of(str(path)))
     local = Path(path).expanduser()
+    restore_directory(local)
     if not local.exists() and tfdir.prefix_of(local) is None:
         raise WeightsError(_not_found(str(path), local))
     return local

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmokit.atomic import replacing
 from elmokit.errors import WeightsError
 from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
+from elmokit.storage.atomic import replace_directory, restore_directories
 
 FOLDER = "checkpoints"
 WEIGHTS = "weights.safetensors"
@@ -75,7 +75,7 @@ def save(
 ) -> None:
     """Write a checkpoint, then remove the others."""
     path = run / FOLDER / f"step-{position.step:08d}-{position.epoch:04d}"
-    with replacing(path, directory=True) as folder:
+    with replace_directory(path) as folder:
         write_tensors(weights_of(model), folder / WEIGHTS)
         write_tensors(_memory(model, optimizer), folder / OPTIMIZER)
         if best is not None:
@@ -89,6 +89,7 @@ def save(
 
 def newest(run: Path) -> Path | None:
     """Return the newest checkpoint of a run."""
+    restore_directories(run / FOLDER)
     return max((run / FOLDER).glob("step-*"), default=None)
 
 

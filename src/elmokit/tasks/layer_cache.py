@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elmokit.atomic import output_error, replacing
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
-from elmokit.errors import ConfigError
-from elmokit.locking import file_lock, is_held
+from elmokit.errors import ConfigError, output_error
 from elmokit.sources.download import cache_dir
+from elmokit.storage.atomic import replace_directory
+from elmokit.storage.lock import file_lock
 from elmokit.tasks.layers import (
     Layers,
     LiveLayers,
@@ -51,7 +51,7 @@ GIB = 1 << 30
 _TOLD_EVERY = 512
 # The folder is the user's, who may keep other things in it: only what has our names is touched.
 _KEY = re.compile(r"[0-9a-f]{32}")
-_UNDER_WAY = re.compile(r"\.([0-9a-f]{32})\.[0-9a-f]{8}\.(tmp|old)")
+_UNDER_WAY = re.compile(r"\.([0-9a-f]{32})\.([0-9a-f]{8}\.tmp|elmokit-old)")
 
 
 class _NoRoomError(Exception):
@@ -159,7 +159,7 @@ class LayerCache:
         about = {"shape": shape, "storage": storage, "state": state, "model": elmo.source}
         room = _lock_of(self.folder / "room")
         with contextlib.ExitStack() as ending:
-            with replacing(path, directory=True) as folder:
+            with replace_directory(path) as folder:
                 (folder / ABOUT).write_text(json.dumps(about) + "\n", "utf-8")
                 if 0 in shape:
                     return np.zeros(shape, dtype=storage)
@@ -197,7 +197,7 @@ class LayerCache:
             if under_way := _UNDER_WAY.fullmatch(folder.name):
                 key = under_way.group(1)
                 ours = alone and own.name.startswith(f".{key}.")
-                if ours or not is_held(_lock_of(self.folder / key)):  # somebody died over it
+                if ours or _is_abandoned(_lock_of(self.folder / key)):
                     shutil.rmtree(folder, ignore_errors=True)
                 else:
                     room -= _bytes_in(folder)
@@ -239,6 +239,15 @@ def _bytes_in(folder: Path) -> int:
 
 def _lock_of(path: Path) -> Path:
     return path.with_suffix(".lock")
+
+
+def _is_abandoned(lock: Path) -> bool:
+    """Tell whether the process that computed under a lock has died; False if that is unknown."""
+    try:
+        with file_lock(lock, timeout=0) as held:
+            return held
+    except OSError:
+        return False
 
 
 def _promised(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any]:

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from elmokit.atomic import replacing
 from elmokit.errors import ConfigError, ElmoError
-from elmokit.locking import check_not_running, running
 from elmokit.stopping import stop_signals
+from elmokit.storage.atomic import replace_file
+from elmokit.storage.lock import check_not_in_use, run_lock
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
 from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
@@ -91,10 +91,10 @@ def train(
         progress: Told how many batches of an epoch are done.
     """
     out = Path(out)
-    check_not_running(out)
+    check_not_in_use(out)
     if (before := _earlier(task, config, data, out, resume=resume, tell=tell)) is not None:
         return before
-    with running(out):
+    with run_lock(out):
         # Another run may have ended in this folder between those lines.
         if (before := _earlier(task, config, data, out, resume=resume, tell=tell)) is not None:
             return before
@@ -238,7 +238,7 @@ def evaluate(
     dataset = getattr(data, part)
     found = saved.predictions(model, dataset, config)
     if write_to is not None:
-        with replacing(write_to) as path, path.open("w", encoding="utf-8") as file:
+        with replace_file(write_to) as path, path.open("w", encoding="utf-8") as file:
             for example, prediction in zip(dataset.examples, found, strict=True):
                 file.write(task.show(example, prediction, as_json=True) + "\n")
     scores = task.score(dataset.examples, found)

@@ -23,13 +23,13 @@ from typing import Any, Generic
 import torch
 
 from elmokit import __version__
-from elmokit.atomic import replacing
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, load
 from elmokit.embed.precision import choose_device
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.sources.modeldir import read_json
 from elmokit.sources.tensors import write_tensors
+from elmokit.storage.atomic import replace_directory, replace_file
 from elmokit.tasks.batches import Dataset, E, plan, texts_of
 from elmokit.tasks.checkpoint import WEIGHTS, Weights, put, read_weights
 from elmokit.tasks.config import TaskConfig
@@ -111,9 +111,9 @@ def save(
 ) -> None:
     """Write the files of a task directory into a folder."""
     path.mkdir(parents=True, exist_ok=True)
-    with replacing(path / WEIGHTS) as file:
+    with replace_file(path / WEIGHTS) as file:
         write_tensors(weights, file)
-    with replacing(path / WORDS, directory=True) as folder:
+    with replace_directory(path / WORDS) as folder:
         data.words.save(folder)
     _write(path / LABELS, json.dumps(data.facts, ensure_ascii=False, indent=1))
     values = {
@@ -205,7 +205,7 @@ def _load_elmo(
 
 
 def _write(path: Path, text: str) -> None:
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.write_text(text + "\n", "utf-8")
 
 

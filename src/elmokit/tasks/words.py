@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from elmokit.analysis.static import StaticVectors, load_static
 from elmokit.errors import WeightsError
 from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
+from elmokit.storage.atomic import restore_directory
 from elmokit.tasks.config import StaticConfig
 
 UNKNOWN_ROW = 0
@@ -118,6 +119,7 @@ class Words:
     @classmethod
     def load(cls, folder: Path) -> Words:
         """Read what `save` wrote."""
+        restore_directory(folder)
         shapes = read_shapes(folder / VECTORS)
         found = read_tensors(folder / VECTORS, shapes)
         try:

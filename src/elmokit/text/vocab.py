@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from elmokit.atomic import replacing
 from elmokit.errors import DataError
+from elmokit.storage.atomic import replace_file
 
 BEGIN = "<S>"
 END = "</S>"
@@ -90,7 +90,7 @@ class Vocabulary:
             ) from None
         if self.words and all(word.endswith("\r") for word in self.words):
             raise DataError("Every word of the vocabulary ends in a carriage return. Strip them.")
-        with replacing(target) as beside:
+        with replace_file(target) as beside:
             beside.write_bytes(raw)
 
     def index(self, word: str) -> int:

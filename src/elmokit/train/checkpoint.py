@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.atomic import replacing
 from elmokit.errors import WeightsError
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources.tensors import Shape, read_tensors, write_tensors
+from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.optimizer import Optimizer
 
@@ -94,7 +94,7 @@ def save(
         return path
     tensors = {f"bilm.{name}": p for name, p in step.bilm.state_dict().items()}
     tensors |= {f"head.{name}": p for name, p in step.head.state_dict().items()}
-    with replacing(path, directory=True) as folder:
+    with replace_directory(path) as folder:
         write_tensors(_plain(tensors), folder / WEIGHTS)
         count = {"count": step.optimizer.count.reshape(1)}
         write_tensors(_plain(step.moments() | count), folder / OPTIMIZER)
@@ -111,6 +111,7 @@ def save(
 
 def newest(run: Path) -> Path | None:
     """Return the newest checkpoint of a run."""
+    restore_directories(run / FOLDER)
     found = sorted((run / FOLDER).glob("step-*"))
     return found[-1] if found else None
 

@@ -13,11 +13,11 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.data.streams import Streams
 from elmokit.errors import ConfigError, DataError, ElmoError
-from elmokit.locking import running
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
 from elmokit.sources.modeldir import ModelParts
 from elmokit.stopping import stop_signals
+from elmokit.storage.lock import run_lock
 from elmokit.telling import Tell, silent
 from elmokit.train import checkpoint, distributed
 from elmokit.train.adagrad import take_accumulators
@@ -86,7 +86,7 @@ def train(
     with (
         distributed.join(torch.device(device)) as (group, device),
         told_of_memory(config, device),
-        running(out) if group.first else nullcontext(),
+        run_lock(out) if group.first else nullcontext(),
     ):
         if not group.first:
             tell = silent

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from elmokit.atomic import replacing
 from elmokit.errors import DependencyError
+from elmokit.storage.atomic import replace_file
 from elmokit.train.config import RunConfig
 
 FILE = "metrics.jsonl"
@@ -62,7 +62,7 @@ class Metrics:
                 continue
             if 0 < done >= values["step"]:  # a run that begins anew keeps nothing
                 kept.append(line)
-        with replacing(self._path) as temporary:
+        with replace_file(self._path) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in kept), "utf-8")
 
 

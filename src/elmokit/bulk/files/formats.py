@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from elmokit.atomic import replacing
 from elmokit.bulk.files.layout import Layout
 from elmokit.bulk.files.part import Part, SourceSentence, make_part
 from elmokit.bulk.files.reading import StoredVectors
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import ConfigError, DataError, DependencyError, ElmoError, OutputError, nearest
+from elmokit.storage.atomic import replace_file
 
 #: Suffix -> module of this package.
 SUFFIXES = {
@@ -125,7 +125,7 @@ def write_vectors(
         [SourceSentence(item, " ".join(item.tokens), 0, i + 1) for i, item in enumerate(items)],
         layout,
     )
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         writer.write(temporary, [part], layout, {"sentences": part.sentences})
 
 

@@ -18,7 +18,6 @@ its own record along, so that a part is finished if and only if it stands under 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,8 +112,6 @@ class MemoryPart:
                 [Column.of(name, array) for name, array in arrays],
                 {"record": json.dumps({**sizes, **record})},
             )
-            file.flush()
-            os.fsync(file.fileno())
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.atomic import replacing
 from elmokit.compat.allennlp.bilm import _ElmoBiLm
 from elmokit.compat.allennlp.elmo import DEFAULT_MODEL, batch_to_ids, without_boundaries
 from elmokit.embed.precision import choose_device, exact
 from elmokit.errors import ConfigError, DataError
+from elmokit.storage.atomic import replace_file
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class ElmoEmbedder:
         lines = [line.strip() for line in input_file]
         keys = _keys(lines, use_sentence_keys)
         tokens = (line.split() for line in lines)
-        with replacing(Path(output_file_path)) as temporary, _writing(temporary) as file:
+        with replace_file(Path(output_file_path)) as temporary, _writing(temporary) as file:
             found = self.embed_sentences(tokens, batch_size)
             for key, layers in zip(keys, tqdm(found, total=len(lines)), strict=True):
                 _put(file, key, _FORMATS[output_format](layers))

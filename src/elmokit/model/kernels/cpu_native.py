@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.atomic import replacing
 from elmokit.model.bilm import BiLM
 from elmokit.model.kernels.cpu_encoder import cpu_encoder
 from elmokit.model.kernels.cpu_exact import bias_of, sigmoids_first
@@ -28,6 +27,7 @@ from elmokit.model.kernels.cpu_reader import side_by_side
 from elmokit.model.lstm import LstmLayer, LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.quantize import quantize_rows
+from elmokit.storage.atomic import replace_file
 
 SOURCE = Path(__file__).with_name("int8_lstm.c")
 
@@ -73,7 +73,7 @@ def build(folder: Path) -> Path:
     )
     if compiler is None:
         raise NativeError("there is no C compiler")
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         done = subprocess.run(
             [compiler, *_OPTIONS, "-o", str(temporary), str(SOURCE), "-lm"],
             capture_output=True,

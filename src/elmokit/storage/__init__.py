@@ -1,0 +1,1 @@
+"""Files on disk: atomic writes, locks, manifests, tensor files, fingerprints."""

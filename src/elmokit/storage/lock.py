@@ -1,0 +1,94 @@
+"""Locks between processes. The operating system releases them when a process ends or is killed.
+
+A lock file exists while its lock is held and is removed at the end; a kill leaves it behind, which
+locks nobody out. On file systems without locks (some network file systems) every process goes on
+without one: files are still written atomically, but concurrent runs are not detected.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from elmokit.errors import OutputError, output_error
+
+RUN_LOCK = ".lock"
+
+_POLL_SECONDS = 0.01
+# `check_not_in_use` holds the lock for an instant, which must not turn a run away.
+_RUN_TIMEOUT_SECONDS = 0.5
+_UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL}
+
+_logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
+    """Hold the lock on a lock file.
+
+    Args:
+        path: The lock file.
+        timeout: Seconds to wait while another process holds it; negative: without limit.
+
+    Yields:
+        Whether the lock is held: False on a file system without locks.
+
+    Raises:
+        TimeoutError: Another process holds it.
+    """
+    from filelock import FileLock  # 40 ms
+
+    # A soft lock would outlive a killed process.
+    lock = FileLock(path, poll_interval=_POLL_SECONDS, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=timeout)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        _logger.warning("%s has no file locks: concurrent runs are not detected.", path.parent)
+    try:
+        yield lock.is_locked
+    finally:
+        with suppress(OSError):  # before the release: a waiting process sees that it is gone
+            path.unlink(missing_ok=True)
+        lock.release()
+
+
+@contextmanager
+def run_lock(directory: Path) -> Iterator[None]:
+    """Keep other runs out of a directory; it is created if it does not exist.
+
+    Raises:
+        OutputError: Another process uses the directory, or it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(file_lock(directory / RUN_LOCK, timeout=_RUN_TIMEOUT_SECONDS))
+        except TimeoutError:
+            raise _in_use(directory) from None
+        except OSError as error:
+            raise output_error(directory, error) from error
+        yield
+
+
+def check_not_in_use(directory: Path) -> None:
+    """Raise an `OutputError` if another process holds the run lock of a directory."""
+    if (directory / RUN_LOCK).exists():
+        try:
+            with file_lock(directory / RUN_LOCK, timeout=0):
+                pass
+        except TimeoutError:
+            raise _in_use(directory) from None
+        except OSError:  # not writable; the run itself reports that
+            pass
+
+
+def _in_use(directory: Path) -> OutputError:
+    return OutputError(
+        f"{directory} is in use by another process. Wait until it has finished, or choose another "
+        "directory."
+    )

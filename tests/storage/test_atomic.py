@@ -1,0 +1,173 @@
+"""Atomic writes by real processes, which are killed at the worst moment."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from elmokit.errors import OutputError
+from elmokit.storage.atomic import (
+    replace_directory,
+    replace_file,
+    restore_directories,
+    restore_directory,
+)
+
+# The second argument is the number of renames to survive: old directory aside, new one in.
+REPLACE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from elmokit.storage.atomic import replace_directory
+
+left = int(sys.argv[2])
+
+def watch(event, arguments):
+    global left
+    if event == "os.rename":
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+sys.addaudithook(watch)
+with replace_directory(Path(sys.argv[1])) as temporary:
+    (temporary / "file").write_text("new")
+if left == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def replace_and_die(path: Path, renames: int) -> None:
+    command = [sys.executable, "-c", REPLACE_AND_DIE, str(path), str(renames)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+
+
+def test_a_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), replace_file(path) as temporary:
+        temporary.write_text(f"half {1 / 0}")
+    assert path.read_text() == "old"
+    with replace_file(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "directory"
+    for text in ("one", "two"):
+        with replace_directory(path) as temporary:
+            (temporary / text).write_text(text)
+    assert [p.name for p in path.iterdir()] == ["two"]
+    with pytest.raises(ZeroDivisionError), replace_directory(path) as temporary:
+        (temporary / "three").write_text(f"{1 / 0}")
+    assert [p.name for p in path.iterdir()] == ["two"]
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("renames", "expected"), [(0, "old"), (1, "old"), (2, "new")])
+def test_a_kill_during_a_replacement_loses_nothing(
+    tmp_path: Path, renames: int, expected: str
+) -> None:
+    path = tmp_path / "directory"
+    path.mkdir()
+    (path / "file").write_text("old")
+    replace_and_die(path, renames)
+    assert path.exists() == (renames != 1)
+    restore_directory(path)
+    assert (path / "file").read_text() == expected
+    with replace_directory(path) as temporary:  # and nothing is in the way of the next one
+        (temporary / "file").write_text("newer")
+    assert (path / "file").read_text() == "newer"
+    assert {p.suffix for p in tmp_path.iterdir()} <= {"", ".tmp"}
+
+
+def test_a_killed_replacement_is_restored_before_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "directory"
+    path.mkdir()
+    (path / "file").write_text("old")
+    replace_and_die(path, 1)
+
+    def check() -> None:
+        if path.exists():
+            raise OutputError("not without asking")
+
+    with (
+        pytest.raises(OutputError, match="not without asking"),
+        replace_directory(path, check=check),
+    ):
+        pass
+    assert (path / "file").read_text() == "old"
+
+
+def test_all_directories_in_a_directory_are_restored(tmp_path: Path) -> None:
+    for name in ("a", "b.c"):
+        (tmp_path / name).mkdir()
+        replace_and_die(tmp_path / name, 1)
+    restore_directories(tmp_path)
+    assert {p.name for p in tmp_path.iterdir() if p.suffix != ".tmp"} == {"a", "b.c"}
+
+
+def test_a_reader_always_finds_a_complete_directory(tmp_path: Path) -> None:
+    path = tmp_path / "directory"
+
+    def write(text: str) -> None:
+        for _ in range(20):
+            with replace_directory(path) as temporary:
+                (temporary / "file").write_text(text)
+
+    write("0")
+    with ThreadPoolExecutor(2) as pool:
+        writers = [pool.submit(write, text) for text in "12"]
+        while not all(writer.done() for writer in writers):
+            restore_directory(path)
+            with suppress(FileNotFoundError):  # the next replacement may begin at any moment
+                assert (path / "file").read_text() in "012"
+        for writer in writers:
+            writer.result()
+    assert (path / "file").read_text() in "12"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_only_one_of_two_processes_makes_a_new_directory(tmp_path: Path) -> None:
+    path = tmp_path / "directory"
+
+    def check() -> None:
+        if path.exists():
+            raise OutputError("another process made it")
+
+    def make_twice() -> None:
+        with replace_directory(path, check=check) as first:
+            (first / "file").write_text("first")
+            with replace_directory(path, check=check) as second:
+                (second / "file").write_text("second")
+
+    with pytest.raises(OutputError, match="another process"):
+        make_twice()
+    assert (path / "file").read_text() == "second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_symbolic_link_still_leads_to_the_replaced_directory(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    replace_and_die(tmp_path / "link", 1)
+    restore_directory(tmp_path / "link")
+    with replace_directory(tmp_path / "link") as temporary:
+        (temporary / "file").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "file").exists()
+
+
+def test_a_path_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for replace in (replace_file, replace_directory):
+        with pytest.raises(OutputError, match="Cannot write"), replace(tmp_path / "file" / "x"):
+            pass

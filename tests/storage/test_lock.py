@@ -1,0 +1,99 @@
+"""Locks between real processes, which may be killed while they hold one."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmokit.errors import OutputError
+from elmokit.storage.lock import RUN_LOCK, check_not_in_use, file_lock, run_lock
+
+HOLD = """
+import sys
+from pathlib import Path
+from elmokit.storage.lock import run_lock
+with run_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def count_up(directory: Path, times: int) -> None:
+    """Add to a number in a file, which goes wrong if another process does so at the same time."""
+    for _ in range(times):
+        with file_lock(directory / "a.lock"):
+            number = int((directory / "number").read_text())
+            (directory / "number").write_text(str(number + 1))
+
+
+def test_processes_take_turns(tmp_path: Path) -> None:
+    (tmp_path / "number").write_text("0")
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=count_up, args=(tmp_path, 100)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    assert (tmp_path / "number").read_text() == "300"
+    assert [path.name for path in tmp_path.iterdir()] == ["number"]
+
+
+def test_a_run_keeps_others_out_until_it_ends_or_is_killed(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "run"
+    check_not_in_use(directory)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    for refused in (lambda: check_not_in_use(directory), lambda: run_lock(directory).__enter__()):
+        with pytest.raises(OutputError, match="in use by another process"):
+            refused()
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert (directory / RUN_LOCK).exists()  # which locks nobody out
+    check_not_in_use(directory)
+    with run_lock(directory), pytest.raises(OutputError, match="in use by another process"):
+        check_not_in_use(directory)
+    assert not list(directory.iterdir())
+
+
+def test_an_error_within_is_not_taken_for_a_lock(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError), run_lock(tmp_path):
+        raise TimeoutError
+    check_not_in_use(tmp_path)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.ENOLCK])
+def test_a_file_system_without_locks_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (tmp_path / RUN_LOCK).touch()  # left by a kill
+    check_not_in_use(tmp_path)
+    for _ in range(2):  # no soft lock is left behind
+        with run_lock(tmp_path), file_lock(tmp_path / "a.lock") as held:
+            assert not held
+    assert "has no file locks" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_made_is_our_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="Cannot write"):
+        run_lock(tmp_path / "file" / "run").__enter__()
