@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -45,16 +44,6 @@ def test_vectors_equal_the_reference(elmo: ElmoModel) -> None:
     for item in elmo.embed(TEXTS):
         expected = layers_by_reference(elmo.bilm, item.tokens)
         np.testing.assert_allclose(item.layers, expected.reshape(item.layers.shape), atol=1e-5)
-
-
-def test_threads_that_share_a_model_get_their_own_vectors(tiny_bilm: BiLM) -> None:
-    shared, alone = (ElmoModel(ModelParts(tiny_bilm), device="cpu") for _ in range(2))
-    # Every sentence has words that the shared model has not read yet.
-    texts = [[f"w{i}x{k}" for k in range(1 + i % 7)] for i in range(200)]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda text: shared.embed([text])[0].layers, texts))
-    for text, layers in zip(texts, found, strict=True):
-        np.testing.assert_allclose(layers, alone.embed([text])[0].layers, atol=2e-6)
 
 
 def test_a_string_is_one_sentence_with_offsets_and_a_list_is_taken_as_it_is(

@@ -230,7 +230,7 @@ def layer_0(model: ElmoModel, words: Sequence[str]) -> FloatArray:
     import torch
 
     blocks = []
-    with torch.inference_mode(), exact(model.device):
+    with model.lock, torch.inference_mode(), exact(model.device):
         for first in range(0, len(words), _BLOCK):
             blocks.append(model.cache.vectors(list(words[first : first + _BLOCK])).cpu().numpy())
     return unit(np.concatenate(blocks).astype(np.float32))

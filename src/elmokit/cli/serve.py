@@ -93,6 +93,8 @@ def serve(
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2 * 2**20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a request.")] = 4096,
     max_sentences: Annotated[int, typer.Option(min=1, help="Sentences of a request.")] = 256,
+    max_answer: Annotated[int, typer.Option(min=1, help="Numbers in the vectors of an answer.")] = 2
+    ** 24,
     queue: Annotated[
         int, typer.Option(min=1, help="Requests that may wait; others are told when to come again.")
     ] = 256,
@@ -136,6 +138,7 @@ def serve(
             body=max_body,
             tokens=max_tokens,
             sentences=max_sentences,
+            answer=max_answer,
             queue=queue,
             timeout=timeout,
         ),

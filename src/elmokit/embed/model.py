@@ -132,6 +132,7 @@ class ElmoModel(Embedder[LstmState]):
             self._spell,
             like=next(self.bilm.parameters()),
             dim=self.config.lstm.projection_dim,
+            lock=self.lock,
         )
 
     # ----------------------------------------------------------------------- what embedding needs
@@ -211,7 +212,7 @@ class ElmoModel(Embedder[LstmState]):
         in_order = np.lexsort((packing.steps, packing.rows))
         packed = np.empty_like(flat)
         packed[in_order] = flat
-        with torch.inference_mode(), exact(self.device):
+        with self.lock, torch.inference_mode(), exact(self.device):
             x_types = self.cache.vectors(list(types))
             x = x_types[to_device(packed, self.device)]
             layers, state = self.engine.contextualize(x, packing, start)

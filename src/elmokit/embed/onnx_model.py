@@ -218,7 +218,7 @@ class _ArrayTable(TokenTable[FloatArray]):
     def __init__(self, model: OnnxModel) -> None:
         self._model = model
         self._dim = model.config.lstm.projection_dim
-        super().__init__(DEFAULT_BYTES // (4 * self._dim))
+        super().__init__(DEFAULT_BYTES // (4 * self._dim), model.lock)
 
     def _empty(self, rows: int) -> FloatArray:
         return np.empty((rows, self._dim), dtype=np.float32)

@@ -112,7 +112,7 @@ def substitutes(
     start = start_of(model, state)
     unigram = _log_unigram(vocabulary, counts).to(model.device)
     left, right = as_read(tokens[:place]), as_read(tokens[place + 1 :])
-    with torch.inference_mode(), exact(model.device):
+    with model.lock, torch.inference_mode(), exact(model.device):
         ahead = head(_last(model, [BEGIN, *left], 0, start)).double()
         back = head(_last(model, [END, *reversed(right)], 1, start)).double()
         both = torch.log_softmax(ahead + back - unigram, dim=-1)

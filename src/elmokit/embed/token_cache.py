@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ class TokenCache(TokenTable[Tensor]):
         spell: Ids of some tokens as the encoder reads them, shape (n, C) or (n,).
         like: A tensor of the model: x has its device and type.
         dim: D.
+        lock: The model's.
         max_bytes: Bound on the memory of the table. The oldest tokens make room for new ones.
     """
 
@@ -31,12 +33,13 @@ class TokenCache(TokenTable[Tensor]):
         *,
         like: Tensor,
         dim: int,
+        lock: threading.RLock,
         max_bytes: int = DEFAULT_BYTES,
     ) -> None:
         self._encode = encode
         self._spell = spell
         self._like = like.new_empty(0, dim)
-        super().__init__(max_bytes // (dim * like.element_size()))
+        super().__init__(max_bytes // (dim * like.element_size()), lock)
 
     def _empty(self, rows: int) -> Tensor:
         return self._like.new_empty(rows, self._like.shape[1])

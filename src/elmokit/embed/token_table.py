@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -30,10 +31,12 @@ class TokenTable(ABC, Generic[Table]):
 
     Args:
         capacity: Tokens that are remembered. The oldest make room for new ones.
+        lock: Held while the table is used: the model's own, because encoding uses its engine.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, lock: threading.RLock) -> None:
         self._capacity = max(1, capacity)
+        self._lock = lock
         self._table = self._empty(0)
         self._places: dict[str, int] = {}
         self._tokens: list[str] = []  # the token in each place of the table
@@ -57,8 +60,12 @@ class TokenTable(ABC, Generic[Table]):
         """Return x of distinct tokens.
 
         Returns:
-            Shape (len(tokens), D), in the given order.
+            Shape (len(tokens), D), in the given order; a copy.
         """
+        with self._lock:
+            return self._vectors(tokens)
+
+    def _vectors(self, tokens: Sequence[str]) -> Table:
         places = np.array([self._places.get(token, -1) for token in tokens], dtype=np.int64)
         missing = [token for token, place in zip(tokens, places.tolist(), strict=True) if place < 0]
         self.hits += len(tokens) - len(missing)
@@ -82,9 +89,10 @@ class TokenTable(ABC, Generic[Table]):
 
     def clear(self) -> None:
         """Forget all tokens; the counts of hits and misses go on."""
-        self._places.clear()
-        self._tokens.clear()
-        self._next = 0
+        with self._lock:
+            self._places.clear()
+            self._tokens.clear()
+            self._next = 0
 
     def __len__(self) -> int:
         return len(self._tokens)

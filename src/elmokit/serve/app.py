@@ -95,9 +95,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     problems: Sequence[Any] = error.errors()
     first = problems[0]
     if first["type"] == "json_invalid":
-        where = first["loc"][-1]
-        detail = first.get("ctx", {}).get("error", first["msg"])
-        return _response(Refusal(400, f"The body is not JSON: {detail} at character {where}."))
+        return _response(Refusal(400, f"The body is not JSON: {first['ctx']['error']}."))
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if tuple(first["loc"]) == ("body",) and not kind.endswith("json"):  # of curl -d, for one
         wanted = "The body should be JSON, with the header Content-Type: application/json"

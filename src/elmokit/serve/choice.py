@@ -62,8 +62,6 @@ def choose(
         j = n_layers - 1 if asked == "top" else _number(int(asked), n_layers)
         return Choice(asked, None, layer_space(j, n_layers).weights)
     numbers = range(n_layers) if asked == "all" else [_number(int(j), n_layers) for j in asked]
-    if not numbers:
-        raise Refusal(422, "The list of layers is empty. Name at least one.", param="layers")
     return Choice(list(numbers), tuple(numbers))
 
 
@@ -76,8 +74,6 @@ def choose_all(asked: Asked, n_layers: int, s: Sequence[float] | None = None) ->
     names = asked if isinstance(asked, list) else [asked]
     if asked == "mix" and s is None:
         s = [1.0 / n_layers] * n_layers
-    if not names:
-        raise Refusal(422, "The list of layers is empty. Name at least one.", param="layers")
     for name in names:
         if isinstance(name, int):
             _number(name, n_layers)

@@ -51,10 +51,10 @@ def expected(model: ElmoModel, asked: Asked, state: str) -> list[Expected]:
     """List the likeliest words of each place."""
     head, vocabulary = language_model(model)
     start = start_of(model, state)
-    layers, places, _ = model.read([[BEGIN, *as_read(asked.tokens), END]], start)
     d = model.config.lstm.projection_dim
     found: list[Expected] = []
-    with torch.inference_mode(), exact(model.device):
+    with model.lock, torch.inference_mode(), exact(model.device):
+        layers, places, _ = model.read([[BEGIN, *as_read(asked.tokens), END]], start)
         top = layers[-1][torch.from_numpy(places[0]).to(model.device)]  # (T + 2, 2D)
         n_words = len(vocabulary)
         unigram = log_uniform(torch.arange(n_words), n_words).double().log().to(model.device)

@@ -32,6 +32,7 @@ class Limits:
         body: Bytes of a request.
         tokens: Tokens in the sentences of a request.
         sentences: Sentences of a request.
+        answer: Numbers in the vectors of an answer.
         queue: Requests that may wait; the next one is told to come again.
         queue_tokens: Tokens in them.
         timeout: Seconds: for sending a request, for its answer, and for taking that.
@@ -40,6 +41,7 @@ class Limits:
     body: int = 2 * 2**20
     tokens: int = 4096
     sentences: int = 256
+    answer: int = 2**24
     queue: int = 256
     queue_tokens: int = 65536
     timeout: float = 60.0
@@ -48,7 +50,7 @@ class Limits:
         """Find all that is wrong at once."""
         wrong = [
             f"{name} should be at least 1, found {getattr(self, name)}"
-            for name in ("body", "tokens", "sentences", "queue", "queue_tokens")
+            for name in ("body", "tokens", "sentences", "answer", "queue", "queue_tokens")
             if getattr(self, name) < 1
         ]
         if not self.timeout > 0:
@@ -71,3 +73,14 @@ class Limits:
         if n > limit:
             raise Refusal.limit("max_tokens", limit, n, "tokens", "Send them in several requests.")
         return n
+
+    def check_answer(self, numbers: int) -> None:
+        """Reject a request whose vectors would be too large, before they are computed."""
+        if numbers > self.answer:
+            raise Refusal.limit(
+                "max_answer",
+                self.answer,
+                numbers,
+                "numbers in the answer",
+                "Ask for fewer layers, or send the sentences in several requests.",
+            )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+)
+from pydantic_core import core_schema
 
 from elmokit.serve import limits
 
@@ -13,28 +20,50 @@ _READ = "I read the book yesterday."
 _LETTER = "Can you read the letter now?"
 
 
-def _text(value: str) -> str:
-    """Refuse half of a surrogate pair, which JSON can write and no answer could hold."""
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            half = value[error.start]
-            raise ValueError(
-                f"character {error.start} is half of a pair (U+{ord(half):04X}), which is no text"
-            ) from None
-    return value
+#: Errors of a request that are listed. More come from unknown fields only, see `FailFastList`.
+_ERRORS = 100
+
+T = TypeVar("T")
+# Validation stops at the first wrong element: a body of 2 MB can hold a million of them, and
+# collecting their errors would block the event loop for half a minute.
+FailFastList = Annotated[list[T], Field(fail_fast=True)]
 
 
-def _values(values: dict[str, Any]) -> dict[str, Any]:
-    """Do as `_text` for all strings of an object."""
-    _text(json.dumps(values, ensure_ascii=False))
-    return values
+class RawJson(bytes):
+    """A body that was sent as JSON and is not parsed yet."""
 
 
-Text = Annotated[str, AfterValidator(_text)]
+class _FromJson:
+    """Parse and validate a `RawJson` in one pass, without Python objects for what is invalid."""
+
+    def __get_pydantic_core_schema__(
+        self, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        def parse(body: object) -> object:
+            if not isinstance(body, RawJson):
+                return body
+            try:
+                return source.model_validate_json(body)
+            except ValidationError as error:
+                if error.error_count() > _ERRORS:
+                    raise ValueError(f"{error.error_count():,} fields are invalid") from None
+                raise
+
+        return core_schema.no_info_before_validator_function(parse, handler(source))
+
+
+#: A request model as the body of a route.
+Json = Annotated[T, _FromJson()]
+
+
+def _distinct(layers: list[int]) -> list[int]:
+    if len(set(layers)) < len(layers):
+        raise ValueError("a layer is repeated; name each layer once")
+    return layers
+
+
 Sentence = Annotated[
-    Text | list[Text],
+    str | FailFastList[str],
     Field(description="A string is one sentence and is tokenised; tokens are taken as they are."),
 ]
 ModelName = Annotated[
@@ -45,12 +74,14 @@ State = Annotated[
     Field(description="What each sentence starts from: zero, or the stored state of the model."),
 ]
 Layers = Annotated[
-    Literal["all", "top", "average", "mix"] | int | list[int],
+    Literal["all", "top", "average", "mix"]
+    | int
+    | Annotated[FailFastList[int], Field(min_length=1), AfterValidator(_distinct)],
     Field(description="Which layers: all, the top one, their average, a mix by s, or numbers."),
 ]
 Weight = Annotated[float, Field(allow_inf_nan=False)]
 Mix = Annotated[
-    list[Weight] | None,
+    FailFastList[Weight] | None,
     Field(description="Weights s_j of the mix, one per layer; nothing: all the same."),
 ]
 Gamma = Annotated[Weight | None, Field(description="Scale of the mix; nothing: 1.")]
@@ -65,7 +96,7 @@ class Strict(BaseModel):
 class LayerRequest(Strict):
     """Sentences, and the layers that are asked for."""
 
-    sentences: Annotated[list[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
+    sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
     model: ModelName = None
     layers: Layers = "all"
     s: Mix = None
@@ -101,7 +132,7 @@ class ProjectRequest(Strict):
     """The uses of a word on a plane."""
 
     sentences: Annotated[
-        list[Sentence],
+        FailFastList[Sentence],
         Field(
             min_length=1,
             examples=[["The [bank] lent us money .", "We sat on the [bank] of the river ."]],
@@ -109,10 +140,11 @@ class ProjectRequest(Strict):
         ),
     ]
     word: Annotated[
-        Text | None, Field(description="Every token that is this word is a point; case is ignored.")
+        str | None, Field(description="Every token that is this word is a point; case is ignored.")
     ] = None
     senses: Annotated[
-        list[Text | None] | None, Field(description="Of each sentence, its sense if it is known.")
+        FailFastList[str | None] | None,
+        Field(description="Of each sentence, its sense if it is known."),
     ] = None
     clusters: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1, le=12)],
@@ -129,14 +161,14 @@ class MarkedSentence(Strict):
 
     sentence: Sentence
     position: Annotated[int | None, Field(ge=0, description="Which token, from 0.")] = None
-    word: Annotated[Text | None, Field(description="The first token that is this word.")] = None
+    word: Annotated[str | None, Field(description="The first token that is this word.")] = None
 
 
 class NeighborsRequest(Strict):
     """The nearest tokens of the index."""
 
     queries: Annotated[
-        list[Text | Annotated[int, Field(ge=0)] | MarkedSentence],
+        FailFastList[str | Annotated[int, Field(ge=0)] | MarkedSentence],
         Field(
             min_length=1,
             max_length=limits.QUERIES,
@@ -167,7 +199,7 @@ class NeighborsRequest(Strict):
 class ScoreRequest(Strict):
     """How probable both language models find sentences."""
 
-    sentences: Annotated[list[Sentence], Field(min_length=1, examples=[[_READ]])]
+    sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ]])]
     model: ModelName = None
     state: State = "reset"
 
@@ -177,7 +209,7 @@ class SubstitutesRequest(Strict):
 
     sentence: Annotated[Sentence, Field(examples=["I [read] the book ."])]
     positions: Annotated[
-        list[Annotated[int, Field(ge=0)]] | None,
+        FailFastList[Annotated[int, Field(ge=0)]] | None,
         Field(
             description="Places, counted from 0. Nothing: the one in brackets, or all of them "
             f"(at most {limits.PLACES})."
@@ -192,7 +224,7 @@ class TaskRequest(Strict):
     """Examples of a trained task."""
 
     examples: Annotated[
-        list[Text | Annotated[dict[str, Any], AfterValidator(_values)]],
+        FailFastList[str | dict[str, Any]],
         Field(
             min_length=1,
             examples=[["Ann met Bob in Paris ."]],
@@ -207,8 +239,8 @@ class EmbeddingsRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     input: Annotated[
-        Annotated[Text, Field(min_length=1)]
-        | Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1)],
+        Annotated[str, Field(min_length=1)]
+        | Annotated[FailFastList[Annotated[str, Field(min_length=1)]], Field(min_length=1)],
         Field(examples=[_READ]),
     ]
     model: Annotated[str, Field(examples=["english"])]

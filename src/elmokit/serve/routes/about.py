@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,10 +14,10 @@ from elmokit.embed.model import ElmoModel
 from elmokit.serve import answers, formats
 from elmokit.serve.hosted import Hosted
 from elmokit.serve.limits import LISTED, MATRIX_TOKENS, PLACES, POINTS, QUERIES
-from elmokit.serve.routes.common import refusals, service_of
+from elmokit.serve.routes.common import new_router, refusals, service_of
 from elmokit.serve.routes.neighbors import about_index
 
-router = APIRouter(tags=["service"])
+router = new_router("service")
 
 _STARTED = int(time.time())
 

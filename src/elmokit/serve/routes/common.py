@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from starlette.requests import Request
+from starlette.responses import Response
 
 from elmokit.embed.vectors import FloatArray
 from elmokit.serve import answers
+from elmokit.serve.requests import RawJson
 from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts
 
@@ -33,6 +37,28 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     every = sorted({400, 401, 408, 413, 422, 429, 500, 503, 504, *statuses})
     meanings = {400: "The body is not JSON.", 500: "An error of the service."} | _MEANINGS
     return {s: {"model": answers.Error, "description": meanings[s]} for s in every}
+
+
+class _JsonRequest(Request):
+    """A request whose body is left to `requests.Json`."""
+
+    async def json(self) -> RawJson:
+        return RawJson(await self.body())
+
+
+class _JsonRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            return await handle(_JsonRequest(request.scope, request.receive))
+
+        return handle_json
+
+
+def new_router(tag: str) -> APIRouter:
+    """Return a router for the routes of one tag."""
+    return APIRouter(tags=[tag], route_class=_JsonRoute)
 
 
 def service_of(request: Request) -> Service:

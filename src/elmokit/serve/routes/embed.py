@@ -6,20 +6,28 @@ import base64
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.vectors import FloatArray
-from elmokit.serve import answers, formats, requests
+from elmokit.serve import answers, formats
 from elmokit.serve.choice import choose
 from elmokit.serve.refusals import Refusal
-from elmokit.serve.routes.common import SMALL, layers_of, refusals, service_of, tokens_of, usage
+from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest, Json
+from elmokit.serve.routes.common import (
+    SMALL,
+    layers_of,
+    new_router,
+    refusals,
+    service_of,
+    tokens_of,
+    usage,
+)
 from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts, texts_of
 from elmokit.text.sentences import split_sentences
 
-router = APIRouter(tags=["vectors"])
+router = new_router("vectors")
 
 _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
@@ -37,7 +45,7 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
         **refusals(404, 406),
     },
 )
-async def embed(body: requests.EmbedRequest, request: Request) -> Response:
+async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     """Return h_{k,j} of every token, or a mix of its layers, or their mean over a sentence."""
     service = service_of(request)
     form = formats.wanted(request.headers.get("accept"))
@@ -47,6 +55,8 @@ async def embed(body: requests.EmbedRequest, request: Request) -> Response:
     pooled = body.pooling == "mean"
     if pooled:
         _check_not_empty(texts)
+    rows = len(texts.tokens) if pooled else sum(texts.lengths)
+    service.limits.check_answer(rows * len(choice.names) * model.config.output_dim)
 
     def keep(layers: FloatArray) -> FloatArray:
         chosen = choice.of(layers)
@@ -68,12 +78,11 @@ async def embed(body: requests.EmbedRequest, request: Request) -> Response:
         return formats.npy(vectors, lengths, headers)
     if form == formats.ARROW:
         return await service.aside(formats.arrow, vectors, texts, choice, about)
-    rows = [
-        {**sentence, "vectors": found[..., 0, :] if pooled else found}
+    sentences = [
+        {**sentence, "vectors": np.ascontiguousarray(found[..., 0, :] if pooled else found)}
         for sentence, found in zip(tokens_of(texts), vectors, strict=True)
     ]
-    rows = [{**row, "vectors": np.ascontiguousarray(row["vectors"])} for row in rows]
-    values = {**about, "sentences": rows, "usage": usage(texts), "warnings": texts.warnings}
+    values = {**about, "sentences": sentences, "usage": usage(texts), "warnings": texts.warnings}
     return await as_json(service, values, sum(found.size for found in vectors))
 
 
@@ -83,7 +92,7 @@ async def embed(body: requests.EmbedRequest, request: Request) -> Response:
     response_class=Response,
     responses={200: {"model": answers.EmbeddingsAnswer}, **refusals(404)},
 )
-async def embeddings(body: requests.EmbeddingsRequest, request: Request) -> Response:
+async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Response:
     """Return one vector per text: the mean over its tokens of the average of all layers.
 
     A text may have several sentences; each is read by itself.

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,15 +13,23 @@ from elmokit.analysis import plane
 from elmokit.analysis.spaces import Space, unit
 from elmokit.analysis.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
-from elmokit.serve import answers, formats, requests
+from elmokit.serve import answers, formats
 from elmokit.serve.choice import choose_all
 from elmokit.serve.limits import MATRIX_TOKENS, POINTS
 from elmokit.serve.marks import Uses, uses_of
 from elmokit.serve.refusals import Refusal
-from elmokit.serve.routes.common import layers_of, refusals, service_of, tokens_of, usage
+from elmokit.serve.requests import Json, ProjectRequest, SimilarityRequest
+from elmokit.serve.routes.common import (
+    layers_of,
+    new_router,
+    refusals,
+    service_of,
+    tokens_of,
+    usage,
+)
 from elmokit.serve.texts import texts_of
 
-router = APIRouter(tags=["geometry"])
+router = new_router("geometry")
 
 _NEAREST = 8  # words that are shown beside the static vector of a word
 
@@ -36,7 +43,7 @@ _NEAREST = 8  # words that are shown beside the static vector of a word
     response_class=Response,
     responses={200: {"model": answers.SimilarityAnswer}, **refusals(404)},
 )
-async def similarity(body: requests.SimilarityRequest, request: Request) -> Response:
+async def similarity(body: Json[SimilarityRequest], request: Request) -> Response:
     """Return a matrix of cosines for every layer, the average and a mix."""
     service = service_of(request)
     hosted = service.hosted
@@ -98,7 +105,7 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> list[list[flo
     response_class=Response,
     responses={200: {"model": answers.ProjectAnswer}, **refusals(404)},
 )
-async def project(body: requests.ProjectRequest, request: Request) -> Response:
+async def project(body: Json[ProjectRequest], request: Request) -> Response:
     """Return for every layer where the uses of a word lie, and the clusters they fall into."""
     service = service_of(request)
     hosted = service.hosted

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,14 +13,15 @@ from elmokit.analysis.index import Query, TokenIndex
 from elmokit.analysis.neighbors import Rules
 from elmokit.analysis.static import StaticVectors
 from elmokit.errors import ElmoError
-from elmokit.serve import answers, formats, requests
+from elmokit.serve import answers, formats
 from elmokit.serve.choice import choose_all
 from elmokit.serve.marks import marked
 from elmokit.serve.refusals import Refusal
-from elmokit.serve.routes.common import layers_of, refusals, service_of
+from elmokit.serve.requests import Json, MarkedSentence, NeighborsRequest
+from elmokit.serve.routes.common import layers_of, new_router, refusals, service_of
 from elmokit.serve.texts import texts_of
 
-router = APIRouter(tags=["neighbors"])
+router = new_router("neighbors")
 
 
 @router.post(
@@ -30,7 +30,7 @@ router = APIRouter(tags=["neighbors"])
     response_class=Response,
     responses={200: {"model": answers.NeighborsAnswer}, **refusals(404)},
 )
-async def neighbors(body: requests.NeighborsRequest, request: Request) -> Response:
+async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
     """Return the tokens of the index that are nearest to words in their sentences."""
     service = service_of(request)
     hosted = service.hosted
@@ -86,7 +86,7 @@ def about_index(index: TokenIndex, model: str) -> dict[str, Any]:
     }
 
 
-def _meant(query: str | int | requests.MarkedSentence, i: int, index: TokenIndex) -> Query:
+def _meant(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
     """Read a query; its vectors are still to be computed, if it is no token of the index."""
     if isinstance(query, int):
         if query >= index.tokens:

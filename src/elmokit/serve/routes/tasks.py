@@ -8,20 +8,20 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.errors import ElmoWarning
-from elmokit.serve import answers, formats, requests
+from elmokit.serve import answers, formats
 from elmokit.serve.refusals import Refusal
-from elmokit.serve.routes.common import refusals, service_of
+from elmokit.serve.requests import Json, TaskRequest
+from elmokit.serve.routes.common import new_router, refusals, service_of
 from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved import SavedTask
 from elmokit.tasks.task import Task
 from elmokit.text.lines import Line
 
-router = APIRouter(tags=["tasks"])
+router = new_router("tasks")
 
 _JSON_LINES = "jsonl"
 # Python keeps one list of warnings for all threads.
@@ -47,7 +47,7 @@ async def tasks(request: Request) -> Response:
     response_class=Response,
     responses={200: {"model": answers.TaskAnswer}, **refusals(404)},
 )
-async def predict(name: str, body: requests.TaskRequest, request: Request) -> Response:
+async def predict(name: str, body: Json[TaskRequest], request: Request) -> Response:
     """Predict entities, labels, answers: what the task is trained for."""
     service = service_of(request)
     saved = service.hosted.task(name)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.scoring import SentenceScore
-from elmokit.serve import answers, formats, requests
+from elmokit.serve import answers, formats
 from elmokit.serve.expected import Asked, Expected
 from elmokit.serve.limits import PLACES
 from elmokit.serve.refusals import Refusal
-from elmokit.serve.routes.common import refusals, service_of, usage
+from elmokit.serve.requests import Json, ScoreRequest, SubstitutesRequest
+from elmokit.serve.routes.common import new_router, refusals, service_of, usage
 from elmokit.serve.texts import texts_of
 from elmokit.text.marked import Marked
 
-router = APIRouter(tags=["language models"])
+router = new_router("language models")
 
 
 @router.post(
@@ -26,7 +26,7 @@ router = APIRouter(tags=["language models"])
     response_class=Response,
     responses={200: {"model": answers.ScoreAnswer}, **refusals(404)},
 )
-async def score(body: requests.ScoreRequest, request: Request) -> Response:
+async def score(body: Json[ScoreRequest], request: Request) -> Response:
     """Return natural log p of each token, forward and backward, and the perplexity."""
     service = service_of(request)
     name, _ = service.hosted.model(body.model)
@@ -55,7 +55,7 @@ async def score(body: requests.ScoreRequest, request: Request) -> Response:
     response_class=Response,
     responses={200: {"model": answers.SubstitutesAnswer}, **refusals(404)},
 )
-async def substitutes(body: requests.SubstitutesRequest, request: Request) -> Response:
+async def substitutes(body: Json[SubstitutesRequest], request: Request) -> Response:
     """Return the likeliest words of places: by what is to the left, to the right, and both."""
     service = service_of(request)
     name, _ = service.hosted.model(body.model)

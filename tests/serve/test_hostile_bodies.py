@@ -1,0 +1,74 @@
+"""Bodies within the size limit that would cost far more than their size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx
+import orjson
+import pytest
+
+from elmokit.serve.limits import Limits
+from tests.serve.conftest import ALONE, client, embed, error, running
+
+WRONG = {
+    "sentences": ("/v1/embed", {"sentences": [1] * 900_000}),
+    "tokens": ("/v1/embed", {"sentences": [[1] * 900_000]}),
+    "tokens of many": ("/v1/score", {"sentences": [[1]] * 450_000}),
+    "layers": ("/v1/embed", {"sentences": ["a"], "layers": ["x"] * 450_000}),
+    "weights": ("/v1/similarity", {"sentences": ["a"], "layers": "mix", "s": [None] * 350_000}),
+    "senses": ("/v1/project", {"sentences": ["[a]"], "senses": [1] * 900_000}),
+    "queries": ("/v1/neighbors", {"queries": [{"x": 1}] * 220_000}),
+    "positions": ("/v1/substitutes", {"sentence": "a", "positions": [-1] * 600_000}),
+    "examples": ("/v1/tasks/ner", {"examples": [1] * 900_000}),
+    "input": ("/v1/embeddings", {"model": "tiny", "input": [1] * 900_000}),
+    "fields": ("/v1/embed", {f"f{i}": 1 for i in range(150_000)}),
+    "fields of a query": ("/v1/neighbors", {"queries": [{f"f{i}": 1 for i in range(150_000)}]}),
+}
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[httpx.Client]:
+    """A service with the default limits."""
+    with running(ALONE) as server, client(server) as http:
+        yield http
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_invalid_body_is_rejected_at_its_first_error(large: httpx.Client, name: str) -> None:
+    """Before, collecting the errors blocked the event loop, /healthz included, for 22 to 33 s."""
+    path, body = WRONG[name]
+    content = orjson.dumps(body)
+    assert 1_500_000 < len(content) < 2**21
+    begin = time.perf_counter()
+    answer = large.post(path, content=content, headers={"Content-Type": "application/json"})
+    seconds = time.perf_counter() - begin
+    assert error(answer, 422)
+    assert len(answer.content) < 2000
+    assert seconds < 3
+
+
+def test_repeated_layers_are_rejected(large: httpx.Client) -> None:
+    """Before, [0] * 400 with 4,096 tokens made an answer of ten gigabytes."""
+    for path in ("/v1/embed", "/v1/similarity", "/v1/project"):
+        body = {"sentences": ["[a]"], "layers": [0] * 400}
+        assert error(large.post(path, json=body), 422)["param"].startswith("layers")
+
+
+def test_the_size_of_an_answer_is_bounded_before_it_is_computed() -> None:
+    with (
+        running(replace(ALONE, limits=Limits(answer=1000))) as server,
+        client(server) as http,
+    ):
+        dim = embed(http, ["a"], layers="top").json()["dim"]
+        most = 1000 // (3 * dim)
+        assert embed(http, ["a"] * most).status_code == 200
+        found = error(embed(http, ["a"] * (most + 1)), 422)
+        assert found["limit"] == {
+            "name": "max_answer",
+            "value": 1000,
+            "found": 3 * dim * (most + 1),
+        }
+        assert embed(http, ["a"] * (most + 1), pooling="mean").status_code == 200
