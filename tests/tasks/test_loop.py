@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
+import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ import torch
 from safetensors.torch import load_file
 
 from elmokit.errors import ConfigError, DataError, OutputError
-from elmokit.storage.lock import RUN_LOCK, check_not_in_use
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import plan
 from elmokit.tasks.config import TaskConfig, with_settings
@@ -26,10 +22,15 @@ from elmokit.tasks.data import Data, load_data, share_of
 from elmokit.tasks.loop import NotFiniteError, train
 from elmokit.tasks.ner import Ner, NerConfig, Sentence
 from tests.conftest import TINY_MODEL
-from tests.moments import files_in, passed, seen
+from tests.process_utils import FileOperation, Pause, elmo, kill_when, start
+from tests.process_utils import run as run_child
 from tests.tasks.conftest import SMALL, settings, write_columns
 
 TASK = Ner()
+# Where the runs below are killed.
+SAVE = "elmokit.tasks.checkpoint.save"
+WRITE = "elmokit.tasks.checkpoint.write_tensors"
+SAVE_RESULT = "elmokit.tasks.saved.save"
 
 
 @pytest.fixture
@@ -82,71 +83,63 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
-def start(files: tuple[str, str], run: Path, cache: Path) -> subprocess.Popen[bytes]:
-    program = "from elmokit.cli.main import run; run()"
-    command = [sys.executable, "-c", program, "task", "ner", "train", *files, "-o", str(run)]
-    command += ["--model", str(TINY_MODEL), "--resume", "--device", "cpu", "--elmo", "both"]
-    command += ["--cache-dir", str(cache), "--set", "train.checkpoint_every=2"]
-    for setting in [*SMALL, "train.epochs=4"]:
-        command += ["--set", setting]
-    return subprocess.Popen(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-
-
-def run_through_kills(files: tuple[str, str], run: Path, cache: Path, kills: int) -> int:
-    """Kill a run with -9 at random moments after it has got further, then let it end."""
-    draw = random.Random(kills)
-    killed = 0
-
-    def newest() -> list[Path]:
-        return files_in(run / checkpoint.FOLDER, "step-*")[-1:]
-
-    while True:
-        before = newest()
-        process = start(files, run, cache)
-        if killed < kills and passed(before, newest, process):
-            time.sleep(draw.random() * 0.1)  # into a step, a write, a rename, ...
-            process.kill()
-        _, errors = process.communicate(timeout=120)
-        if process.returncode == 0:
-            return killed
-        assert process.returncode == -signal.SIGKILL, errors.decode()
-        killed += 1
+def command(files: tuple[str, str], run: Path, cache: Path) -> list[object]:
+    words: list[object] = ["task", "ner", "train", *files, "-o", run, "--cache-dir", cache]
+    words += ["--model", TINY_MODEL, "--resume", "--device", "cpu", "--elmo", "both"]
+    for setting in [*SMALL, "train.epochs=2", "train.checkpoint_every=3"]:
+        words += ["--set", setting]
+    return words
 
 
 def test_kill_9_changes_nothing(files: tuple[str, str], tmp_path: Path) -> None:
-    assert run_through_kills(files, tmp_path / "killed", tmp_path / "cache", 2) > 0
-    run_through_kills(files, tmp_path / "whole", tmp_path / "cache", 0)
+    for point in (
+        Pause(SAVE, call=2, after=True),
+        Pause(WRITE, call=2),  # amid its first checkpoint
+        Pause(SAVE_RESULT),
+    ):
+        assert kill_when(point, elmo, *command(files, tmp_path / "killed", tmp_path / "cache"))
+    for name in ("killed", "whole"):
+        done = run_child(elmo, *command(files, tmp_path / name, tmp_path / "cache"))
+        assert done.exit_code == 0, done.stderr
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
 
 
-def in_use(directory: Path) -> bool:
-    try:
-        check_not_in_use(directory)
-    except OutputError:
-        return True
-    return False
+def train_in_child(files: tuple[str, str], run: Path) -> None:
+    how = config("train.epochs=2", "train.checkpoint_every=3")
+    train(TASK, how, load_data(TASK, how, *files), run, resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "every"), [pytest.param(1, 5, marks=pytest.mark.ci), *((n, 5) for n in range(2, 6))]
+)
+def test_a_kill_at_any_file_operation_changes_nothing(
+    files: tuple[str, str], tmp_path: Path, first: int, every: int
+) -> None:
+    train_in_child(files, tmp_path / "whole")
+    for n in range(first, 1000, every):
+        run = tmp_path / str(n)
+        if not kill_when(FileOperation(run, n), train_in_child, files, run):
+            break
+        train_in_child(files, run)
+        assert weights(run) == weights(tmp_path / "whole")
+        shutil.rmtree(run)
+    assert n > 60
 
 
 def test_a_second_run_is_kept_out_of_the_folder(
     files: tuple[str, str], data: Data[Sentence], tmp_path: Path
 ) -> None:
-    process = start(files, tmp_path / "run", tmp_path / "cache")
-    try:
-        assert seen(lambda: in_use(tmp_path / "run"), process)
-        process.send_signal(signal.SIGSTOP)  # it must not end before we have tried
+    run = tmp_path / "run"
+    with start(train_in_child, files, run, pause=Pause(SAVE)) as child:
+        child.wait_for_pause()
+        there = sorted(run.iterdir())
         with pytest.raises(OutputError, match="in use by another process"):
-            train(TASK, config(), data, tmp_path / "run", resume=True)
-        process.send_signal(signal.SIGCONT)
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors.decode()
-    finally:
-        process.kill()
-    assert not (tmp_path / "run" / RUN_LOCK).exists()
+            train(TASK, config(), data, run, resume=True)
+        assert sorted(run.iterdir()) == there
+        child.resume()
+        assert child.wait() == 0, child.stderr
+    assert not list(run.glob(".*"))
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import random
+import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +18,18 @@ from safetensors.torch import load_file
 import elmokit
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError, DataError, OutputError
-from elmokit.storage.lock import check_not_in_use
 from elmokit.telling import every_seconds
 from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset, with_settings
 from elmokit.train.loop import NotFiniteError, train
-from tests.moments import lines_in, passed, seen
+from tests.process_utils import FileOperation, Pause, elmo, kill_when, start
+from tests.process_utils import run as run_child
 from tests.train.conftest import SETTINGS
+
+# Where the runs below are killed.
+LOG = "elmokit.train.metrics.Metrics.write"
+WRITE = "elmokit.train.checkpoint.write_tensors"
+EXPORT = "elmokit.train.loop.export"
 
 
 def settings(**changes: Any) -> RunConfig:
@@ -73,8 +75,8 @@ def test_what_is_told_is_what_is_written(corpus: Corpus, out: Path) -> None:
     ]
     steps = [line for line in told if line.startswith("step ") and "sampled" in line]
     assert len(steps) == 3
-    for line, start in zip(steps, written, strict=True):
-        assert line.startswith(start)
+    for line, beginning in zip(steps, written, strict=True):
+        assert line.startswith(beginning)
     # The last thing that takes long is said before it is done.
     assert told[-1].startswith("Making the warm state")
 
@@ -148,38 +150,56 @@ def weights(run: Path) -> dict[str, bytes]:
     return found
 
 
-def start(corpus: Corpus, run: Path, steps: int) -> subprocess.Popen[bytes]:
-    program = "from elmokit.cli.main import run; run()"
-    command = [sys.executable, "-c", program, "train", str(corpus.path), "-o", str(run)]
-    command += ["--preset", "toy", "--max-steps", str(steps), "--resume", "--device", "cpu"]
-    command += ["--checkpoint-every", "1", "--set", "log_every=1", "--set", "evaluate_every=0"]
-    for setting in SETTINGS:
-        command += ["--set", setting]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+def command(corpus: Corpus, run: Path) -> list[object]:
+    """Return the command for the run of `settings(max_steps=8, checkpoint_every=1)`."""
+    words: list[object] = ["train", corpus.path, "-o", run, "--preset", "toy", "--max-steps", 8]
+    words += ["--checkpoint-every", 1, "--resume", "--device", "cpu"]
+    for setting in ("log_every=1", "evaluate_every=0", *SETTINGS):
+        words += ["--set", setting]
+    return words
 
 
-def run_through_kills(corpus: Corpus, run: Path, steps: int, kills: int, seed: int) -> int:
-    """Kill a run with -9 at random moments after its first step, then let it end."""
-    rng = random.Random(seed)
-    killed = 0
+def test_kill_9_changes_nothing(corpus: Corpus, tmp_path: Path) -> None:
+    run = tmp_path / "killed"
+    newest = []
+    for point in (
+        Pause(LOG, call=3, after=True),
+        Pause(WRITE, call=5),  # amid its second checkpoint
+        Pause(EXPORT),
+    ):
+        assert kill_when(point, elmo, *command(corpus, run))
+        newest.append(checkpoint.newest(run))
+    assert [path and path.name[-2:] for path in newest] == ["02", "03", "08"]
+    done = run_child(elmo, *command(corpus, run))
+    assert done.exit_code == 0, done.stderr
+    train(settings(max_steps=8, checkpoint_every=1), corpus, tmp_path / "whole")
+    assert losses(run) == losses(tmp_path / "whole")
+    assert [step for step, *_ in losses(run)] == list(range(1, 9))
+    assert weights(run) == weights(tmp_path / "whole")
 
-    def done() -> int:
-        return lines_in(run / "metrics.jsonl")
 
-    while True:
-        before = done()
-        process = start(corpus, run, steps)
-        if killed < kills and passed(before, done, process):
-            time.sleep(rng.random() * 0.25)  # into a step, a write, a rename, ...
-            process.kill()
-        _, errors = process.communicate(timeout=300)
-        if process.returncode == 0:
-            return killed
-        assert process.returncode == -signal.SIGKILL, errors.decode()
-        killed += 1
+def train_in_child(corpus: Path, run: Path) -> None:
+    config = settings(max_steps=3, checkpoint_every=1, keep=1)
+    train(config, Corpus.open(corpus), run, resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "every"), [pytest.param(1, 5, marks=pytest.mark.ci), *((n, 5) for n in range(2, 6))]
+)
+def test_a_kill_at_any_file_operation_changes_nothing(
+    corpus: Corpus, tmp_path: Path, first: int, every: int
+) -> None:
+    train_in_child(corpus.path, tmp_path / "whole")
+    for n in range(first, 1000, every):
+        run = tmp_path / str(n)
+        if not kill_when(FileOperation(run, n), train_in_child, corpus.path, run):
+            break
+        train_in_child(corpus.path, run)
+        assert losses(run) == losses(tmp_path / "whole")
+        assert weights(run) == weights(tmp_path / "whole")
+        shutil.rmtree(run)
+    assert n > 60
 
 
 def in_use(directory: Path) -> bool:
@@ -191,28 +211,10 @@ def in_use(directory: Path) -> bool:
 
 
 def test_a_second_run_is_kept_out_of_the_folder(corpus: Corpus, tmp_path: Path) -> None:
-    process = start(corpus, tmp_path / "run", 100_000)
-    try:
-        assert seen(lambda: in_use(tmp_path / "run"), process)
+    with start(elmo, *command(corpus, tmp_path / "run"), pause=Pause(LOG)) as child:
+        child.wait_for_pause()
         with pytest.raises(OutputError, match="in use by another process"):
             train(settings(max_steps=2), corpus, tmp_path / "run", resume=True)
-    finally:
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.parametrize(
-    ("kills", "steps"), [(2, 40), pytest.param(25, 600, marks=pytest.mark.slow)]
-)
-def test_kill_9_at_random_moments_changes_nothing(
-    corpus: Corpus, tmp_path: Path, kills: int, steps: int
-) -> None:
-    killed = run_through_kills(corpus, tmp_path / "killed", steps, kills, seed=kills)
-    assert killed > 0
-    run_through_kills(corpus, tmp_path / "whole", steps, 0, seed=0)
-    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
-    assert [step for step, *_ in losses(tmp_path / "killed")] == list(range(1, steps + 1))
-    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
 
 
 def test_old_checkpoints_go_and_the_best_stays(corpus: Corpus, out: Path) -> None:
