@@ -44,9 +44,12 @@ import pytest
 
 # Only reached by a child that hangs: nothing is decided by this time.
 HANG_SECONDS = 300
-_PRELOADED = ["pytest", "torch", "h5py", "pyarrow.parquet", "safetensors.torch", "tests.conftest"]
-_PRELOADED += ["typer._adapters", "elmokit.cli.main", "elmokit.embed.model", "elmokit.bulk.corpus"]
-_PRELOADED += ["elmokit.train.loop", "elmokit.tasks.loop", "elmokit.tasks.ner"]
+# What the children import, also what torch and typer import late.
+_PRELOADED = """
+    pytest numpy.random numpy.ma torch torch._dynamo typer._adapters h5py pyarrow.parquet
+    safetensors.torch elmokit.cli.main elmokit.embed.model elmokit.bulk.corpus elmokit.train.loop
+    elmokit.tasks.loop elmokit.tasks.ner elmokit.model.kernels.cpu_exact tests.conftest
+""".split()
 _FILE_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 
 

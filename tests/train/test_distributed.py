@@ -6,11 +6,13 @@ import dataclasses
 import hashlib
 import json
 import os
-import shutil
+import runpy
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from safetensors.torch import load_file
 
 from elmokit.data.corpus import Corpus
@@ -30,7 +31,7 @@ from elmokit.train.batches import columns_of, make_batch
 from elmokit.train.config import RunConfig, run_preset, with_settings
 from elmokit.train.distributed import ALONE, Group, RanksDifferError
 from elmokit.train.loop import train
-from tests.moments import ATTEMPTS, lines_in, seen
+from tests.process_utils import Child, Pause, start
 from tests.train.conftest import SETTINGS
 from tests.train.test_loop import losses
 
@@ -42,6 +43,8 @@ EXACT += ["optimizer.clip=0.3"]  # below the usual norm
 TINY = [*EXACT, "step.rows=2", "step.steps=2", "lstm.dim=12", "lstm.projection_dim=8"]
 TINY += ["char_cnn.filters=[[1,4],[2,6],[3,6]]", "char_cnn.n_highway=1"]
 STEPS = 14
+# Called by all ranks, which then wait for each other.
+SAVE = "elmokit.train.checkpoint.save"
 
 
 def config_of(settings: list[str], **changes: Any) -> RunConfig:
@@ -64,48 +67,32 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start_ranks(world: int, words: list[str]) -> list[subprocess.Popen[str]]:
-    """Start ranks as torchrun would, but without its agent, which ends all when one is gone."""
+def run_rank(rank: int, world: int, port: int, words: list[str]) -> None:
+    """Be one of torchrun's processes, without its agent, which ends all when one is gone."""
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in own.items()}
+    os.environ["MASTER_ADDR"] = "localhost"
+    sys.argv = ["elmokit.train", *words]
+    runpy.run_module("elmokit.train", run_name="__main__", alter_sys=True)
+
+
+@contextmanager
+def ranks(world: int, words: list[str], pause: Pause | None = None) -> Iterator[list[Child]]:
+    """Start ranks; the last one pauses."""
     port = free_port()
-    ranks = []
-    for rank in range(world):
-        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
-        environment = os.environ | {k: str(v) for k, v in own.items()}
-        environment |= {"MASTER_ADDR": "localhost", "OMP_NUM_THREADS": "1"}
-        program = [sys.executable, "-m", "elmokit.train", *words]
-        ranks.append(
-            subprocess.Popen(
-                program,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    return ranks
+    with ExitStack() as stack:
+        started = []
+        for rank in range(world):
+            point = pause if rank == world - 1 else None
+            child = start(run_rank, rank, world, port, words, pause=point)
+            started.append(stack.enter_context(child))
+        yield started
 
 
-def ended(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
-    ends = []
-    for rank in ranks:
-        printed, said = rank.communicate(timeout=120)
-        ends.append((rank.returncode, printed, said))
-    return ends
-
-
-def struck_after(
-    steps: int, size: int, words: list[str], run: Path, rank: int, number: signal.Signals
-) -> list[tuple[int, str, str]]:
-    """Start ranks and send one a signal after some steps; once more if they ended before that."""
-    for _ in range(ATTEMPTS):
-        ranks = start_ranks(size, words)
-        if seen(lambda: lines_in(run / "metrics.jsonl") >= steps, ranks[rank]):
-            ranks[rank].send_signal(number)
-        ends = ended(ranks)
-        if any(code != 0 for code, *_ in ends):
-            return ends
-        shutil.rmtree(run)
-    raise AssertionError(f"{ATTEMPTS} times the ranks were at their end before one was struck")
+def run_ranks(world: int, words: list[str]) -> None:
+    with ranks(world, words) as started:
+        for rank in started:
+            assert rank.wait() == 0, rank.stderr
 
 
 def largest_difference(a: Path, b: Path) -> float:
@@ -141,6 +128,8 @@ def whole(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_two_ranks_of_torchrun_train_as_one_process_does(
     corpus: Corpus, whole: Path, out: Path
 ) -> None:
@@ -163,33 +152,44 @@ def test_two_ranks_of_torchrun_train_as_one_process_does(
     assert shapes(whole) == shapes(out)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_two_ranks_killed_go_on_as_one(corpus: Corpus, whole: Path, out: Path) -> None:
-    ends = struck_after(4, 2, command(corpus, out, EXACT), out, 1, signal.SIGKILL)
-    assert [code for code, *_ in ends] == [1, -signal.SIGKILL], ends
-    assert "error: Rank 0 lost another rank" in ends[0][2]
+    with ranks(2, command(corpus, out, EXACT), Pause(SAVE, call=4)) as (first, second):
+        second.wait_for_pause()
+        second.kill()
+        assert first.wait() == 1
+        assert "error: Rank 0 lost another rank" in first.stderr
     newest = checkpoint.newest(out)
     assert newest is not None
-    assert 3 <= int(newest.name[5:]) < STEPS
+    assert int(newest.name[5:]) == 3
     train(config_of(EXACT), corpus, out, resume=True)
     assert largest_difference(whole, out) < 1e-6
     assert weights_differ_by(whole, out) < 1e-5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize("before", [1, pytest.param(2, marks=pytest.mark.ci)])
 def test_a_signal_to_any_rank_stops_all_and_any_number_goes_on(
     corpus: Corpus, whole: Path, out: Path, before: int
 ) -> None:
-    ends = struck_after(3, before, command(corpus, out, EXACT), out, -1, signal.SIGTERM)
-    assert [code for code, *_ in ends] == [130] * before, ends
-    assert "goes on with --resume" in ends[0][2]
+    stop_ranks(before, command(corpus, out, EXACT), signal.SIGTERM)
     newest = checkpoint.newest(out)
     assert newest is not None
-    assert int(newest.name[5:]) == len(losses(out)) < STEPS
-    ends = ended(start_ranks(2, command(corpus, out, EXACT, "--resume")))
-    assert [code for code, *_ in ends] == [0, 0], ends
+    assert int(newest.name[5:]) == len(losses(out)) == 3
+    run_ranks(2, command(corpus, out, EXACT, "--resume"))
     assert largest_difference(whole, out) < 1e-6
     assert weights_differ_by(whole, out) < 1e-5
+
+
+def stop_ranks(world: int, words: list[str], number: signal.Signals) -> None:
+    """Send the last rank a signal while it saves its third step: all must stop then."""
+    with ranks(world, words, Pause(SAVE, call=3)) as started:
+        started[-1].wait_for_pause()
+        started[-1].send_signal(number)
+        started[-1].resume()
+        assert [rank.wait() for rank in started] == [130] * world
+        assert "--resume" in started[0].stderr
 
 
 @pytest.mark.slow
@@ -197,11 +197,9 @@ def test_as_many_ranks_go_on_with_the_same_bits_with_dropout(
     corpus: Corpus, tmp_path: Path
 ) -> None:
     cut = tmp_path / "cut"
-    ends = struck_after(4, 2, command(corpus, cut, SETTINGS), cut, 0, signal.SIGINT)
-    assert [code for code, *_ in ends] == [130, 130], ends
-    for run, more in ((cut, ["--resume"]), (tmp_path / "whole", [])):
-        ends = ended(start_ranks(2, command(corpus, run, SETTINGS, *more)))
-        assert [code for code, *_ in ends] == [0, 0], ends
+    stop_ranks(2, command(corpus, cut, SETTINGS), signal.SIGINT)
+    run_ranks(2, command(corpus, cut, SETTINGS, "--resume"))
+    run_ranks(2, command(corpus, tmp_path / "whole", SETTINGS))
     assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
     assert weights_differ_by(tmp_path / "whole", tmp_path / "cut") == 0.0
 
@@ -209,8 +207,7 @@ def test_as_many_ranks_go_on_with_the_same_bits_with_dropout(
 @pytest.mark.slow
 def test_evaluation_and_early_stopping_are_known_to_all_ranks(corpus: Corpus, out: Path) -> None:
     stuck = [*EXACT, "optimizer.learning_rate=0.0", "patience=2", "evaluate_every=1"]
-    ends = ended(start_ranks(2, command(corpus, out, stuck)))
-    assert [code for code, *_ in ends] == [0, 0], ends
+    run_ranks(2, command(corpus, out, stuck))
     assert len(losses(out)) == 3  # the first is the best, two more are not better
 
 
@@ -248,7 +245,6 @@ def checksum(made: Any) -> str:
 
 
 def rank_of_steps(rank: int, world: int, port: int, kind: str, data: str, out: str) -> None:
-    torch.set_num_threads(1)
     address = f"tcp://localhost:{port}"
     dist.init_process_group("gloo", address, rank=rank, world_size=world)
     group = Group(rank, world)
@@ -272,7 +268,9 @@ def test_ranks_hold_the_same_weights_to_the_bit(corpus: Corpus, tmp_path: Path, 
         pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
     alone, expected = run_steps(kind, corpus, ALONE)
     given = (2, free_port(), kind, str(corpus.path), str(tmp_path))
-    torch.multiprocessing.spawn(rank_of_steps, given, nprocs=2)  # type: ignore[no-untyped-call]
+    with start(rank_of_steps, 0, *given) as one, start(rank_of_steps, 1, *given) as other:
+        for child in (one, other):
+            assert child.wait() == 0, child.stderr
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert first["checksum"] == second["checksum"]
     assert first["found"] == second["found"]

@@ -184,14 +184,12 @@ def train_in_child(corpus: Path, run: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("first", "every"), [pytest.param(1, 5, marks=pytest.mark.ci), *((n, 5) for n in range(2, 6))]
-)
+@pytest.mark.parametrize("first", [pytest.param(1, marks=pytest.mark.ci), 2, 3, 4, 5])
 def test_a_kill_at_any_file_operation_changes_nothing(
-    corpus: Corpus, tmp_path: Path, first: int, every: int
+    corpus: Corpus, tmp_path: Path, first: int
 ) -> None:
     train_in_child(corpus.path, tmp_path / "whole")
-    for n in range(first, 1000, every):
+    for n in range(first, 1000, 5):
         run = tmp_path / str(n)
         if not kill_when(FileOperation(run, n), train_in_child, corpus.path, run):
             break
