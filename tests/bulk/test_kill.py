@@ -22,8 +22,9 @@ from tests.process_utils import FileOperation, Pause, elmo, kill_when, run, star
 
 SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
 PARTS = "part-*.safetensors"
-# Where the runs below are stopped. The manifest and each part are flushed to the disk by os.fsync.
+# Where the runs below are stopped.
 WRITE_PART = "elmokit.bulk.work.write_part"
+SAVE_PART = "elmokit.bulk.files.part.MemoryPart.save"  # under a temporary name
 MAKE_OUTPUT = "elmokit.bulk.work.WorkDirectory.finish"
 
 
@@ -60,7 +61,7 @@ def test_three_kills(tmp_path: Path, model: Path) -> None:
     kept: list[dict[Path, int]] = []
     for point in (
         Pause(WRITE_PART, call=3, after=True),
-        Pause("os.fsync", call=3),  # a part is written and has no name yet
+        Pause(SAVE_PART, call=3, after=True),
         Pause(MAKE_OUTPUT),
     ):
         assert kill_when(point, elmo, *command(model, text, out, 60, "--resume"))
@@ -132,7 +133,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     text = write_text(tmp_path / "text.txt", 60)
     (folder := tmp_path / "out").mkdir()
     out = folder / "vectors.npz"
-    point = Pause("os.fsync", call=4)
+    point = Pause(SAVE_PART, call=3, after=True)
     with start(elmo, *command(model, text, out, 60), pause=point) as child:
         child.wait_for_pause()
         child.send_signal(number)

@@ -65,16 +65,17 @@ def test_standard_output_that_cannot_be_written_is_an_error_without_a_traceback(
     assert b"Traceback" not in done.stderr
 
 
-# Says when the long import of torch begins, so that the signal falls into it on any machine.
-TELLING = """
+# Pauses amid the import of torch.
+PAUSING = """
 import sys
 
-class Tell:
+class Pause:
     def find_spec(self, name, path=None, target=None):
-        if name == "torch":
+        if name == "torch.nn":
             print("importing", flush=True)
+            sys.stdin.readline()
 
-sys.meta_path.insert(0, Tell())
+sys.meta_path.insert(0, Pause())
 from elmokit.cli.main import run
 run()
 """
@@ -83,7 +84,8 @@ run()
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", TELLING, "doctor"],
+        [sys.executable, "-c", PAUSING, "doctor"],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -91,6 +93,6 @@ def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) ->
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
     process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate("go on\n", timeout=300)
     assert process.returncode == 130, errors
     assert errors.strip() == "interrupted"

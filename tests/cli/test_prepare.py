@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,13 @@ from typer.testing import CliRunner
 
 from elmokit.cli.prepare import prepare
 from elmokit.data.corpus import Corpus
+from elmokit.data.prepare import BLOCK_CHARACTERS
 from elmokit.errors import DataError, OutputError
 from tests.data.texts import documents_of, random_text, stored_documents
+from tests.process_utils import Pause, elmo, start
+
+# Called for each block of the text.
+BLOCK_DONE = "elmokit.data.counting.save_values"
 
 app = typer.Typer()
 app.command()(prepare)
@@ -102,43 +106,30 @@ def test_nothing_is_replaced_unasked(text: Path, tmp_path: Path) -> None:
     assert text.exists()
 
 
-PROGRAM = """
-import sys, typer
-from elmokit.cli.prepare import prepare
-app = typer.Typer()
-app.command()(prepare)
-if __name__ == "__main__":
-    app()
-"""
-
-
-@pytest.mark.parametrize(("signal_number", "workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+@pytest.mark.parametrize(
+    ("number", "workers"),
+    [
+        (signal.SIGTERM, 1),
+        pytest.param(signal.SIGINT, 2, marks=[pytest.mark.slow, pytest.mark.ci]),
+    ],
+)
 def test_an_interrupt_ends_with_130_and_leaves_nothing(
-    tmp_path: Path, signal_number: signal.Signals, workers: int
+    tmp_path: Path, number: signal.Signals, workers: int
 ) -> None:
-    (tmp_path / "run.py").write_text(PROGRAM)
-    (tmp_path / "out").mkdir()
-    output = tmp_path / "out" / "data"
-    # Standard input that goes on for ever, so that the work does too.
-    process = subprocess.Popen(
-        [sys.executable, tmp_path / "run.py", "-", "-o", output, "--workers", str(workers)],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    assert process.stderr is not None
-    text = 20 * random_text(100).encode()
-    while len(list(output.parent.glob(".data.*.tmp/work/*.table"))) < 1:
-        process.stdin.write(text)
-        time.sleep(0.01)
-    # As the terminal does: to the workers too. They must stay silent and go.
-    target = process.pid if signal_number is signal.SIGTERM else -process.pid
-    os.kill(target, signal_number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert errors.decode() == "interrupted: nothing is written, nothing was changed.\n"
-    assert list(output.parent.iterdir()) == []
+    text = 20 * random_text(100)
+    (tmp_path / "text.txt").write_text(text * (1 + 3 * BLOCK_CHARACTERS // len(text)))
+    (folder := tmp_path / "out").mkdir()
+    arguments = ["prepare", tmp_path / "text.txt", "-o", folder / "data", "--workers", workers]
+    with start(elmo, *arguments, pause=Pause(BLOCK_DONE, after=True)) as child:
+        child.wait_for_pause()
+        if workers > 1:  # as a terminal does: to the workers too, which stay silent and end
+            os.killpg(child.pid, number)
+        else:
+            child.send_signal(number)
+        assert child.wait() == 130
+        assert "interrupted" in child.stderr
+        assert "Traceback" not in child.stderr
+    assert list(folder.iterdir()) == []
 
 
 def test_help_imports_neither_numpy_nor_torch() -> None:

@@ -5,52 +5,49 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
-import subprocess
-import sys
-import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from elmokit.errors import DownloadError
-from elmokit.sources import partfile
+from elmokit.sources.download import fetch
+from tests.process_utils import Child, Pause, start
 from tests.sources.server import CONTENT, Server, answer, status
 from tests.sources.test_download import check_complete, get
 
-_SCRIPT = """
-import sys
-from pathlib import Path
-from elmokit.sources.download import fetch
-fetch(sys.argv[1], Path(sys.argv[2]), progress=False)
-"""
+# Where the downloads below pause.
+APPEND = "elmokit.sources.partfile.PartFile.append"
+WAIT = "logging.Logger.warning"  # of a process that waits for another
 
 
-def start(server: Server, target: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _SCRIPT, f"{server.url}/w.hdf5", str(target)]
-    source = Path(partfile.__file__).parents[2]
-    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(source)})
+def download(server: Server, target: Path, pause: Pause | None) -> AbstractContextManager[Child]:
+    return start(fetch, f"{server.url}/w.hdf5", target, pause=pause)
 
 
 def test_processes_that_want_the_same_file_fetch_it_once(server: Server, target: Path) -> None:
-    server.usual = answer(pace=0.1)
-    processes = [start(server, target) for _ in range(3)]
-    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    with download(server, target, Pause(APPEND)) as first:
+        first.wait_for_pause()
+        with (
+            download(server, target, Pause(WAIT)) as second,
+            download(server, target, Pause(WAIT)) as third,
+        ):
+            for child in (second, third):
+                child.wait_for_pause()
+                child.resume()
+            first.resume()
+            for child in (first, second, third):
+                assert child.wait() == 0, child.stderr
     check_complete(target)
     assert server.sent == len(CONTENT)
 
 
 def test_after_a_kill_the_rest_is_fetched(server: Server, target: Path) -> None:
-    server.plan = [answer(stall_after=200_000)]
-    process = start(server, target)
-    part = target.with_name("w.hdf5.part")
-    deadline = time.monotonic() + 120
-    while not (part.exists() and part.stat().st_size >= 190_000):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    kept = part.stat().st_size
+    with download(server, target, Pause(APPEND, call=3)) as child:
+        child.wait_for_pause()
+        child.kill()
+    kept = target.with_name("w.hdf5.part").stat().st_size
+    assert 0 < kept < len(CONTENT)
     get(server, target)
     check_complete(target)
     assert server.ranges() == [None, f"bytes={kept}-"]

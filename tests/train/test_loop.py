@@ -200,14 +200,6 @@ def test_a_kill_at_any_file_operation_changes_nothing(
     assert n > 60
 
 
-def in_use(directory: Path) -> bool:
-    try:
-        check_not_in_use(directory)
-    except OutputError:
-        return True
-    return False
-
-
 def test_a_second_run_is_kept_out_of_the_folder(corpus: Corpus, tmp_path: Path) -> None:
     with start(elmo, *command(corpus, tmp_path / "run"), pause=Pause(LOG)) as child:
         child.wait_for_pause()

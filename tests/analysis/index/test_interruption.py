@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import shutil
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import elmokit
 from elmokit.analysis.index import TokenIndex
@@ -25,7 +20,11 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, OutputError
 from tests.analysis.index.conftest import TOKENIZED
 from tests.conftest import TINY_MODEL
-from tests.moments import ATTEMPTS, copied_processes
+from tests.process_utils import Pause, kill_when
+
+# Where the runs below are killed.
+COMMIT = "elmokit.analysis.index_growing.Growing.commit"
+FINISH = "elmokit.bulk.work.WorkDirectory.finish"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -83,39 +82,23 @@ def test_a_build_that_was_cut_short_refuses_another_text(
     assert not work_path(tmp_path / "i").exists()
 
 
-def build_slowly(text: str, out: str) -> None:
-    """Run in a process of its own, so slowly that it can be killed in time."""
-    torch.set_num_threads(1)
+def build(text: Path, out: Path) -> None:
     model = elmokit.load(TINY_MODEL, device="cpu")
-    build_index(model, [text], out, TOKENIZED, resume=True, on_progress=lambda _: time.sleep(0.1))
+    build_index(model, [text], out, TOKENIZED, resume=True)
 
 
 def test_kill_9_loses_nothing(folder: Path, index: TokenIndex, tmp_path: Path) -> None:
-    context = copied_processes()
     out = tmp_path / "i"
-    draw = random.Random(1)
-    kept = killed = attempts = 0
-    while True:
-        attempts += 1
-        process = context.Process(target=build_slowly, args=(str(folder / "text.txt"), str(out)))
-        process.start()
-        while killed < 3 and kept_tokens(out) <= kept and process.is_alive():
-            time.sleep(0.005)
-        if killed < 3:
-            time.sleep(draw.random() * 0.06)  # while it computes, writes or sleeps
-            process.kill()
-        process.join(60)
-        if process.exitcode == 0:
-            if killed == 3:
-                break
-            shutil.rmtree(out)  # it was at its end before it could be killed
-            kept = killed = 0
-        else:
-            assert process.exitcode == -signal.SIGKILL
-            assert not out.exists()
-            assert kept < kept_tokens(out) < index.tokens
-            kept = kept_tokens(out)
-            killed += 1
-        assert attempts < ATTEMPTS
+    kept = [0]
+    for point in (
+        Pause(COMMIT, call=2, after=True),
+        Pause(COMMIT, call=2),  # arrays have grown, and nothing says so yet
+        Pause(FINISH),
+    ):
+        assert kill_when(point, build, folder / "text.txt", out)
+        assert not out.exists()
+        kept.append(kept_tokens(out))
+    assert 0 < kept[1] < kept[2] < kept[3] == index.tokens
+    build(folder / "text.txt", out)
     assert files_of(out) == files_of(index.folder)
     assert [p.name for p in tmp_path.iterdir()] == ["i"]
