@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import given_vocabulary, prepare
+from elmokit.model.engine import PlainEngine
+from elmokit.model.scoring import Scorer
 from elmokit.sources import modeldir
 from elmokit.train.config import RunConfig
-from elmokit.train.evaluate import encoder_of, evaluate
+from elmokit.train.evaluate import encoder_of, evaluate, prepared_types
 from elmokit.train.loop import train
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
@@ -43,6 +47,8 @@ def test_the_toy_of_bilm_tf_is_learned_as_in_its_own_test(shared: Path, tmp_path
     )
     model = modeldir.load(train(config, corpus, tmp_path / "run").model)
     assert model.head is not None
-    encode = encoder_of(model.bilm, corpus.chars)
-    found = evaluate(model.bilm, model.head, encode, corpus.tokens(), corpus.documents())
+    engine = PlainEngine(model.bilm)
+    scorer = Scorer(engine, model.bilm.config.lstm, model.head, torch.device("cpu"))
+    types = prepared_types(encoder_of(engine, corpus.chars), corpus.n_words)
+    found = evaluate(scorer, types, corpus.tokens(), corpus.documents())
     assert found.mean < 20

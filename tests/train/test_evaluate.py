@@ -12,9 +12,11 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.data.streams import BEGIN, END, UNKNOWN
 from elmokit.model.bilm import BiLM
+from elmokit.model.engine import PlainEngine, exact_engine
 from elmokit.model.lstm import LstmState
+from elmokit.model.scoring import Scorer, TextTypes
 from elmokit.model.softmax import LMHead
-from elmokit.train.evaluate import encoder_of, evaluate
+from elmokit.train.evaluate import encoder_of, evaluate, prepared_types
 from tests.conftest import TINY, random_bilm
 
 
@@ -24,12 +26,18 @@ def model(corpus: Corpus) -> tuple[BiLM, LMHead]:
     return random_bilm(TINY).double(), LMHead(corpus.n_words, 10).double()
 
 
+def language_models(corpus: Corpus, bilm: BiLM, head: LMHead) -> tuple[Scorer, TextTypes]:
+    engine = exact_engine(bilm)
+    types = prepared_types(encoder_of(engine, corpus.chars), corpus.n_words)
+    return Scorer(engine, bilm.config.lstm, head, torch.device("cpu")), types
+
+
 def slowly(
     corpus: Corpus, bilm: BiLM, head: LMHead, state: str, warm: LstmState | None = None
 ) -> tuple[list[float], list[float]]:
     """Losses of both directions, token by token, the state handed on by hand."""
     tokens, documents = corpus.tokens("valid"), corpus.documents("valid")
-    encode = encoder_of(bilm, corpus.chars)
+    encode = encoder_of(PlainEngine(bilm), corpus.chars)
     losses: tuple[list[float], list[float]] = ([], [])
     for d, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
         for a, z in itertools.pairwise(documents):
@@ -59,11 +67,14 @@ def test_perplexity_is_what_the_slow_way_gives(
     warm = LstmState(torch.randn(2, 2, 1, 24).double(), torch.randn(2, 2, 1, 10).double())
     data = (corpus.tokens("valid"), corpus.documents("valid"))
     expected = slowly(corpus, bilm, head, state, warm if state == "warm" else None)
-    for rows, steps in ((128, 64), (2, 5)):  # however the text is batched
-        monkeypatch.setattr("elmokit.train.evaluate._ROWS", rows)
-        monkeypatch.setattr("elmokit.train.evaluate._STEPS", steps)
-        encode = encoder_of(bilm, corpus.chars)
-        found = evaluate(bilm, head, encode, *data, state=state, warm=warm)
+    for rows, steps, window, positions in ((128, 64, 1 << 18, 4096), (2, 5, 50, 7)):
+        monkeypatch.setattr("elmokit.model.scoring._ROWS", rows)
+        monkeypatch.setattr("elmokit.model.scoring._MIN_STEPS", steps)
+        monkeypatch.setattr("elmokit.model.scoring._MAX_STEPS", steps)
+        monkeypatch.setattr("elmokit.model.scoring._WINDOW_TOKENS", window)
+        monkeypatch.setattr("elmokit.model.scoring._POSITIONS", positions)
+        models = language_models(corpus, bilm, head)
+        found = evaluate(*models, *data, state=state, warm=warm)
         assert found.forward == pytest.approx(math.exp(np.mean(expected[0])), rel=1e-9)
         assert found.backward == pytest.approx(math.exp(np.mean(expected[1])), rel=1e-9)
         assert found.mean == pytest.approx(math.sqrt(found.forward * found.backward), rel=1e-9)
@@ -75,6 +86,17 @@ def test_perplexity_is_what_the_slow_way_gives(
 def test_the_opening_symbol_is_not_counted(corpus: Corpus, model: tuple[BiLM, LMHead]) -> None:
     bilm, head = model
     data = (corpus.tokens("valid"), corpus.documents("valid"))
-    found = evaluate(bilm, head, encoder_of(bilm, corpus.chars), *data)
+    found = evaluate(*language_models(corpus, bilm, head), *data)
     counts = corpus.meta.splits["valid"]
     assert found.targets == counts.tokens + counts.sentences
+
+
+@pytest.mark.parametrize("state", ["carry", "reset"])
+def test_fast_readers_give_the_perplexity_of_the_reference(corpus: Corpus, state: str) -> None:
+    bilm = random_bilm(TINY, scale=1.0)
+    head = LMHead(corpus.n_words, 10)
+    data = (corpus.tokens("valid"), corpus.documents("valid"))
+    found = evaluate(*language_models(corpus, bilm, head), *data, state=state)
+    reference = language_models(corpus, random_bilm(TINY, scale=1.0).double(), head.double())
+    expected = evaluate(*reference, *data, state=state)
+    assert found.mean == pytest.approx(expected.mean, rel=1e-5)

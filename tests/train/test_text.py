@@ -15,11 +15,13 @@ from elmokit.data.prepare import prepare
 from elmokit.data.reading import Reading, Sentence, read_sentences
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.model.bilm import BiLM
+from elmokit.model.engine import PlainEngine
 from elmokit.model.lstm import LstmState
+from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
 from elmokit.text.lines import Line
 from elmokit.text.vocab import Vocabulary
-from elmokit.train.evaluate import Perplexity, encoder_of, evaluate
+from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_types
 from elmokit.train.text import ScoredSentence, evaluate_text, text_groups
 from elmokit.train.warm import average_state, warm_state_of_text
 from tests.conftest import TINY, random_bilm
@@ -64,6 +66,10 @@ def assert_same(found: Perplexity, expected: Perplexity) -> None:
     assert one == pytest.approx(other, rel=1e-9)
 
 
+def scorer_of(bilm: BiLM, head: LMHead) -> Scorer:
+    return Scorer(PlainEngine(bilm), bilm.config.lstm, head, torch.device("cpu"))
+
+
 def made_up(*documents: str) -> list[Sentence]:
     return [
         Sentence(i, line.split(), Line("-", 1, line))
@@ -83,12 +89,14 @@ def test_text_gives_the_perplexity_of_prepared_text(
     corpus, path = prepared
     bilm, head, warm = model
     text = iter(sentences(path))
-    found = evaluate_text(bilm, head, corpus.vocabulary, text, states=STATES, warm=warm)
+    found = evaluate_text(
+        bilm, scorer_of(bilm, head), corpus.vocabulary, text, states=STATES, warm=warm
+    )
     for state, figure in zip(STATES, found, strict=True):
+        engine = PlainEngine(bilm)
         expected = evaluate(
-            bilm,
-            head,
-            encoder_of(bilm, corpus.chars),
+            scorer_of(bilm, head),
+            prepared_types(encoder_of(engine, corpus.chars), corpus.n_words),
             corpus.tokens("valid"),
             corpus.documents("valid"),
             state=state,
@@ -106,11 +114,16 @@ def test_states_alone_give_the_same_as_together(
     monkeypatch.setattr("elmokit.train.text._GROUP_TOKENS", 7)  # cuts documents, without carry
     (corpus, path), (bilm, head, warm) = prepared, model
     together = evaluate_text(
-        bilm, head, corpus.vocabulary, sentences(path), states=STATES, warm=warm
+        bilm, scorer_of(bilm, head), corpus.vocabulary, sentences(path), states=STATES, warm=warm
     )
     for state, expected in zip(STATES, together, strict=True):
         (found,) = evaluate_text(
-            bilm, head, corpus.vocabulary, sentences(path), states=[state], warm=warm
+            bilm,
+            scorer_of(bilm, head),
+            corpus.vocabulary,
+            sentences(path),
+            states=[state],
+            warm=warm,
         )
         assert_same(found, expected)
 
@@ -123,7 +136,7 @@ def test_sentences_come_in_order_and_add_up(
     scored: list[ScoredSentence] = []
     (total,) = evaluate_text(
         bilm,
-        head,
+        scorer_of(bilm, head),
         corpus.vocabulary,
         sentences(path),
         states=[state],
@@ -157,7 +170,12 @@ def test_losses_stand_at_their_words(model: tuple[BiLM, LMHead, LstmState]) -> N
     for state in ("carry", "reset"):
         scored: list[ScoredSentence] = []
         evaluate_text(
-            bilm, head, Vocabulary(words), text, states=[state], on_sentence=scored.append
+            bilm,
+            scorer_of(bilm, head),
+            Vocabulary(words),
+            text,
+            states=[state],
+            on_sentence=scored.append,
         )
         for one in scored:
             said = [word if word in words else "<UNK>" for word in one.words]
@@ -182,11 +200,13 @@ def test_groups_hold_whole_documents_and_forget_strange_words() -> None:
 def test_bad_text_and_vocabularies_are_refused(model: tuple[BiLM, LMHead, LstmState]) -> None:
     bilm, head, _ = model
     with pytest.raises(DataError, match="no words"):
-        evaluate_text(bilm, head, Vocabulary(["<S>", "</S>", "<UNK>"]), [])
+        evaluate_text(bilm, scorer_of(bilm, head), Vocabulary(["<S>", "</S>", "<UNK>"]), [])
     with pytest.raises(ConfigError, match="should begin with"):
-        evaluate_text(bilm, head, Vocabulary(["</S>", "<S>", "<UNK>"]), made_up("a"))
+        evaluate_text(
+            bilm, scorer_of(bilm, head), Vocabulary(["</S>", "<S>", "<UNK>"]), made_up("a")
+        )
     with pytest.raises(DataError, match="lacks"):
-        evaluate_text(bilm, head, Vocabulary(["a"]), made_up("a"))
+        evaluate_text(bilm, scorer_of(bilm, head), Vocabulary(["a"]), made_up("a"))
 
 
 def test_the_warm_state_of_text_is_that_of_prepared_text(
@@ -196,7 +216,7 @@ def test_the_warm_state_of_text_is_that_of_prepared_text(
     read: list[tuple[int, int]] = []
     expected = average_state(
         bilm,
-        encoder_of(bilm, corpus.chars),
+        encoder_of(PlainEngine(bilm), corpus.chars),
         corpus.tokens("valid"),
         progress=lambda _, done, total: read.append((done, total)),
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import AsJson, Device, HeadModel
+from elmokit.cli.options import AsJson, Device, HeadModel, Precision, PrecisionName
 
 
 def evaluate(
@@ -18,6 +18,7 @@ def evaluate(
         str,
         typer.Option(help="What sentences start from: carry, reset, warm, or all three."),
     ] = "carry",
+    precision: Precision = PrecisionName.EXACT,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +33,7 @@ def evaluate(
     from elmokit.data.corpus import Corpus
     from elmokit.embed.model import STATES, load
     from elmokit.errors import ConfigError, nearest
-    from elmokit.train.evaluate import encoder_of
+    from elmokit.train.evaluate import encoder_of, prepared_types
     from elmokit.train.evaluate import evaluate as measure
 
     states = ["carry", "reset", "warm"] if state == "all" else [state]
@@ -40,7 +41,7 @@ def evaluate(
         if name not in STATES:
             raise ConfigError(f"No state '{name}'.{nearest(name, STATES)} Or give: all.")
     corpus = Corpus.open(data)
-    elmo = load(model, device=device)
+    elmo = load(model, device=device, precision=precision.value)
     if elmo.head is None or elmo.vocabulary is None:
         raise ConfigError(f"The model {elmo.source} has no language-model head to measure with.")
     if elmo.vocabulary.words != corpus.vocabulary.words:
@@ -50,11 +51,12 @@ def evaluate(
         )
     if state == "warm" and elmo.warm is None:
         raise ConfigError(f"The model {elmo.source} has no warm state; make one with: elmo warm.")
+    chars = None if elmo.config.char_cnn is None else corpus.chars
+    types = prepared_types(encoder_of(elmo.engine, chars), len(elmo.vocabulary))
     found = [
         measure(
-            elmo.bilm,
-            elmo.head,
-            encoder_of(elmo.bilm, None if elmo.config.char_cnn is None else corpus.chars),
+            elmo.scorer(),
+            types,
             corpus.tokens(split),
             corpus.documents(split),
             state=name,

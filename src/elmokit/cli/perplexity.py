@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.options import Device, HeadModel, OneSentencePerLine, Quiet, SkipBad, Tokenized
+from elmokit.cli.options import (
+    Device,
+    HeadModel,
+    OneSentencePerLine,
+    Precision,
+    PrecisionName,
+    Quiet,
+    SkipBad,
+    Tokenized,
+)
 
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
@@ -56,6 +65,7 @@ def perplexity(
         bool, typer.Option("--tokens", help="With --sentences: also log p of every token.")
     ] = False,
     skip_bad: SkipBad = False,
+    precision: Precision = PrecisionName.EXACT,
     device: Device = "auto",
     as_json: Annotated[
         bool,
@@ -88,8 +98,8 @@ def perplexity(
     if by_token and not by_sentence:
         raise typer.BadParameter("goes with --sentences.", param_hint="--tokens")
     check_files(files)
-    elmo = load(model, device=device)
-    head, vocabulary = language_model(elmo)
+    elmo = load(model, device=device, precision=precision.value)
+    _, vocabulary = language_model(elmo)
     states = _states(elmo, state)
     skipped: list[str] = []
     reading = Reading(one_sentence_per_line, tokenized)
@@ -101,7 +111,7 @@ def perplexity(
     with TokenBar(shown=not (quiet or by_sentence)) as bar:
         found = evaluate_text(
             elmo.bilm,
-            head,
+            elmo.scorer(),
             vocabulary,
             text,
             states=states,

@@ -10,6 +10,8 @@ import typer
 from elmokit.cli.options import (
     Device,
     HeadModel,
+    Precision,
+    PrecisionName,
     SkipBad,
     SplitLines,
     State,
@@ -47,6 +49,7 @@ def score(
         ),
     ] = False,
     skip_bad: SkipBad = False,
+    precision: Precision = PrecisionName.EXACT,
     device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per sentence and line.")
@@ -69,7 +72,7 @@ def score(
 
     corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
     check_inputs(files)
-    elmo = load(model, device=device)
+    elmo = load(model, device=device, precision=precision.value)
     given = ((sentence.tokens, sentence.place) for sentence in corpus.sentences())
     for window in windows(given, _WINDOW_TOKENS):
         scores = elmo.score([tokens for tokens, _ in window], state.value)

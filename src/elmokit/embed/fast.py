@@ -31,17 +31,28 @@ import numpy as np
 import torch
 
 from elmokit import __version__
-from elmokit.embed.engine import Engine
 from elmokit.embed.precision import exact as exact_products
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning
 from elmokit.model import quantize
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
+from elmokit.model.engine import Engine
 from elmokit.model.kernels.cpu_exact import exact_reader
 from elmokit.model.kernels.cpu_int8 import int8_reader
-from elmokit.model.kernels.cpu_native import NativeError, fits, library_path, native_reader
+from elmokit.model.kernels.cpu_native import (
+    LANES,
+    NativeError,
+    NativeHead,
+    build,
+    fits,
+    library_path,
+    native_reader,
+    open_library,
+)
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.packing import Packing
+from elmokit.model.scoring import Head
+from elmokit.model.softmax import LMHead
 from elmokit.sources.download import cache_dir
 from elmokit.storage.atomic import replace_file
 
@@ -128,6 +139,14 @@ def fast_reader(bilm: BiLM) -> Engine:
         f"precision='fast' is {choice.describe()} on this machine.", ElmoWarning, stacklevel=4
     )
     return exact_reader(bilm)
+
+
+def fast_head(head: LMHead) -> Head:
+    """Return the fastest softmax of an LM head on this CPU."""
+    if fast_choice().kind == "native" and head.weight.shape[1] % LANES == 0:
+        with suppress(NativeError, ElmoError):
+            return NativeHead(head, open_library(build(_folder())))
+    return head
 
 
 def reader_of(kind: str, bilm: BiLM) -> Engine:

@@ -29,6 +29,7 @@ from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
+from elmokit.model.scoring import Head, Scorer
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.text.marked import Marked
@@ -126,7 +127,8 @@ class ElmoModel(Embedder[LstmState]):
         # Batches that are under way while the vectors of an earlier one are brought home.
         self._ahead = 1 if on_gpu else 0
         self.precision = precision
-        self.engine = engine_for(self.bilm, self.device, precision)
+        self.engine = engine_for(self.bilm, precision)
+        self._scorer: Scorer | None = None
         self.cache = TokenCache(
             self.engine.encode,
             self._spell,
@@ -220,6 +222,21 @@ class ElmoModel(Embedder[LstmState]):
         return layers, np.split(in_order, ends[:-1]), state
 
     # -------------------------------------------------------------------------- language models
+
+    def scorer(self) -> Scorer:
+        """Return both language models with their head.
+
+        Raises:
+            ConfigError: The model has no head.
+        """
+        if self._scorer is None:
+            head: Head = scoring.language_model(self)[0]
+            if self.precision == "fast" and self.device.type == "cpu":
+                from elmokit.embed.fast import fast_head
+
+                head = fast_head(head)
+            self._scorer = Scorer(self.engine, self.config.lstm, head, self.device)
+        return self._scorer
 
     @overload
     def score(self, sentences: str, state: str = ...) -> SentenceScore: ...  # type: ignore[overload-overlap]

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from elmokit.embed.batching import batches_by_length
 from elmokit.embed.precision import exact
 from elmokit.errors import ConfigError, nearest
 from elmokit.model.lstm import LstmState
+from elmokit.model.scoring import TextTypes
 from elmokit.model.softmax import LMHead
 from elmokit.text.vocab import BEGIN, END, SPECIALS, UNKNOWN, Vocabulary
 
@@ -137,28 +136,40 @@ class SentenceScore:
 
 
 def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> list[SentenceScore]:
-    """Score tokenised sentences; one without tokens is only asked for its ends."""
-    head, vocabulary = language_model(model)
+    """Score tokenized sentences; of one without tokens only the boundaries are scored."""
+    scorer, vocabulary = model.scorer(), language_model(model)[1]
     start = start_of(model, state)
-    lengths = [len(words) + 2 for words in sentences]
-    results: list[SentenceScore | None] = [None] * len(sentences)
-    for batch in batches_by_length(lengths, model.batch_tokens, model.batch_sentences):
-        initial = None if start is None else start.expand(len(batch))
-        read = [[BEGIN, *as_read(sentences[i]), END] for i in batch]
-        for i, (ahead, back, unknown) in zip(
-            batch, _score_batch(model, head, vocabulary, read, initial), strict=True
-        ):
-            words = tuple(sentences[i])
+    numbers: dict[str, int] = {BEGIN: 0, END: 1}
+    texts = [
+        np.array([numbers.setdefault(word, len(numbers)) for word in (*as_read(words), END)])
+        for words in sentences
+    ]
+    types = _types(model, vocabulary, list(numbers))
+    results: dict[int, SentenceScore] = {}
+    with model.lock, exact(model.device):
+        for i, (values, unknown) in scorer.losses(types, texts, start):
+            forward, backward = (-values).tolist()
             results[i] = SentenceScore(
-                tokens=words,
-                forward=ahead[:-1],
-                backward=back[1:],
-                end=ahead[-1],
-                begin=back[0],
-                unknown=unknown,
+                tokens=tuple(sentences[i]),
+                forward=tuple(forward[:-1]),
+                backward=tuple(backward[1:]),
+                end=forward[-1],
+                begin=backward[0],
+                unknown=tuple(unknown[0, :-1].tolist()),
                 state=state,
             )
-    return [result for result in results if result is not None]
+    return [results[i] for i in range(len(sentences))]
+
+
+def _types(model: ElmoModel, vocabulary: Vocabulary, words: list[str]) -> TextTypes:
+    ids = np.array([vocabulary.index(word) for word in words], dtype=np.int64)
+    return TextTypes(
+        encode=lambda types: model.cache.vectors([words[number] for number in types]),
+        words=lambda types: ids[types],
+        begin=0,
+        end=1,
+        unknown=vocabulary.index(UNKNOWN),
+    )
 
 
 def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
@@ -190,38 +201,6 @@ def start_of(model: ElmoModel, state: str) -> LstmState | None:
 def as_read(words: Iterable[str]) -> list[str]:
     """Return the words as the LMs read them: those written like a special are `<UNK>`."""
     return [UNKNOWN if word in _AS_UNKNOWN else word for word in words]
-
-
-def _score_batch(
-    model: ElmoModel,
-    head: LMHead,
-    vocabulary: Vocabulary,
-    read: list[list[str]],
-    start: LstmState | None,
-) -> list[tuple[tuple[float, ...], tuple[float, ...], tuple[bool, ...]]]:
-    """Give for each sentence log p of `w1 .. wn </S>`, of `<S> w1 .. wn`, and what is unknown."""
-    d = model.config.lstm.projection_dim
-    ids = [np.array([vocabulary.index(token) for token in row], dtype=np.int64) for row in read]
-    with model.lock, torch.inference_mode(), exact(model.device):
-        layers, places, _ = model.read(read, start)
-        top = layers[-1]  # (N, 2D)
-        # The forward LM says the token after the one it stands on, the backward LM the one before.
-        halves = (
-            (top[:, :d], [p[:-1] for p in places], [row[1:] for row in ids]),
-            (top[:, d:], [p[1:] for p in places], [row[:-1] for row in ids]),
-        )
-        found = []
-        for h, stands, says in halves:
-            where, targets = (
-                torch.from_numpy(np.concatenate(parts)).to(model.device) for parts in (stands, says)
-            )
-            found.append((-head.losses(h[where], targets)).cpu().numpy())
-    cuts = np.cumsum([len(row) - 1 for row in ids])[:-1]
-    unknown = vocabulary.index(UNKNOWN)
-    return [
-        (tuple(ahead.tolist()), tuple(back.tolist()), tuple((row[1:-1] == unknown).tolist()))
-        for ahead, back, row in zip(*(np.split(f, cuts) for f in found), ids, strict=True)
-    ]
 
 
 def _perplexity(log_probabilities: Sequence[float]) -> float:

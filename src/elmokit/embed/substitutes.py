@@ -28,7 +28,6 @@ from torch import Tensor
 from elmokit.embed.precision import exact
 from elmokit.embed.scoring import as_read, language_model, start_of
 from elmokit.errors import ConfigError, DataError
-from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.softmax import log_uniform
 from elmokit.text.marked import Marked
 from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
@@ -111,10 +110,12 @@ def substitutes(
         raise ConfigError(f"k, the number of words to list, should be 1 or more, found {k}.")
     start = start_of(model, state)
     unigram = _log_unigram(vocabulary, counts).to(model.device)
-    left, right = as_read(tokens[:place]), as_read(tokens[place + 1 :])
+    d = model.config.lstm.projection_dim
     with model.lock, torch.inference_mode(), exact(model.device):
-        ahead = head(_last(model, [BEGIN, *left], 0, start)).double()
-        back = head(_last(model, [END, *reversed(right)], 1, start)).double()
+        # Neither direction has read the token itself where it predicts it.
+        layers, (places,), _ = model.read([[BEGIN, *as_read(tokens), END]], start)
+        ahead = head(layers[-1][places[place], :d].unsqueeze(0)).double()
+        back = head(layers[-1][places[place + 2], d:].unsqueeze(0)).double()
         both = torch.log_softmax(ahead + back - unigram, dim=-1)
         forward, backward, combined = (
             _likeliest(log_p[0], k, vocabulary, specials=specials) for log_p in (ahead, back, both)
@@ -135,20 +136,6 @@ def _log_unigram(vocabulary: Vocabulary, counts: ArrayLike | None) -> Tensor:
         )
     values = np.maximum(values, 1.0)  # a word never seen must not be expected without bounds
     return torch.from_numpy(np.log(values / values.sum()))
-
-
-def _last(model: ElmoModel, read: list[str], direction: int, start: LstmState | None) -> Tensor:
-    """Return the top layer of one direction after the last of some tokens, shape (1, D)."""
-    stack = (model.bilm.forward_lm, model.bilm.backward_lm)[direction]
-    assert isinstance(stack, LstmStack)
-    types = {token: number for number, token in enumerate(dict.fromkeys(read))}
-    x_types = model.cache.vectors(list(types))
-    x = x_types[torch.tensor([types[token] for token in read], device=model.device)]
-    if start is None:
-        start = LstmState.zeros(model.config.lstm, 1, like=x)
-    outputs, _, _ = stack(x, [1] * len(read), start.cell[direction], start.hidden[direction])
-    last: Tensor = outputs[-1][-1:]
-    return last
 
 
 def _likeliest(

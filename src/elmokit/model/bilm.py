@@ -74,7 +74,11 @@ class BiLM(nn.Module):
         return BiLMOutput(padded, mask, state)
 
     def contextualize(
-        self, x: Tensor, packing: Packing, state: LstmState | None = None
+        self,
+        x: Tensor,
+        packing: Packing,
+        state: LstmState | None = None,
+        backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
         """Run both language models over token vectors that are already there.
 
@@ -82,20 +86,24 @@ class BiLM(nn.Module):
             x: x_k in packed order, shape (N, D).
             packing: The packing of the batch.
             state: What the rows start from, in the caller's order; None is the zero state.
+            backward_x: What the backward LM reads, where it differs: in running text the two
+                directions read different sentence boundaries.
 
         Returns:
             h_{k,j} in packed order, shape (L + 1, N, 2D), and the state after the last token.
         """
         if state is None:
             state = LstmState.zeros(self.config.lstm, len(packing.lengths), like=x)
+        if backward_x is None:
+            backward_x = x
         order = torch.from_numpy(packing.order).to(x.device)
         reversal = torch.from_numpy(packing.reversal).to(x.device)
         cell, hidden = state.select(order)
         ahead, ahead_cell, ahead_hidden = self.forward_lm(x, packing.active, cell[0], hidden[0])
         back, back_cell, back_hidden = self.backward_lm(
-            x[reversal], packing.active, cell[1], hidden[1]
+            backward_x[reversal], packing.active, cell[1], hidden[1]
         )
-        layers = [torch.cat([x, x], dim=-1)]  # h_{k,0} = [x_k; x_k]
+        layers = [torch.cat([x, backward_x], dim=-1)]  # h_{k,0} = [x_k; x_k]
         layers += [torch.cat([f, b[reversal]], -1) for f, b in zip(ahead, back, strict=True)]
         last = LstmState(
             torch.stack([ahead_cell, back_cell]), torch.stack([ahead_hidden, back_hidden])

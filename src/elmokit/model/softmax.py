@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 # Numbers of the full softmax that are held at once: bounds its memory whatever the text's length.
-_LOGITS_AT_ONCE = 1 << 25
+_LOGITS_AT_ONCE = 1 << 24
 
 
 class LMHead(nn.Module):
@@ -40,12 +40,17 @@ class LMHead(nn.Module):
         Shape:
             h (n, D), targets (n,) -> (n,), float64 so that long texts sum exactly
         """
-        rows = max(1, _LOGITS_AT_ONCE // len(self.bias))
-        starts = range(0, max(1, len(targets)), rows)
-        parts = [
-            self(h[a : a + rows]).gather(1, targets[a : a + rows].unsqueeze(1)) for a in starts
-        ]
-        return -torch.cat(parts).squeeze(1).double()
+        total = h.new_full((len(h),), -math.inf)
+        words = max(1, _LOGITS_AT_ONCE // max(1, len(h)))
+        blocks = (torch.split(parameter, words) for parameter in (self.weight, self.bias))
+        for weight, bias in zip(*blocks, strict=True):
+            logits = torch.addmm(bias, h, weight.t())  # (n, words)
+            total = torch.logaddexp(total, torch.logsumexp(logits, dim=-1))
+        return (total - self.logits_of(h, targets)).double()
+
+    def logits_of(self, h: Tensor, targets: Tensor) -> Tensor:
+        """Return the logit of one word for each row: h (n, D), targets (n,) -> (n,)."""
+        return (h * self.weight[targets]).sum(-1) + self.bias[targets]
 
     def sampled_loss(self, h: Tensor, targets: Tensor, sample: Sample) -> Tensor:
         """Return -log p of each target among itself and the sampled words.

@@ -7,6 +7,7 @@ from typing import Any
 
 from elmokit.data.corpus import Corpus
 from elmokit.model.bilm import BiLM
+from elmokit.model.engine import exact_engine
 from elmokit.model.softmax import LMHead
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
@@ -44,7 +45,7 @@ def export(
     tell("Making the warm state: reading the beginning of the corpus once more.")
     warm = average_state(
         bilm,
-        encoder_of(bilm, corpus.chars),
+        encoder_of(exact_engine(bilm), corpus.chars),
         corpus.tokens(),
         progress=every_seconds(tell),
     ).state

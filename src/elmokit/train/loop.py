@@ -14,6 +14,8 @@ from elmokit.data.corpus import Corpus
 from elmokit.data.streams import Streams
 from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.model.bilm import BiLM
+from elmokit.model.engine import exact_engine
+from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
 from elmokit.sources.modeldir import ModelParts
 from elmokit.stopping import stop_signals
@@ -25,7 +27,7 @@ from elmokit.train.batches import columns_of
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import ALONE, Group
-from elmokit.train.evaluate import Perplexity, encoder_of, evaluate
+from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_types
 from elmokit.train.export import export
 from elmokit.train.memory import told_of_memory
 from elmokit.train.metrics import Clock, Metrics
@@ -269,13 +271,7 @@ def _evaluate(
         return None
     measured: dict[str, Any] | None = None
     if step.group.first:
-        measured = evaluate(
-            step.bilm,
-            step.head,
-            encoder_of(step.bilm, corpus.chars),
-            corpus.tokens("valid"),
-            corpus.documents("valid"),
-        ).to_dict()
+        measured = _held_out_perplexity(step, corpus).to_dict()
     found = Perplexity(**step.group.from_first(measured))
     progress.evaluations_since_best += 1
     if progress.best is None or found.mean < progress.best:
@@ -289,6 +285,18 @@ def _evaluate(
         f"(forward {found.forward:.2f}, backward {found.backward:.2f})"
     )
     return found
+
+
+def _held_out_perplexity(step: Any, corpus: Corpus) -> Perplexity:
+    bilm, head = step.bilm, step.head
+    bilm.eval()
+    try:
+        engine = exact_engine(bilm)
+        scorer = Scorer(engine, bilm.config.lstm, head, head.weight.device)
+        types = prepared_types(encoder_of(engine, corpus.chars), len(head.bias))
+        return evaluate(scorer, types, corpus.tokens("valid"), corpus.documents("valid"))
+    finally:
+        bilm.train()
 
 
 def _evaluate_start(

@@ -22,16 +22,17 @@ from elmokit.data.reading import Sentence
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
+from elmokit.model.engine import Engine
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
-from elmokit.model.softmax import LMHead
+from elmokit.model.scoring import Scorer
 from elmokit.text.vocab import SPECIALS, Vocabulary
 from elmokit.train.evaluate import (
     Encode,
     Perplexity,
     Tally,
     encoder_by,
-    losses_of,
+    prepared_types,
     units_of,
 )
 
@@ -57,7 +58,7 @@ class TextGroup:
     first_document: int
     words: Sequence[str]
 
-    def encoder(self, bilm: BiLM, vocabulary: Vocabulary | None) -> Encode:
+    def encoder(self, bilm: BiLM, engine: Engine, vocabulary: Vocabulary | None) -> Encode:
         """Return the function from types of this group to x_k."""
         cnn = bilm.config.char_cnn
 
@@ -70,7 +71,7 @@ class TextGroup:
             assert vocabulary is not None  # a word-input model is not loaded without one
             return np.array([vocabulary.index(word) + 1 for word in words], dtype=np.int64)
 
-        return encoder_by(bilm, spell)
+        return encoder_by(engine, spell)
 
 
 def text_groups(
@@ -156,7 +157,7 @@ class ScoredSentence(NamedTuple):
 
 def evaluate_text(
     bilm: BiLM,
-    head: LMHead,
+    scorer: Scorer,
     vocabulary: Vocabulary,
     sentences: Iterable[Sentence],
     *,
@@ -169,8 +170,8 @@ def evaluate_text(
 
     Args:
         bilm: The model.
-        head: Its LM head.
-        vocabulary: The words of the head.
+        scorer: Its language models.
+        vocabulary: The words of their head.
         sentences: The text, see `elmokit.data.reading.read_sentences`.
         states: What to measure: "carry", "reset", "warm".
         warm: The state that "warm" starts from.
@@ -188,15 +189,13 @@ def evaluate_text(
         )
     tallies = [Tally() for _ in states]
     for group in text_groups(sentences, vocabulary, whole_documents="carry" in states):
-        encode = group.encoder(bilm, vocabulary)
+        types = prepared_types(group.encoder(bilm, scorer.engine, vocabulary), len(vocabulary))
         for state, tally in zip(states, tallies, strict=True):
             units = units_of(group.tokens, group.documents, state)
             values = np.empty((2, len(group.tokens)))
             unknown = np.empty((2, len(group.tokens)), dtype=bool)
             starts = np.cumsum([0, *map(len, units)])
-            for i, losses in losses_of(
-                bilm, head, encode, units, warm if state == "warm" else None
-            ):
+            for i, losses in scorer.losses(types, units, warm if state == "warm" else None):
                 tally.add(losses)
                 at = slice(starts[i], starts[i + 1])
                 values[:, at], unknown[:, at] = losses

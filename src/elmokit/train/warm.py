@@ -15,6 +15,7 @@ from elmokit.data.reading import Sentence
 from elmokit.data.streams import BEGIN, END
 from elmokit.errors import DataError
 from elmokit.model.bilm import BiLM
+from elmokit.model.engine import exact_engine
 from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.telling import TellProgress, silent
 from elmokit.text.vocab import Vocabulary
@@ -111,7 +112,7 @@ def warm_state_of_text(
     group = next(text_groups(needed, vocabulary, group_tokens=sys.maxsize), None)
     if group is None:
         raise DataError("There are no words in the text. Give files with text.")
-    encode = group.encoder(bilm, vocabulary)
+    encode = group.encoder(bilm, exact_engine(bilm), vocabulary)
     return average_state(bilm, encode, group.tokens, wanted, progress=progress)
 
 

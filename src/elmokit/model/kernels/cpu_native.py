@@ -14,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,15 +28,20 @@ from elmokit.model.kernels.cpu_reader import side_by_side
 from elmokit.model.lstm import LstmLayer, LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.quantize import quantize_rows
+from elmokit.model.softmax import LMHead
 from elmokit.storage.atomic import replace_file
 
 SOURCE = Path(__file__).with_name("int8_lstm.c")
 
-_LANES = 16  # numbers in a register
+LANES = 16  # numbers in a register
 _TILE = 64
 _OPTIONS = ("-O3", "-std=c11", "-shared", "-fPIC")
 # Sentences a thread should have at least: fewer only read the weights more often.
 _ROWS_PER_THREAD = 8
+# Rows of a softmax that are computed while the weights pass by once.
+_HEAD_ROWS = 384
+# The bias of a column that stands for no word.
+_NO_WORD = -1e30
 
 
 class NativeError(Exception):
@@ -103,6 +109,9 @@ def open_library(path: Path) -> ctypes.CDLL:
         *(ctypes.POINTER(_Layer), pointer, pointer, number, pointer, pointer),
         *(number, number, number, pointer, pointer, ctypes.c_int),
     ]
+    library.elmo_log_sum_exp.argtypes = [
+        *(pointer, pointer, pointer, number, number, pointer, number, pointer)
+    ]
     if not library.elmo_supported():
         raise NativeError("the CPU has no AVX-512 VNNI")
     return library
@@ -111,7 +120,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 def fits(bilm: BiLM) -> bool:
     """Say whether the kernel can read this shape: it works on 16 numbers at a time."""
     config = bilm.config.lstm
-    return config.dim % _LANES == 0 and config.projection_dim % _LANES == 0
+    return config.dim % LANES == 0 and config.projection_dim % LANES == 0
 
 
 class NativeLayer:
@@ -138,9 +147,41 @@ class NativeLayer:
         )
 
 
+class NativeHead:
+    """The softmax of an LM head in int8.
+
+    The reference implementation is `elmokit.model.softmax.LMHead.losses`.
+    """
+
+    def __init__(self, head: LMHead, library: ctypes.CDLL) -> None:
+        self._head, self._library = head, library
+        self._weight, self._scale = _packed(head.weight.detach(), library)
+        missing = len(self._weight) - len(head.bias)
+        self._bias = torch.nn.functional.pad(head.bias.detach(), (0, missing), value=_NO_WORD)
+
+    def losses(self, h: Tensor, targets: Tensor) -> Tensor:
+        """Do as `LMHead.losses`."""
+        h = h.contiguous()
+        total = torch.empty(len(h))
+        blocks = list(zip(h.split(_HEAD_ROWS), total.split(_HEAD_ROWS), strict=True))
+        threads = max(1, min(torch.get_num_threads(), len(blocks)))
+
+        def work(thread: int) -> None:
+            for rows, out in blocks[thread::threads]:
+                failed = self._library.elmo_log_sum_exp(
+                    *(tensor.data_ptr() for tensor in (self._weight, self._scale, self._bias)),
+                    *(*self._weight.shape, rows.data_ptr(), len(rows), out.data_ptr()),
+                )
+                if failed:
+                    raise MemoryError("no memory for a softmax in int8")
+
+        side_by_side([partial(work, thread) for thread in range(threads)])
+        return (total - self._head.logits_of(h, targets)).double()
+
+
 def _tile_order(h: int) -> Tensor:
     """Return the rows of i, f, o, j such that the four gates of 16 units lie together."""
-    return torch.arange(4 * h).view(4, h // _LANES, _LANES).transpose(0, 1).flatten()
+    return torch.arange(4 * h).view(4, h // LANES, LANES).transpose(0, 1).flatten()
 
 
 def _packed(weight: Tensor, library: ctypes.CDLL) -> tuple[Tensor, Tensor]:
@@ -184,7 +225,11 @@ class NativeReader:
         return self._encoder(ids)
 
     def contextualize(
-        self, x: Tensor, packing: Packing, state: LstmState | None = None
+        self,
+        x: Tensor,
+        packing: Packing,
+        state: LstmState | None = None,
+        backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
         """Do as `BiLM.contextualize` does, without gradients."""
         config = self.config.lstm
@@ -196,7 +241,7 @@ class NativeReader:
         d = config.projection_dim
         layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
         layers[0, :, :d] = x
-        layers[0, :, d:] = x
+        layers[0, :, d:] = x if backward_x is None else backward_x
         active = np.array(packing.active, dtype=np.int64)
         places = (np.arange(len(x), dtype=np.int64), np.ascontiguousarray(packing.reversal))
         shards = max(1, min(torch.get_num_threads() // 2, rows // _ROWS_PER_THREAD))

@@ -59,10 +59,15 @@ class CpuReader:
         return self._encoder(ids)
 
     def contextualize(
-        self, x: Tensor, packing: Packing, state: LstmState | None = None
+        self,
+        x: Tensor,
+        packing: Packing,
+        state: LstmState | None = None,
+        backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
         """Do as `BiLM.contextualize` does, without gradients."""
         config = self.config.lstm
+        inputs = (x, x if backward_x is None else backward_x)
         if state is None:
             state = LstmState.zeros(config, len(packing.lengths), like=x)
         order = torch.from_numpy(packing.order)
@@ -70,11 +75,10 @@ class CpuReader:
         last = state.select(order)  # a copy, changed in place
         d = config.projection_dim
         layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
-        layers[0, :, :d] = x
-        layers[0, :, d:] = x
+        layers[0, :, :d], layers[0, :, d:] = inputs
 
         def read(direction: int) -> None:
-            h = x if direction == 0 else x[reversal]
+            h = inputs[direction] if direction == 0 else inputs[direction][reversal]
             for j, layer in enumerate(self._directions[direction]):
                 cell, hidden = last.cell[direction, j], last.hidden[direction, j]
                 r = layer.read(h, packing.active, cell, hidden)

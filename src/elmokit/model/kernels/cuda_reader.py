@@ -87,7 +87,7 @@ def _output(
     projected_ptr,  # (G, B, D)
     inputs_ptr,  # (G, 2, B, 2D), by parity of the slot
     carried_ptr,  # (G, B, D) float32: r of each sentence's last token so far
-    x_ptr,  # (N, D)
+    x_ptr,  # (2, N, D): what each direction reads
     layers_ptr,  # (L + 1, N, 2D)
     plan_ptr,  # active (T), start of each step (T), reversal (N)
     first,
@@ -134,7 +134,7 @@ def _output(
         token = (tl.load(plan_ptr + n_steps + step + 1) + row).to(tl.int64)
         if direction == 1:
             token = tl.load(plan_ptr + 2 * n_steps + token, goes_on, 0).to(tl.int64)
-        x = tl.load(x_ptr + token * D + col, goes_on, 0.0)
+        x = tl.load(x_ptr + (direction * n_tokens + token) * D + col, goes_on, 0.0)
         tl.store(there, x.to(dtype), goes_on)
 
 
@@ -179,15 +179,20 @@ class CudaReader:
 
     @torch.inference_mode()
     def contextualize(
-        self, x: Tensor, packing: Packing, state: LstmState | None = None
+        self,
+        x: Tensor,
+        packing: Packing,
+        state: LstmState | None = None,
+        backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
         """Do as `BiLM.contextualize`."""
         if packing.n_tokens == 0:
             return self.bilm.contextualize(x, packing, state)
+        inputs = torch.stack([x, x if backward_x is None else backward_x])
         work = self._recorded(packing) or _Work(self, packing)
         order = torch.from_numpy(packing.order).to(self.device)
         start = None if state is None else state.select(order)
-        layers, last = work(x, start)
+        layers, last = work(inputs, start)
         return layers, last.select(torch.argsort(order))
 
     def _recorded(self, packing: Packing) -> _Recorded | None:
@@ -255,14 +260,13 @@ class _Work:
         )
 
     def read(self, x: Tensor) -> None:
-        """Run the wave."""
+        """Run the wave over what each direction reads, x (2, N, D)."""
         d, n_layers = self.config.projection_dim, self.config.n_layers
-        self.layers[0, :, :d] = x
-        self.layers[0, :, d:] = x
+        self.layers[0, :, :d], self.layers[0, :, d:] = x
         # What each stack reads in its first slot.
         n = self.active[0]
-        self.inputs[0, 0, :n, :d] = x[:n]
-        self.inputs[1, 0, :n, :d] = x[self.plan[2 * self.steps :][:n]]
+        self.inputs[0, 0, :n, :d] = x[0, :n]
+        self.inputs[1, 0, :n, :d] = x[1, self.plan[2 * self.steps :][:n]]
         for layer in range(n_layers):
             pair = slice(2 * layer, 2 * layer + 2)
             self.inputs[pair, layer % 2, :, d:] = self.carried[pair]
@@ -326,7 +330,7 @@ class _Recorded:
     def __init__(self, reader: CudaReader, packing: Packing) -> None:
         self._work = _Work(reader, packing)
         d = reader.config.projection_dim
-        self._x = torch.zeros(packing.n_tokens, d, device=reader.device)
+        self._x = torch.zeros(2, packing.n_tokens, d, device=reader.device)
         stream = torch.cuda.Stream(reader.device)
         stream.wait_stream(torch.cuda.current_stream(reader.device))
         self._graph = torch.cuda.CUDAGraph()

@@ -358,8 +358,62 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
     return 0;
 }
 
+/* out[i] = log sum_w exp(W_w . h_i + b_w) over n columns (words), n a multiple of 64, for 1 to 6 rows.
+ * The sum of each row is kept relative to the largest number so far. */
+TARGET static void add_tile(int rows, const uint8_t *w, const float *scales, const float *bias,
+                            int64_t tile, int64_t k, Rounded h, int64_t first, float *largest,
+                            float *sum) {
+    __m512i acc[ROWS][4];
+    sums(rows, h.q + first * k, k, w + tile * 64 * k, acc);
+    for (int r = 0; r < rows; r++) {
+        __m512 g[4], top = _mm512_set1_ps(largest[first + r]);
+        for (int v = 0; v < 4; v++) {
+            int64_t column = tile * 64 + v * 16;
+            g[v] = _mm512_add_ps(
+                value(acc[r][v], h.offset[first + r], h.scale[first + r], scales + column),
+                _mm512_loadu_ps(bias + column));
+            top = _mm512_max_ps(top, g[v]);
+        }
+        float new_largest = _mm512_reduce_max_ps(top);
+        __m512 above = _mm512_set1_ps(new_largest), total = _mm512_setzero_ps();
+        for (int v = 0; v < 4; v++)
+            total = _mm512_add_ps(total, exp_minus(_mm512_sub_ps(above, g[v])));
+        if (new_largest > largest[first + r]) {
+            sum[first + r] *= expf(largest[first + r] - new_largest);
+            largest[first + r] = new_largest;
+        }
+        sum[first + r] += _mm512_reduce_add_ps(total);
+    }
+}
+
+/* h has `rows` rows of k numbers, k a multiple of 16. Returns 0, or 1 if there is no memory. */
+TARGET int elmo_log_sum_exp(const uint8_t *w, const float *scales, const float *bias, int64_t n,
+                            int64_t k, const float *h, int64_t rows, float *out) {
+    int64_t bytes = rows * (k + 16) + 64 * 8;
+    char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!memory) return 1;
+    char *free_memory = memory;
+    Rounded q = take_rounded(&free_memory, rows, k);
+    float *largest = take(&free_memory, rows * 4);
+    for (int64_t i = 0; i < rows; i++) {
+        q.scale[i] = quantize(h + i * k, k, q.q + i * k, q.offset + i);
+        largest[i] = -1e30f;
+        out[i] = 0;
+    }
+    for (int64_t tile = 0; tile < n / 64; tile++)
+        for (int64_t first = 0; first < rows; first += ROWS)
+            add_tile(rows_at(first, rows), w, scales, bias, tile, k, q, first, largest, out);
+    for (int64_t i = 0; i < rows; i++) out[i] = largest[i] + logf(out[i]);
+    free(memory);
+    return 0;
+}
+
 #else
 int elmo_supported(void) { return 0; }
+int elmo_log_sum_exp(const uint8_t *w, const float *scales, const float *bias, int64_t n,
+                     int64_t k, const float *h, int64_t rows, float *out) {
+    return 1;
+}
 void elmo_pack(const int8_t *q, int64_t n, int64_t k, uint8_t *packed) {}
 int elmo_read(const Layer *l, const float *in, float *out, int64_t stride, const int64_t *place,
               const int64_t *active, int64_t steps, int64_t shard, int64_t shards, float *cell,
