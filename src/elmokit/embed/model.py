@@ -230,11 +230,12 @@ class ElmoModel(Embedder[LstmState]):
             ConfigError: The model has no head.
         """
         if self._scorer is None:
-            head: Head = scoring.language_model(self)[0]
+            lm_head, _ = scoring.language_model(self)
+            head: Head = lm_head
             if self.precision == "fast" and self.device.type == "cpu":
                 from elmokit.embed.fast import fast_head
 
-                head = fast_head(head)
+                head = fast_head(lm_head)
             self._scorer = Scorer(self.engine, self.config.lstm, head, self.device)
         return self._scorer
 

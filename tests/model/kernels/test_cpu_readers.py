@@ -21,11 +21,18 @@ from elmokit.model.kernels.cpu_encoder import CpuEncoder
 from elmokit.model.kernels.cpu_exact import exact_reader
 from elmokit.model.kernels.cpu_int8 import Int8Linear, int8_reader
 from elmokit.model.kernels.cpu_linear import PackedLinear
-from elmokit.model.kernels.cpu_native import NativeError, build, native_reader, open_library
+from elmokit.model.kernels.cpu_native import (
+    NativeError,
+    NativeHead,
+    build,
+    native_reader,
+    open_library,
+)
 from elmokit.model.kernels.cpu_reader import CpuReader, side_by_side
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.quantize import dequantize_rows, quantize_rows, quantize_rows_wide
+from elmokit.model.softmax import LMHead
 from tests.conftest import TINY, random_bilm
 
 # The kernel's tiles are 64 columns and 6 rows: 48 and 80 leave a remainder of each kind.
@@ -80,6 +87,42 @@ def test_exact_equals_the_plain_modules(config: BiLMConfig, threads: int) -> Non
         # The same sums in another order, which the CPU decides: 2.1e-6 was seen without AVX-512.
         torch.testing.assert_close(found, expected, atol=5e-6, rtol=0)
         torch.testing.assert_close(found_state, expected_state, atol=5e-6, rtol=0)
+
+
+@pytest.mark.parametrize("make", ["exact", "native"])
+def test_the_directions_may_read_different_vectors(
+    make: str, request: pytest.FixtureRequest
+) -> None:
+    bilm = random_bilm(SHAPE, scale=1.0)
+    reader: CpuReader | cpu_native.NativeReader = exact_reader(bilm)
+    if make == "native":
+        reader = native_reader(bilm, request.getfixturevalue("kernels"))
+    x, packing, state = batch(SHAPE)
+    back = torch.randn_like(x)
+    with torch.no_grad():
+        expected, _ = bilm.contextualize(x, packing, state, back)
+        other, _ = bilm.contextualize(back, packing, state)
+        found, _ = reader.contextualize(x, packing, state, back)
+    d = SHAPE.lstm.projection_dim
+    torch.testing.assert_close(expected[..., d:], other[..., d:])
+    tolerance = 5e-6 if make == "exact" else 0.05
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize(("words", "rows"), [(64, 1), (1000, 7), (130, 400)])
+def test_the_native_softmax_equals_the_reference(words: int, rows: int, kernels: Path) -> None:
+    torch.manual_seed(0)
+    head = LMHead(words, 48)
+    with torch.no_grad():
+        head.bias.normal_(std=2.0)
+        # Numbers that int8 holds without loss: what is left are the sums and the exponentials.
+        q, scale = quantize_rows(head.weight)
+        head.weight.copy_(dequantize_rows(q, scale))
+        h = dequantize_rows(*quantize_rows(3 * torch.randn(rows, 48)))
+        targets = torch.randint(words, (rows,))
+        found = NativeHead(head, open_library(build(kernels))).losses(h, targets)
+        expected = -head.double()(h.double()).gather(1, targets.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
 
 
 def test_exact_reads_long_sentences_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

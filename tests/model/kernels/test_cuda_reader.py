@@ -36,9 +36,10 @@ def compare(bilm: BiLM, reader: CudaReader, lengths: list[int], *, tolerance: fl
     device = next(bilm.parameters()).device
     packing = Packing.of(lengths)
     x = torch.randn(packing.n_tokens, bilm.config.lstm.projection_dim, device=device)
-    for state in (None, state_of(bilm, len(lengths))):
-        layers, last = bilm.contextualize(x, packing, state)
-        found, found_last = reader.contextualize(x, packing, state)
+    state, back = state_of(bilm, len(lengths)), torch.randn_like(x)
+    for given in ((None, None), (state, None), (state, back)):
+        layers, last = bilm.contextualize(x, packing, *given)
+        found, found_last = reader.contextualize(x, packing, *given)
         for plain, fast in ((layers, found), *zip(last, found_last, strict=True)):
             torch.testing.assert_close(plain, fast, rtol=0, atol=tolerance)
 
