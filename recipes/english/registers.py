@@ -21,7 +21,7 @@ from elmokit.data.layout import END_ID
 from elmokit.data.reading import read_sentences
 from elmokit.embed.model import load
 from elmokit.embed.scoring import language_model
-from elmokit.train.evaluate import Tally, losses_of, units_of
+from elmokit.train.evaluate import Tally, prepared_types, units_of
 from elmokit.train.text import text_groups
 
 STATES = ("carry", "reset")
@@ -30,7 +30,7 @@ STATES = ("carry", "reset")
 def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, Any]]:
     """Return the perplexities of each file from each state, by the file's name."""
     elmo = load(model, device=device)
-    head, vocabulary = language_model(elmo)
+    scorer, (_, vocabulary) = elmo.scorer(), language_model(elmo)
     names: list[str] = []  # of the register of each document
     sentences = []
     for file in files:
@@ -41,7 +41,8 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
                 last = sentence.document
             sentences.append(sentence._replace(document=len(names) - 1))
     (group,) = text_groups(sentences, vocabulary, group_tokens=1 << 62)
-    encode = group.encoder(elmo.bilm, vocabulary)
+    encode = group.encoder(elmo.bilm, scorer.engine, vocabulary)
+    types = prepared_types(encode, len(vocabulary))
     ends = np.flatnonzero(group.tokens == END_ID)
     by_sentence = np.searchsorted(group.documents, ends, side="right") - 1
     found: dict[str, dict[str, Any]] = {file.stem: {} for file in files}
@@ -49,7 +50,7 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
         tallies = {file.stem: Tally() for file in files}
         units = units_of(group.tokens, group.documents, state)
         documents = range(len(names)) if state == "carry" else by_sentence
-        for i, losses in losses_of(elmo.bilm, head, encode, units):
+        for i, losses in scorer.losses(types, units):
             tallies[names[documents[i]]].add(losses)
         for name, tally in tallies.items():
             found[name][state] = tally.perplexity(state).to_dict()

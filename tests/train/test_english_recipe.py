@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare
 from elmokit.data.reading import read_sentences
 from elmokit.model.bilm import BiLM
+from elmokit.model.engine import PlainEngine
+from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
@@ -51,7 +54,8 @@ def test_registers_are_scored_as_each_file_by_itself(corpus: Corpus, tmp_path: P
     for file in files:
         sentences = read_sentences([file])
         states = ("carry", "reset")
-        wanted = evaluate_text(bilm, head, corpus.vocabulary, sentences, states=states)
+        scorer = Scorer(PlainEngine(bilm), config.model.lstm, head, torch.device("cpu"))
+        wanted = evaluate_text(bilm, scorer, corpus.vocabulary, sentences, states=states)
         for perplexity in wanted:
             measured = found[file.stem][perplexity.state]
             assert measured["targets"] == perplexity.targets
