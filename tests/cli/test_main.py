@@ -81,7 +81,10 @@ run()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.ci])],
+)
 def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PAUSING, "doctor"],

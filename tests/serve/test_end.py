@@ -71,7 +71,13 @@ def test_what_is_refused_while_it_loads_and_stops() -> None:
         assert http.get("/readyz").json() == {"status": "stopping"}
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 0),
+        pytest.param(signal.SIGINT, 130, marks=[pytest.mark.slow, pytest.mark.ci]),
+    ],
+)
 def test_the_command_and_its_signals(number: int, code: int) -> None:
     program = "from elmokit.cli.main import run; run()"
     arguments = ["serve", "--no-bundled", "--model", f"tiny={TINY_MODEL}", "--port", "0", "--json"]
@@ -85,12 +91,12 @@ def test_the_command_and_its_signals(number: int, code: int) -> None:
     assert process.stdout is not None
     url = json.loads(process.stdout.readline())["url"]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
-    assert httpx.get(f"{url}/v1/models").status_code == 401
+    assert httpx.get(f"{url}/v1/models", timeout=60).status_code == 401
     headers = {"Authorization": "Bearer of the environment"}
-    answer = httpx.post(f"{url}/v1/embed", json={"sentences": ["a"]}, headers=headers)
+    answer = httpx.post(f"{url}/v1/embed", json={"sentences": ["a"]}, headers=headers, timeout=60)
     assert np.array(answer.json()["sentences"][0]["vectors"]).shape == (3, 1, 32)
     process.send_signal(number)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=300)
     assert process.returncode == code, told
     assert "Traceback" not in told
     assert "stopped" in told

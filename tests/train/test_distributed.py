@@ -31,7 +31,7 @@ from elmokit.train.batches import columns_of, make_batch
 from elmokit.train.config import RunConfig, run_preset, with_settings
 from elmokit.train.distributed import ALONE, Group, RanksDifferError
 from elmokit.train.loop import train
-from tests.process_utils import Child, Pause, start
+from tests.process_utils import HANG_SECONDS, Child, Pause, start
 from tests.train.conftest import SETTINGS
 from tests.train.test_loop import losses
 
@@ -141,7 +141,7 @@ def test_two_ranks_of_torchrun_train_as_one_process_does(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)  # rank 0 alone speaks
