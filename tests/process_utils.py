@@ -58,7 +58,7 @@ class Pause:
     """Pause at a call of a function or method, wherever it is called from.
 
     Attributes:
-        function: Dotted path: "elmokit.atomic.replacing", "pathlib.Path.replace".
+        function: Dotted path: "elmokit.storage.atomic.replace_file", "pathlib.Path.replace".
         call: Which call, counted from 1.
         after: Pause when the call has returned, not before it.
     """

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -18,33 +15,27 @@ from elmokit.storage.atomic import (
     restore_directories,
     restore_directory,
 )
+from tests.process_utils import Pause, kill_when
 
-# The second argument is the number of renames to survive: old directory aside, new one in.
-REPLACE_AND_DIE = """
-import os, signal, sys
-from pathlib import Path
-from elmokit.storage.atomic import replace_directory
-
-left = int(sys.argv[2])
-
-def watch(event, arguments):
-    global left
-    if event == "os.rename":
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left -= 1
-
-sys.addaudithook(watch)
-with replace_directory(Path(sys.argv[1])) as temporary:
-    (temporary / "file").write_text("new")
-if left == 0:
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
+# The first rename moves the old directory aside, the second one moves the new one in.
+BEFORE, BETWEEN, AFTER = (
+    Pause("pathlib.Path.rename", call=1),
+    Pause("pathlib.Path.rename", call=2),
+    Pause("pathlib.Path.rename", call=2, after=True),
+)
 
 
-def replace_and_die(path: Path, renames: int) -> None:
-    command = [sys.executable, "-c", REPLACE_AND_DIE, str(path), str(renames)]
-    assert subprocess.run(command).returncode == -signal.SIGKILL
+def replace(path: Path) -> None:
+    with replace_directory(path) as temporary:
+        (temporary / "file").write_text("new")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "directory"
+    path.mkdir()
+    (path / "file").write_text("old")
+    return path
 
 
 def test_a_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
@@ -72,28 +63,23 @@ def test_a_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("renames", "expected"), [(0, "old"), (1, "old"), (2, "new")])
+@pytest.mark.parametrize(
+    ("moment", "expected"), [(BEFORE, "old"), (BETWEEN, "old"), (AFTER, "new")]
+)
 def test_a_kill_during_a_replacement_loses_nothing(
-    tmp_path: Path, renames: int, expected: str
+    path: Path, moment: Pause, expected: str
 ) -> None:
-    path = tmp_path / "directory"
-    path.mkdir()
-    (path / "file").write_text("old")
-    replace_and_die(path, renames)
-    assert path.exists() == (renames != 1)
+    assert kill_when(moment, replace, path)
+    assert path.exists() == (moment != BETWEEN)
     restore_directory(path)
     assert (path / "file").read_text() == expected
-    with replace_directory(path) as temporary:  # and nothing is in the way of the next one
-        (temporary / "file").write_text("newer")
-    assert (path / "file").read_text() == "newer"
-    assert {p.suffix for p in tmp_path.iterdir()} <= {"", ".tmp"}
+    replace(path)  # and nothing is in the way of the next one
+    assert (path / "file").read_text() == "new"
+    assert {p.suffix for p in path.parent.iterdir()} <= {"", ".tmp"}
 
 
-def test_a_killed_replacement_is_restored_before_the_next_one(tmp_path: Path) -> None:
-    path = tmp_path / "directory"
-    path.mkdir()
-    (path / "file").write_text("old")
-    replace_and_die(path, 1)
+def test_a_killed_replacement_is_restored_before_the_next_one(path: Path) -> None:
+    assert kill_when(BETWEEN, replace, path)
 
     def check() -> None:
         if path.exists():
@@ -110,7 +96,7 @@ def test_a_killed_replacement_is_restored_before_the_next_one(tmp_path: Path) ->
 def test_all_directories_in_a_directory_are_restored(tmp_path: Path) -> None:
     for name in ("a", "b.c"):
         (tmp_path / name).mkdir()
-        replace_and_die(tmp_path / name, 1)
+        assert kill_when(BETWEEN, replace, tmp_path / name)
     restore_directories(tmp_path)
     assert {p.name for p in tmp_path.iterdir() if p.suffix != ".tmp"} == {"a", "b.c"}
 
@@ -158,7 +144,7 @@ def test_only_one_of_two_processes_makes_a_new_directory(tmp_path: Path) -> None
 def test_a_symbolic_link_still_leads_to_the_replaced_directory(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    replace_and_die(tmp_path / "link", 1)
+    assert kill_when(BETWEEN, replace, tmp_path / "link")
     restore_directory(tmp_path / "link")
     with replace_directory(tmp_path / "link") as temporary:
         (temporary / "file").touch()
@@ -168,6 +154,6 @@ def test_a_symbolic_link_still_leads_to_the_replaced_directory(tmp_path: Path) -
 
 def test_a_path_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    for replace in (replace_file, replace_directory):
-        with pytest.raises(OutputError, match="Cannot write"), replace(tmp_path / "file" / "x"):
+    for write in (replace_file, replace_directory):
+        with pytest.raises(OutputError, match="Cannot write"), write(tmp_path / "file" / "x"):
             pass

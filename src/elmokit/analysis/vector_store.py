@@ -6,7 +6,6 @@ layers of 512 numbers fit into 3 GB of disk. In memory are a few thousand tokens
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,9 +16,11 @@ from numpy.lib import format as npy
 
 from elmokit.analysis.linear import HalfArray
 from elmokit.analysis.spaces import Space
+from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import OutputError, output_error
 from elmokit.storage.atomic import replace_file
+from elmokit.storage.fingerprint import fingerprint_texts
 
 _BYTES = 2
 _BLOCK = 8192
@@ -130,15 +131,7 @@ def _check_room(path: Path, needed: int) -> None:
 
 
 def digest(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> str:
-    """Return a name for the vectors of sentences: all that they depend on, in 16 digits."""
-    found = hashlib.blake2b(digest_size=8)
-    found.update(f"{model.config!r} {model.precision} {model.device.type} {state}".encode())
-    for name, tensor in model.bilm.state_dict().items():
-        found.update(name.encode())
-        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    if state == "warm" and model.warm is not None:
-        for part in model.warm:
-            found.update(part.detach().cpu().contiguous().numpy().tobytes())
-    for sentence in sentences:
-        found.update("\0".join(sentence).encode("utf-8", "surrogatepass") + b"\n")
-    return found.hexdigest()
+    """Return a name for the vectors of sentences: all that they depend on."""
+    texts = ("\0".join(sentence) for sentence in sentences)
+    parts = (fingerprint(model, state), model.precision, model.device.type, state, *texts)
+    return fingerprint_texts(parts)

@@ -26,6 +26,7 @@ from elmokit.bulk.work import check_same_run
 from elmokit.errors import DataError, OutputError, output_error
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
+from elmokit.storage.manifest import check_format, parse_json
 
 MANIFEST = "manifest.json"
 SHARDS = "shards.json"
@@ -33,6 +34,7 @@ RECORD = b"elmokit.shard"
 EMPTY = b"elmokit.empty"
 VERSION = 2
 
+_START_AGAIN = "Start again with --overwrite."
 _SHARD = re.compile(r"\d{5,}-\d{6,}\.parquet")
 _TEMPORARY = re.compile(r"\..*\.tmp")
 
@@ -102,11 +104,17 @@ class ShardFolder:
         goes_on = resume and MANIFEST in names
         if goes_on:
             before = self.read_json(MANIFEST)
-            if before.pop("version", None) != VERSION:
-                raise DataError(
-                    f"{self.place} was made by another version of elmokit. Finish it with that "
-                    "one, or start anew with --overwrite."
-                )
+            check_format(
+                before,
+                f"{self.place}/{MANIFEST}",
+                None,
+                VERSION,
+                oldest=VERSION,
+                key="version",
+                error=DataError,
+                hint=_START_AGAIN,
+            )
+            del before["version"]
             check_same_run(self.place, before, manifest)
         else:
             # The list first, so that at no moment it names shards that are gone.
@@ -187,14 +195,13 @@ class ShardFolder:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a small file."""
+        source = f"{self.place}/{name}"
         try:
             with self._filesystem.open_input_stream(f"{self._path}/{name}") as stream:
-                return dict(json.loads(stream.read()))
-        except (OSError, ValueError, TypeError) as error:
-            raise DataError(
-                f"{self.place}/{name} cannot be read ({error}): it is damaged. Start anew with "
-                "--overwrite."
-            ) from error
+                text = stream.read()
+        except OSError as error:
+            raise DataError(f"{source} cannot be read: {error}. {_START_AGAIN}") from error
+        return parse_json(text, source, error=DataError, hint=_START_AGAIN)
 
     def names(self) -> list[str]:
         """Return the names of all files; none if there is no folder."""

@@ -11,7 +11,6 @@ several may leave gaps, which are filled when the run is resumed.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -20,8 +19,9 @@ from typing import Any
 
 from elmokit.bulk.files.part import MemoryPart, PartFile
 from elmokit.errors import ConfigError, DataError, output_error
-from elmokit.storage.atomic import replace_file, write_text
+from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import RUN_LOCK, run_lock
+from elmokit.storage.manifest import check_format, read_json, write_json
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
@@ -62,7 +62,7 @@ class WorkDirectory:
         try:
             work._clear()
             values = {"version": MANIFEST_VERSION, **manifest}
-            write_text(work.path / MANIFEST, json.dumps(values, indent=2))
+            write_json(work.path / MANIFEST, values)
         except OSError as error:
             work.discard()
             raise output_error(out, error) from error
@@ -162,20 +162,11 @@ def _part(path: Path, number: int) -> Path:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        version = values.pop("version")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise DataError(
-            f"{path / 'manifest.json'} cannot be read ({error!r}): this is not the directory of an "
-            "interrupted run, or it is damaged. Start anew with --overwrite."
-        ) from error
-    if version != MANIFEST_VERSION:
-        raise DataError(
-            f"{path} is of version {version}, this elmokit knows {MANIFEST_VERSION}. Finish it "
-            "with the elmokit that began it, or start anew with --overwrite."
-        )
-    return dict(values)
+    source, hint = path / MANIFEST, "Start again with --overwrite."
+    values = read_json(source, error=DataError, hint=hint)
+    check_format(values, source, None, MANIFEST_VERSION, key="version", error=DataError, hint=hint)
+    del values["version"]
+    return values
 
 
 def check_same_run(path: object, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -188,6 +179,7 @@ def check_same_run(path: object, before: Mapping[str, Any], now: Mapping[str, An
     ]
     if differ:
         raise ConfigError(
-            f"The interrupted run in {path} cannot be resumed, because it was another one: "
-            f"{'; '.join(differ)}. Give the same to resume, or start anew with --overwrite."
+            f"The interrupted run in {path} cannot be resumed, because it was started with "
+            f"different settings: {'; '.join(differ)}. Use the same settings to resume, or start "
+            "again with --overwrite."
         )

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from elmokit.config import BiLMConfig, LstmConfig
-from elmokit.convert.json_file import read_json
 from elmokit.convert.torch_pickle import read_state_dict
 from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
 from elmokit.model.bilm import BiLM
@@ -36,6 +35,7 @@ from elmokit.model.blank import blank
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import FORGET_BIAS
+from elmokit.storage.manifest import read_json
 
 CONFIG = "config.json"
 CHARACTERS = "char.dic"

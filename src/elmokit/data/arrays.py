@@ -6,9 +6,7 @@ error that does not say what happened.
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +42,6 @@ def write_at(path: Path, offset: int, values: NDArray[np.generic]) -> None:
     with path.open("r+b") as file:
         file.seek(offset)
         file.write(np.ascontiguousarray(values).data)
-
-
-def digest_of(path: Path) -> str:
-    """Return a digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Have the disk keep a file, before its folder gets the name under which it is looked for."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:

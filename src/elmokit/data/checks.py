@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from elmokit.data.arrays import digest_of
 from elmokit.data.layout import (
     CHARS,
     COUNTS,
@@ -26,6 +25,7 @@ from elmokit.data.layout import (
 )
 from elmokit.errors import DataError
 from elmokit.model.chars import char_ids_table
+from elmokit.storage.fingerprint import fingerprint_file
 from elmokit.text.vocab import SPECIALS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def check_sizes(corpus: Corpus) -> None:
 def check_types(corpus: Corpus) -> None:
     """Raise a DataError for words, counts or spellings that are not those of the ids."""
     _check_vocabulary(corpus)
-    if digest_of(corpus.path / TYPES) != corpus.meta.types_digest:
+    if fingerprint_file(corpus.path / TYPES) != corpus.meta.types_digest:
         raise _fault(corpus, f"{TYPES} was changed")
     ends = corpus.offsets[1:] - 1
     if corpus.offsets[0] != 0 or not np.array_equal(

@@ -11,7 +11,6 @@ What the files hold is said in `elmokit.data.layout`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from functools import cached_property
@@ -41,6 +40,7 @@ from elmokit.data.layout import (
 )
 from elmokit.errors import DataError
 from elmokit.storage.atomic import restore_directory
+from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.text.vocab import Vocabulary
 
 
@@ -101,8 +101,7 @@ class Corpus:
     @property
     def fingerprint(self) -> str:
         """A digest of what was prepared and how; the same for the same text and settings."""
-        values = json.dumps(self.meta.to_dict(), sort_keys=True)
-        return hashlib.blake2b(values.encode(), digest_size=16).hexdigest()
+        return fingerprint_texts([json.dumps(self.meta.to_dict(), sort_keys=True)])
 
     def tokens(self, split: str = TRAIN) -> NDArray[np.uint32]:
         """Return the ids of a split.

@@ -37,12 +37,12 @@ processes.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.storage.manifest import check_format, read_json
 from elmokit.text.vocab import SPECIALS
 
 FORMAT = "elmokit-corpus"
@@ -203,26 +203,9 @@ class Meta:
         Raises:
             DataError: It is missing, damaged, or not of a prepared corpus.
         """
-        try:
-            values = json.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise DataError(
-                f"{path.parent} is not a prepared corpus: {META} cannot be read "
-                f"({error.strerror}). Make one with: elmo prepare FILES... -o {path.parent}"
-            ) from None
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path} is not a readable JSON file: {error}. {again(path)}") from None
-        if not isinstance(values, dict) or values.get("format") != FORMAT:
-            raise DataError(
-                f"{path} is not of a prepared corpus: 'format' should be '{FORMAT}'. "
-                f"Make one with: elmo prepare FILES... -o FOLDER"
-            )
-        version = values.get("format_version")
-        if version != FORMAT_VERSION:
-            raise DataError(
-                f"{path} is of format {version!r}, this elmokit reads format {FORMAT_VERSION}. "
-                "Upgrade with: pip install --upgrade elmokit; or prepare the text again."
-            )
+        hint = f"Make a prepared corpus with: elmo prepare FILES... -o {path.parent}"
+        values = read_json(path, error=DataError, hint=hint)
+        check_format(values, path, FORMAT, FORMAT_VERSION, error=DataError, hint=hint)
         return _checked_meta(path, values)
 
 
@@ -259,13 +242,12 @@ def check_output(path: Path, *, overwrite: bool) -> None:
 
 def _is_corpus(path: Path) -> bool:
     """Tell whether a folder, of whose files we know the names, is a prepared corpus or was one."""
-    try:
-        values = json.loads((path / META).read_text("utf-8"))
-    except OSError:
+    if not (path / META).is_file():
         return False
-    except (ValueError, RecursionError):  # damaged, and nobody else has such a file beside it
+    try:
+        return bool(read_json(path / META).get("format") == FORMAT)
+    except ConfigError:  # damaged, and nobody else has such a file beside it
         return (path / tokens_file(TRAIN)).exists()
-    return isinstance(values, dict) and values.get("format") == FORMAT
 
 
 def _checked_meta(path: Path, values: dict[str, Any]) -> Meta:

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.data.arrays import sync
 from elmokit.data.counting import CountedText, OnProgress
 from elmokit.data.layout import (
     N_SPECIALS,
@@ -143,8 +142,6 @@ def prepare(
             held_out = choose_documents(n_train, settings.valid, settings.seed)
         meta = write_corpus(text, held_out, settings, folder, pool, vocabulary)
         shutil.rmtree(work)
-        for path in folder.iterdir():
-            sync(path)
     _warn_of_reserved(meta)
     seconds = time.monotonic() - start
     return Summary(target, meta, text.first_skipped, text.n_bytes, seconds, n_workers)

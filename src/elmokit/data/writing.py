@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit import __version__
-from elmokit.data.arrays import digest_of, save_array
+from elmokit.data.arrays import save_array
 from elmokit.data.blocks import RANKS, RewriteJob, rewrite_block
 from elmokit.data.counting import CountedText
 from elmokit.data.layout import (
@@ -35,6 +34,8 @@ from elmokit.data.layout import (
 from elmokit.data.wordtypes import write_types
 from elmokit.data.workers import Workers
 from elmokit.errors import DataError
+from elmokit.storage.fingerprint import fingerprint_file
+from elmokit.storage.manifest import write_json
 from elmokit.text.vocab import Vocabulary
 
 Counts = NDArray[np.int64]
@@ -88,7 +89,7 @@ def write_corpus(
 
     settings_told = dataclasses.asdict(settings)
     if vocabulary is not None:
-        settings_told[GIVEN] = digest_of(folder / VOCABULARY)
+        settings_told[GIVEN] = fingerprint_file(folder / VOCABULARY)
     n_documents = _write_documents(text, held_out, folder)
     _write_tokens(text, held_out, counts, folder, workers)
     meta = Meta(
@@ -96,7 +97,7 @@ def write_corpus(
         settings=settings_told,
         n_types=len(types.words),
         n_words=n_words,
-        types_digest=digest_of(folder / TYPES),
+        types_digest=fingerprint_file(folder / TYPES),
         skipped_lines=text.skipped,
         splits={
             split: _describe(
@@ -104,12 +105,12 @@ def write_corpus(
                 n_words,
                 too_long,
                 documents=n_documents[split],
-                digest=digest_of(folder / tokens_file(split)),
+                digest=fingerprint_file(folder / tokens_file(split)),
             )
             for split in counts
         },
     )
-    (folder / META).write_text(json.dumps(meta.to_dict(), indent=2) + "\n", "utf-8")
+    write_json(folder / META, meta.to_dict())
     return meta
 
 

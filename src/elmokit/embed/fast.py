@@ -14,14 +14,13 @@ been busy. A cache folder that cannot be written costs a few seconds in each pro
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import platform
 import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from elmokit import __version__
 from elmokit.embed.precision import exact as exact_products
@@ -54,7 +54,8 @@ from elmokit.model.packing import Packing
 from elmokit.model.scoring import Head
 from elmokit.model.softmax import LMHead
 from elmokit.sources.download import cache_dir
-from elmokit.storage.atomic import replace_file
+from elmokit.storage.fingerprint import fingerprint_model, fingerprint_texts
+from elmokit.storage.manifest import read_json, write_json
 
 # The code that decides how numbers are rounded: after a change the answers are asked for again.
 _ROUNDING = tuple(
@@ -164,8 +165,8 @@ def reader_of(kind: str, bilm: BiLM) -> Engine:
 def fast_choice() -> FastChoice:
     """Find out what "fast" is on this machine, or remember it."""
     path = _folder() / f"fast-{_machine()}.json"
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        found = FastChoice(**json.loads(path.read_text("utf-8")))
+    with suppress(ElmoError, TypeError, KeyError):
+        found = FastChoice(**read_json(path))
         found.describe()  # whatever is missing is missed here
         if found.is_lasting:
             return found
@@ -228,12 +229,12 @@ def _machine() -> str:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
         about += sorted({line for line in lines if line.startswith(("model name", "flags"))})
     about.append(library_path(Path()).name)
-    return hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
+    return fingerprint_texts(about)
 
 
 def _remember(path: Path, values: dict[str, Any]) -> None:
-    with suppress(ElmoError, OSError), replace_file(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+    with suppress(ElmoError):
+        write_json(path, values)
 
 
 # -------------------------------------------------------------------------------------- the model
@@ -243,8 +244,8 @@ def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
     """Raise if a model loses too much by a kind of product, or remember that it does not."""
     path = _folder() / f"cosines-{kind}-{_fingerprint(bilm)}.json"
     cosines: list[float] = []
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        cosines = [float(c) for c in json.loads(path.read_text("utf-8"))["mean_cosines"]]
+    with suppress(ElmoError, ValueError, TypeError, KeyError):
+        cosines = [float(c) for c in read_json(path)["mean_cosines"]]
     if len(cosines) != bilm.config.n_layers:
         cosines = mean_cosines(bilm, reader)
         _remember(path, {"mean_cosines": cosines})
@@ -285,12 +286,12 @@ def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
 
 
 def _fingerprint(bilm: BiLM) -> str:
-    """Return a digest of the shape and of a sample of every weight: milliseconds for any size."""
-    digest = hashlib.blake2b(json.dumps(bilm.config.to_dict()).encode(), digest_size=8)
-    for code in _ROUNDING:
-        digest.update(code.read_bytes())
-    for parameter in bilm.parameters():
-        flat = parameter.detach().flatten()
-        sample = flat[:: max(1, len(flat) // 1024)]
-        digest.update(sample.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    """Return the fingerprint of a sample of every weight: milliseconds for any size."""
+
+    def samples() -> Iterator[tuple[str, NDArray[Any]]]:
+        for name, parameter in bilm.named_parameters():
+            flat = parameter.detach().flatten()
+            yield name, flat[:: max(1, len(flat) // 1024)].cpu().numpy()
+
+    code = (file.read_text("utf-8") for file in _ROUNDING)
+    return fingerprint_model(bilm.config.to_dict(), samples(), *code)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import json
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from elmokit.storage.fingerprint import fingerprint_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,16 +22,14 @@ def fingerprint(elmo: Embedder[Any], state: str = "reset") -> str:
     A model and what it became in ONNX have two: they compute the same up to the order of sums, and
     not to the bit.
     """
-    digest = hashlib.blake2b(json.dumps(elmo.config.to_dict()).encode(), digest_size=16)
     # By name, the warm state among the weights; never more than one array in memory.
-    for name, array in heapq.merge(elmo.weights(), _warm(elmo, state), key=itemgetter(0)):
-        digest.update(f"{name} {list(array.shape)}".encode())
-        digest.update(np.ascontiguousarray(array).data)
+    arrays = heapq.merge(elmo.weights(), _warm(elmo, state), key=itemgetter(0))
+    texts = []
     if elmo.lexicon is not None:
-        digest.update(json.dumps([elmo.lexicon.words, elmo.lexicon.characters]).encode())
+        texts.append(json.dumps([elmo.lexicon.words, elmo.lexicon.characters]))
     if elmo.config.n_words is not None and elmo.vocabulary is not None:
-        digest.update("\n".join(elmo.vocabulary.words).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+        texts.append("\n".join(elmo.vocabulary.words))
+    return fingerprint_model(elmo.config.to_dict(), arrays, *texts)
 
 
 def _warm(elmo: Embedder[Any], state: str) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -13,7 +13,6 @@ README.md             the card
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from typing import Any
 import torch
 
 from elmokit.config import BiLMConfig
-from elmokit.convert.json_file import read_json as read_json
 from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
@@ -48,6 +46,7 @@ from elmokit.sources.tensors import (
     write_tensors,
 )
 from elmokit.storage.atomic import restore_directory
+from elmokit.storage.manifest import write_json
 from elmokit.text.vocab import Vocabulary
 
 FORMAT = "elmokit"
@@ -154,7 +153,7 @@ def save(
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
     config = {**values, **without_own(parts.metadata), "bilm": parts.bilm.config.to_dict()}
     with new_folder(path, overwrite=overwrite, ours=FILES, is_model=is_model_dir) as folder:
-        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+        write_json(folder / CONFIG, config)
         weights = parts.bilm.state_dict()
         write_tensors(weights, folder / WEIGHTS, storage=storage, part_bytes=part_bytes)
         if parts.vocabulary is not None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from elmokit.config import BiLMConfig
-from elmokit.convert.json_file import read_json
 from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.lexicon import Lexicon
+from elmokit.storage.manifest import check_format, read_json, write_json
 
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"
@@ -29,19 +28,8 @@ def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[st
         newest: The last version of that format that is known.
     """
     values = read_json(path)
-    if values.get("format") != form:
-        raise ConfigError(
-            f"{path} is not of a model of elmokit: 'format' should be '{form}', found "
-            f"{values.get('format')!r}. A model of another library has to be converted first."
-        )
-    version = values.get("format_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ConfigError(f"{path}: 'format_version' should be a number, found {version!r}.")
-    if version > newest:
-        raise ConfigError(
-            f"{path} is of format {version}, written by a newer elmokit; this one reads up to "
-            f"format {newest}. Upgrade with: pip install --upgrade elmokit"
-        )
+    hint = "A model of another library has to be converted first."
+    check_format(values, path, form, newest, hint=hint)
     if "bilm" not in values:
         raise ConfigError(f"{path} has no 'bilm', the shape of the model.{nearest('bilm', values)}")
     try:
@@ -62,7 +50,7 @@ def write_lexicon(lexicon: Lexicon, path: Path) -> None:
     """Write the words and characters of a model that reads by a lexicon."""
     # JSON and not a line each: a character may be one that ends lines.
     values = {"words": lexicon.words, "characters": lexicon.characters}
-    path.write_text(json.dumps(values, ensure_ascii=False, indent=0) + "\n", "utf-8")
+    write_json(path, values, ensure_ascii=False, indent=0)
 
 
 def read_lexicon(path: Path, max_characters: int) -> Lexicon:

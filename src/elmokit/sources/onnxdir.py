@@ -13,7 +13,6 @@ Reading it needs numpy alone, writing it torch and onnx. It holds no language-mo
 
 from __future__ import annotations
 
-import json
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from elmokit.model.lexicon import Lexicon
 from elmokit.sources import card, modelfiles
 from elmokit.sources.folder import new_folder
 from elmokit.storage.atomic import restore_directory
+from elmokit.storage.manifest import write_json
 from elmokit.text.vocab import Vocabulary
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
     known = modelfiles.without_own(parts.metadata)
     config = {**values, **known, "bilm": parts.config.to_dict()}
     with new_folder(path, overwrite=overwrite, ours=FILES, is_model=is_onnx_dir) as folder:
-        (folder / modelfiles.CONFIG).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+        write_json(folder / modelfiles.CONFIG, config)
         for graph, name in ((parts.encoder, ENCODER), (parts.bilm, BILM)):
             (folder / name).write_bytes(graph if isinstance(graph, bytes) else graph.read_bytes())
         if parts.vocabulary is not None:

@@ -10,8 +10,6 @@ A large file may be cut into parts: `model.safetensors`, `model-2.safetensors`, 
 
 from __future__ import annotations
 
-import errno
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from torch import Tensor
 
 from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.quantize import dequantize_rows, quantize_rows
+from elmokit.storage.tensors import open_tensors, save_tensors
 
 Shape = tuple[int, ...]
 
@@ -103,7 +102,7 @@ def write_tensors(
         parts[-1] |= ready
         size += n
     for number, part in enumerate(parts, start=1):
-        _write(part, part_path(path, number))
+        save_tensors(part, part_path(path, number))
 
 
 def part_path(path: Path, number: int) -> Path:
@@ -127,20 +126,6 @@ def _stored(name: str, tensor: Tensor, storage: Storage) -> dict[str, Tensor]:
             raise ConfigError(f"Tensor '{name}' has values beyond float16: store it as float32.")
         tensor = short
     return {name: tensor.contiguous()}
-
-
-def _write(tensors: dict[str, Tensor], path: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    path.touch()
-    mode = path.stat().st_mode
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
-    path.chmod(mode)  # safetensors makes files that only their owner can read
 
 
 def _is_scale(name: str, names: Mapping[str, Any]) -> bool:
@@ -168,38 +153,13 @@ def _misfits(files: Mapping[str, Any], name: str, expected: Shape) -> list[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[dict[str, Any]]:
-    """Give the open file that holds each tensor, by the tensor's name."""
-    from safetensors import SafetensorError, safe_open
-
-    part = path
-    try:
-        with ExitStack() as stack:
-            files: dict[str, Any] = {}
-            for part in part_paths(path):
-                file = stack.enter_context(safe_open(part, framework="pt"))
-                files |= dict.fromkeys(file.keys(), file)
-            yield files
-    except FileNotFoundError:
-        raise WeightsError(f"There is no weight file {path}.") from None
-    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-        raise WeightsError(
-            f"{part} cannot be read as safetensors ({error}). {_what_it_is(part)}"
-        ) from error
-
-
-def _what_it_is(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            start = file.read(32)
-    except OSError:
-        return "Check the path and the permissions."
-    if start.startswith(b"version https://git-lfs"):
-        return "It is a Git LFS pointer and not the file itself: run 'git lfs pull' there."
-    if start.startswith(b"\x89HDF"):
-        return "It is an HDF5 file: give it together with its options.json."
-    if start.startswith((b"\x80", b"PK")):
-        return "It looks like a pickle of torch, which is not read here because it can run code."
-    return "It may be truncated or of another kind; fetch or save it again."
+    """Yield the open file that holds each tensor, by the tensor's name."""
+    with ExitStack() as stack:
+        files: dict[str, Any] = {}
+        for part in part_paths(path):
+            file = stack.enter_context(open_tensors(part, "pt", error=WeightsError))
+            files |= dict.fromkeys(file.keys(), file)
+        yield files
 
 
 def _names_that_differ(found: set[str], expected: Mapping[str, Shape]) -> list[str]:

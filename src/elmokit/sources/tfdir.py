@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from elmokit.convert import tf_checkpoint
-from elmokit.convert.json_file import read_json
 from elmokit.convert.tf_bundle import INDEX
 from elmokit.errors import WeightsError
 from elmokit.sources.modeldir import VOCABULARY, ModelParts
+from elmokit.storage.manifest import read_json
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
 OPTIONS = "options.json"

@@ -13,7 +13,6 @@ written beside and renamed, and older ones are removed only afterwards.
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 from elmokit.errors import WeightsError
 from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import replace_directory, restore_directories
+from elmokit.storage.manifest import read_json, write_json
 
 FOLDER = "checkpoints"
 WEIGHTS = "weights.safetensors"
@@ -81,7 +81,7 @@ def save(
         if best is not None:
             write_tensors(best, folder / BEST)
         values = {"position": dataclasses.asdict(position), **identity}
-        (folder / RUN).write_text(json.dumps(values) + "\n", "utf-8")
+        write_json(folder / RUN, values)
     for other in (run / FOLDER).glob("step-*"):
         if other != path:
             shutil.rmtree(other, ignore_errors=True)
@@ -95,15 +95,13 @@ def newest(run: Path) -> Path | None:
 
 def read_run(path: Path) -> dict[str, Any]:
     """Return the position and what decided the run, before anything is loaded."""
+    hint = f"The checkpoint is damaged: remove the folder {path.parent} to start again."
+    values = read_json(path / RUN, error=WeightsError, hint=hint)
     try:
-        values = json.loads((path / RUN).read_text("utf-8"))
         Position(**values["position"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WeightsError(
-            f"The checkpoint {path} is damaged ({error}). Remove the folder {path.parent} to start "
-            "anew."
-        ) from error
-    return dict(values)
+    except (KeyError, TypeError) as error:
+        raise WeightsError(f"{path / RUN} has no valid position ({error}). {hint}") from error
+    return values
 
 
 def load(

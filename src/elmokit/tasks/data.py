@@ -15,6 +15,7 @@ import torch
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError
+from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.layer_cache import LayerCache, text_digest
@@ -87,7 +88,7 @@ class Data(Generic[E]):
             self.words.digest,
             "" if self.elmo is None else self.elmo.fingerprint,
         ]
-        return hashlib.blake2b("\n".join(about).encode(), digest_size=16).hexdigest()
+        return fingerprint_texts(about)
 
     @property
     def test_digest(self) -> str | None:

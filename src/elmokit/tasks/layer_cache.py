@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -33,7 +32,9 @@ from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import ConfigError, output_error
 from elmokit.sources.download import cache_dir
 from elmokit.storage.atomic import replace_directory
+from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.storage.lock import file_lock
+from elmokit.storage.manifest import read_json, write_json
 from elmokit.tasks.layers import (
     Layers,
     LiveLayers,
@@ -135,12 +136,12 @@ class LayerCache:
     def _open(self, path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | None:
         """Return what is kept; None if it is not there or damaged."""
         try:
-            json.loads((path / ABOUT).read_text("utf-8"))
+            read_json(path / ABOUT)
             if 0 in shape:
                 return np.zeros(shape, dtype=storage)
             values = np.load(path / LAYERS, mmap_mode="r", allow_pickle=False)
             os.utime(path)  # used just now
-        except (OSError, ValueError, EOFError):
+        except (ConfigError, OSError, ValueError, EOFError):
             return None
         fits = values.shape == shape and values.dtype == np.dtype(storage)
         return cast("NDArray[Any]", values) if fits else None
@@ -160,7 +161,7 @@ class LayerCache:
         room = _lock_of(self.folder / "room")
         with contextlib.ExitStack() as ending:
             with replace_directory(path) as folder:
-                (folder / ABOUT).write_text(json.dumps(about) + "\n", "utf-8")
+                write_json(folder / ABOUT, about)
                 if 0 in shape:
                     return np.zeros(shape, dtype=storage)
                 with file_lock(room):
@@ -226,7 +227,7 @@ def text_digest(texts: Texts) -> str:
 
 def _key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
     parts = [fingerprint(elmo, state), elmo.precision, state, storage, text_digest(texts)]
-    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+    return fingerprint_texts(parts)
 
 
 def _bytes_in(folder: Path) -> int:

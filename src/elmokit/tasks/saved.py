@@ -14,7 +14,6 @@ config.json is written last: where it is, the directory is complete.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +26,9 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, load
 from elmokit.embed.precision import choose_device
 from elmokit.errors import ConfigError, WeightsError
-from elmokit.sources.modeldir import read_json
 from elmokit.sources.tensors import write_tensors
-from elmokit.storage.atomic import replace_directory, replace_file
+from elmokit.storage.atomic import replace_directory, replace_file, write_text
+from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.tasks.batches import Dataset, E, plan, texts_of
 from elmokit.tasks.checkpoint import WEIGHTS, Weights, put, read_weights
 from elmokit.tasks.config import TaskConfig
@@ -115,7 +114,7 @@ def save(
         write_tensors(weights, file)
     with replace_directory(path / WORDS) as folder:
         data.words.save(folder)
-    _write(path / LABELS, json.dumps(data.facts, ensure_ascii=False, indent=1))
+    write_json(path / LABELS, data.facts, ensure_ascii=False, indent=1)
     values = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -127,8 +126,8 @@ def save(
         "results": results,
         "config": config.to_dict(),
     }
-    _write(path / CARD, _card(task, config, data.elmo, results))
-    _write(path / CONFIG, json.dumps(values, ensure_ascii=False, indent=2))
+    write_text(path / CARD, _card(task, config, data.elmo, results) + "\n")
+    write_json(path / CONFIG, values, ensure_ascii=False)
 
 
 def load_saved(
@@ -174,11 +173,7 @@ def load_saved(
 def read_config(path: Path) -> dict[str, Any]:
     """Read the config.json of a task directory."""
     values = read_json(path / CONFIG)
-    if values.get("format") != FORMAT or values.get("format_version") != FORMAT_VERSION:
-        raise ConfigError(
-            f"{path / CONFIG} is not of a task model of this elmokit: expected format '{FORMAT}' "
-            f"{FORMAT_VERSION}, found {values.get('format')!r} {values.get('format_version')!r}."
-        )
+    check_format(values, path / CONFIG, FORMAT, FORMAT_VERSION)
     missing = {"task", "elmo", "data", "results", "config"} - values.keys()
     if missing:
         raise ConfigError(f"{path / CONFIG} lacks {', '.join(sorted(missing))}.")
@@ -202,11 +197,6 @@ def _load_elmo(
             f"than {elmo.source}. Give the right one with --model."
         )
     return elmo
-
-
-def _write(path: Path, text: str) -> None:
-    with replace_file(path) as file:
-        file.write_text(text + "\n", "utf-8")
 
 
 def _card(

@@ -16,7 +16,6 @@ a whole one at every moment.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources.tensors import Shape, read_tensors, write_tensors
 from elmokit.storage.atomic import replace_directory, restore_directories
+from elmokit.storage.manifest import read_json, write_json
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.optimizer import Optimizer
 
@@ -104,7 +104,7 @@ def save(
         position = {k: _jsonable(v) for k, v in progress.position.items()}
         values = {**progress.__dict__, "position": position, "config": config}
         values["ranks"] = group.world
-        (folder / TRAINER).write_text(json.dumps(values) + "\n", "utf-8")
+        write_json(folder / TRAINER, values, indent=None)
     _remove_old(run, progress, keep)
     return path
 
@@ -122,13 +122,8 @@ def load(path: Path, step: Step, group: Group = ALONE) -> tuple[Progress, dict[s
     Returns:
         How far the run had come, and its config.
     """
-    try:
-        values = json.loads((path / TRAINER).read_text("utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise WeightsError(
-            f"The checkpoint {path} is damaged ({error}). Remove that folder; `--resume` then goes "
-            "on from the one before."
-        ) from error
+    hint = f"Remove the checkpoint {path}; `--resume` then continues from the one before."
+    values = read_json(path / TRAINER, error=WeightsError, hint=hint)
     parameters = {f"bilm.{n}": p for n, p in step.bilm.state_dict().items()}
     parameters |= {f"head.{n}": p for n, p in step.head.state_dict().items()}
     _fill(path / WEIGHTS, parameters)

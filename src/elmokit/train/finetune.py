@@ -15,7 +15,6 @@ The peak of the learning rate is lower, because the weights are good already.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 from collections.abc import Iterable
@@ -30,6 +29,7 @@ from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import LMHead
 from elmokit.sources.modeldir import ModelParts
+from elmokit.storage.fingerprint import fingerprint_model
 from elmokit.telling import Tell, silent
 from elmokit.train.config import RunConfig, with_settings
 from elmokit.train.loop import TrainResult, train
@@ -182,7 +182,7 @@ def finetune_config(
         raise ConfigError(f"The head's own steps should be 0 to {steps}, found {head_steps}.")
     optimizer = dataclasses.replace(config.optimizer, head_steps=head_steps)
     return dataclasses.replace(
-        config, max_steps=steps, optimizer=optimizer, start=_digest(start.parts)
+        config, max_steps=steps, optimizer=optimizer, start=_fingerprint(start.parts)
     )
 
 
@@ -243,11 +243,13 @@ def _measured(out: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _digest(parts: ModelParts) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for module in (parts.bilm, parts.head):
-        assert module is not None
-        for name, tensor in module.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+def _fingerprint(parts: ModelParts) -> str:
+    """Return the fingerprint of the biLM and the head that a run starts from."""
+    assert parts.head is not None
+    modules = {"bilm": parts.bilm, "head": parts.head}
+    arrays = (
+        (f"{module}.{name}", tensor.detach().cpu().numpy())
+        for module in modules
+        for name, tensor in modules[module].state_dict().items()
+    )
+    return fingerprint_model(parts.bilm.config.to_dict(), arrays)

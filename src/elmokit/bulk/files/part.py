@@ -30,6 +30,8 @@ from elmokit.bulk.files.columns import Array, Column, write_safetensors
 from elmokit.bulk.files.layout import Layout
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import DataError
+from elmokit.storage.manifest import parse_json
+from elmokit.storage.tensors import open_tensors
 
 # What Python can hold and UTF-8 cannot (lone surrogates) is kept all the same.
 _ERRORS = "surrogatepass"
@@ -129,16 +131,10 @@ class PartFile:
     @classmethod
     def open(cls, path: Path) -> PartFile:
         """Read the record of a part; a damaged file is an error."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="np") as file:
-                return cls(path, json.loads(file.metadata()["record"]))
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"The part {path} of an interrupted run is damaged ({error}). "
-                "Delete it and resume, or start anew with --overwrite."
-            ) from error
+        hint = "Delete this part of an interrupted run and resume, or start with --overwrite."
+        with open_tensors(path, hint=hint) as file:
+            record = (file.metadata() or {}).get("record", "")
+        return cls(path, parse_json(record, path, error=DataError, hint=hint))
 
     @property
     def sentences(self) -> int:
@@ -162,9 +158,7 @@ class PartFile:
 
     def read(self, name: str) -> Array:
         """Return an array."""
-        from safetensors import safe_open
-
-        with safe_open(self.path, framework="np") as file:
+        with open_tensors(self.path) as file:
             array: Array = file.get_tensor(name)
         return array
 

@@ -11,7 +11,7 @@ from elmokit.bulk.files.columns import write_safetensors
 from elmokit.bulk.files.layout import Layout
 from elmokit.bulk.files.part import Part
 from elmokit.bulk.files.reading import DESCRIPTION, StoredVectors, describe, read_description
-from elmokit.errors import DataError
+from elmokit.storage.tensors import open_tensors
 
 
 def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]) -> None:
@@ -31,12 +31,7 @@ class SafetensorsVectors(ArrayVectors):
     """The reader; the library checks the header and maps the file."""
 
     def __init__(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            file: Any = safe_open(path, framework="np")  # its methods have no types
-        except SafetensorError as error:
-            raise DataError(f"it is not a whole safetensors file ({error})") from error
+        file = open_tensors(path)
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
         layout, about = read_description((file.metadata() or {}).get(DESCRIPTION))
         lengths = {name: (array.get_shape() or [0])[0] for name, array in slices.items()}

@@ -8,7 +8,6 @@ Sentences never meet in it: the vectors of one are the same bits in whatever bat
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
 import shutil
@@ -30,6 +29,7 @@ from elmokit.model.packing import Packing
 from elmokit.model.quantize import quantize_rows
 from elmokit.model.softmax import LMHead
 from elmokit.storage.atomic import replace_file
+from elmokit.storage.fingerprint import fingerprint_texts
 
 SOURCE = Path(__file__).with_name("int8_lstm.c")
 
@@ -60,9 +60,8 @@ class _Layer(ctypes.Structure):
 
 def library_path(folder: Path) -> Path:
     """Return where the compiled kernel belongs: another source or machine has another name."""
-    digest = hashlib.blake2b(SOURCE.read_bytes(), digest_size=8)
-    digest.update(f"{_OPTIONS} {platform.machine()} {sys.platform}".encode())
-    return folder / f"int8_lstm-{digest.hexdigest()}.so"
+    about = (SOURCE.read_text("utf-8"), str(_OPTIONS), platform.machine(), sys.platform)
+    return folder / f"int8_lstm-{fingerprint_texts(about)}.so"
 
 
 def build(folder: Path) -> Path:

@@ -1,0 +1,103 @@
+"""JSON manifests: written atomically, and read with errors that name the file and the remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import ConfigError, ElmoError
+from elmokit.storage.atomic import write_text
+
+
+def write_json(path: Path, values: Mapping[str, Any], **options: Any) -> None:
+    """Write a JSON object atomically.
+
+    Args:
+        path: The file.
+        values: What it should hold.
+        options: For `json.dumps`. Default: an indent of 2.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    write_text(path, json.dumps(values, **{"indent": 2, **options}) + "\n")
+
+
+def read_json(
+    path: Path, *, error: type[ElmoError] = ConfigError, hint: str = ""
+) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        path: The file.
+        error: What to raise if it is missing, damaged or not a JSON object.
+        hint: What to do then, a sentence.
+    """
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise error(f"There is no file {path}. {hint}".rstrip()) from None
+    except OSError as reason:
+        why = reason.strerror or reason
+        raise error(f"{path} cannot be read: {why}. {hint}".rstrip()) from reason
+    return parse_json(text, path, error=error, hint=hint)
+
+
+def parse_json(
+    text: bytes | str, source: object, *, error: type[ElmoError] = ConfigError, hint: str = ""
+) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Args:
+        text: The text.
+        source: Where it came from, for messages.
+        error: What to raise if it is not a JSON object.
+        hint: What to do then, a sentence.
+    """
+    try:
+        values = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as reason:
+        raise error(f"{source} is damaged or not JSON: {reason}. {hint}".rstrip()) from reason
+    if not isinstance(values, dict):
+        kind = type(values).__name__
+        raise error(f"{source} should hold a JSON object, found {kind}. {hint}".rstrip())
+    return values
+
+
+def check_format(
+    values: Mapping[str, Any],
+    source: object,
+    name: str | None,
+    newest: int,
+    *,
+    oldest: int = 1,
+    key: str = "format_version",
+    error: type[ElmoError] = ConfigError,
+    hint: str = "",
+) -> None:
+    """Raise if a manifest is of another format, or of a version that this elmokit does not read.
+
+    Args:
+        values: The manifest.
+        source: Where it came from, for messages.
+        name: What its key `format` should say; None: it has none.
+        newest: The last version that is known.
+        oldest: The first version that is known.
+        key: The key of the version.
+        error: What to raise.
+        hint: What to do if it is of another format or too old, a sentence.
+    """
+    if name is not None and values.get("format") != name:
+        found = values.get("format")
+        raise error(f"{source}: 'format' should be '{name}', found {found!r}. {hint}".rstrip())
+    version = values.get(key)
+    if type(version) is int and version > newest:
+        raise error(
+            f"{source} is of version {version}, written by a newer elmokit; this one reads up to "
+            f"version {newest}. Upgrade with: pip install --upgrade elmokit"
+        )
+    if type(version) is not int or version < oldest:
+        wanted = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"
+        raise error(f"{source}: '{key}' should be {wanted}, found {version!r}. {hint}".rstrip())

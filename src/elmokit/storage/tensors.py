@@ -1,0 +1,80 @@
+"""safetensors files: opened and written with errors that say what is wrong."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from elmokit.errors import DataError, ElmoError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def open_tensors(
+    path: Path,
+    framework: Literal["np", "pt"] = "np",
+    *,
+    error: type[ElmoError] = DataError,
+    hint: str = "",
+) -> Any:
+    """Open a safetensors file and check its header; the arrays are mapped when they are asked for.
+
+    Args:
+        path: The file.
+        framework: What arrays are read as: "np" (numpy) or "pt" (torch).
+        error: What to raise if the file is missing or damaged.
+        hint: What to do then, a sentence. Default: a guess from what the file looks like.
+
+    Returns:
+        A `safetensors.safe_open`.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, framework=framework)
+    except FileNotFoundError:
+        raise error(f"There is no file {path}. {hint}".rstrip()) from None
+    except (SafetensorError, OSError, RuntimeError, ValueError) as reason:
+        raise error(
+            f"{path} cannot be read as safetensors ({reason}). {hint or _guess_kind(path)}"
+        ) from reason
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write torch tensors to a safetensors file.
+
+    The caller writes into a temporary file or directory, see `elmokit.storage.atomic`.
+
+    Raises:
+        OSError: The file cannot be written, for example because the disk is full.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(dict(tensors), path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
+    path.chmod(mode)  # safetensors makes files that only their owner can read
+
+
+def _guess_kind(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            start = file.read(32)
+    except OSError:
+        return "Check the path and the permissions."
+    if start.startswith(b"version https://git-lfs"):
+        return "It is a Git LFS pointer and not the file itself: run 'git lfs pull' there."
+    if start.startswith(b"\x89HDF"):
+        return "It is an HDF5 file: give it together with its options.json."
+    if start.startswith((b"\x80", b"PK")):
+        return "It looks like a torch pickle, which is not read because it can run code."
+    return "It may be truncated or of another kind; download or save it again."
