@@ -120,24 +120,21 @@ def _onnx_lines(parts: OnnxParts) -> list[tuple[str, str]]:
 
 def _facts_on_disk(parts: ModelParts | OnnxParts) -> dict[str, Any]:
     """State what else lies beside the weights."""
-    from elmokit.sources.folder import size_of
-
     return {
         "metadata": parts.metadata,
         "files": [str(file) for file in parts.files],
-        "bytes": size_of(parts.files),
+        "bytes": _size(parts.files),
         "card": parts.card,
     }
 
 
 def _lines_on_disk(parts: ModelParts | OnnxParts) -> list[tuple[str, str]]:
     from elmokit.sources.card import training_lines
-    from elmokit.sources.folder import size_of
 
     names = ", ".join(file.name for file in parts.files)
     return [
         *training_lines(parts.metadata),
-        ("on disk", f"{size_of(parts.files) / 1e6:,.1f} MB: {names}"),
+        ("on disk", f"{_size(parts.files) / 1e6:,.1f} MB: {names}"),
         ("card", "none" if parts.card is None else ""),
     ]
 
@@ -145,3 +142,8 @@ def _lines_on_disk(parts: ModelParts | OnnxParts) -> list[tuple[str, str]]:
 def _card_start(parts: ModelParts | OnnxParts) -> list[str]:
     written = [line for line in (parts.card or "").splitlines() if line.strip()]
     return written[:_CARD_LINES] + (["..."] if len(written) > _CARD_LINES else [])
+
+
+def _size(files: tuple[Path, ...]) -> int:
+    """Return the bytes of the files that exist."""
+    return sum(file.stat().st_size for file in files if file.is_file())

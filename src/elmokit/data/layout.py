@@ -41,7 +41,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.errors import ConfigError, DataError
 from elmokit.storage.manifest import check_format, read_json
 from elmokit.text.vocab import SPECIALS
 
@@ -215,32 +215,7 @@ def again(path: Path) -> str:
     return f"Prepare the text again with: elmo prepare FILES... -o {folder} --overwrite"
 
 
-def check_output(path: Path, *, overwrite: bool) -> None:
-    """Raise if a prepared corpus may not be written to `path`: nothing else is ever replaced.
-
-    Raises:
-        OutputError: Something is there that is not a prepared corpus, or one without `overwrite`.
-    """
-    if path.exists() and not path.is_dir():
-        raise OutputError(f"Cannot write the folder {path}: a file is there. Choose another name.")
-    try:
-        names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
-    except OSError as error:
-        raise OutputError(f"The folder {path} cannot be read: {error.strerror}.") from None
-    foreign = [name for name in names if name not in FILES]
-    if foreign or (names and not _is_corpus(path)):
-        raise OutputError(
-            f"{path} is not replaced: it holds other things than a prepared corpus "
-            f"({', '.join((foreign or names)[:5])}). Choose a folder that is new or empty."
-        )
-    if names and not overwrite:
-        raise OutputError(
-            f"There is a prepared corpus in {path} already. Choose another folder, or replace it "
-            "with --overwrite (in Python: overwrite=True)."
-        )
-
-
-def _is_corpus(path: Path) -> bool:
+def is_corpus(path: Path) -> bool:
     """Tell whether a folder, of whose files we know the names, is a prepared corpus or was one."""
     if not (path / META).is_file():
         return False

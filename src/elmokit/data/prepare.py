@@ -15,26 +15,26 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from elmokit.data.counting import CountedText, OnProgress
 from elmokit.data.layout import (
+    FILES,
     N_SPECIALS,
     RESERVED,
     VOCABULARY,
     Meta,
     PrepareSettings,
-    check_output,
+    is_corpus,
 )
 from elmokit.data.reading import Reading, check_files, plain_size
 from elmokit.data.split import choose_documents
 from elmokit.data.workers import Workers, available_cores
 from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, ElmoWarning
-from elmokit.storage.atomic import replace_directory
+from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
 #: About half a second of work: long enough to be worth sending, short enough to wait for.
@@ -117,11 +117,13 @@ def prepare(
     if n_workers < 1:
         raise ConfigError(f"workers should be 1 or more, found {n_workers}.")
     start = time.monotonic()
-    target = Path(output).resolve()  # a link is followed, so that it still leads to the corpus
+    target = Path(output).resolve()
     check_files(files, valid_files)
-    check = partial(check_output, target, overwrite=overwrite)
-    check()
-    with replace_directory(target, check=check) as folder, Workers(n_workers) as pool:
+    kind = Kind("prepared corpus", FILES, is_corpus)
+    with (
+        new_directory(target, kind, overwrite=overwrite) as folder,
+        Workers(n_workers) as pool,
+    ):
         work = folder / _WORK
         work.mkdir()
         text = CountedText(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from elmokit.convert import bilm_hdf5
 from elmokit.errors import ElmoError, ElmoWarning, WeightsError
-from elmokit.sources.folder import new_folder
 from elmokit.sources.modeldir import VOCABULARY, ModelParts
+from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.text.vocab import Vocabulary
 
 OPTIONS = "options.json"
@@ -101,7 +101,8 @@ def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
         overwrite: Replace a model that is there.
     """
     parts.check()
-    with new_folder(path, overwrite=overwrite, ours=FILES, is_model=_is_ours) as folder:
+    kind = Kind("model", FILES, _is_ours)
+    with new_directory(path, kind, overwrite=overwrite) as folder:
         bilm_hdf5.write_files(parts.bilm, folder / OPTIONS, folder / WEIGHTS)
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)

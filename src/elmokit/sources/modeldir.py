@@ -27,7 +27,6 @@ from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card, modelfiles
-from elmokit.sources.folder import new_folder
 from elmokit.sources.modelfiles import (
     if_there,
     read_card,
@@ -47,6 +46,7 @@ from elmokit.sources.tensors import (
 )
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
+from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.text.vocab import Vocabulary
 
 FORMAT = "elmokit"
@@ -152,7 +152,8 @@ def save(
     path = Path(path).resolve()
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
     config = {**values, **without_own(parts.metadata), "bilm": parts.bilm.config.to_dict()}
-    with new_folder(path, overwrite=overwrite, ours=FILES, is_model=is_model_dir) as folder:
+    kind = Kind("model", FILES, is_model_dir)
+    with new_directory(path, kind, overwrite=overwrite) as folder:
         write_json(folder / CONFIG, config)
         weights = parts.bilm.state_dict()
         write_tensors(weights, folder / WEIGHTS, storage=storage, part_bytes=part_bytes)

@@ -25,9 +25,9 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ConfigError, DependencyError, WeightsError, nearest
 from elmokit.model.lexicon import Lexicon
 from elmokit.sources import card, modelfiles
-from elmokit.sources.folder import new_folder
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
+from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.text.vocab import Vocabulary
 
 if TYPE_CHECKING:
@@ -140,7 +140,8 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
     values = {"format": FORMAT, "format_version": FORMAT_VERSION}
     known = modelfiles.without_own(parts.metadata)
     config = {**values, **known, "bilm": parts.config.to_dict()}
-    with new_folder(path, overwrite=overwrite, ours=FILES, is_model=is_onnx_dir) as folder:
+    kind = Kind("model", FILES, is_onnx_dir)
+    with new_directory(path, kind, overwrite=overwrite) as folder:
         write_json(folder / modelfiles.CONFIG, config)
         for graph, name in ((parts.encoder, ENCODER), (parts.bilm, BILM)):
             (folder / name).write_bytes(graph if isinstance(graph, bytes) else graph.read_bytes())

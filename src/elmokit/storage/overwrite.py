@@ -1,0 +1,63 @@
+"""Directories of ours that may be overwritten; nothing else is ever replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from elmokit.errors import OutputError
+from elmokit.storage.atomic import replace_directory, restore_directory
+
+
+class Kind(NamedTuple):
+    """A kind of directory.
+
+    Attributes:
+        name: What it holds, for messages: "model".
+        files: The names of all files that it may hold.
+        matches: Tells whether a directory is of this kind.
+    """
+
+    name: str
+    files: Container[str]
+    matches: Callable[[Path], bool]
+
+
+@contextmanager
+def new_directory(path: Path, kind: Kind, *, overwrite: bool) -> Iterator[Path]:
+    """Yield a temporary directory to fill, which then takes the place of `path`.
+
+    Args:
+        path: The directory to make.
+        kind: What it will be.
+        overwrite: Replace a directory of the same kind.
+
+    Raises:
+        OutputError: `path` must not be replaced, or cannot be written.
+    """
+
+    def check() -> None:
+        if path.exists() and not path.is_dir():
+            raise OutputError(f"Cannot write the directory {path}: a file is in the way.")
+        try:
+            names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+        except OSError as error:
+            raise OutputError(f"{path} cannot be read: {error.strerror}.") from None
+        foreign = [name for name in names if name not in kind.files]
+        if foreign or (names and not kind.matches(path)):
+            raise OutputError(
+                f"{path} is not replaced: it holds other files than a {kind.name} "
+                f"({', '.join((foreign or names)[:5])}). Choose a new or empty directory."
+            )
+        if names and not overwrite:
+            raise OutputError(
+                f"{path} already holds a {kind.name}. Choose another directory, or replace it with "
+                "--overwrite (in Python: overwrite=True)."
+            )
+
+    restore_directory(path)
+    check()
+    with replace_directory(path, check=check) as temporary:
+        yield temporary
