@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,32 @@ def test_processes_take_turns(tmp_path: Path) -> None:
         assert process.exitcode == 0
     assert (tmp_path / "number").read_text() == "300"
     assert [path.name for path in tmp_path.iterdir()] == ["number"]
+
+
+def try_to_run(directory: Path, tried: Any, results: Any) -> None:
+    tried.wait()
+    try:
+        with run_lock(directory):
+            results.put("runs")
+            tried.wait()  # until all others have tried
+    except OutputError:
+        results.put("refused")
+        tried.wait()
+
+
+def test_of_runs_that_start_at_the_same_time_exactly_one_goes_on(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    tried, results = context.Barrier(3, timeout=120), context.Queue()
+    processes = [
+        context.Process(target=try_to_run, args=(tmp_path / "run", tried, results))
+        for _ in range(3)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    assert sorted(results.get(timeout=120) for _ in processes) == ["refused", "refused", "runs"]
 
 
 def test_a_run_keeps_others_out_until_it_ends_or_is_killed(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def open_vectors(path: str | Path) -> StoredVectors:
     except DependencyError:
         raise
     except ElmoError as error:
-        raise DataError(f"{path} cannot be read as a vector file: {error}.") from error
+        why = str(error).rstrip(".")
+        raise DataError(f"{path} cannot be read as a vector file: {why}.") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
 
