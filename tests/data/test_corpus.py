@@ -73,7 +73,7 @@ def test_a_split_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
 
 def test_what_is_not_a_prepared_corpus_says_how_to_make_one(tmp_path: Path) -> None:
     assert f"elmo prepare FILES... -o {tmp_path}" in message_of(tmp_path)
-    assert "is not a prepared corpus" in message_of(tmp_path / "nowhere")
+    assert "elmo prepare FILES... -o" in message_of(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_vocabulary_of_windows_is_the_same(data: Path) -> None:
     ("change", "expected"),
     [
         ({"format": "mine"}, "'format' should be"),
-        ({"format_version": 2}, "is of format 2, this elmokit reads format 1"),
+        ({"format_version": 2}, "newer elmokit"),
         ({"splits": {}}, "should name the split 'train'"),
         ({"splits": 5}, "lacks something"),
         ({"splits": {"train": {"tokens": 4}}}, "lacks something"),

@@ -97,8 +97,8 @@ def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -
 
 def restore_directory(path: Path) -> None:
     """Move a directory back that a killed process had moved aside to replace it."""
-    path = Path(path).resolve()
-    with suppress(OSError):  # the caller reports that `path` is missing
+    with suppress(OSError, ValueError):  # the caller reports what is wrong with `path`
+        path = Path(path).resolve()
         if not path.exists() and _aside(path).is_dir():
             with _rename_lock(path):
                 _restore(path)
