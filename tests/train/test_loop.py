@@ -237,7 +237,7 @@ def test_a_damaged_checkpoint_says_what_to_do(corpus: Corpus, out: Path) -> None
     newest = checkpoint.newest(out)
     assert newest is not None
     (newest / checkpoint.TRAINER).write_text("{")
-    with pytest.raises(elmokit.ElmoError, match="Remove that folder"):
+    with pytest.raises(elmokit.ElmoError, match="--resume"):
         train(settings(max_steps=4), corpus, out, resume=True)
 
 
