@@ -85,9 +85,9 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Files for two batches an epoch."""
+    """Files for one batch an epoch."""
     folder = tmp_path_factory.mktemp("few")
-    return str(write_columns(folder / "a", 16, 1)), str(write_columns(folder / "b", 4, 2))
+    return str(write_columns(folder / "a", 8, 1)), str(write_columns(folder / "b", 4, 2))
 
 
 def command(files: tuple[str, str], run: Path, cache: Path) -> list[object]:

@@ -179,7 +179,7 @@ def test_kill_9_changes_nothing(corpus: Corpus, tmp_path: Path) -> None:
 
 
 def train_in_child(corpus: Path, run: Path) -> None:
-    config = settings(max_steps=3, checkpoint_every=1, keep=1)
+    config = settings(max_steps=2, checkpoint_every=1, keep=1)
     train(config, Corpus.open(corpus), run, resume=True)
 
 
