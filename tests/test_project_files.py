@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -16,7 +15,6 @@ from tests.docs.pages import Block, blocks
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "elmokit"
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-ISSUES = ROOT / ".github" / "ISSUE_TEMPLATE"
 
 # A row of the two tours: | `bulk/corpus.py` | `embed_corpus` | what happens |
 TOUR = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \| .+ \|$", GUIDE, re.MULTILINE)
@@ -73,25 +71,6 @@ def test_the_citation_has_the_version_of_the_package() -> None:
     assert "Deep contextualized word representations" in citation
 
 
-def test_the_forms_for_issues_are_read_by_github() -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
-    forms = sorted(path for path in ISSUES.glob("*.yml") if path.name != "config.yml")
-    assert [path.stem for path in forms] == ["bug", "question", "wrong-vectors"]
-    for path in forms:
-        form = yaml.safe_load(path.read_text("utf-8"))
-        assert {"name", "description", "body"} <= form.keys(), path
-        ids = [part["id"] for part in form["body"] if part["type"] != "markdown"]
-        assert len(ids) == len(set(ids)), path
-        for part in form["body"]:
-            assert part["type"] in ("markdown", "input", "textarea", "dropdown", "checkboxes"), path
-            wanted = "value" if part["type"] == "markdown" else "label"
-            assert part["attributes"][wanted], path
-    config = yaml.safe_load((ISSUES / "config.yml").read_text("utf-8"))
-    assert config["blank_issues_enabled"] in (True, False)
-    for link in config.get("contact_links", []):
-        assert {"name", "url", "about"} == link.keys()
-
-
 def old_code() -> list[tuple[str, Block]]:
     pages = sorted((ROOT / "docs").rglob("*.md"))
     return [(page.name, b) for page in pages for b in blocks(page) if b.language == "py"]
@@ -102,11 +81,3 @@ def test_code_of_old_systems_is_python_and_not_ours() -> None:
     for page, block in old_code():
         ast.parse(block.text, f"{page}:{block.line}")
         assert "elmokit" not in block.text, f"{page}:{block.line}: ours should be ```python and run"
-
-
-HELPERS = [p for p in sorted((ROOT / "tests").rglob("*.py")) if not p.name.startswith("test_")]
-
-
-@pytest.mark.parametrize("path", HELPERS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_only_slow_tests_need_can_be_imported(path: Path) -> None:
-    importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,6 @@ from elmokit.tasks.config import TaskConfig, with_settings
 from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.ner import Ner
 from tests.conftest import TINY_MODEL
-from tests.tasks.table_runs import NAMES, RECIPE
 
 PEOPLE = ["Ann", "Bob", "Carla", "Dave"]
 PLACES = ["Paris", "Oslo", "Lima"]
@@ -81,14 +76,3 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 def settings(*changes: str) -> TaskConfig:
     return with_settings(Ner.presets["paper"], [*SMALL, *changes])
-
-
-@pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The files of the recipe, as modules; they find each other as scripts do."""
-    pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(str(RECIPE))
-    modules = {name: __import__(name) for name in NAMES}
-    yield SimpleNamespace(**modules)
-    for name in NAMES:
-        sys.modules.pop(name, None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,9 @@ import pytest
 from tests.analysis.sense_data import write_index, write_semcor, write_set
 from tests.analysis.test_conllu import row
 from tests.conftest import TINY_MODEL
+from tests.recipes.conftest import RunRecipe
 
-RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "probes.py"
+pytestmark = pytest.mark.slow
 
 
 def write_treebank(folder: Path) -> Path:
@@ -25,10 +24,9 @@ def write_treebank(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
 @pytest.mark.filterwarnings("ignore:precision='fast' is the same as exact")  # on some CPUs
 def test_the_recipe_writes_figures_and_a_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_recipe: RunRecipe
 ) -> None:
     write_treebank(tmp_path / "ud")
     write_index(tmp_path)
@@ -43,8 +41,7 @@ def test_the_recipe_writes_figures_and_a_page(
         f"--ud {tmp_path}/ud --tags upos --layer top",  # what is there already stays
         f"--semcor {tmp_path}/semcor.jsonl --wsd sets --wordnet {tmp_path}",
     ):
-        monkeypatch.setattr(sys, "argv", ["probes.py", *shared.split(), *arguments.split()])
-        runpy.run_path(str(RECIPE), run_name="__main__")
+        run_recipe("probes.py", *shared.split(), *arguments.split())
     for part in ("pos", "wsd"):
         written = (tmp_path / "results" / "probes" / f"{part}.json").read_text()
         for made in json.loads(written)["runs"]:

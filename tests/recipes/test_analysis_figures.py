@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.analysis.test_wic import item, write
+from tests.recipes.conftest import RunRecipe
 
-RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "analysis-figures.py"
+pytestmark = pytest.mark.slow
+
 WORDS = "play bank read bass light right spring match plant state the walk walked".split()
 
 
-@pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
 def test_the_recipe_writes_figures_and_a_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_recipe: RunRecipe
 ) -> None:
     write(tmp_path, [item(n) for n in range(8)])
     text = "The [old] bank. | A play_on *words*.\n\nThey play well. It was a match.\n" * 3
@@ -26,8 +25,7 @@ def test_the_recipe_writes_figures_and_a_page(
     (tmp_path / "static.txt").write_text(static)
     monkeypatch.chdir(tmp_path)
     arguments = f"--text {tmp_path}/text.txt --wic x.data --static static.txt --device cpu"
-    monkeypatch.setattr(sys, "argv", ["analysis-figures.py", *arguments.split()])
-    runpy.run_path(str(RECIPE), run_name="__main__")
+    run_recipe("analysis-figures.py", *arguments.split())
     for part in ("neighbors", "wic", "kin"):
         written = (tmp_path / "results" / "analysis" / f"{part}.json").read_text()
         values = json.loads(written)

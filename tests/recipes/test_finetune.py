@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,10 +14,10 @@ from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare
 from elmokit.train.config import run_preset, with_settings
 from elmokit.train.loop import train
-from tests.tasks.table_runs import RECIPE
+from tests.recipes.conftest import RunRecipe
 from tests.train.conftest import SETTINGS
 
-pytestmark = pytest.mark.skipif(not RECIPE.exists(), reason="a source package has no recipes")
+pytestmark = pytest.mark.slow
 
 TREES = ["(3 (2 It) (4 (2 was) (4 lovely)))", "(1 (2 It) (0 (2 was) (0 awful)))"]
 
@@ -37,16 +35,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_rate_that_is_best_for_dev_is_kept(
-    recipe: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tmp_path: Path, model: Path, run_recipe: RunRecipe
 ) -> None:
     data, tuned, runs = tmp_path / "data", tmp_path / "tuned", tmp_path / "runs"
     (data / "sst5").mkdir(parents=True)
     for part in ("train", "dev"):
         (data / "sst5" / f"{part}.txt").write_text("\n".join(TREES * 30) + "\n")
-    given = ["finetune.py", str(data), "sst5", "-o", str(tuned), "--summaries", str(runs)]
-    given += ["--model", str(model), "--epochs", "90", "--rows", "2", "--rates", "1e-6", "5e-3"]
-    monkeypatch.setattr(sys, "argv", [*given, "--device", "cpu"])
-    recipe.finetune.main()
+    given = [data, "sst5", "-o", tuned, "--summaries", runs, "--device", "cpu"]
+    given += ["--model", model, "--epochs", "90", "--rows", "2", "--rates", "1e-6", "5e-3"]
+    run_recipe("tasks/finetune.py", *given)
     told = json.loads((runs / "finetune-sst5.json").read_text())
     after = told["after_by_rate"]
     assert set(after) == {"1e-06", "0.005"}
@@ -59,10 +56,3 @@ def test_the_rate_that_is_best_for_dev_is_kept(
     assert (tuned / "sst5" / "train.txt").read_text() == "It was lovely\nIt was awful\n"
     assert (tuned / "english-sst5").resolve() == (tuned / "sst5" / "run-0.005" / "model").resolve()
     assert elmokit.load(str(tuned / "english-sst5")).embed(["It was lovely"])
-    assert "sst5: {'before'" in capsys.readouterr().out
-
-
-def test_a_pass_has_some_two_hundred_steps(recipe: Any) -> None:
-    assert recipe.finetune.rows_for("a b c") == 16
-    assert recipe.finetune.rows_for("a " * 200_000) == 32
-    assert recipe.finetune.rows_for("a " * 1_000_000) == 128

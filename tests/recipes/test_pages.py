@@ -1,0 +1,41 @@
+"""The pages and figures of docs/explanation are what the recipes make of results/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recipes.conftest import ROOT, RunRecipe
+
+
+def emptied(page: Path, marks: tuple[str, ...]) -> str:
+    """The page as it was before a recipe wrote into it."""
+    text = page.read_text("utf-8")
+    for mark in marks:
+        begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def test_the_chart_and_tables_of_layers_are_those_of_the_results(
+    tmp_path: Path, run_recipe: RunRecipe
+) -> None:
+    committed = ROOT / "docs/explanation/what-each-layer-knows.md"
+    page, chart = tmp_path / "page.md", tmp_path / "chart.svg"
+    page.write_text(emptied(committed, ("layers", "kin")), "utf-8")
+    results = ROOT / "results"
+    run_recipe("layer-chart.py", "--results", results, "--out", chart, "--page", page)
+    assert page.read_text("utf-8") == committed.read_text("utf-8")
+    assert chart.read_text("utf-8") == (ROOT / "docs/img/layers-know.svg").read_text("utf-8")
+
+
+def test_the_tables_of_encoders_are_those_of_the_results(
+    tmp_path: Path, run_recipe: RunRecipe
+) -> None:
+    committed = ROOT / "docs/explanation/static-or-contextual.md"
+    page = tmp_path / "page.md"
+    page.write_text(emptied(committed, ("known", "kin", "speed")), "utf-8")
+    run_recipe("minilm-table.py", "--results", ROOT / "results", "--page", page)
+    assert page.read_text("utf-8") == committed.read_text("utf-8")
