@@ -20,6 +20,7 @@ from tests.data.test_streams import corpus
 
 pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
 
+from elmokit.train import fast
 from elmokit.train.fast import FastStep
 
 V = 60
@@ -32,17 +33,18 @@ WORDS = ["<S>", "</S>", "<UNK>", *(f"word{i}" * (1 + i % 6) for i in range(90))]
 
 @pytest.mark.parametrize(
     ("kind", "head_steps"),
-    [("adagrad", 0), ("adamw", 2)],  # 2: the first two of the four steps change only the head
+    [("adagrad", 0), ("adamw", 1)],  # 1: the first step changes only the head
 )
 def test_several_steps_change_the_weights_as_the_plain_step_does(
-    kind: str, head_steps: int, device: torch.device
+    kind: str, head_steps: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fast, "_GRAIN", 2)  # words are filled up to it: slow in the interpreter
     torch.backends.cudnn.allow_tf32 = False  # of the plain convolutions on a GPU
     torch.manual_seed(0)
     bilm, head = BiLM(CONFIG), LMHead(V, 8)
     chars = char_ids_table(WORDS).astype(np.uint16)
     columns = columns_of(chars, 3)
-    step_config = StepConfig(rows=3, steps=4, negatives=20, dropout=0.0, gradient_scale=4.0)
+    step_config = StepConfig(rows=2, steps=2, negatives=20, dropout=0.0, gradient_scale=4.0)
     optimizer_config = OptimizerConfig(
         kind=kind,  # type: ignore[arg-type]
         learning_rate=0.05,
@@ -55,19 +57,19 @@ def test_several_steps_change_the_weights_as_the_plain_step_does(
         b, h = copy.deepcopy(bilm).to(device), copy.deepcopy(head).to(device)
         options = {"dtype": torch.float32} if make is FastStep else {}
         step = make(b, h, chars, step_config, optimizer_config, **options)  # type: ignore[operator]
-        streams = Streams(*corpus(), rows=3, steps=4, restart=0.3)
-        results = [step(make_batch(next(streams), columns, V), n, 0.05) for n in range(4)]
+        streams = Streams(*corpus(), rows=2, steps=2, restart=0.3)
+        results = [step(make_batch(next(streams), columns, V), n, 0.05) for n in range(3)]
         losses = [(r.forward_loss.item(), r.backward_loss.item()) for r in results]
         norms = [r.gradient_norm.item() for r in results]
         weights = [*b.parameters(), *h.parameters()]
         runs.append((losses, norms, weights, step.state))
     np.testing.assert_allclose(runs[0][0], runs[1][0], atol=2e-5)
     np.testing.assert_allclose(runs[0][1], runs[1][1], rtol=1e-4)
-    for plain, fast in zip(runs[0][2], runs[1][2], strict=True):
+    for plain, found in zip(runs[0][2], runs[1][2], strict=True):
         # Adam divides by the gradient's own size, so where it is near zero rounding is amplified.
-        assert (plain - fast).abs().max() < (1e-5 if kind == "adagrad" else 2e-3)
-    for plain, fast in zip(runs[0][3], runs[1][3], strict=True):
-        assert torch.allclose(plain, fast, atol=1e-3)
+        assert (plain - found).abs().max() < (1e-5 if kind == "adagrad" else 2e-3)
+    for plain, found in zip(runs[0][3], runs[1][3], strict=True):
+        assert torch.allclose(plain, found, atol=1e-3)
 
 
 @pytest.mark.gpu
