@@ -6,12 +6,17 @@ VENV ?= .venv
 #   make demo PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_ARGS ?=
 
+# Tests run in this many processes, each with one torch thread: make test JOBS=4
+JOBS ?= logical
+
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 SETUP := $(VENV)/.ready
 DEV_SETUP := $(VENV)/.ready-dev
 DOCS_SETUP := $(VENV)/.ready-docs
+RAY_SETUP := $(VENV)/.ready-ray
 
-.PHONY: help demo test test-again test-all test-gpu check format docs docs-serve clean
+.PHONY: help demo test test-ci test-all test-gpu check format docs docs-serve clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -32,17 +37,22 @@ $(DOCS_SETUP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[docs]'
 	touch $(SETUP) $@
 
+# Ray is not in `dev`: it is large, and few changes touch it.
+$(RAY_SETUP): $(DEV_SETUP)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev,ray]' \
+	  && touch $(SETUP) $(DEV_SETUP) $@ || echo "Ray cannot be installed here: its tests are skipped"
+
 demo: $(SETUP)  ## Embed examples/sentences.txt and show what context does to a word
 	$(BIN)/python examples/demo.py
 
-test: $(DEV_SETUP)  ## The default test suite (about 20 minutes on 2 cores)
-	$(BIN)/python -m pytest
+test: $(DEV_SETUP)  ## The default tests (about 4 minutes on 2 cores)
+	$(PYTEST)
 
-test-again: $(DEV_SETUP)  ## Only the tests that failed last time
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+test-ci: $(RAY_SETUP)  ## The slow tests that CI runs as well: kills, process pools, Ray, service
+	$(PYTEST) -m ci
 
-test-all: $(DEV_SETUP)  ## The default suite and the slow tests: many real kills, large models
-	$(BIN)/python -m pytest -m 'not gpu'
+test-all: $(RAY_SETUP)  ## All tests that need no GPU
+	$(PYTEST) -m 'not gpu'
 
 test-gpu: $(DEV_SETUP)  ## The tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

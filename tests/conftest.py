@@ -14,6 +14,11 @@ import torch
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.model.bilm import BiLM
 
+# One thread per process, also in processes that the tests start: models this small gain nothing by
+# a second one, and `make test` runs one process per core.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
+
 # A job in the background is started with Ctrl-C ignored, and so would be the commands that the
 # tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -24,9 +29,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
-
-# Models this small only wait for a second thread, and for long on a busy machine.
-torch.set_num_threads(1)
 
 # A model directory with random weights, made by recipes/tiny_model.py.
 TINY_MODEL = Path(__file__).with_name("models") / "tiny"

@@ -25,12 +25,14 @@ def run(name: str, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_task_model_learns_its_sentences(tmp_path: Path) -> None:
     out = run("task_model.py", tmp_path)
     assert "accuracy on its own training sentences: 1.00" in out
     assert "mix at the output: gamma" in out
 
 
+@pytest.mark.slow
 def test_the_summary_leaves_out_what_is_beside_the_point(tmp_path: Path) -> None:
     found = run("summarize.py", tmp_path).splitlines()
     assert len(found) == 3
@@ -38,6 +40,7 @@ def test_the_summary_leaves_out_what_is_beside_the_point(tmp_path: Path) -> None
     assert not any("cake" in sentence for sentence in found)
 
 
+@pytest.mark.slow
 def test_elmo_helps_to_translate_words_that_were_never_taught(tmp_path: Path) -> None:
     out = run("translate.py", tmp_path, "300")
     right = [int(share) for share in re.findall(r"(\d+)% of 200 sentences right", out)]

@@ -68,6 +68,7 @@ def test_it_was_saved_whole_and_small(cells: list[dict[str, Any]]) -> None:
     assert str(Path.home()) not in NOTEBOOK.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_cell_runs_and_shows_what_was_saved(
     cells: list[dict[str, Any]], tmp_path: Path
 ) -> None:

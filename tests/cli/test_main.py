@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.conftest import Elmo
 
 PROGRAM = "from elmokit.cli.main import run; run()"
 
@@ -22,35 +25,44 @@ def elmo(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_wrong_usage_is_2_and_a_bad_model_is_1() -> None:
-    assert elmo("embed").returncode == 2
-    assert elmo("nonsense").returncode == 2
+def test_wrong_usage_is_2_and_a_bad_model_is_1(shell: Elmo) -> None:
+    assert shell("embed")[0] == 2
+    assert shell("nonsense")[0] == 2
     done = elmo("info", "no-such-model")
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
 
 
-def test_a_mistyped_file_is_found_before_a_model_is_fetched(tmp_path: Path) -> None:
-    done = elmo("embed", str(tmp_path / "no.txt"), "-o", str(tmp_path / "o.npz"), "--model", "nope")
-    assert done.returncode == 1
-    assert "no.txt does not exist" in done.stderr
-    done = elmo("embed", str(tmp_path), "-o", str(tmp_path / "o.npz"))
-    assert "is a directory" in done.stderr
+def test_a_mistyped_file_is_found_before_a_model_is_fetched(shell: Elmo, tmp_path: Path) -> None:
+    code, _, errors = shell("embed", "no.txt", "-o", "o.npz", "--model", "nope")
+    assert code == 1
+    assert "no.txt" in errors
+    code, _, errors = shell("embed", tmp_path, "-o", "o.npz")
+    assert code == 1
+    assert str(tmp_path) in errors
 
 
 @pytest.mark.parametrize("device", ["mps", "meta", "nonsense", "cuda:99"])
-def test_a_device_that_cannot_be_used_is_said(tmp_path: Path, device: str) -> None:
+def test_a_device_that_cannot_be_used_is_said(shell: Elmo, tmp_path: Path, device: str) -> None:
     (tmp_path / "a.txt").write_text("a\n")
-    done = elmo("embed", str(tmp_path / "a.txt"), "-o", str(tmp_path / "o.npz"), "--device", device)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    code, _, errors = shell("embed", "a.txt", "-o", "o.npz", "--device", device)
+    assert code == 1
+    assert device in errors
 
 
-def test_a_scale_without_a_mix_is_wrong_usage(tmp_path: Path) -> None:
+def test_a_scale_without_a_mix_is_wrong_usage(shell: Elmo, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n")
-    arguments = ["embed", str(tmp_path / "a.txt"), "-o", str(tmp_path / "o.npz"), "--gamma", "3"]
-    assert elmo(*arguments).returncode == 2
+    assert shell("embed", "a.txt", "-o", "o.npz", "--gamma", "3")[0] == 2
+
+
+def test_the_doctor_reports_versions_and_the_bundled_model(shell: Elmo) -> None:
+    code, output, _ = shell("doctor", "--no-probe", "--json")
+    assert code == 0
+    report = json.loads(output)
+    assert report["packages"]["torch"]
+    assert report["bundled_model"].startswith("ok")
+    assert "torch" in shell("doctor", "--no-probe")[1]
 
 
 def test_standard_output_that_cannot_be_written_is_an_error_without_a_traceback() -> None:

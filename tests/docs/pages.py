@@ -11,9 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHELLS = ("", "sh", "bash", "shell", "console")
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>[^`]*)$")
-_MARK = re.compile(
-    r"^\s*<!-- *(?P<mark>file|run|output|not run|slow) *(?:: *(?P<why>.*?))? *-->\s*$"
-)
+_MARK = re.compile(r"^\s*<!-- *(?P<mark>file|run|output|not run) *(?:: *(?P<why>.*?))? *-->\s*$")
 
 
 @dataclass(frozen=True)
@@ -71,16 +69,11 @@ def without_blocks(text: str) -> str:
     return "\n".join(lines)
 
 
-def is_slow(path: Path) -> bool:
-    marks = (_MARK.match(line) for line in path.read_text("utf-8").splitlines())
-    return any(mark is not None and mark["mark"] == "slow" for mark in marks)
-
-
 def _mark_before(lines: list[str], at: int) -> tuple[str, str]:
     above = at - 1
     while above >= 0 and not lines[above].strip():
         above -= 1
     mark = _MARK.match(lines[above]) if above >= 0 else None
-    if mark is None or mark["mark"] == "slow":
+    if mark is None:
         return "", ""
     return mark["mark"], (mark["why"] or "").strip()

@@ -16,8 +16,6 @@ The rules for who writes a page:
                                            line `...` stands for any lines; numbers as above
       <!-- not run: needs a GPU -->        not run, with the reason; Python must still be Python.
                                            `NOT_RUN` below holds the number of these low
-      <!-- slow: trains for a minute -->   anywhere on the page: it runs with the slow tests
-
   Code of other systems, which cannot run here, is ```py, and only in docs/migrating/.
 
 * What a page needs and does not want to show (an index, a trained model, a server) is prepared in
@@ -55,7 +53,7 @@ import elmokit
 from elmokit.embed.fingerprint import fingerprint
 from tests.docs import stage
 from tests.docs.outputs import differences, promised
-from tests.docs.pages import ROOT, SHELLS, Block, blocks, is_slow, name, pages
+from tests.docs.pages import ROOT, SHELLS, Block, blocks, name, pages
 
 # How many blocks of Python may say that they do not run.
 NOT_RUN = 4
@@ -71,11 +69,14 @@ def _runs(block: Block) -> bool:
 
 
 def _pages() -> list[Any]:
+    """The README runs in the default tier, all other pages in the slow one."""
     with_code = [
         path for path in pages() if name(path) not in ELSEWHERE and any(map(_runs, blocks(path)))
     ]
     return [
-        pytest.param(path, id=name(path), marks=[pytest.mark.slow] if is_slow(path) else [])
+        pytest.param(
+            path, id=name(path), marks=[] if name(path) == "README.md" else [pytest.mark.slow]
+        )
         for path in with_code
     ]
 

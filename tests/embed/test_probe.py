@@ -32,6 +32,7 @@ def test_a_wrong_result_is_not_called_safe(monkeypatch: pytest.MonkeyPatch) -> N
     assert not probe_cpu("int8").works
 
 
+@pytest.mark.slow
 def test_the_doctor_reports_every_kind_without_dying(tmp_path: Path) -> None:
     program = "from elmokit.cli.main import run; run()"
     done = subprocess.run(

@@ -45,6 +45,7 @@ def test_every_integration_has_an_example() -> None:
         assert len(program.splitlines()) <= 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", PACKAGES)
 def test_the_example_prints_what_it_says(
     extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
