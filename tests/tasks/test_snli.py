@@ -152,7 +152,7 @@ def test_an_empty_sentence_is_refused(form: str, empty: str) -> None:
 # ------------------------------------------------------------------------------------------ model
 
 
-@pytest.mark.parametrize("place", ["none", "both"])
+@pytest.mark.parametrize("place", [pytest.param("none", marks=pytest.mark.slow), "both"])
 def test_the_network_learns_and_predicts_from_its_folder(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:

@@ -386,7 +386,7 @@ def test_a_mistyped_kind_of_predicates_is_refused() -> None:
 # ------------------------------------------------------------------------------------------ model
 
 
-@pytest.mark.parametrize("place", ["none", "both"])
+@pytest.mark.parametrize("place", [pytest.param("none", marks=pytest.mark.slow), "both"])
 def test_the_tagger_learns_and_predicts_from_its_folder(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:

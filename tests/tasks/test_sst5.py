@@ -167,7 +167,7 @@ def test_labels_that_are_not_known_are_counted() -> None:
 # ------------------------------------------------------------------------------------------ model
 
 
-@pytest.mark.parametrize("place", ["none", "both"])
+@pytest.mark.parametrize("place", [pytest.param("none", marks=pytest.mark.slow), "both"])
 def test_the_network_learns_and_predicts_from_its_folder(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:

@@ -33,7 +33,11 @@ def make(data: Data[Document], config: TaskConfig) -> CorefModel:
 
 @pytest.mark.parametrize(
     "changes",
-    [["elmo.place=none"], ["elmo.place=both"], ["elmo.place=none", "model.singletons=true"]],
+    [
+        pytest.param(["elmo.place=none"], marks=pytest.mark.slow),
+        ["elmo.place=both"],
+        ["elmo.place=none", "model.singletons=true"],
+    ],
 )
 def test_the_network_learns_and_predicts_from_its_folder(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, changes: list[str]
