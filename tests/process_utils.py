@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import inspect
 import multiprocessing
 import os
 import signal
@@ -70,25 +69,22 @@ class Pause:
     def install(self, pause: Callable[[], None]) -> None:
         """Wrap the function in this process, also where it was imported by name."""
         owner, name = _resolve(self.function)
-        original = inspect.getattr_static(owner, name)
-        function = getattr(owner, name) if isinstance(original, classmethod) else original
+        original = getattr(owner, name)
         calls = 0
 
-        @functools.wraps(function)
+        @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
             here = calls == self.call
             if here and not self.after:
                 pause()
-            result = function(*args, **kwargs)
+            result = original(*args, **kwargs)
             if here and self.after:
                 pause()
             return result
 
-        is_bound = isinstance(original, classmethod | staticmethod)
-        replacement = staticmethod(wrapped) if is_bound else wrapped
-        setattr(owner, name, replacement)
+        setattr(owner, name, wrapped)
         for module in list(sys.modules.values()):
             if getattr(module, "__name__", "").startswith("elmokit"):
                 for key, value in list(vars(module).items()):
