@@ -53,7 +53,7 @@ def test_an_interrupted_build_goes_on_and_gives_the_same_bytes(
             with pytest.raises(OutputError, match="--resume"):
                 build_index(elmo, [text], out, TOKENIZED)
             other = IndexSettings(tokenized=True, part_tokens=100, numbers="int8")
-            with pytest.raises(ConfigError, match="was another one: numbers"):
+            with pytest.raises(ConfigError, match="numbers was"):
                 build_index(elmo, [text], out, other, resume=True)
     assert done.resumed_tokens > 0
     assert files_of(out) == files_of(index.folder)
