@@ -33,6 +33,7 @@ def server() -> Iterator[Server]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_good_clients_are_answered_among_bad_ones(
     scripts: tuple[ModuleType, ModuleType], server: Server
 ) -> None:
