@@ -1,4 +1,4 @@
-"""A tiny WordNet, SemCor and evaluation set, written to a folder."""
+"""A tiny WordNet, SemCor, evaluation set and treebank, written to a folder."""
 
 from __future__ import annotations
 
@@ -77,4 +77,14 @@ def write_set(folder: Path, name: str = "tiny", xml: str = XML, gold: str = GOLD
     (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / name / f"{name}.data.xml").write_text(xml)
     (folder / name / f"{name}.gold.key.txt").write_text(gold)
+    return folder
+
+
+def write_treebank(folder: Path) -> Path:
+    """A treebank of one sentence, in Universal Dependencies' three files."""
+    folder.mkdir(exist_ok=True)
+    words = [("the", "DET", "DT"), ("cat", "NOUN", "NN"), ("sat", "VERB", "VBD")]
+    rows = [f"{i}\t{w}\t_\t{u}\t{x}\t_\t0\troot\t_\t_" for i, (w, u, x) in enumerate(words, 1)]
+    for split in ("train", "dev", "test"):
+        (folder / f"x-{split}.conllu").write_text(("\n".join(rows) + "\n\n") * 4)
     return folder

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.sense_data import write_index, write_semcor, write_set
-from tests.analysis.test_probes_recipe import write_treebank
+from tests.analysis.sense_data import write_index, write_semcor, write_set, write_treebank
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY_MODEL
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from elmokit.embed.bench import text as bench_text
-from elmokit.embed.bench.child import Child, ChildError, Holder, memory_gib
+from elmokit.embed.bench.child import Child, ChildError, Holder
 from elmokit.embed.bench.parts import time_parts
 from elmokit.embed.bench.report import BenchReport, BenchSettings
 from elmokit.embed.bench.run import compare, make_random, measure
-from elmokit.embed.bench.table import bar, render
-from elmokit.embed.bench.text import Supply, read_text, running, sentence_of
+from elmokit.embed.bench.table import render
+from elmokit.embed.bench.text import read_text
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, DataError
 from elmokit.sources.resolve import load_parts
@@ -33,20 +33,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # ------------------------------------------------------------------------------------- the text
-
-
-def test_pieces_are_new_text_in_whole_batches() -> None:
-    supply = Supply(SENTENCES)
-    assert supply.take(4, batch=2) == SENTENCES[:2]
-    assert supply.take(1, batch=2) == SENTENCES[2:]
-    assert supply.rewound == 0
-    assert supply.take(1) == SENTENCES[:1]
-    assert supply.rewound == 1
-
-
-def test_a_sentence_of_any_length_is_running_text() -> None:
-    assert sentence_of(SENTENCES, 5) == ["a", "b", "c", "d", "e"]
-    assert len(sentence_of(SENTENCES, 1000)) == 1000
 
 
 def test_a_text_is_read_as_far_as_needed_and_says_where_it_is_from(text: Path) -> None:
@@ -76,11 +62,6 @@ def test_without_the_example_text_words_are_made_up(monkeypatch: pytest.MonkeyPa
     assert 3_000 < len(types) < 8_000  # as English has
 
 
-def test_a_short_text_repeats_in_a_long_run(text: Path) -> None:
-    tokens = sum(map(len, running(text, 5_000)))
-    assert 5_000 <= tokens < 5_020
-
-
 # -------------------------------------------------------------------------------- the one process
 
 
@@ -102,12 +83,6 @@ def test_tokens_and_look_ups_are_counted(holder: Holder) -> None:
     assert holder.time(SENTENCES, 2, stream=True)["tokens"] == 10
 
 
-def test_a_run_reads_its_text_itself(holder: Holder, text: Path) -> None:
-    said = holder.run(str(text), 1_000)
-    assert 1_000 <= said["tokens"] < 1_020
-    assert said["misses"] < 30
-
-
 def test_vectors_are_those_of_the_model(holder: Holder, tmp_path: Path) -> None:
     assert holder.vectors(SENTENCES, str(tmp_path / "v.npy")) == {"tokens": 10}
     found = np.load(tmp_path / "v.npy")
@@ -127,11 +102,6 @@ def test_a_word_model_has_no_parts_to_time() -> None:
 
     with pytest.raises(ConfigError, match="word-input"):
         time_parts(ElmoModel(make_parts("words"), device="cpu"), SENTENCES, 2, 1)
-
-
-def test_memory_has_a_peak() -> None:
-    found = memory_gib()
-    assert 0 < found["rss_gib"] <= found["peak_gib"]
 
 
 def test_a_process_that_dies_says_why() -> None:
@@ -249,8 +219,3 @@ def test_a_preset_gives_the_same_random_weights(tmp_path: Path) -> None:
 def test_what_cannot_be_measured_is_said_at_once(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         BenchSettings(**values)
-
-
-def test_a_bar_is_as_long_as_its_number() -> None:
-    assert len(bar(1.0, 2.0)) * 2 == len(bar(2.0, 2.0))
-    assert bar(0.001, 2.0) == "#"

@@ -57,11 +57,6 @@ def test_checks_of_scikit_learn(name: str) -> None:
     getattr(estimator_checks, name)("ElmoVectorizer", ElmoVectorizer(MODEL))
 
 
-def test_the_package_itself_says_that_it_cannot_check_strings() -> None:
-    with pytest.warns(Warning, match="Can't test estimator ElmoVectorizer"):
-        assert list(estimator_checks._yield_all_checks(ElmoVectorizer(MODEL), legacy=True)) == []
-
-
 # What the checks with data would say, with strings.
 
 

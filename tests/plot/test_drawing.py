@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from elmokit.errors import DependencyError, OutputError
-from elmokit.html import escape
-from elmokit.plot.drawing import COLOURS, SHAPES, Drawing, Line, Mark, Rect, Text, shorten, ticks
+from elmokit.plot.drawing import COLOURS, SHAPES, Drawing, Line, Mark, Rect, Text
 from elmokit.plot.files import write_picture
 from elmokit.plot.svg import DARK, LIGHT, to_page, to_svg
 
@@ -48,23 +47,6 @@ def test_nothing_is_fetched_and_both_papers_are_there(drawing: Drawing) -> None:
     assert LIGHT.keys() == DARK.keys() >= {*COLOURS, "ink", "faint", "grid", "paper"}
 
 
-@pytest.mark.parametrize("colours", [LIGHT, DARK])
-def test_writing_can_be_read_on_its_paper(colours: dict[str, str]) -> None:
-    def light(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    def contrast(a: str, b: str) -> float:
-        low, high = sorted((light(a), light(b)))
-        return (high + 0.05) / (low + 0.05)
-
-    assert contrast(colours["ink"], colours["paper"]) > 7
-    assert contrast(colours["faint"], colours["paper"]) > 4.5
-    for name in COLOURS:
-        assert contrast(colours[name], colours["paper"]) > 3
-
-
 def test_the_suffix_chooses_the_kind(drawing: Drawing, tmp_path: Path) -> None:
     write_picture(drawing, tmp_path / "a.svg")
     write_picture(drawing, tmp_path / "a.HTML")
@@ -99,17 +81,3 @@ def test_a_png_without_matplotlib_says_what_to_install(
     with pytest.raises(DependencyError, match=r"elmokit\[plot\]"):
         write_picture(drawing, tmp_path / "a.png")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("largest", "expected"),
-    [(0, [0]), (1, [0, 0.5, 1]), (19.5, [0, 5, 10, 15]), (0.03, [0, 0.01, 0.02, 0.03])],
-)
-def test_ticks_are_round_numbers(largest: float, expected: list[float]) -> None:
-    assert ticks(largest) == pytest.approx(expected)
-
-
-def test_texts_are_shortened_and_escaped() -> None:
-    assert shorten("abcdef", 6) == "abcdef"
-    assert shorten("abcdefg", 6) == "abcde…"
-    assert escape('<a href="x">') == "&lt;a href=&quot;x&quot;&gt;"

@@ -7,21 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.sense_data import write_index, write_semcor, write_set
-from tests.analysis.test_conllu import row
+from tests.analysis.sense_data import write_index, write_semcor, write_set, write_treebank
 from tests.conftest import TINY_MODEL
 from tests.recipes.conftest import RunRecipe
 
 pytestmark = pytest.mark.slow
-
-
-def write_treebank(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    words = [("the", "DET", "DT"), ("cat", "NOUN", "NN"), ("sat", "VERB", "VBD")]
-    sentence = "\n".join(row(str(i), *word) for i, word in enumerate(words, start=1))
-    for split in ("train", "dev", "test"):
-        (folder / f"x-{split}.conllu").write_text(f"{sentence}\n\n" * 4)
-    return folder
 
 
 @pytest.mark.filterwarnings("ignore:precision='fast' is the same as exact")  # on some CPUs

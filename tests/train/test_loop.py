@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 import elmokit
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError, DataError, OutputError
-from elmokit.telling import every_seconds
 from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset, with_settings
 from elmokit.train.loop import NotFiniteError, train
@@ -64,31 +63,6 @@ def test_a_run_learns_and_leaves_a_complete_model(corpus: Corpus, out: Path) -> 
     assert elmo.warm is not None
     assert elmo.warm.cell.shape == (2, 2, 1, 24)
     assert elmo.warm.cell.abs().max() > 0
-
-
-def test_what_is_told_is_what_is_written(corpus: Corpus, out: Path) -> None:
-    told: list[str] = []
-    train(settings(max_steps=12, log_every=5), corpus, out, tell=told.append)
-    written = [
-        f"step {step}/12  sampled loss {forward:.3f} / {backward:.3f}  "
-        for step, forward, backward in losses(out)
-    ]
-    steps = [line for line in told if line.startswith("step ") and "sampled" in line]
-    assert len(steps) == 3
-    for line, beginning in zip(steps, written, strict=True):
-        assert line.startswith(beginning)
-    # The last thing that takes long is said before it is done.
-    assert told[-1].startswith("Making the warm state")
-
-
-def test_long_work_tells_how_far_it_is() -> None:
-    told: list[str] = []
-    progress = every_seconds(told.append, 0.0)
-    for done in (0, 1, 2, 4):
-        progress("warm state", done, 4)
-    assert [line.partition(",")[0] for line in told] == ["warm state: 25%", "warm state: 50%"]
-    every_seconds(told.append, 60.0)("warm state", 1, 2)
-    assert len(told) == 2
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(
