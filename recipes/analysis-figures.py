@@ -1,16 +1,17 @@
-"""What a model knows: neighbours in context, word in context, kin. Writes JSON and a page.
+"""What a model knows: neighbors in context, word in context, morphology. Writes JSON and a page.
 
 Needs: pip install 'elmokit[static]', any plain English text with a paragraph per line for the
 neighbours (a few million tokens are enough), and `training.en-en.data` + `.gold` of MCL-WiC
 (SemEval-2021 task 2). A part whose data is not given is left out, and its old figures stay.
 
-Time, 2 CPU cores: kin takes seconds; word in context reads 0.4 million tokens, the neighbours
---max-tokens, both at the speed of `elmo bench embed`.
+Time, 2 CPU cores: morphology takes seconds; word in context reads 0.4 million tokens, neighbors
+read --max-tokens, both at the speed of `elmo bench embed`.
 
 Run as:
     python recipes/analysis-figures.py --model MODEL --text TEXT.txt --wic training.en-en.data
-Writes results/analysis/{neighbors,wic,kin}.json and docs/analysis.md. The same by hand, each with
---json: elmo neighbors TEXT.txt --split --query ..., elmo wic DATA, elmo kin.
+Writes results/analysis/{neighbors,wic,morphology}.json and docs/analysis.md. The same by hand, each
+with --json: elmo neighbors TEXT.txt --split --query ..., elmo probe wic DATA, elmo probe
+morphology.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ import torch
 from tqdm import tqdm
 
 import elmokit
-from elmokit.analysis.evidence import json_values
-from elmokit.analysis.kin import bundled_pairs, measure_kin, vocabulary_of
-from elmokit.analysis.neighbors import Neighbors, Passage, Rules, neighbors
-from elmokit.analysis.static import GLOVE, StaticVectors, load_static
-from elmokit.analysis.wic import measure_wic, read_wic
 from elmokit.bulk.input import Corpus
+from elmokit.embed.static import GLOVE, StaticVectors, load_static
+from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of
+from elmokit.probes.statistics import json_values
+from elmokit.probes.wic import measure_wic, read_wic
+from elmokit.search.neighbors import Neighbors, Passage, Rules, neighbors
 
 # A word, its sense, a sentence. The first two are the queries of Table 4 of the paper; the others
 # are our own.
@@ -95,12 +96,12 @@ def main() -> None:
 
     static = load_static(args.static)
     elmo = elmokit.load(args.model, device=args.device, precision=args.precision)
-    write(args, elmo, "kin", kin_figures(elmo, static, args))
+    write(args, elmo, "morphology", morphology_figures(elmo, static, args))
     if args.wic:
         write(args, elmo, "wic", wic_figures(elmo, static, args))
     if args.text:
         write(args, elmo, "neighbors", neighbor_figures(elmo, static, args))
-    parts = ("neighbors", "wic", "kin")
+    parts = ("neighbors", "wic", "morphology")
     made = {part: json.loads(p.read_text()) for part in parts if (p := path(args, part)).exists()}
     args.page.write_text("\n".join(page(made)) + "\n", "utf-8")
 
@@ -135,17 +136,17 @@ def write(
 # ---------------------------------------------------------------------------------------- measuring
 
 
-def kin_figures(
+def morphology_figures(
     elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Measure the list of kin that comes with the package."""
+    """Measure the bundled list of related words."""
     pairs = bundled_pairs()
     words = vocabulary_of(elmo, static)
-    values = json_values(measure_kin(elmo, pairs, words, static=static, seed=args.seed))
+    values = json_values(measure_morphology(elmo, pairs, words, static=static, seed=args.seed))
     ranks = values.pop("ranks")
     values["static_figures"] = values.pop("static")
     listed = zip(pairs, ranks, strict=True)
-    return {**values, "ranks": {f"{p.word} {p.kin}": rank for p, rank in listed}}
+    return {**values, "ranks": {f"{p.word} {p.related}": rank for p, rank in listed}}
 
 
 def wic_figures(
@@ -255,8 +256,8 @@ def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
         yield from neighbors_page(made["neighbors"])
     if "wic" in made:
         yield from wic_page(made["wic"])
-    if "kin" in made:
-        yield from kin_page(made["kin"])
+    if "morphology" in made:
+        yield from morphology_page(made["morphology"])
 
 
 def made_with(values: dict[str, Any]) -> str:
@@ -318,30 +319,34 @@ def wic_page(values: dict[str, Any]) -> Iterator[str]:
     yield f"\n{made_with(values)}"
 
 
-def kin_page(values: dict[str, Any]) -> Iterator[str]:
-    """Yield the table of kin."""
-    yield "\n## The inside of words\n"
+def morphology_page(values: dict[str, Any]) -> Iterator[str]:
+    """Yield the table of related words."""
+    yield "\n## Morphology\n"
     yield (
-        f"Kin in layer 0: nearer than random pairs (AUC)? At which rank among "
+        f"Related words in layer 0: nearer than random pairs (AUC)? At which rank among "
         f"{values['vocabulary']:,} words (mean reciprocal rank, share in the first 10)? "
-        "Look-alikes are the control: words spelt alike that are no kin.\n"
+        "Look-alikes are the control: words with similar spelling that are unrelated.\n"
     )
     titles = ["kind", "pairs", "AUC", "MRR", "in 10"]
     static = values["static_figures"]
     rows = []
     for kind, own in values["layer_0"].items():
-        row = [kind, str(own["pairs"]), *kin_cells(own)]
+        row = [kind, str(own["pairs"]), *morphology_cells(own)]
         known = (values["layer_0_known"] or {}).get(kind)
         other = static.get(kind)
-        row += [str(known["pairs"] if known else 0), *kin_cells(known), *kin_cells(other)]
+        row += [
+            str(known["pairs"] if known else 0),
+            *morphology_cells(known),
+            *morphology_cells(other),
+        ]
         rows.append(row)
     known_titles = ["known to GloVe", *(f"{t}, those" for t in titles[2:])]
     yield from table([*titles, *known_titles, *(f"{t}, GloVe" for t in titles[2:])], rows)
     yield f"\n{made_with(values)}"
 
 
-def kin_cells(figure: dict[str, Any] | None) -> list[str]:
-    """Return three cells of a table of kin."""
+def morphology_cells(figure: dict[str, Any] | None) -> list[str]:
+    """Return three cells of the table of related words."""
     if figure is None or figure["auc"] is None:
         return ["-", "-", "-"]
     return [f"{figure['auc']:.3f}", f"{figure['reciprocal_rank']:.3f}", f"{figure['in_ten']:.0%}"]

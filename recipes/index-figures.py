@@ -35,11 +35,11 @@ import numpy as np
 import torch
 
 import elmokit
-from elmokit.analysis.index import Query, TokenIndex
-from elmokit.analysis.index_build import IndexSettings, build_index
-from elmokit.analysis.index_files import Column, GrowingArray, rounded, slug
-from elmokit.analysis.neighbors import Rules
-from elmokit.analysis.spaces import choose_spaces, every_space, unit
+from elmokit.embed.spaces import choose_spaces, every_space, unit
+from elmokit.search.index import Query, TokenIndex
+from elmokit.search.index_build import IndexSettings, build_index
+from elmokit.search.index_files import Column, GrowingArray, rounded, slug
+from elmokit.search.neighbors import Rules
 
 QUERY = "He will [play] in the final ."
 SAMPLE_BYTES = 600_000  # of the text, for the agreement with float32

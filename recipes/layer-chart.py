@@ -2,9 +2,9 @@
 
 Run as, from the root of the repository:
     python recipes/layer-chart.py
-Reads results/probes/{pos,wsd,english-original}.json and results/analysis/{wic,kin,minilm}.json
-(made by recipes/probes.py, analysis-figures.py and minilm.py), writes docs/img/layers-know.svg, and
-the tables of docs/explanation/what-each-layer-knows.md between their marks.
+Reads results/probes/{pos,wsd,english-original}.json and results/analysis/{wic,morphology,minilm}
+.json (made by recipes/probes.py, analysis-figures.py and minilm.py), writes
+docs/img/layers-know.svg and the tables of docs/explanation/what-each-layer-knows.md.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 from marks import between
 
-from elmokit.analysis.published import POS_LAYERS, WSD_LAYERS
 from elmokit.plot.drawing import Drawing, Line, Mark, Text
 from elmokit.plot.svg import to_svg
+from elmokit.probes.published import POS_LAYERS, WSD_LAYERS
 
 # Narrow, so that a telephone can show it without making the writing too small to read.
 _WIDTH, _LEFT, _PANEL_WIDTH, _PANEL_HEIGHT, _GAP = 480.0, 40.0, 182.0, 170.0, 62.0
@@ -73,10 +73,10 @@ def main() -> None:
         "--page", type=Path, default=Path("docs/explanation/what-each-layer-knows.md")
     )
     args = parser.parse_args()
-    panels, kin = read_panels(args.results), read_kin(args.results)
-    args.out.write_text(to_svg(draw(panels, kin)), "utf-8")
+    panels, related = read_panels(args.results), read_related(args.results)
+    args.out.write_text(to_svg(draw(panels, related)), "utf-8")
     text = between(args.page.read_text("utf-8"), "layers", layer_table(panels))
-    args.page.write_text(between(text, "kin", kin_table(kin)), "utf-8")
+    args.page.write_text(between(text, "morphology", related_table(related)), "utf-8")
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -137,12 +137,12 @@ def read_panels(results: Path) -> list[Panel]:
     ]
 
 
-def read_kin(results: Path) -> dict[str, dict[str, float]]:
-    """Read, for each kind of kinship, how many kin are among the ten nearest, in percent."""
-    english = _json(results / "analysis/kin.json")
+def read_related(results: Path) -> dict[str, dict[str, float]]:
+    """Read how many related words of each kind are among the ten nearest, in percent."""
+    english = _json(results / "analysis/morphology.json")
     by_model = {
         "english": english["layer_0"],
-        "english-original": _json(results / "analysis/minilm.json")["kin"]["figures"][
+        "english-original": _json(results / "analysis/minilm.json")["morphology"]["figures"][
             "english-original, layer 0"
         ],
         "GloVe, 50 numbers": english["static_figures"],
@@ -180,11 +180,14 @@ def layer_table(panels: Sequence[Panel]) -> list[str]:
     return lines
 
 
-def kin_table(kin: dict[str, dict[str, float]]) -> list[str]:
-    """Return the figures of kin as a table in Markdown."""
-    lines = [f"| % among the ten nearest | {' | '.join(kin)} |", "|---|" + "---|" * len(kin)]
+def related_table(related: dict[str, dict[str, float]]) -> list[str]:
+    """Return the figures of related words as a table in Markdown."""
+    lines = [
+        f"| % among the ten nearest | {' | '.join(related)} |",
+        "|---|" + "---|" * len(related),
+    ]
     for kind in KINDS:
-        cells = (f"{shares[kind]:.0f}" if kind in shares else "" for shares in kin.values())
+        cells = (f"{shares[kind]:.0f}" if kind in shares else "" for shares in related.values())
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     return lines
 
@@ -192,7 +195,7 @@ def kin_table(kin: dict[str, dict[str, float]]) -> list[str]:
 # ------------------------------------------------------------------------------------------ drawing
 
 
-def draw(panels: Sequence[Panel], kin: dict[str, dict[str, float]]) -> Drawing:
+def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> Drawing:
     """Draw four panels, two by two, under one legend."""
     drawing = Drawing(
         _WIDTH,
@@ -201,7 +204,7 @@ def draw(panels: Sequence[Panel], kin: dict[str, dict[str, float]]) -> Drawing:
         "Layer 0 knows the word alone, layers 1 and 2 its sentence. Layer 1 knows parts of speech "
         "best, layer 2 senses. Thin lines are 95% intervals. The paper's parts of speech are those "
         "of the Penn Treebank, ours of UD EWT: the order of layers compares, not the height. Last "
-        "panel: kin words that are among the ten nearest of 20,000 in layer 0.",
+        "panel: related words that are among the ten nearest of 20,000 in layer 0.",
     )
     for i, (name, (colour, shape)) in enumerate(LOOK.items()):
         x, y = 16 + (i % 2) * 240, 20 + (i // 2) * 24
@@ -209,7 +212,7 @@ def draw(panels: Sequence[Panel], kin: dict[str, dict[str, float]]) -> Drawing:
     for i, panel in enumerate(panels):
         left = _LEFT + (i % 2) * (_PANEL_WIDTH + _GAP)
         _draw_panel(drawing, panel, left, _TOP + (i // 2) * (_PANEL_HEIGHT + 88))
-    _draw_kin(drawing, kin, _LEFT + _PANEL_WIDTH + _GAP, _TOP + _PANEL_HEIGHT + 88)
+    _draw_related(drawing, related, _LEFT + _PANEL_WIDTH + _GAP, _TOP + _PANEL_HEIGHT + 88)
     return drawing
 
 
@@ -263,8 +266,10 @@ def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float) -> None
             drawing.shapes.append(Mark(x, height(point.value), 5, colour, shape, hover))
 
 
-def _draw_kin(drawing: Drawing, kin: dict[str, dict[str, float]], left: float, top: float) -> None:
-    _title(drawing, left, top, "Kin words, layer 0", "% among the ten nearest")
+def _draw_related(
+    drawing: Drawing, related: dict[str, dict[str, float]], left: float, top: float
+) -> None:
+    _title(drawing, left, top, "Related words, layer 0", "% among the ten nearest")
     start, width = left + 44, _PANEL_WIDTH - 52
     for tick in (0, 50, 100):
         x = start + width * tick / 100
@@ -275,7 +280,7 @@ def _draw_kin(drawing: Drawing, kin: dict[str, dict[str, float]], left: float, t
     for row, kind in enumerate(KINDS):
         y = top + _PANEL_HEIGHT * (row + 0.5) / len(KINDS)
         drawing.shapes.append(Text(start - 10, y + 4, kind, 12.5, "end"))
-        for model, shares in kin.items():
+        for model, shares in related.items():
             if kind in shares:
                 colour, shape = LOOK[model]
                 x = start + width * shares[kind] / 100

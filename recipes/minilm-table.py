@@ -2,8 +2,8 @@
 
 Run as, from the root of the repository:
     python recipes/minilm-table.py
-Reads results/probes/{pos,wsd,english-original}.json and results/analysis/{wic,kin,minilm}.json and
-writes the tables of docs/explanation/static-or-contextual.md between their marks.
+Reads results/probes/{pos,wsd,english-original}.json and results/analysis/{wic,morphology,minilm}
+.json and writes the tables of docs/explanation/static-or-contextual.md between their marks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     text = args.page.read_text("utf-8")
-    for mark, table in (("known", known), ("kin", kin), ("speed", speed)):
+    for mark, table in (("known", known), ("morphology", morphology), ("speed", speed)):
         text = between(text, mark, table(args.results))
     args.page.write_text(text, "utf-8")
 
@@ -81,10 +81,10 @@ def known(results: Path) -> list[str]:
     return lines
 
 
-def kin(results: Path) -> list[str]:
-    """Return how many kin are among the ten nearest of 20,000 words."""
-    figures = dict(_json(results / "analysis/minilm.json")["kin"]["figures"])
-    figures = {"GloVe": _json(results / "analysis/kin.json")["static_figures"], **figures}
+def morphology(results: Path) -> list[str]:
+    """Return how many related words are among the ten nearest of 20,000 words."""
+    figures = dict(_json(results / "analysis/minilm.json")["morphology"]["figures"])
+    figures = {"GloVe": _json(results / "analysis/morphology.json")["static_figures"], **figures}
     lines = [f"| % among the ten nearest | {' | '.join(KINDS)} |", "|---|" + "---|" * len(KINDS)]
     for name, by_kind in figures.items():
         cells = (f"{100 * by_kind[k]['in_ten']:.0f}" if k in by_kind else "" for k in KINDS)

@@ -10,11 +10,11 @@ weights are in that package, nothing is fetched); the data of recipes/probes.py 
 recipes/analysis-figures.py. A part whose data is not given is left out, its old figures stay.
 
 Time of one CPU core: about 4 minutes for word in context, 5 for parts of speech (one probe per
-layer), 7 for word senses, 1 for kin, 2 for speed.
+layer), 7 for word senses, 1 for morphology, 2 for speed.
 
 Run as:
     export OMP_NUM_THREADS=1
-    python recipes/minilm.py --wic training.en-en.data --kin
+    python recipes/minilm.py --wic training.en-en.data --morphology
     python recipes/minilm.py --ud ud_ewt/
     python recipes/minilm.py --semcor semcor.jsonl --wsd Evaluation_Datasets/
     python recipes/minilm.py --speed text.txt
@@ -42,22 +42,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import elmokit
-from elmokit.analysis.conllu import find_splits, read_conllu
-from elmokit.analysis.evidence import json_values
-from elmokit.analysis.kin import bundled_pairs, measure_kin, vocabulary_of
-from elmokit.analysis.pos_probe import Treebank, measure_pos
-from elmokit.analysis.raganato import read_sets
-from elmokit.analysis.semcor import read_semcor
-from elmokit.analysis.spaces import cosines, probe_spaces
-from elmokit.analysis.static import GLOVE, load_static
-from elmokit.analysis.wic import measure_wic, read_wic
-from elmokit.analysis.wordnet import read_wordnet
-from elmokit.analysis.wsd import measure_wsd
 from elmokit.embed.batching import batches_by_length, windows
 from elmokit.embed.bench.text import read_text
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.spaces import cosines, probe_spaces
+from elmokit.embed.static import GLOVE, load_static
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ElmoWarning
+from elmokit.probes.conllu import find_splits, read_conllu
+from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of
+from elmokit.probes.pos import Treebank, measure_pos
+from elmokit.probes.raganato import read_sets
+from elmokit.probes.semcor import read_semcor
+from elmokit.probes.statistics import json_values
+from elmokit.probes.wic import measure_wic, read_wic
+from elmokit.probes.wordnet import read_wordnet
+from elmokit.probes.wsd import measure_wsd
 
 # Word pieces that run together at most, and sentences; the pieces that the encoder can read at all.
 _BATCH_PIECES, _BATCH_SENTENCES, _MOST_PIECES = 1024, 128, 512
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="keeps the vectors of the treebank")
     parser.add_argument("--semcor", type=Path, help="SemCor as lines of JSON")
     parser.add_argument("--wsd", type=Path, help="Evaluation_Datasets")
-    parser.add_argument("--kin", action="store_true")
+    parser.add_argument("--morphology", action="store_true")
     parser.add_argument("--speed", type=Path, help="a text file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/analysis/minilm.json"))
@@ -273,13 +273,13 @@ def without_difference(figures: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in figures.items() if key != "difference"}
 
 
-def kin(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
-    """Let kin words find each other, all models among the same words."""
+def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure related words, all models among the same words."""
     english = elmokit.load(device="cpu")
     words = vocabulary_of(english)
 
     def measured(model: Any) -> dict[str, Any]:
-        report = measure_kin(model, bundled_pairs(), words, seed=args.seed)
+        report = measure_morphology(model, bundled_pairs(), words, seed=args.seed)
         values: dict[str, Any] = json_values(report)["layer_0"]
         return values
 
@@ -391,7 +391,7 @@ def sizes(encoder: Encoder) -> dict[str, float]:
 
 PARTS: dict[str, Callable[[Encoder, argparse.Namespace], dict[str, Any]]] = {
     "wic": wic,
-    "kin": kin,
+    "morphology": morphology,
     "ud": pos,
     "wsd": wsd,
     "speed": speed,

@@ -1,7 +1,7 @@
 """What each layer knows: parts of speech and word senses. Writes JSON and a page.
 
 Needs: pip install 'elmokit[static]'; a treebank of Universal Dependencies (the figures: English
-EWT); SemCor 3.0 as lines of JSON (see elmokit.analysis.semcor), Evaluation_Datasets of Raganato et
+EWT); SemCor 3.0 as lines of JSON (see elmokit.probes.semcor), Evaluation_Datasets of Raganato et
 al. (2017), and WordNet 3.0 (apt-get install wordnet-base wordnet-sense-index). A part whose data is
 not given is left out, and its old figures stay.
 
@@ -32,16 +32,16 @@ import torch
 from tqdm import tqdm
 
 import elmokit
-from elmokit.analysis.conllu import find_splits, read_conllu
-from elmokit.analysis.evidence import difference, json_values
-from elmokit.analysis.pos_probe import Correct, PosResult, Treebank, measure_pos, words_of
-from elmokit.analysis.published import POS_LAYERS, POS_SOURCE, WSD_LAYERS, WSD_SETS, WSD_SOURCE
-from elmokit.analysis.raganato import read_sets
-from elmokit.analysis.semcor import read_semcor
-from elmokit.analysis.spaces import probe_spaces
-from elmokit.analysis.static import GLOVE, StaticVectors, load_static
-from elmokit.analysis.wordnet import read_wordnet
-from elmokit.analysis.wsd import measure_wsd, tokens_to_read
+from elmokit.embed.spaces import probe_spaces
+from elmokit.embed.static import GLOVE, StaticVectors, load_static
+from elmokit.probes.conllu import find_splits, read_conllu
+from elmokit.probes.pos import Correct, PosResult, Treebank, measure_pos, words_of
+from elmokit.probes.published import POS_LAYERS, POS_SOURCE, WSD_LAYERS, WSD_SETS, WSD_SOURCE
+from elmokit.probes.raganato import read_sets
+from elmokit.probes.semcor import read_semcor
+from elmokit.probes.statistics import difference, json_values
+from elmokit.probes.wordnet import read_wordnet
+from elmokit.probes.wsd import measure_wsd, tokens_to_read
 
 
 def main() -> None:

@@ -23,14 +23,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bulk": {"storage", "text", "embed"},
     "train": {"storage", "model", "text", "data", "sources"},
     "compat": {"storage", "model", "text", "convert", "sources", "embed"},
-    "analysis": {"storage", "text", "embed", "bulk"},
-    "tasks": {"storage", "model", "text", "sources", "embed", "train", "analysis"},
-    "plot": {"storage", "text", "embed", "analysis", "tasks"},
-    "integrations": {"text", "sources", "embed", "analysis"},
-    "serve": {"model", "text", "embed", "analysis", "tasks"},
+    "search": {"storage", "text", "embed", "bulk"},
+    "probes": {"text", "embed"},
+    "tasks": {"storage", "model", "text", "sources", "embed", "train"},
+    "plot": {"storage", "text", "embed", "search", "tasks"},
+    "integrations": {"text", "sources", "embed"},
+    "serve": {"model", "text", "embed", "search", "tasks", "plot"},
     "cli": {
         *("storage", "model", "text", "data", "convert", "sources", "embed", "bulk", "compat"),
-        *("train", "analysis", "tasks", "plot", "serve"),
+        *("train", "search", "probes", "tasks", "plot", "serve"),
     },
 }
 

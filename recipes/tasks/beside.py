@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from glove import text
 
-from elmokit.analysis.static import load_static
+from elmokit.embed.static import load_static
 from elmokit.storage.atomic import replace_file
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from runs import FILES
 
-from elmokit.analysis.static import GLOVE, load_static
+from elmokit.embed.static import GLOVE, load_static
 from elmokit.errors import ElmoWarning
 from elmokit.storage.atomic import replace_file
 from elmokit.tasks.batches import texts_of

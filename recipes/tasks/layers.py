@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from elmokit.embed.layer_cache import GIB, LayerCache
 from elmokit.embed.model import load
 from elmokit.embed.precision import choose_device
 from elmokit.tasks.config import with_settings
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layer_cache import GIB, LayerCache
 from elmokit.tasks.registry import load_task
 
 

@@ -1,4 +1,4 @@
-"""`elmo neighbors`, `elmo wic` and `elmo kin` as their users see them."""
+"""`elmo neighbors`, `elmo probe wic` and `elmo probe morphology` as their users see them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import elmokit
-from elmokit.analysis.neighbors import Rules, neighbors
-from tests.analysis.test_wic import item, write
+from elmokit.search.neighbors import Rules, neighbors
 from tests.bulk.runs import Stdin
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY_MODEL
+from tests.probes.test_wic import item, write
 
 TEXT = "The cat sat on the mat.\n\nA play on words.\nThey can't play the play. It is well.\n"
 STATIC = "play 1 0\ncat 0 1\nplays 1 0.1\n"
@@ -142,7 +142,7 @@ def test_neighbors_skips_and_counts_bad_lines(elmo: Elmo, tmp_path: Path) -> Non
 
 def test_wic_prints_a_table_or_json(elmo: Elmo, tmp_path: Path) -> None:
     data = write(tmp_path, [item(n) for n in range(12)])
-    code, output, errors = elmo("wic", data, "--static", "glove.txt")
+    code, output, errors = elmo("probe", "wic", data, "--static", "glove.txt")
     assert code == 0
     assert [line.split("  ")[0] for line in output.splitlines()[1:]] == [
         "same form",
@@ -153,8 +153,8 @@ def test_wic_prints_a_table_or_json(elmo: Elmo, tmp_path: Path) -> None:
         "layer 2",
         "average",
     ]
-    assert "12 pairs of 4 lemmas, 0 left out" in errors
-    code, output, _ = elmo("wic", data, "--json")
+    assert "12 pairs of 4 lemmas, 0 skipped" in errors
+    code, output, _ = elmo("probe", "wic", data, "--json")
     values = json.loads(output)
     assert values["pairs"] == 12
     assert values["results"][1]["name"] == "layer 0"
@@ -162,17 +162,17 @@ def test_wic_prints_a_table_or_json(elmo: Elmo, tmp_path: Path) -> None:
 
 
 def test_wic_names_a_file_that_is_not_there(elmo: Elmo) -> None:
-    code, _, errors = elmo("wic", "no.data")
+    code, _, errors = elmo("probe", "wic", "no.data")
     assert code == 1
     assert "no.gold does not exist" in errors
 
 
-# -------------------------------------------------------------------------------------------- kin
+# ------------------------------------------------------------------------------------- morphology
 
 
 def test_kin_measures_the_bundled_list(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("the\nwalked\nsinging\nbeauty\n")
-    code, output, errors = elmo("kin", "--words", "words.txt")
+    code, output, errors = elmo("probe", "morphology", "--words", "words.txt")
     assert code == 0
     assert "made-up" in output
     assert "ranked among 4 words" in errors
@@ -180,19 +180,19 @@ def test_kin_measures_the_bundled_list(elmo: Elmo, tmp_path: Path) -> None:
 
 def test_kin_measures_own_pairs_beside_static_vectors(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "mine.tsv").write_text("play\tplays\nplay\tcat\todd\n")
-    code, output, _ = elmo("kin", "mine.tsv", "--static", "glove.txt", "--json")
+    code, output, _ = elmo("probe", "morphology", "mine.tsv", "--static", "glove.txt", "--json")
     assert code == 0
     values = json.loads(output)
-    assert values["static"]["kin"]["cosine"] == pytest.approx(0.995, abs=1e-3)
+    assert values["static"]["related"]["cosine"] == pytest.approx(0.995, abs=1e-3)
     assert values["layer_0"]["odd"]["auc"] is None
     assert values["vocabulary"] == 3
 
 
 def test_kin_says_what_is_wrong(elmo: Elmo, tmp_path: Path) -> None:
-    code, _, errors = elmo("kin")  # the tiny model has no vocabulary
+    code, _, errors = elmo("probe", "morphology")  # the tiny model has no vocabulary
     assert code == 1
     assert "--words" in errors
     (tmp_path / "bad.tsv").write_text("a\tb\tkind\nno tab\n")
-    code, _, errors = elmo("kin", "bad.tsv")
+    code, _, errors = elmo("probe", "morphology", "bad.tsv")
     assert code == 1
     assert "bad.tsv, line 2" in errors

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.analysis.index_build import IndexSettings, build_index
 from elmokit.embed.model import ElmoModel
+from elmokit.search.index_build import IndexSettings, build_index
 from elmokit.sources.modeldir import ModelParts, save
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY, TINY_MODEL, random_bilm

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.sense_data import write_index, write_semcor, write_set, write_treebank
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY_MODEL
+from tests.probes.sense_data import write_index, write_semcor, write_set, write_treebank
 
 
 @pytest.fixture

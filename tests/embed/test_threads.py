@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from elmokit.analysis.index import TokenIndex
-from elmokit.analysis.index_build import build_index
-from elmokit.analysis.kin import layer_0
 from elmokit.embed.model import ElmoModel
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
+from elmokit.probes.morphology import layer_0
+from elmokit.search.index import TokenIndex
+from elmokit.search.index_build import build_index
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.vocab import Vocabulary
 

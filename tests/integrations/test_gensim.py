@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.analysis.static import StaticVectors, read_static
+from elmokit.embed.static import StaticVectors, read_static
 from elmokit.errors import ConfigError, DataError
 from tests.conftest import TINY_MODEL
 

@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.analysis.index import TokenIndex
-from elmokit.analysis.index_build import IndexSettings, build_index
-from elmokit.analysis.spaces import choose_spaces
 from elmokit.cli.main import run
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.scoring import SentenceScore
+from elmokit.embed.spaces import choose_spaces
 from elmokit.errors import ConfigError, DataError
 from elmokit.plot.drawing import Drawing, Mark, Rect, Text
 from elmokit.plot.layers import draw_layers, read_mixes
@@ -27,6 +25,8 @@ from elmokit.plot.senses import Use, draw_senses, read_uses, senses_in, senses_o
 from elmokit.plot.similarity import draw_similarity, similarity_of
 from elmokit.plot.surprise import draw_surprise
 from elmokit.plot.svg import to_svg
+from elmokit.search.index import TokenIndex
+from elmokit.search.index_build import IndexSettings, build_index
 from elmokit.text.marked import Marked
 from tests.conftest import TINY_MODEL
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.test_wic import item, write
+from tests.probes.test_wic import item, write
 from tests.recipes.conftest import RunRecipe
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def test_the_recipe_writes_figures_and_a_page(
     monkeypatch.chdir(tmp_path)
     arguments = f"--text {tmp_path}/text.txt --wic x.data --static static.txt --device cpu"
     run_recipe("analysis-figures.py", *arguments.split())
-    for part in ("neighbors", "wic", "kin"):
+    for part in ("neighbors", "wic", "morphology"):
         written = (tmp_path / "results" / "analysis" / f"{part}.json").read_text()
         values = json.loads(written)
         assert {"command", "model", "machine", "date", "seed", "state"} <= set(values)

@@ -22,7 +22,7 @@ def test_the_chart_and_tables_of_layers_are_those_of_the_results(
 ) -> None:
     committed = ROOT / "docs/explanation/what-each-layer-knows.md"
     page, chart = tmp_path / "page.md", tmp_path / "chart.svg"
-    page.write_text(emptied(committed, ("layers", "kin")), "utf-8")
+    page.write_text(emptied(committed, ("layers", "morphology")), "utf-8")
     results = ROOT / "results"
     run_recipe("layer-chart.py", "--results", results, "--out", chart, "--page", page)
     assert page.read_text("utf-8") == committed.read_text("utf-8")
@@ -34,6 +34,6 @@ def test_the_tables_of_encoders_are_those_of_the_results(
 ) -> None:
     committed = ROOT / "docs/explanation/static-or-contextual.md"
     page = tmp_path / "page.md"
-    page.write_text(emptied(committed, ("known", "kin", "speed")), "utf-8")
+    page.write_text(emptied(committed, ("known", "morphology", "speed")), "utf-8")
     run_recipe("minilm-table.py", "--results", ROOT / "results", "--page", page)
     assert page.read_text("utf-8") == committed.read_text("utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.sense_data import write_index, write_semcor, write_set, write_treebank
 from tests.conftest import TINY_MODEL
+from tests.probes.sense_data import write_index, write_semcor, write_set, write_treebank
 from tests.recipes.conftest import RunRecipe
 
 pytestmark = pytest.mark.slow

@@ -19,17 +19,17 @@ pytest.importorskip("httpx", reason="the service is tested with httpx")
 
 import httpx
 
-from elmokit.analysis.index_build import build_index
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel, load
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
+from elmokit.search.index_build import build_index
 from elmokit.serve.limits import Limits
 from elmokit.serve.server import Server
 from elmokit.serve.settings import Settings
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner
 from elmokit.text.vocab import Vocabulary

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from elmokit.analysis.spaces import unit
 from elmokit.cli.main import app
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.spaces import unit
 from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
 from tests.serve.conftest import ALONE, client, running

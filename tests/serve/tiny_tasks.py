@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import load
 from elmokit.tasks.coref import Coref
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner
 from elmokit.tasks.snli import Snli

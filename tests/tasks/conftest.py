@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel, load
 from elmokit.tasks.config import TaskConfig, with_settings
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.ner import Ner
 from tests.conftest import TINY_MODEL
 

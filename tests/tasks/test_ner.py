@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, ElmoWarning
 from elmokit.tasks import loop
 from elmokit.tasks.batches import Dataset, texts_of
 from elmokit.tasks.data import Data, load_data
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import LONGEST, Ner, NerModel, Sentence
 from elmokit.tasks.saved import load_saved

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from elmokit.embed.layer_cache import LayerCache
+from elmokit.embed.layers import StoredLayers
 from elmokit.embed.model import load
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layer_cache import LayerCache
-from elmokit.tasks.layers import StoredLayers
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner
 from elmokit.tasks.saved import load_saved

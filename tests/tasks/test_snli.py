@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, ElmoWarning
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig, with_settings
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.snli import Pair, Snli
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.tasks import squad_data
 from elmokit.tasks.batches import Dataset, texts_of
 from elmokit.tasks.config import TaskConfig, with_settings
 from elmokit.tasks.data import Data, load_data
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.nn.similarity import Trilinear
 from elmokit.tasks.saved import load_saved

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import settings as run
 from hypothesis import strategies as st
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig, with_settings
 from elmokit.tasks.data import Data, load_data
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import train
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.nn.crf import viterbi

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.classify import LONGEST, Guess
 from elmokit.tasks.config import TaskConfig, with_settings
 from elmokit.tasks.data import load_data
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.sst5 import Review, Sst5, phrases_of
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.loop import TaskResult, train
 from elmokit.tasks.saved import SavedTask, load_saved
 from elmokit.tasks.task import Task, TaskModel

@@ -29,7 +29,7 @@ from elmokit.cli.options import (
 from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
-    from elmokit.analysis.index_build import IndexSettings, IndexSummary
+    from elmokit.search.index_build import IndexSettings, IndexSummary
 
 
 class Numbers(StrEnum):
@@ -123,8 +123,8 @@ def index(
         raise typer.BadParameter("give a text, or --ann to add to an index.", param_hint="FILES")
     told: dict[str, Any] = {}
     if files:
-        from elmokit.analysis.index_build import IndexSettings
         from elmokit.bulk.settings import PART_TOKENS
+        from elmokit.search.index_build import IndexSettings
 
         settings = IndexSettings(
             layers=tuple(layer or ["all"]),
@@ -153,10 +153,10 @@ def _build(
     quiet: bool,
     **how: bool,
 ) -> dict[str, Any]:
-    from elmokit.analysis import index_build
     from elmokit.bulk.input import check_inputs
     from elmokit.cli.progress import TokenBar
     from elmokit.embed.model import load
+    from elmokit.search import index_build
 
     index_build.check_index_output(output, resume=how["resume"], overwrite=how["overwrite"])
     check_inputs(files)  # before a model is fetched for a name that was mistyped
@@ -200,11 +200,11 @@ def _add_ann(
     *,
     quiet: bool,
 ) -> dict[str, Any]:
-    from elmokit.analysis.index import TokenIndex
-    from elmokit.analysis.index_ann import add_ann
-    from elmokit.analysis.spaces import choose_spaces
     from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
+    from elmokit.embed.spaces import choose_spaces
+    from elmokit.search.index import TokenIndex
+    from elmokit.search.index_ann import add_ann
 
     opened = TokenIndex.open(folder)
     spaces = choose_spaces(names, opened.meta.n_layers, mix)

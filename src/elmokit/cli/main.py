@@ -22,7 +22,6 @@ from elmokit.cli import (
     finetune,
     index,
     info,
-    kin,
     neighbors,
     perplexity,
     plot,
@@ -34,7 +33,6 @@ from elmokit.cli import (
     task,
     train,
     warm,
-    wic,
 )
 from elmokit.cli.signals import interruptible
 from elmokit.errors import DependencyError, ElmoError, ElmoWarning
@@ -57,8 +55,6 @@ app.command("score")(score.score)
 app.command("substitutes")(substitutes.substitutes)
 app.command("index")(index.index)
 app.command("neighbors")(neighbors.neighbors)
-app.command("wic")(wic.wic)
-app.command("kin")(kin.kin)
 app.command("warm")(warm.warm)
 app.command("serve")(serve.serve)
 app.command("info")(info.info)

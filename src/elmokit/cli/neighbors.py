@@ -26,10 +26,10 @@ from elmokit.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from elmokit.analysis.index_answers import IndexNeighbors
-    from elmokit.analysis.neighbors import Neighbors, Rules
-    from elmokit.analysis.static import StaticVectors
     from elmokit.bulk.input import Corpus
+    from elmokit.embed.static import StaticVectors
+    from elmokit.search.index_answers import IndexNeighbors
+    from elmokit.search.neighbors import Neighbors, Rules
     from elmokit.text.marked import Marked
 
 
@@ -161,9 +161,9 @@ def neighbors(
         )
     given = _queries(query, queries, optional=bool(token))
 
-    from elmokit.analysis.neighbors import Rules
-    from elmokit.analysis.static import load_static
     from elmokit.bulk.input import check_inputs
+    from elmokit.embed.static import load_static
+    from elmokit.search.neighbors import Rules
 
     if not in_index:
         check_inputs(files)
@@ -222,12 +222,12 @@ def _in_text(
     *,
     quiet: bool,
 ) -> tuple[list[Neighbors], str]:
-    from elmokit.analysis.neighbors import Passage
-    from elmokit.analysis.neighbors import neighbors as find
-    from elmokit.analysis.spaces import choose_spaces
     from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
     from elmokit.embed.model import load
+    from elmokit.embed.spaces import choose_spaces
+    from elmokit.search.neighbors import Passage
+    from elmokit.search.neighbors import neighbors as find
 
     elmo = load(*loading)
     spaces = choose_spaces(asked.layers, elmo.config.n_layers, asked.mix)
@@ -262,9 +262,9 @@ def _in_index(
     min_count: int,
     ann: bool,
 ) -> tuple[list[IndexNeighbors], str]:
-    from elmokit.analysis.index import TokenIndex
-    from elmokit.analysis.spaces import choose_spaces
     from elmokit.embed.model import load
+    from elmokit.embed.spaces import choose_spaces
+    from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open(folder)
     elmo = None
@@ -296,7 +296,7 @@ def _in_index(
 
 
 def _marked(sentence: str, word: str | None, *, tokenized: bool) -> Marked:
-    from elmokit.analysis.index import mark
+    from elmokit.search.index import mark
     from elmokit.text.marked import Marked
 
     if word is None:

@@ -89,14 +89,14 @@ def senses(
         raise typer.BadParameter("--word goes with an index, and an index with --word.")
     mixed = weights_of_mix(mix, layer)
 
-    from elmokit.analysis.spaces import choose_spaces
     from elmokit.embed.model import load
+    from elmokit.embed.spaces import choose_spaces
     from elmokit.plot.files import check_picture
     from elmokit.plot.senses import draw_senses, read_uses, senses_in, senses_of
 
     check_picture(output)
     if word is not None:
-        from elmokit.analysis.index import TokenIndex
+        from elmokit.search.index import TokenIndex
 
         index = TokenIndex.open(text)
         names = layer or [str(j) for j in index.meta.layers] or ["average"]
@@ -140,8 +140,8 @@ def similarity(
     """
     mixed = weights_of_mix(mix, layer)
 
-    from elmokit.analysis.spaces import choose_spaces
     from elmokit.embed.model import load
+    from elmokit.embed.spaces import choose_spaces
     from elmokit.plot.files import check_picture
     from elmokit.plot.similarity import draw_similarity, similarity_of
 

@@ -6,7 +6,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,10 +24,11 @@ from elmokit.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from elmokit.analysis.pos_probe import PosReport, PosResult
-    from elmokit.analysis.wsd import WsdReport
+    from _typeshed import DataclassInstance
 
-app = typer.Typer(help="Ask each layer what it knows.", no_args_is_help=True)
+    from elmokit.probes.pos import PosResult
+
+app = typer.Typer(help="Measure what each layer knows.", no_args_is_help=True)
 
 Layers = Annotated[
     list[str] | None,
@@ -50,7 +51,7 @@ class Tags(StrEnum):
 
 @app.callback()
 def _probe() -> None:
-    """Ask each layer what it knows."""
+    """Measure what each layer knows."""
 
 
 @app.command("pos")
@@ -107,12 +108,12 @@ def pos(
     """
     from tqdm import tqdm
 
-    from elmokit.analysis.conllu import Splits, find_splits, read_conllu
-    from elmokit.analysis.linear import ProbeSettings
-    from elmokit.analysis.pos_probe import Treebank, measure_pos
-    from elmokit.analysis.spaces import probe_spaces
-    from elmokit.analysis.static import load_static
     from elmokit.embed.model import load
+    from elmokit.embed.spaces import probe_spaces
+    from elmokit.embed.static import load_static
+    from elmokit.probes.conllu import Splits, find_splits, read_conllu
+    from elmokit.probes.linear import ProbeSettings
+    from elmokit.probes.pos import Treebank, measure_pos
 
     given = [file for file in (train, dev, test) if file is not None]
     if len(given) != (3 if folder is None else 0):
@@ -200,13 +201,13 @@ def wsd(
     """
     from tqdm import tqdm
 
-    from elmokit.analysis.raganato import read_sets
-    from elmokit.analysis.semcor import read_semcor
-    from elmokit.analysis.spaces import probe_spaces
-    from elmokit.analysis.static import load_static
-    from elmokit.analysis.wordnet import read_wordnet
-    from elmokit.analysis.wsd import measure_wsd, tokens_to_read
     from elmokit.embed.model import load
+    from elmokit.embed.spaces import probe_spaces
+    from elmokit.embed.static import load_static
+    from elmokit.probes.raganato import read_sets
+    from elmokit.probes.semcor import read_semcor
+    from elmokit.probes.wordnet import read_wordnet
+    from elmokit.probes.wsd import measure_wsd, tokens_to_read
 
     senses = read_wordnet(wordnet)
     sets = read_sets(evaluation)
@@ -238,8 +239,121 @@ def wsd(
     )
 
 
-def _print(report: PosReport | WsdReport, as_json: bool) -> None:
-    from elmokit.analysis.evidence import json_values
+@app.command("wic")
+def wic(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Pairs of MCL-WiC: NAME.data, in JSON.", show_default=False
+        ),
+    ],
+    gold: Annotated[
+        Path | None,
+        typer.Option(
+            help="The answers. Default: NAME.gold in the directory of FILE.", show_default=False
+        ),
+    ] = None,
+    model: AnyModel = None,
+    weights: Weights = None,
+    state: State = StateName.RESET,
+    static: StaticTable = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap of the intervals.")] = 0,
+    device: Device = "auto",
+    as_json: TextAsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Probe the layers for word in context: the same sense in two sentences?
 
-    values: dict[str, Any] = json_values(report)
-    typer.echo(json.dumps(values, ensure_ascii=False) if as_json else str(report))
+    Two tokens have the same sense if their cosine is above a threshold. The
+    threshold is chosen on one half of the lemmas and tested on the other, and
+    vice versa. Baselines: whether the two forms are equal and, with --static,
+    the static vectors of the forms and their mean over each sentence.
+    """
+    from tqdm import tqdm
+
+    from elmokit.embed.model import load
+    from elmokit.embed.static import load_static
+    from elmokit.probes.wic import measure_wic, read_wic
+
+    pairs = read_wic(data, gold)
+    table = None if static is None else load_static(static)
+    elmo = load(model, weights, device)
+    shown = not quiet and sys.stderr.isatty()
+    with tqdm(total=len(pairs), unit=" pairs", disable=not shown) as bar:
+        report = measure_wic(
+            elmo,
+            pairs,
+            static=table,
+            state=state.value,
+            seed=seed,
+            on_pairs=lambda done: bar.update(done - bar.n),
+        )
+    _print(report, as_json)
+    fits = ", ".join(f"{n:,} {fit}" for fit, n in report.fits.items())
+    typer.echo(
+        f"{report.pairs:,} pairs of {report.lemmas:,} lemmas, {len(report.left_out):,} skipped "
+        f"because no token is at the given offsets; words in tokens: {fits}",
+        err=True,
+    )
+
+
+@app.command("morphology")
+def morphology(
+    pairs: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Lines of word, related word and kind, separated by tabs. Default: the bundled "
+            "list.",
+            show_default=False,
+        ),
+    ] = None,
+    model: AnyModel = None,
+    weights: Weights = None,
+    words: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The words to rank among, one per line. Default: the most frequent words of the "
+            "model's vocabulary, or else of the static vectors.",
+            show_default=False,
+        ),
+    ] = None,
+    max_words: Annotated[int, typer.Option(min=1, help="Rank among this many words.")] = 20_000,
+    static: StaticTable = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random pairs.")] = 0,
+    device: Device = "auto",
+    as_json: TextAsJson = False,
+) -> None:
+    """Probe layer 0 for morphology: do related words find each other?
+
+    Layer 0 reads the characters of a word, so it has a vector for any word.
+    For each kind of relation: the mean cosine of related words and of random
+    pairs, how often related words are nearer than random ones (AUC), and the
+    rank of the related word among many words (mean reciprocal rank, share at
+    rank 1, share in the first 10).
+    """
+    from elmokit.embed.model import load
+    from elmokit.embed.static import load_static
+    from elmokit.probes.morphology import (
+        bundled_pairs,
+        measure_morphology,
+        read_pairs,
+        read_words,
+        vocabulary_of,
+    )
+
+    given = bundled_pairs() if pairs is None else read_pairs(pairs)
+    listed = None if words is None else read_words(words, max_words)
+    table = None if static is None else load_static(static)
+    elmo = load(model, weights, device)
+    vocabulary = vocabulary_of(elmo, table, max_words) if listed is None else listed
+    report = measure_morphology(elmo, given, vocabulary, static=table, seed=seed)
+    _print(report, as_json)
+    typer.echo(f"{len(given):,} pairs, ranked among {report.vocabulary:,} words", err=True)
+
+
+def _print(report: DataclassInstance, as_json: bool) -> None:
+    from elmokit.probes.statistics import json_values
+
+    typer.echo(json.dumps(json_values(report), ensure_ascii=False) if as_json else str(report))

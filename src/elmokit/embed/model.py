@@ -293,7 +293,7 @@ class ElmoModel(Embedder[LstmState]):
     def neighbors(
         self, query: str | Marked | int, index: Searchable[Found], k: int = 10, **options: Any
     ) -> Found:
-        """Find the nearest tokens in context; see `elmokit.analysis.index.TokenIndex.neighbors`.
+        """Find the nearest tokens in context; see `elmokit.search.index.TokenIndex.neighbors`.
 
         Args:
             query: A string with a word in brackets, "She [plays] the violin .", a `Marked`, or the

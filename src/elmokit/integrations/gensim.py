@@ -2,7 +2,7 @@
 
 layer_zero    what the token encoder says of words: context plays no part
 averaged      the mean of the vectors of all uses of a word in a corpus
-to_keyed      a table of static vectors, such as `elmokit.analysis.static` reads from the text files
+to_keyed      a table of static vectors, such as `elmokit.embed.static` reads from the text files
               of word2vec and GloVe
 from_keyed    such a table from what gensim has, which also reads word2vec's binary files
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from elmokit.analysis.static import StaticVectors
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenised import tokens_of
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, DependencyError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elmokit.analysis.spaces import Space, choose_spaces, probe_spaces
+from elmokit.embed.spaces import Space, choose_spaces, probe_spaces
 from elmokit.errors import ConfigError
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.analysis.spaces import Concatenation, Space
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.spaces import Concatenation, Space
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, DependencyError, nearest
 from elmokit.integrations.layers import choose_space

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.analysis.spaces import Space
+from elmokit.embed.spaces import Space
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, DependencyError
 from elmokit.integrations.layers import choose_space

@@ -13,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from elmokit.analysis.index import TokenIndex
-from elmokit.analysis.index_search import vectors_of
-from elmokit.analysis.plane import cluster, principal_plane, silhouette, turned_to
-from elmokit.analysis.spaces import Space, every_layer, unit
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.spaces import Space, every_layer, unit
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
 from elmokit.plot.drawing import COLOURS, SHAPES, Drawing, Line, Mark, Rect, Text, shorten
+from elmokit.plot.plane import cluster, principal_plane, silhouette, turned_to
+from elmokit.search.index import TokenIndex
+from elmokit.search.index_search import vectors_of
 from elmokit.text.lines import read_lines
 from elmokit.text.marked import Marked
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from elmokit.analysis.spaces import Space, every_layer, unit
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.spaces import Space, every_layer, unit
 from elmokit.embed.tokenised import tokens_of
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError

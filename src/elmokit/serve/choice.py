@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elmokit.analysis.spaces import Space, choose_spaces, every_space, layer_space
+from elmokit.embed.spaces import Space, choose_spaces, every_space, layer_space
 from elmokit.embed.vectors import FloatArray, mix_weights
 from elmokit.errors import ConfigError
 from elmokit.serve.refusals import Refusal

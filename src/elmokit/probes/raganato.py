@@ -1,0 +1,236 @@
+"""The evaluation framework of Raganato et al. (2017): sets of words to disambiguate, and the score.
+
+A set is a folder NAME with `NAME.data.xml` (sentences of `wf` and `instance` elements) and
+`NAME.gold.key.txt` (an id and its sense keys per line). `score` counts as their `Scorer.java` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from xml.parsers import expat
+
+from elmokit.errors import DataError
+from elmokit.probes.senses import POS_TYPES, Entry, split_form
+from elmokit.text.lines import read_lines
+
+_DATA = ".data.xml"
+_GOLD = ".gold.key.txt"
+ALL = "ALL"
+# The order of the tables in the literature; others come after these, ALL comes last.
+_ORDER = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
+
+
+class Instance(NamedTuple):
+    """A word to disambiguate: `words[first:last]` of a sentence of its set.
+
+    Attributes:
+        name: Its id.
+        sentence: The number of its sentence.
+        first: Its first word.
+        last: The word after its last one.
+        entry: Its lemma and part of speech.
+        pos: The part of speech as the file has it.
+        gold: The senses that are right.
+    """
+
+    name: str
+    sentence: int
+    first: int
+    last: int
+    entry: Entry
+    pos: str
+    gold: frozenset[str]
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """Sentences, and the words in them to disambiguate."""
+
+    name: str
+    sentences: list[tuple[str, ...]]
+    instances: list[Instance]
+
+
+class Score(NamedTuple):
+    """Precision, recall and their harmonic mean."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+# ------------------------------------------------------------------------------------------ scoring
+
+
+def right_share(answers: Iterable[str], gold: Iterable[str]) -> float:
+    """Return the share of the answers to one instance that are right: a guess among two is half."""
+    given, right = set(answers), set(gold)
+    return len(given & right) / len(given) if given else 0.0
+
+
+def score(answers: Mapping[str, Iterable[str]], gold: Mapping[str, Iterable[str]]) -> Score:
+    """Score answers as `Scorer.java` of Raganato et al. does.
+
+    Any of the gold keys is right. An instance without an answer counts against recall, not against
+    precision; an answer to what is no instance is passed over.
+
+    Args:
+        answers: The keys answered, by instance.
+        gold: The keys that are right, by instance.
+    """
+    given = {name: set(keys) for name, keys in answers.items() if name in gold}
+    given = {name: keys for name, keys in given.items() if keys}
+    right = sum(right_share(keys, gold[name]) for name, keys in given.items())
+    precision = right / len(given) if given else 0.0
+    recall = right / len(gold) if gold else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if right else 0.0
+    return Score(precision, recall, f1)
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def read_sets(path: str | Path) -> list[EvaluationSet]:
+    """Read a folder of sets, the folder of one set, or one `NAME.data.xml`.
+
+    The order is that of the literature. Several sets without ALL are put together to make it.
+
+    Raises:
+        DataError: Nothing is there, or a file is not what it should be; the message names the line.
+    """
+    path = Path(path)
+    found = {*path.glob(f"*{_DATA}"), *path.glob(f"*/*{_DATA}")}
+    files = [path] if path.is_file() else sorted(found)
+    if not files:
+        raise DataError(
+            f"{path} holds no NAME{_DATA}. Expected a set of the evaluation framework of Raganato "
+            "et al., or the folder with all of them (Evaluation_Datasets)."
+        )
+    sets = [_read_set(file) for file in files]
+    sets.sort(key=lambda s: (s.name == ALL, s.name not in _ORDER, _place(s.name)))
+    return sets if len(sets) == 1 or sets[-1].name == ALL else [*sets, _together(sets)]
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (_ORDER.index(name) if name in _ORDER else 0, name)
+
+
+def _together(sets: Iterable[EvaluationSet]) -> EvaluationSet:
+    """Return sets one after the other, as ALL is; ids begin with the name of their set."""
+    whole = EvaluationSet(ALL, [], [])
+    for one in sets:
+        before = len(whole.sentences)
+        whole.sentences.extend(one.sentences)
+        whole.instances.extend(
+            i._replace(name=f"{one.name}.{i.name}", sentence=before + i.sentence)
+            for i in one.instances
+        )
+    return whole
+
+
+def _read_set(data: Path) -> EvaluationSet:
+    name = data.name.removesuffix(_DATA)
+    gold_path = data.with_name(f"{name}{_GOLD}")
+    gold = _read_gold(gold_path)
+    reader = _Reader(data, gold, gold_path)
+    reader.read()
+    if left := set(gold) - {instance.name for instance in reader.instances}:
+        raise DataError(
+            f"{gold_path}: '{min(left)}' is no instance of {data}. The two files do not belong "
+            "together."
+        )
+    if not reader.instances:
+        raise DataError(f"{data} holds no <instance>: there is nothing to disambiguate.")
+    return EvaluationSet(name, reader.sentences, reader.instances)
+
+
+def _read_gold(path: Path) -> dict[str, frozenset[str]]:
+    gold: dict[str, frozenset[str]] = {}
+    for line in read_lines([path]):
+        fields = line.text.split()
+        if not fields:
+            continue
+        if len(fields) < 2 or fields[0] in gold:
+            found = f"'{fields[0]}' a second time" if len(fields) > 1 else f"'{line.text:.60}'"
+            raise DataError(
+                f"{path}, line {line.number}: found {found}, expected an id and its sense keys, "
+                "separated by spaces, each id once."
+            )
+        gold[fields[0]] = frozenset(fields[1:])
+    return gold
+
+
+class _Reader:
+    """Reads the XML by events, since those tell the line of each element."""
+
+    def __init__(self, path: Path, gold: Mapping[str, frozenset[str]], gold_path: Path) -> None:
+        self.sentences: list[tuple[str, ...]] = []
+        self.instances: list[Instance] = []
+        self._path = path
+        self._gold = gold
+        self._gold_path = gold_path
+        self._words: list[str] | None = None
+        self._text: list[str] | None = None
+        self._attributes: dict[str, str] = {}
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+
+    def read(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                self._parser.ParseFile(file)
+        except expat.ExpatError as error:
+            reason = expat.errors.messages[error.code]
+            raise DataError(
+                f"{self._path}, line {error.lineno}: not XML ({reason}). "
+                f"Expected a {_DATA} file of Raganato et al."
+            ) from None
+        except OSError as error:
+            raise DataError(f"{self._path} cannot be read: {error.strerror}.") from None
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "sentence":
+            self._words = []
+        elif tag in ("wf", "instance"):
+            if self._words is None:
+                raise self._error(f"<{tag}> stands outside of a <sentence>.")
+            self._attributes, self._text = attributes, []
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None:
+            self._text.append(text)
+
+    def _end(self, tag: str) -> None:
+        if tag == "sentence" and self._words is not None:
+            self.sentences.append(tuple(self._words))
+            self._words = None
+        elif tag in ("wf", "instance") and self._words is not None and self._text is not None:
+            form = "".join(self._text).strip()
+            if not form:
+                raise self._error(f"<{tag}> holds no word.")
+            first = len(self._words)
+            self._words += split_form(form)
+            if tag == "instance":
+                self.instances.append(self._instance(first, len(self._words)))
+            self._text = None
+
+    def _instance(self, first: int, last: int) -> Instance:
+        values = [self._attributes.get(key, "") for key in ("id", "lemma", "pos")]
+        name, lemma, pos = values
+        if not all(values) or pos not in POS_TYPES:
+            raise self._error(
+                f"found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>, expected all "
+                f"three and as pos one of {', '.join(POS_TYPES)}."
+            )
+        if name not in self._gold:
+            raise self._error(f"'{name}' has no answer in {self._gold_path}.")
+        entry = Entry(lemma.lower().replace(" ", "_"), POS_TYPES[pos])
+        return Instance(name, len(self.sentences), first, last, entry, pos, self._gold[name])
+
+    def _error(self, message: str) -> DataError:
+        return DataError(f"{self._path}, line {self._parser.CurrentLineNumber}: {message}")

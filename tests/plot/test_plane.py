@@ -1,0 +1,79 @@
+"""Planes and clusters of points that are known to lie in groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from elmokit.embed.vectors import FloatArray
+from elmokit.plot import plane
+
+
+def groups(*sizes: int, spread: float = 0.1, seed: int = 0) -> tuple[FloatArray, np.ndarray]:
+    """Points around some centres, and which centre each is of."""
+    draw = np.random.default_rng(seed)
+    centres = np.linalg.qr(draw.normal(size=(40, 40)))[0][: len(sizes)]
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    points = centres[labels] + spread * draw.normal(size=(len(labels), 40)) / 40**0.5
+    return points.astype(np.float32), labels
+
+
+def test_a_plane_shows_the_most_of_the_variance() -> None:
+    points, _ = groups(20, 20, 20)
+    coordinates, shares = plane.principal_plane(points)
+    assert coordinates.shape == (60, 2)
+    assert np.abs(coordinates.mean(axis=0)).max() < 1e-5
+    units = points / np.linalg.norm(points, axis=1, keepdims=True)
+    centred = units - units.mean(axis=0)
+    lengths = np.linalg.svd(centred, compute_uv=False)
+    assert shares == pytest.approx(tuple(lengths[:2] ** 2 / (lengths**2).sum()), rel=1e-4)
+    assert (coordinates**2).sum() == pytest.approx((lengths[:2] ** 2).sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_points_that_are_the_same_are_at_the_origin(n: int) -> None:
+    coordinates, shares = plane.principal_plane(np.ones((n, 3), np.float32))
+    assert (coordinates == 0).all()
+    assert shares == (0.0, 0.0)
+    assert plane.cluster(np.ones((n, 3), np.float32)).tolist() == [0] * n
+
+
+def test_a_plane_is_turned_towards_another() -> None:
+    reference, _ = plane.principal_plane(groups(10, 10)[0])
+    angle = 2.0
+    turn = np.array([[np.cos(angle), np.sin(angle)], [np.sin(angle), -np.cos(angle)]])
+    turned = (reference @ turn).astype(np.float32)
+    assert np.abs(plane.turned_to(turned, reference) - reference).max() < 1e-5
+
+
+@pytest.mark.parametrize("k", [None, 3])
+def test_groups_are_found(k: int | None) -> None:
+    points, labels = groups(30, 20, 10)
+    found = plane.cluster(points, k)
+    assert (found == labels).all()  # the largest is 0
+    assert plane.silhouette(points, found) == pytest.approx(0.99, abs=0.02)
+
+
+def test_noise_is_one_cluster() -> None:
+    noise = np.random.default_rng(0).normal(size=(50, 40)).astype(np.float32)
+    assert set(plane.cluster(noise).tolist()) == {0}
+    assert plane.silhouette(noise, np.zeros(50, dtype=np.int64)) is None
+
+
+def test_silhouette_of_a_small_case_by_hand() -> None:
+    points = np.array([[1, 0], [1, 0], [0, 1], [0, -1]], dtype=np.float32)
+    labels = np.array([0, 0, 1, 1])
+    # The first two: 0 inside, 1 outside. The others: 2 inside, 1 outside.
+    assert plane.silhouette(points, labels) == pytest.approx((1 + 1 - 0.5 - 0.5) / 4)
+
+
+def test_more_clusters_than_points() -> None:
+    assert sorted(plane.cluster(groups(3)[0], 12).tolist()) == [0, 1, 2]
+
+
+def test_purity_and_mean_cosine() -> None:
+    assert plane.purity([0, 0, 0, 1], ["a", "a", "b", "b"]) == 0.75
+    points = np.array([[1, 0], [0, 2]], dtype=np.float32)
+    assert plane.mean_cosine(points) == pytest.approx(0.0, abs=1e-6)
+    assert plane.mean_cosine(np.array([[1, 0], [3, 0]], np.float32)) == pytest.approx(1.0)
+    assert plane.mean_cosine(points[:1]) == 1.0

@@ -1,0 +1,73 @@
+"""Treebanks in CoNLL-U: which lines are words, and what is said of lines that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elmokit.errors import DataError
+from elmokit.probes.conllu import TaggedSentence, find_splits, read_conllu
+
+
+def row(number: str, form: str, upos: str = "X", xpos: str = "x") -> str:
+    return "\t".join([number, form, "_", upos, xpos, "_", "0", "root", "_", "_"])
+
+
+GOOD = "\n".join(
+    [
+        "# text = They didn't .",
+        row("1", "They", "PRON", "PRP"),
+        row("2-3", "didn't", "_", "_"),
+        row("2", "did", "AUX", "VBD"),
+        row("3", "n't", "PART", "RB"),
+        row("3.1", "leave", "VERB", "VB"),
+        row("4", ".", "PUNCT", "_"),
+        "",
+        "# a sentence of comments only",
+        "",
+        row("1", "New York", "PROPN", "NNP"),  # no empty line at the end
+    ]
+)
+
+
+def test_words_are_the_syntactic_ones(tmp_path: Path) -> None:
+    path = tmp_path / "x.conllu"
+    path.write_text(GOOD)
+    assert read_conllu(path, "upos") == [
+        TaggedSentence(("They", "did", "n't", "."), ("PRON", "AUX", "PART", "PUNCT")),
+        TaggedSentence(("New York",), ("PROPN",)),
+    ]
+    assert read_conllu(path, "xpos")[0].tags == ("PRP", "VBD", "RB", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1\ta\tb", "x.conllu, line 1: found 3 columns"),
+        (GOOD + "\n" + row("3", "b"), "x.conllu, line 12: the ID is '3', expected 2"),
+        (row("1", ""), "x.conllu, line 1: found 10 columns"),
+        (row("one", "a"), "x.conllu, line 1: the ID is 'one'"),
+        ("# nothing\n\n", "holds no sentences"),
+        (row("1", "a", "X", "_"), "no XPOS tags, its column 5 is empty ('_'). Try --tags upos"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "x.conllu"
+    path.write_text(text)
+    with pytest.raises(DataError) as raised:
+        read_conllu(path, "xpos")
+    assert told in str(raised.value)
+
+
+def test_the_files_of_a_treebank_are_found_by_name(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"en_x-ud-{split}.conllu").touch()
+    assert [p.name for p in find_splits(tmp_path)] == [
+        "en_x-ud-train.conllu",
+        "en_x-ud-dev.conllu",
+        "en_x-ud-test.conllu",
+    ]
+    (tmp_path / "en_y-ud-dev.conllu").touch()
+    with pytest.raises(DataError, match=r"one file \*dev.conllu, found en_x.*, en_y.*--dev"):
+        find_splits(tmp_path)

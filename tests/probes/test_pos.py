@@ -1,0 +1,216 @@
+"""Linear probes: what can be separated is, what is random is not; the words alone as a measure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.embed.layer_cache import LayerCache
+from elmokit.embed.spaces import every_space, probe_spaces
+from elmokit.embed.static import StaticVectors
+from elmokit.errors import DataError
+from elmokit.probes.conllu import TaggedSentence
+from elmokit.probes.linear import Examples, LayerTable, ProbeSettings, train_probe
+from elmokit.probes.pos import (
+    Correct,
+    PosResult,
+    Treebank,
+    measure_pos,
+    most_frequent_tag,
+    static_table,
+    words_of,
+)
+from elmokit.probes.statistics import json_values
+from tests.conftest import TINY_MODEL
+
+SENTENCES = [["The", "cat", "sat"], ["A", "play", "on", "words", "."], [], ["cat"]]
+
+
+@pytest.fixture(scope="module")
+def elmo() -> elmokit.ElmoModel:
+    return elmokit.load(TINY_MODEL, device="cpu")
+
+
+# ------------------------------------------------------------------------------------- the probe
+
+
+def examples(n: int, seed: int, *, random: bool = False) -> Examples:
+    """Three classes by a linear rule on ten numbers of very different size."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(n, 10))
+    rule = np.random.default_rng(99).normal(size=(10, 3))
+    y = draw.integers(3, size=n) if random else (x @ rule).argmax(axis=1)
+    x = x * 10.0 ** np.arange(-1, 4).repeat(2) + 1
+    return Examples(x.astype(np.float16), np.arange(n), y.astype(np.int64))
+
+
+SETTINGS = ProbeSettings(learning_rate=0.02, batch=64, max_epochs=20)
+
+
+def test_a_probe_separates_what_a_plane_separates() -> None:
+    train, dev, test = examples(3000, 0), examples(500, 1), examples(500, 2)
+    probe = train_probe(train, dev, 3, settings=SETTINGS)
+    right = (probe.predict(test) == test.labels).mean()
+    assert right > 0.95
+    assert probe.dev_accuracy > 0.95
+
+
+def test_a_probe_does_not_separate_noise() -> None:
+    train, dev, test = (examples(1500, seed, random=True) for seed in range(3))
+    probe = train_probe(train, dev, 3, settings=SETTINGS)
+    assert 0.26 < (probe.predict(test) == test.labels).mean() < 0.41
+
+
+def test_a_probe_depends_on_its_seed_only() -> None:
+    train, dev = examples(400, 0), examples(100, 1)
+    settings = ProbeSettings(batch=32, max_epochs=3)
+    one, two, three = (
+        train_probe(train, dev, 3, settings=settings, seed=seed) for seed in (5, 5, 6)
+    )
+    assert one.weight.equal(two.weight)
+    assert not one.weight.equal(three.weight)
+
+
+def test_a_probe_stops_when_it_no_longer_gets_better() -> None:
+    train, dev = examples(300, 0, random=True), examples(100, 1, random=True)
+    settings = ProbeSettings(batch=32, max_epochs=1000, halvings=2)
+    assert train_probe(train, dev, 3, settings=settings).epochs < 100
+
+
+def test_the_penalty_makes_weights_smaller() -> None:
+    train, dev = examples(400, 0), examples(100, 1)
+    small, large = (
+        train_probe(train, dev, 3, settings=ProbeSettings(l2=l2, batch=16)).weight.norm()
+        for l2 in (0.0, 1.0)
+    )
+    assert large < small / 2
+
+
+# ------------------------------------------------------------------------------------- the layers
+
+
+def test_a_table_of_layers_gives_the_vectors_of_a_space(
+    tmp_path: Path, elmo: elmokit.ElmoModel
+) -> None:
+    layers = LayerCache(tmp_path).table(elmo, SENTENCES)
+    assert layers is not None
+    expected = np.concatenate([v.layers for v in elmo.embed(SENTENCES)], axis=1)
+    rows = np.array([8, 0, 3])
+    for space in (*every_space(3), *probe_spaces(["concat"], 3)):
+        table = LayerTable(layers, space)
+        wanted = space.of(expected)
+        assert table.shape == wanted.shape
+        assert table[rows].dtype == np.float16
+        np.testing.assert_allclose(table[rows], wanted[rows], rtol=2e-3, atol=2e-3)
+
+
+def test_a_second_run_reads_the_layers_from_the_cache(
+    tmp_path: Path, elmo: elmokit.ElmoModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = LayerCache(tmp_path).table(elmo, SENTENCES)
+    monkeypatch.setattr(elmo, "stream", None)
+    again = LayerCache(tmp_path).table(elmo, SENTENCES)
+    assert np.array_equal(first, again)
+
+
+# -------------------------------------------------------------------------------------- the words
+
+
+def tagged(text: str) -> TaggedSentence:
+    pairs = [word.rsplit("/", 1) for word in text.split()]
+    return TaggedSentence(tuple(p[0] for p in pairs), tuple(p[1] if p[1] else None for p in pairs))
+
+
+BANK = Treebank(
+    train=[
+        tagged("the/D cat/N plays/V"),
+        tagged("the/D plays/N plays/V odd/"),
+        tagged("Cat/N x/V"),
+    ],
+    dev=[tagged("the/D cat/N")],
+    test=[tagged("The/D plays/V zebra/N zebra/"), tagged("cat/Q cat/N the/D")],
+)
+
+
+def test_words_know_their_class_and_sentence() -> None:
+    words = words_of(BANK)
+    assert words.tags == ["D", "N", "V"]
+    assert words.rows[2].tolist() == [11, 12, 13, 15, 16, 17]
+    assert words.labels[2].tolist() == [0, 2, 1, 3, 1, 0]  # Q is no class of the training part
+    assert words.clusters[2].tolist() == [0, 0, 0, 1, 1, 1]
+    assert words.unseen.tolist() == [True, False, True, False, False, False]
+    assert words.untagged == 2
+
+
+def test_the_most_frequent_tag_goes_by_the_word() -> None:
+    # "The" by its lower case; "zebra" as the most frequent tag: N and V are even, N comes first.
+    assert most_frequent_tag(words_of(BANK)).tolist() == [0, 2, 1, 1, 1, 0]
+
+
+def test_words_without_a_static_vector_are_zero_and_known() -> None:
+    table = StaticVectors("toy", ["the", "cat"], np.eye(2, dtype=np.float32))
+    vectors, known = static_table(table, ["The", "dog", "cat"])
+    assert vectors.tolist() == [[1, 0], [0, 0], [0, 1]]
+    assert known.tolist() == [True, False, True]
+
+
+def test_parts_without_tags_are_refused() -> None:
+    with pytest.raises(DataError, match="1 different tags"):
+        words_of(BANK._replace(train=[tagged("a/X")]))
+    with pytest.raises(DataError, match="no word with a tag"):
+        words_of(BANK._replace(test=[tagged("a/")]))
+
+
+# ---------------------------------------------------------------------------------------- all of it
+
+
+def test_layers_learn_tags_that_go_by_the_word(tmp_path: Path, elmo: elmokit.ElmoModel) -> None:
+    draw = np.random.default_rng(0)
+    pairs = ["the/D", "a/D", "cat/N", "dogs/N", "runs/V", "sat/V"]
+
+    def part(n: int) -> list[TaggedSentence]:
+        return [tagged(" ".join(draw.choice(pairs, size=6))) for _ in range(n)]
+
+    bank = Treebank(part(80), part(15), part(15))
+    seen: dict[str, Correct] = {}
+
+    def take(result: PosResult, right: Correct) -> None:
+        seen[result.name] = right
+
+    report = measure_pos(
+        elmo,
+        bank,
+        tags="upos",
+        spaces=probe_spaces(["all", "concat"], 3),
+        static=StaticVectors("toy", ["cat", "sat"], np.eye(2, dtype=np.float32)),
+        seeds=[0, 1],
+        settings=ProbeSettings(learning_rate=0.02, batch=16, max_epochs=15),
+        cache=tmp_path,
+        on_result=take,
+    )
+    by_name = {result.name: result for result in report.results}
+    assert list(by_name) == [
+        "most frequent tag", "toy, the word", "layer 0", "layer 1", "layer 2", "average", "concat"
+    ]  # fmt: skip
+    assert by_name["most frequent tag"].accuracy == 1.0
+    assert by_name["layer 0"].accuracy == by_name["concat"].accuracy == 1.0
+    assert by_name["toy, the word"].accuracy < 0.9
+    assert len(by_name["layer 1"].by_seed) == len(by_name["layer 1"].epochs) == 2
+    assert (report.words, report.sentences) == ((480, 90, 90), (80, 15, 15))
+    assert report.static_unknown == 90 - int(
+        sum(word in ("cat", "sat") for s in bank.test for word in s.words)
+    )
+    assert report.difference is not None
+    assert report.difference.value == pytest.approx(
+        by_name["layer 1"].accuracy - by_name["layer 2"].accuracy
+    )
+    assert seen["layer 1"].shape == (90,)
+    assert "97.3" not in str(report)  # the paper has Penn Treebank tags
+    assert "97.3" in str(replace(report, tags="xpos"))
+    assert "NaN" not in json.dumps(json_values(report))
+    assert list(tmp_path.glob("*/layers.npy"))

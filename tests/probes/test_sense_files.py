@@ -1,0 +1,215 @@
+"""SemCor, WordNet's index and the sets of Raganato et al.: what is read, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmokit.errors import DataError
+from elmokit.probes import wordnet as wordnet_module
+from elmokit.probes.raganato import Instance, read_sets, score
+from elmokit.probes.semcor import read_semcor
+from elmokit.probes.senses import Entry, Stretch, entry_of, split_form
+from elmokit.probes.wordnet import read_wordnet
+from tests.probes.sense_data import GOLD, XML, token, write_index, write_semcor, write_set
+
+# ----------------------------------------------------------------------------------------- senses
+
+
+def test_a_satellite_is_an_adjective() -> None:
+    assert entry_of("old%5:00:00:past:00") == entry_of("Old%3:00:01::") == Entry("old", "3")
+
+
+def test_forms_of_several_words_are_split() -> None:
+    assert split_form("took place") == split_form("took_place") == ["took", "place"]
+    assert split_form("_") == ["_"]
+    assert split_form("over-all") == ["over-all"]
+    assert split_form("``") == split_form("''") == ['"']
+
+
+# ----------------------------------------------------------------------------------------- SemCor
+
+
+def test_semcor_gives_words_and_stretches(tmp_path: Path) -> None:
+    sentences = read_semcor(write_semcor(tmp_path))
+    assert len(sentences) == 6
+    assert sentences[3].words == ("A", "bank", "took", "place")
+    assert sentences[3].stretches == (
+        Stretch(1, 2, ("bank%1:14:00::", "bank%1:17:01::")),  # the alternative had no lemma
+        Stretch(2, 4, ("take_place%2:30:00::",)),
+    )
+    assert sentences[4].stretches[0].keys == ("old%5:00:00:past:00",)  # its mark is gone
+    assert sentences[5].stretches == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("not json", "line 2: found 'not json'"),
+        ('{"words": []}', "line 2: found"),
+        ('["tokens"]', "line 2: found"),
+        ('{"tokens": [["a", "b", "c"]]}', "line 2: token 1 is ['a', 'b', 'c']"),
+        ('{"tokens": [["a", "", "", null], [" ", "", "", null]]}', "line 2: token 2 is"),
+        ('{"tokens": [["a", "NN", "a", 7]]}', "line 2: token 1 is"),
+        ('{"tokens": [["a", "NN", "a", "a%1"]]}', "line 2: token 1 has the sense 'a%1'"),
+        ('{"tokens": [["a", "", "", "a%1:04:00::;b"]]}', "has the sense 'a%1:04:00::;b'"),
+    ],
+)
+def test_bad_lines_of_semcor_are_named(tmp_path: Path, line: str, told: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"tokens": [token("a", "a%1:04:00::")]}) + "\n" + line + "\n")
+    with pytest.raises(DataError) as raised:
+        read_semcor(path)
+    assert told in str(raised.value)
+
+
+def test_semcor_without_senses_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no word with a sense"):
+        read_semcor(write_semcor(tmp_path, [[token("a")]]))
+
+
+# ---------------------------------------------------------------------------------------- WordNet
+
+
+def test_the_index_gives_senses_in_their_order(tmp_path: Path) -> None:
+    wordnet = read_wordnet(write_index(tmp_path))
+    assert wordnet.senses[Entry("bank", "1")] == (
+        "bank%1:17:01::",
+        "bank%1:14:00::",
+        "bank%1:06:00::",
+    )
+    assert wordnet.first(Entry("bank", "2")) == "bank%2:40:00::"
+    assert wordnet.first(Entry("old", "3")) == "old%3:00:01::"
+    assert wordnet.first(Entry("old", "1")) is None
+    assert "old%5:00:00:past:00" in wordnet
+    assert "old%5:00:00:gone:00" not in wordnet
+    assert read_wordnet(tmp_path / "index.sense") == wordnet
+
+
+def test_a_wordnet_that_is_not_there_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wordnet_module, "PLACES", (str(tmp_path),))
+    monkeypatch.delenv("WNSEARCHDIR", raising=False)
+    for given in (None, tmp_path, tmp_path / "no.sense"):
+        with pytest.raises(DataError, match="apt-get install wordnet-base wordnet-sense-index"):
+            read_wordnet(given)
+    write_index(tmp_path)
+    assert "zebra%1:05:00::" in read_wordnet()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "index.sense").write_text("a%1:04:00:: 1 1 0\n")
+    monkeypatch.setenv("WNSEARCHDIR", str(other))
+    assert "zebra%1:05:00::" not in read_wordnet()
+
+
+def test_another_file_is_no_index(tmp_path: Path) -> None:
+    (tmp_path / "index.sense").write_text("a%1:04:00:: 1 1 0\nbank n 10 6\n")
+    with pytest.raises(DataError, match=r"index\.sense, line 2: found 'bank n 10 6'"):
+        read_wordnet(tmp_path)
+    (tmp_path / "index.sense").write_text("")
+    with pytest.raises(DataError, match="is empty"):
+        read_wordnet(tmp_path)
+
+
+# ------------------------------------------------------------------------------- evaluation sets
+
+
+def test_sets_are_read_with_their_gold(tmp_path: Path) -> None:
+    [found] = read_sets(write_set(tmp_path))
+    assert found.name == "tiny"
+    assert found.sentences == [("The", "bank", "took", "place", "&"), ("zebras", "old", "quux")]
+    assert found.instances[1] == Instance(
+        "d0.s0.t1", 0, 2, 4, Entry("take_place", "2"), "VERB", frozenset(["take_place%2:30:00::"])
+    )
+    assert found.instances[2].entry == Entry("zebra", "1")
+    assert len(found.instances[0].gold) == 2
+    assert read_sets(tmp_path / "tiny") == read_sets(tmp_path / "tiny" / "tiny.data.xml") == [found]
+
+
+def test_several_sets_come_in_the_usual_order_and_make_all(tmp_path: Path) -> None:
+    for name in ("semeval2007", "mine", "senseval2"):
+        write_set(tmp_path, name)
+    sets = read_sets(tmp_path)
+    assert [s.name for s in sets] == ["senseval2", "semeval2007", "mine", "ALL"]
+    assert [i.name for i in sets[-1].instances[4:6]] == [
+        "senseval2.d0.s1.t2",
+        "semeval2007.d0.s0.t0",
+    ]
+    assert sets[-1].instances[5].sentence == 2
+    assert len(sets[-1].sentences) == 6
+    write_set(tmp_path, "ALL")  # one that is there is taken as it is
+    assert len(read_sets(tmp_path)[-1].sentences) == 2
+
+
+@pytest.mark.parametrize(
+    ("xml", "gold", "told"),
+    [
+        (XML, GOLD + "\nx y\n", "'x' is no instance of"),
+        (XML, GOLD.replace("d0.s0.t0", "d0.s9.t9"), "data.xml, line 5: 'd0.s0.t0' has no answer"),
+        (XML, GOLD + "d0.s1.t2 again\n", "gold.key.txt, line 6: found 'd0.s1.t2' a second time"),
+        (XML, GOLD + "alone\n", "gold.key.txt, line 6: found 'alone', expected an id"),
+        (XML.replace("</text>", ""), GOLD, "data.xml, line 14: not XML (mismatched tag)"),
+        (XML.replace('pos="ADV"', 'pos="RB"'), GOLD, "line 12: found id 'd0.s1.t2', lemma 'quux'"),
+        (XML.replace('lemma="old"', ""), GOLD, "line 11: found id 'd0.s1.t1', lemma ''"),
+        (XML.replace(">zebras<", "> <"), GOLD, "line 10: <instance> holds no word"),
+        (XML.replace('<sentence id="d0.s0">', "<s>").replace("</sentence>", "</s>", 1), GOLD,
+         "line 4: <wf> stands outside of a <sentence>"),
+        ("<corpus></corpus>", "", "holds no <instance>"),
+    ],
+)  # fmt: skip
+def test_bad_sets_are_named(tmp_path: Path, xml: str, gold: str, told: str) -> None:
+    write_set(tmp_path, xml=xml, gold=gold)
+    with pytest.raises(DataError) as raised:
+        read_sets(tmp_path)
+    assert told in str(raised.value)
+
+
+def test_missing_sets_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Evaluation_Datasets"):
+        read_sets(tmp_path)
+    write_set(tmp_path)
+    (tmp_path / "tiny" / "tiny.gold.key.txt").unlink()
+    with pytest.raises(DataError, match=r"tiny\.gold\.key\.txt does not exist"):
+        read_sets(tmp_path)
+
+
+# ----------------------------------------------------------------------------------------- scoring
+
+
+def as_the_scorer(system: dict[str, Any], gold: dict[str, Any]) -> tuple[float, float, float]:
+    """What Scorer.java does, step by step."""
+    ok = not_ok = 0.0
+    for key in system:
+        if key not in gold:
+            continue
+        local_ok = sum(answer in gold[key] for answer in system[key])
+        ok += local_ok / len(system[key])
+        not_ok += (len(system[key]) - local_ok) / len(system[key])
+    precision, recall = ok / (ok + not_ok), ok / len(gold)
+    total = precision + recall
+    return precision, recall, 2 * precision * recall / total if total else 0.0
+
+
+def test_scores_are_those_of_the_scorer() -> None:
+    draw = random.Random(0)
+    keys = list("abcd")
+    for _ in range(50):
+        gold = {f"i{n}": set(draw.sample(keys, draw.randint(1, 3))) for n in range(12)}
+        system = {
+            f"i{n}": set(draw.sample(keys, draw.choice([1, 1, 2])))
+            for n in range(15)
+            if draw.random() < 0.8
+        }
+        assert score(system, gold) == pytest.approx(as_the_scorer(system, gold))
+
+
+def test_silence_costs_recall_only() -> None:
+    gold = {"i1": {"a", "b"}, "i2": {"c"}, "i3": {"d"}, "i4": {"e"}}
+    found = score({"i1": ["b"], "i2": ["x"], "i3": []}, gold)
+    assert found == pytest.approx((0.5, 0.25, 1 / 3))
+    assert score({}, gold) == (0, 0, 0)

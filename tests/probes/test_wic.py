@@ -1,0 +1,207 @@
+"""Word in context: reading, alignment, the two halves, figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.embed.static import StaticVectors
+from elmokit.errors import DataError
+from elmokit.probes import wic as module
+from elmokit.probes.alignment import align
+from elmokit.probes.statistics import json_values
+from elmokit.probes.wic import Usage, WicPair, half_of, judge, measure_wic, read_wic
+from tests.conftest import TINY_MODEL
+
+SENTENCES = ["A play on words .", "They play well.", "She can't play the well-known play today."]
+
+
+def item(number: int, **other: Any) -> dict[str, Any]:
+    first, second = SENTENCES[number % 3], SENTENCES[(number + 1) % 3]
+    values: dict[str, Any] = {"id": f"t.{number}", "lemma": f"play{number % 4}", "pos": "NOUN"}
+    for i, sentence in enumerate((first, second), start=1):
+        start = sentence.index("play")
+        values |= {f"sentence{i}": sentence, f"start{i}": str(start), f"end{i}": str(start + 4)}
+    return values | other
+
+
+def write(folder: Path, items: list[Any], gold: list[Any] | None = None) -> Path:
+    gold = gold or [{"id": i["id"], "tag": "TF"[n % 2]} for n, i in enumerate(items)]
+    (folder / "x.data").write_text(json.dumps(items, indent=1))
+    (folder / "x.gold").write_text(json.dumps(gold))
+    return folder / "x.data"
+
+
+# ---------------------------------------------------------------------------------------- alignment
+
+OFFSETS = [(0, 3), (4, 6), (6, 9), (9, 10)]  # "can do n't."
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (4, 6, (1, 2, "exact")),
+        (4, 9, (1, 3, "several")),
+        (0, 2, (0, 1, "inside")),
+        (5, 8, (1, 3, "across")),
+        (3, 6, (1, 2, "across")),  # takes in the space before it
+        (3, 4, (0, 0, "none")),  # a space
+        (10, 12, (0, 0, "none")),
+        (5, 5, (0, 0, "none")),
+        (7, 5, (0, 0, "none")),
+    ],
+)
+def test_characters_find_their_tokens(start: int, end: int, expected: tuple[Any, ...]) -> None:
+    assert align(OFFSETS, start, end) == expected
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def test_pairs_are_read_with_their_answers(tmp_path: Path) -> None:
+    pairs = read_wic(write(tmp_path, [item(0), item(1)]))
+    assert [pair.same for pair in pairs] == [True, False]
+    assert pairs[0].usages[0] == Usage(SENTENCES[0], 2, 6)
+
+
+@pytest.mark.parametrize(
+    ("items", "gold", "told"),
+    [
+        ([item(0) | {"start1": "two"}], None, "x.data, item 1: start1 and end1"),
+        ([{"id": "a"}], None, "x.data, item 1: 'lemma' is missing"),
+        ([item(0), 7], [{"id": "t.0", "tag": "T"}], "x.data, item 2: 'id' is missing"),
+        ([item(0)], [{"id": "t.0", "tag": "yes"}], "x.gold, item 1: the tag is 'yes'"),
+        ([item(0)], [{"id": "t.9", "tag": "T"}], "'t.0' has no answer"),
+        ([], [{"id": "t.9", "tag": "T"}], "holds no pairs"),
+    ],
+)
+def test_bad_pairs_are_named(tmp_path: Path, items: list[Any], gold: Any, told: str) -> None:
+    data = write(tmp_path, items, gold)
+    with pytest.raises(DataError) as raised:
+        read_wic(data)
+    assert told in str(raised.value)
+
+
+def test_broken_json_names_its_line(tmp_path: Path) -> None:
+    data = write(tmp_path, [item(0)])
+    data.write_text(data.read_text()[:-20])
+    with pytest.raises(DataError, match=r"x\.data, line \d+: not JSON"):
+        read_wic(data)
+    with pytest.raises(DataError, match=r"y\.gold does not exist"):
+        read_wic(tmp_path / "y.data")
+    data.write_bytes(b"\xff")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_wic(data)
+    data.write_text("{}")
+    with pytest.raises(DataError, match="holds a dict"):
+        read_wic(data)
+
+
+# ---------------------------------------------------------------------------------------- measuring
+
+
+@pytest.fixture(scope="module")
+def elmo() -> elmokit.ElmoModel:
+    return elmokit.load(TINY_MODEL, device="cpu")
+
+
+def test_the_scores_are_the_cosines_of_the_two_tokens(
+    tmp_path: Path, elmo: elmokit.ElmoModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAIRS", 2)  # several blocks
+    pairs = read_wic(write(tmp_path, [item(n) for n in range(7)]))
+    seen: dict[str, np.ndarray[Any, Any]] = {}
+
+    def spy(name: str, scores: Any, *args: Any, **options: Any) -> Any:
+        seen[name] = scores
+        return judge(name, scores, *args, **options)
+
+    monkeypatch.setattr(module, "judge", spy)
+    measure_wic(elmo, pairs)
+    for n, pair in enumerate(pairs):
+        a, b = (elmo.embed(u.sentence).word("play") for u in pair.usages)
+        for j in range(3):
+            expected = a[j] @ b[j] / np.linalg.norm(a[j]) / np.linalg.norm(b[j])
+            assert seen[f"layer {j}"][n] == pytest.approx(expected, abs=2e-6)
+        expected = np.mean(a, 0) @ np.mean(b, 0)
+        expected /= np.linalg.norm(np.mean(a, 0)) * np.linalg.norm(np.mean(b, 0))
+        assert seen["average"][n] == pytest.approx(expected, abs=2e-6)
+
+
+def test_what_cannot_be_aligned_is_counted_and_left_out(
+    tmp_path: Path, elmo: elmokit.ElmoModel
+) -> None:
+    items = [item(0), item(1, start1="900", end1="904"), item(2), item(3, start2="5", end2="5")]
+    items += [item(6, start1="2", end1="9")]  # "play on": two tokens
+    report = measure_wic(elmo, read_wic(write(tmp_path, items)))
+    assert report.left_out == ("t.1", "t.3")
+    assert report.pairs == 5
+    assert sum(report.halves) == report.results[0].overall.n == 3
+    assert report.fits == {"exact": 7, "none": 2, "several": 1}
+
+
+def test_nothing_aligned_is_an_error(tmp_path: Path, elmo: elmokit.ElmoModel) -> None:
+    pairs = read_wic(write(tmp_path, [item(0, start1="900", end1="904")]))
+    with pytest.raises(DataError, match="No pair has a token"):
+        measure_wic(elmo, pairs)
+
+
+def test_words_alone_cannot_tell_uses_of_one_form_apart(
+    tmp_path: Path, elmo: elmokit.ElmoModel
+) -> None:
+    table = StaticVectors("toy", ["play", "a", "they"], np.eye(3, dtype=np.float32))
+    pairs = read_wic(write(tmp_path, [item(n) for n in range(12)]))
+    report = measure_wic(elmo, pairs, static=table)
+    by_name = {result.name: result for result in report.results}
+    for name in ("same form", "toy, the word", "layer 0"):
+        assert by_name[name].overall.auc == 0.5
+    assert report.static_unknown == 0
+    assert "layer 2" in str(report)
+    assert "NaN" not in json.dumps(json_values(report))
+
+
+def test_a_word_without_a_static_vector_is_judged_by_its_form(
+    tmp_path: Path, elmo: elmokit.ElmoModel
+) -> None:
+    table = StaticVectors("toy", ["a"], np.eye(1, dtype=np.float32))
+    pairs = read_wic(write(tmp_path, [item(n) for n in range(4)]))
+    assert measure_wic(elmo, pairs, static=table).static_unknown == 4
+
+
+# ------------------------------------------------------------------------------------------ judging
+
+
+def make_pairs(n: int) -> list[WicPair]:
+    usages = (Usage("", 0, 0), Usage("", 0, 0))
+    return [WicPair(str(i), f"w{i // 2}", "NV"[i % 2], usages, i % 3 == 0) for i in range(n)]
+
+
+def test_the_halves_never_move_and_hold_whole_lemmas() -> None:
+    assert [half_of(w) for w in ("play", "bass", "Play", "spring", "right")] == [1, 0, 1, 0, 1]
+    assert 0.4 < np.mean([half_of(f"w{i}") for i in range(1000)]) < 0.6
+
+
+def test_a_perfect_score_is_right_everywhere() -> None:
+    pairs = make_pairs(60)
+    scores = np.array([0.9 if pair.same else 0.1 for pair in pairs])
+    result = judge("x", scores, pairs)
+    assert (result.overall.accuracy, result.overall.auc) == (1.0, 1.0)
+    assert result.overall.interval == (1.0, 1.0)
+    assert {pos: figure.n for pos, figure in result.by_pos.items()} == {"N": 30, "V": 30}
+
+
+def test_the_threshold_of_a_half_is_used_on_the_other() -> None:
+    pairs = make_pairs(200)
+    half = np.array([half_of(pair.lemma) for pair in pairs])
+    same = np.array([pair.same for pair in pairs])
+    # In half 0 the border is at 0.5, in half 1 at 5.5: each threshold is useless on the other half.
+    scores = np.where(same, 1.0, 0.0) + np.where(half == 1, 5.0, 0.0)
+    result = judge("x", scores, pairs)
+    assert result.thresholds == (0.5, 5.5)
+    expected = np.where(half == 1, same, ~same).mean()  # half 1: all "same"; half 0: all "not"
+    assert result.overall.accuracy == pytest.approx(expected)

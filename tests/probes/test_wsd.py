@@ -1,0 +1,167 @@
+"""Senses by the nearest mean: means against numpy, back-off, forms of several words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.embed.spaces import probe_spaces, unit
+from elmokit.embed.static import StaticVectors
+from elmokit.errors import DataError
+from elmokit.probes.raganato import EvaluationSet, Instance, read_sets
+from elmokit.probes.semcor import read_semcor
+from elmokit.probes.senses import Entry, SenseSentence
+from elmokit.probes.statistics import json_values
+from elmokit.probes.wordnet import WordNet, read_wordnet
+from elmokit.probes.wsd import (
+    Candidates,
+    f1_of,
+    measure_wsd,
+    nearest_senses,
+    sense_centroids,
+    tokens_to_read,
+)
+from tests.conftest import TINY_MODEL
+from tests.probes.sense_data import MONEY, SHORE, write_index, write_semcor, write_set
+
+
+@pytest.fixture(scope="module")
+def elmo() -> elmokit.ElmoModel:
+    return elmokit.load(TINY_MODEL, device="cpu")
+
+
+@pytest.fixture
+def wordnet(tmp_path: Path) -> WordNet:
+    return read_wordnet(write_index(tmp_path))
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> list[SenseSentence]:
+    return read_semcor(write_semcor(tmp_path))
+
+
+def make_instance(lemma: str, pos: str = "1", gold: str = "x") -> Instance:
+    return Instance(f"{lemma}.{gold}", 0, 0, 1, Entry(lemma, pos), "NOUN", frozenset([gold]))
+
+
+def test_a_sense_is_the_mean_of_its_uses(
+    elmo: elmokit.ElmoModel, wordnet: WordNet, training: list[SenseSentence]
+) -> None:
+    vectors = elmo.embed([list(s.words) for s in training])
+    found = sense_centroids((v.layers for v in vectors), training, wordnet)
+    # The alternatives of the fourth sentence count for both; a key that is not there for none.
+    expected = {
+        SHORE: [vectors[0].word("bank"), vectors[1].word("bank"), vectors[3].word("bank")],
+        MONEY: [vectors[2].word("bank"), vectors[3].word("bank")],
+        "take_place%2:30:00::": [vectors[3].layers[:, 2:4].mean(axis=1)],
+        "old%5:00:00:past:00": [vectors[4].word("old")],
+    }
+    assert set(found.rows) == set(expected)
+    for key, uses in expected.items():
+        row = found.rows[key]
+        assert found.counts[row] == len(uses)
+        np.testing.assert_allclose(found.vectors[:, row], np.mean(uses, axis=0), atol=1e-6)
+
+
+def test_only_senses_met_in_training_are_chosen(wordnet: WordNet) -> None:
+    keys = [MONEY, SHORE, "bank%2:40:00::"]
+    candidates = Candidates(keys, wordnet)
+    assert candidates.met[Entry("bank", "1")] == [SHORE, MONEY]  # WordNet's order
+    rows = {key: row for row, key in enumerate(keys)}
+    centroids = unit(np.array([[1, 0], [0, 1], [1, 1]], dtype=np.float32))
+    instances = [make_instance("bank"), make_instance("bank", "2"), make_instance("zebra")]
+    instances += [make_instance("quux"), make_instance("bank")]
+    queries = np.array([[5, 1], [0, -1], [1, 1], [1, 1], [2, 2]], dtype=np.float32)
+    assert nearest_senses(queries, instances, centroids, rows, candidates) == [
+        MONEY,
+        "bank%2:40:00::",  # the only one, near or not
+        "zebra%1:05:00::",  # never met: the first sense of WordNet
+        None,
+        SHORE,  # as near as the other: the first
+    ]
+
+
+def test_the_whole_way(
+    tmp_path: Path, elmo: elmokit.ElmoModel, wordnet: WordNet, training: list[SenseSentence]
+) -> None:
+    sets = read_sets(write_set(tmp_path / "sets"))
+    table = StaticVectors("toy", ["river", "money", "bank"], np.eye(3, dtype=np.float32))
+    seen: list[int] = []
+    report = measure_wsd(
+        elmo,
+        training,
+        sets,
+        wordnet,
+        spaces=probe_spaces(["all", "concat"], 3),
+        static=table,
+        on_tokens=seen.append,
+    )
+    assert seen[-1] == tokens_to_read(training, sets) == 6 + 5 + 4 + 4 + 3 + 5 + 3
+    assert report.instances == {"tiny": 5}
+    assert report.backed_off == {"tiny": 2}  # zebra, quux
+    assert report.unanswered == {"tiny": 1}  # quux
+    assert (report.senses, report.uses, report.alternatives, report.unknown) == (4, 7, 1, 1)
+    by_name = {result.name: result for result in report.results}
+    assert list(by_name)[:4] == [
+        "first sense of WordNet",
+        "most frequent sense of SemCor",
+        "toy, the word",
+        "toy, mean of the sentence",
+    ]
+    # First sense: bank is wrong, take_place, zebra and old are right; four answers of five.
+    precision, recall = 3 / 4, 3 / 5
+    expected = 2 * precision * recall / (precision + recall)
+    assert by_name["first sense of WordNet"].f1["tiny"] == pytest.approx(expected)
+    low, high = by_name["first sense of WordNet"].interval
+    assert low <= expected <= high
+    # Of SemCor: bank is SHORE three times to two, old is the satellite.
+    precision, recall = 2 / 4, 2 / 5
+    expected = 2 * precision * recall / (precision + recall)
+    assert by_name["most frequent sense of SemCor"].f1["tiny"] == pytest.approx(expected)
+    assert by_name["first sense of WordNet"].by_pos["VERB"] == 1.0
+    assert report.static_unknown == 4
+    assert report.difference is not None
+    assert "concat" in by_name
+    assert "NaN" not in json.dumps(json_values(report))
+    assert "95%" in str(report)
+
+
+def test_the_layers_decide_as_numpy_does(
+    tmp_path: Path, elmo: elmokit.ElmoModel, wordnet: WordNet, training: list[SenseSentence]
+) -> None:
+    sentence = ["The", "bank", "took", "place"]
+    vector = elmo.embed([sentence])[0].word("bank")
+    uses = [v.word("bank") for v in elmo.embed([list(s.words) for s in training[:4]])]
+    means = {SHORE: np.mean([uses[0], uses[1], uses[3]], 0), MONEY: np.mean(uses[2:], 0)}
+    for name, weights in (("layer 1", [0, 1, 0]), ("average", [1, 1, 1])):
+        query = np.tensordot(weights, vector, axes=1)
+        mixed = {key: np.tensordot(weights, mean, axes=1) for key, mean in means.items()}
+        cosine = {key: mean @ query / np.linalg.norm(mean) for key, mean in mixed.items()}
+        nearest = max(cosine, key=lambda key: cosine[key])
+        for gold in (SHORE, MONEY):
+            given = make_instance("bank", gold=gold)._replace(first=1, last=2)
+            one = EvaluationSet("ALL", [tuple(sentence)], [given])
+            report = measure_wsd(elmo, training, [one], wordnet)
+            f1 = {result.name: result.f1["ALL"] for result in report.results}
+            assert f1[name] == float(gold == nearest)
+    assert "69.0" in str(report)
+    assert "64.7" in str(report)
+
+
+def test_f1_counts_silence_against_recall() -> None:
+    instances = [make_instance("a", gold="a"), make_instance("b", gold="b")]
+    assert f1_of(instances, ["a", None]) == pytest.approx(2 / 3)
+    assert f1_of(instances, [None, None]) == 0
+
+
+def test_keys_of_another_wordnet_are_an_error(
+    elmo: elmokit.ElmoModel, training: list[SenseSentence]
+) -> None:
+    other = WordNet("other", {Entry("a", "1"): ("a%1:04:00::",)})
+    sets = [EvaluationSet("x", [("a",)], [make_instance("a")])]
+    with pytest.raises(DataError, match=r"another version than 3\.0"):
+        measure_wsd(elmo, training, sets, other)

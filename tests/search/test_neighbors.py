@@ -1,0 +1,248 @@
+"""The streamed search against plain numpy over all vectors at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.embed.spaces import choose_spaces, every_space
+from elmokit.errors import ConfigError, DataError, ElmoError
+from elmokit.search import neighbors as module
+from elmokit.search.neighbors import Neighbors, NeighborSearch, Passage, Rules, neighbors
+from elmokit.text.marked import Marked
+from tests.conftest import TINY_MODEL
+
+WORDS = "the cat Play play plays bank river read a dog on of . ,".split()
+QUERIES = [
+    Marked(("the", "play", "on", "a", "bank"), 1),
+    Marked(("a", "cat", "."), 1),
+    Marked(("Play", "on", "."), 0),
+]
+
+
+@pytest.fixture(scope="module")
+def elmo() -> elmokit.ElmoModel:
+    return elmokit.load(TINY_MODEL, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def text() -> list[list[str]]:
+    draw = random.Random(0)
+    sentences = [draw.choices(WORDS, k=draw.randint(0, 9)) for _ in range(120)]
+    return [*sentences, ["the", "play", "on", "a", "bank"], *sentences[:30]]
+
+
+def brute_force(
+    elmo: elmokit.ElmoModel, query: Marked, text: Sequence[Sequence[str]], k: int, rules: Rules
+) -> dict[str, list[tuple[float, tuple[str, ...], int]]]:
+    """Every token, one after the other, in plain numpy."""
+    lists: dict[str, list[tuple[float, tuple[str, ...], int]]] = {}
+    asked = elmo.embed([list(query.tokens)])[0]
+    vectors = elmo.embed([list(sentence) for sentence in text])
+    for j in [*range(len(asked.layers)), -1]:
+        q = (asked.average if j < 0 else asked.layers[j])[query.position]
+        found, seen = [], set()
+        for sentence in vectors:
+            for place, word in enumerate(sentence.tokens):
+                v = (sentence.average if j < 0 else sentence.layers[j])[place]
+                cosine = float(q @ v / np.linalg.norm(q) / np.linalg.norm(v))
+                found.append((round(cosine, 6), tuple(sentence.tokens), place, word.casefold()))
+        kept = []
+        for score, tokens, place, word in sorted(found, key=lambda f: -f[0]):
+            same = word == query.word.casefold()
+            key = {"token": object(), "sentence": (tokens, place), "word": word}[rules.distinct]
+            if (
+                (rules.words == "same" and not same)
+                or (rules.words == "other" and same)
+                or (rules.other_sentences and tokens == query.tokens)
+                or key in seen
+            ):
+                continue
+            seen.add(key)
+            kept.append((score, tokens, place))
+        lists["average" if j < 0 else f"layer {j}"] = kept[:k]
+    return lists
+
+
+def assert_same(found: Neighbors, expected: dict[str, list[tuple[float, Any, Any]]]) -> None:
+    """The same scores; the same tokens too, where no tie leaves a choice."""
+    assert list(found.lists) == list(expected)
+    for name, listed in expected.items():
+        scores = [n.score for n in found.lists[name]]
+        np.testing.assert_allclose(scores, [score for score, _, _ in listed], atol=3e-6)
+        if not listed:
+            continue
+        last = listed[-1][0]
+        clear = {(t, p) for score, t, p in listed if score > last + 1e-5}
+        assert clear <= {(n.at.tokens, n.at.position) for n in found.lists[name]}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(distinct="token"),
+        Rules(),
+        Rules(distinct="word"),
+        Rules(words="same"),
+        Rules(words="other", distinct="token"),
+        Rules(other_sentences=True),
+    ],
+)
+def test_the_search_finds_what_brute_force_finds(
+    elmo: elmokit.ElmoModel,
+    text: list[list[str]],
+    rules: Rules,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_WINDOW_TOKENS", 50)  # many windows
+    found = neighbors(elmo, QUERIES, text, k=7, rules=rules)
+    for query, result in zip(QUERIES, found, strict=True):
+        assert_same(result, brute_force(elmo, query, text, 7, rules))
+
+
+def test_each_query_may_have_rules_of_its_own(
+    elmo: elmokit.ElmoModel, text: list[list[str]]
+) -> None:
+    rules = [Rules(words="same"), Rules(distinct="word"), Rules("other", "token", True)]
+    found = neighbors(elmo, QUERIES, text, k=7, rules=rules)
+    for query, rule, result in zip(QUERIES, rules, found, strict=True):
+        assert_same(result, brute_force(elmo, query, text, 7, rule))
+    with pytest.raises(ConfigError, match="3 queries and 2 rules"):
+        neighbors(elmo, QUERIES, text, rules=rules[:2])
+
+
+def test_the_windows_do_not_matter(
+    elmo: elmokit.ElmoModel, text: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = neighbors(elmo, QUERIES, text, k=5)
+    monkeypatch.setattr(module, "_WINDOW_TOKENS", 1)
+    alone = neighbors(elmo, QUERIES, text, k=5)
+    for a, b in zip(whole, alone, strict=True):
+        for name in a.lists:
+            scores = [[n.score for n in found.lists[name]] for found in (a, b)]
+            np.testing.assert_allclose(*scores, atol=3e-6)
+
+
+def test_of_ties_the_first_in_the_text_is_listed(elmo: elmokit.ElmoModel) -> None:
+    text = [Passage(["a", "play"], "1"), Passage(["a", "play"], "2"), Passage(["a", "play"], "3")]
+    rules = Rules(distinct="token", words="same")
+    found = neighbors(elmo, ["the [play] ."], text, k=2, rules=rules)[0]
+    assert [[n.where for n in listed] for listed in found.lists.values()] == [["1", "2"]] * 4
+
+
+def test_the_same_sentence_again_is_listed_once(elmo: elmokit.ElmoModel) -> None:
+    found = neighbors(elmo, ["the [play] ."], [["a", "play"]] * 3 + [["a", "cat"]], k=10)[0]
+    shown = [(n.at.tokens, n.at.position) for n in found.lists["layer 2"]]
+    assert sorted(shown) == [(("a", w), p) for w in ("cat", "play") for p in (0, 1)]
+
+
+def test_k_larger_than_the_text_lists_all_of_it(elmo: elmokit.ElmoModel) -> None:
+    found = neighbors(elmo, ["the [play] ."], [["a", "b"], [], ["c"]], k=10)[0]
+    assert found.tokens == 3
+    assert {n.word for n in found.lists["layer 1"]} == {"a", "b", "c"}
+
+
+def test_an_empty_text_has_no_neighbours(elmo: elmokit.ElmoModel) -> None:
+    found = neighbors(elmo, ["the [play] ."], [])[0]
+    assert all(not listed for listed in found.lists.values())
+    assert "layer 0: no neighbours" in str(found)
+
+
+def test_a_text_of_strings_is_tokenised_and_not_read_letter_by_letter(
+    elmo: elmokit.ElmoModel,
+) -> None:
+    found = neighbors(elmo, ["the [play] ."], ["A play.", "A cat."], k=10)[0]
+    assert found.tokens == 6
+    assert {n.word for n in found.lists["layer 2"]} == {"A", "play", "cat", "."}
+    with pytest.raises(DataError, match="Expected a list of sentences, found a str"):
+        neighbors(elmo, ["the [play] ."], "A play.")
+
+
+def test_the_own_token_is_at_cosine_1(elmo: elmokit.ElmoModel) -> None:
+    text = [["x", "y"], ["the", "play", "."]]
+    found = neighbors(elmo, ["the [play] ."], text, k=1)[0]
+    for listed in found.lists.values():
+        assert listed[0].score == pytest.approx(1.0, abs=1e-5)
+        assert listed[0].at == found.query
+
+
+def test_the_text_is_read_no_further_than_asked(elmo: elmokit.ElmoModel) -> None:
+    def endless():  # type: ignore[no-untyped-def]
+        while True:
+            yield ["a", "b", "c"]
+
+    found = neighbors(elmo, ["the [play] ."], endless(), k=2, max_tokens=10)
+    assert found[0].tokens == 12
+
+
+def test_only_what_is_among_the_best_is_remembered(elmo: elmokit.ElmoModel) -> None:
+    """Memory does not grow with the text: only sentences of the k best tokens are held."""
+    draw = random.Random(1)
+    query = QUERIES[0]
+    vectors = elmo.embed([list(query.tokens)])[0].layers[:, query.position]
+    search = NeighborSearch([query], [vectors], every_space(3), 3, [Rules()])
+    for _ in range(20):
+        sentences = [draw.choices(WORDS, k=5) for _ in range(20)]
+        layers, _ = elmo.compute(sentences)
+        search.add([Passage(s) for s in sentences], layers)
+        assert len(search._kept) <= 3 * 4
+    assert search.tokens == 2000
+
+
+def test_a_mix_of_one_layer_is_that_layer(elmo: elmokit.ElmoModel, text: list[list[str]]) -> None:
+    spaces = choose_spaces(["1", "mix", "top", "average"], 3, (0, 2, 0))
+    found = neighbors(elmo, QUERIES[:1], text, k=5, spaces=spaces)[0]
+    assert list(found.lists) == ["layer 1", "mix", "layer 2", "average"]
+    scores = [[n.score for n in found.lists[name]] for name in ("layer 1", "mix")]
+    np.testing.assert_allclose(*scores, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["3", "-1", "bottom", "", "\N{SUPERSCRIPT TWO}"])
+def test_a_layer_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match="0 to 2, top, average"):
+        choose_spaces([name], 3)
+
+
+def test_no_query_is_refused(elmo: elmokit.ElmoModel) -> None:
+    with pytest.raises(ElmoError, match="no query"):
+        neighbors(elmo, [], [["a"]])
+
+
+def test_a_mark_is_read_as_users_write_it() -> None:
+    assert Marked.read("I don't [play].") == Marked(("I", "do", "n't", "play", "."), 3)
+    assert Marked.read("x-y [[play] b", tokenized=False).word == "play"
+    assert Marked.read("do-not [x-y] .", tokenized=True) == Marked(("do-not", "x-y", "."), 1)
+    assert Marked.read(["a", "b"], 1).word == "b"
+
+
+@pytest.mark.parametrize(
+    ("given", "position", "told"),
+    [
+        ("no mark", None, "no word in brackets"),
+        ("[a] [b]", None, "2 words in brackets"),
+        ("a [ ] b", None, "empty"),
+        ("I [don't] know", None, "one whole token"),
+        ("[a] b", 1, "goes with a list"),
+        (["a"], None, "position="),
+        (["a"], 1, "from 0 to 0"),
+        (["a"], -1, "from 0 to 0"),
+        ([], 0, "a string or a list"),
+        (3, 0, "a string or a list"),
+    ],
+)
+def test_what_is_no_mark_says_what_to_do(given: Any, position: int | None, told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        Marked.read(given, position)
+
+
+def test_a_long_sentence_is_shortened_around_the_word() -> None:
+    marked = Marked(tuple("a b c d e f g".split()), 3)
+    assert marked.show() == "a b c [d] e f g"
+    assert marked.show(1) == "... c [d] e ..."
+    assert marked.show(0) == "... [d] ..."
+    assert marked.show(3) == marked.show()
