@@ -146,5 +146,5 @@ def test_the_command_takes_a_file_or_a_folder(text: Path, tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"has no vocab\.txt"):
         given_vocabulary(tmp_path / "empty")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError):
         given_vocabulary(tmp_path / "missing.txt")

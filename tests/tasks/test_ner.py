@@ -100,7 +100,7 @@ def test_tokens_that_columns_cannot_hold_are_refused(token: str) -> None:
 
 
 def test_training_data_without_entities_is_refused() -> None:
-    with pytest.raises(DataError, match="All tags"):
+    with pytest.raises(DataError):
         TASK.learn([Sentence(("a",), ("O",))])
 
 

@@ -183,7 +183,7 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
     assert [question.spans for question in found] == [((5, 5),), ((3, 3),), (), (), (), ()]
     assert found[0].answers == ("She", "won", "She")
     assert [q.id for q in TASK.training(found, settings())] == ["several", "a1"]
-    with pytest.raises(DataError, match="nothing to learn"):
+    with pytest.raises(DataError):
         TASK.learn(TASK.training(found[2:], settings()))
 
 

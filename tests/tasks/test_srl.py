@@ -358,7 +358,7 @@ def test_text_and_json_can_be_predicted_on() -> None:
 
 
 def test_training_data_without_arguments_is_refused() -> None:
-    with pytest.raises(DataError, match="no argument of any predicate"):
+    with pytest.raises(DataError):
         TASK.learn([Sentence.of(("a",), [Frame.of(0, [], verb=True)])])
 
 

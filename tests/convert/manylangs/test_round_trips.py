@@ -85,7 +85,7 @@ def test_another_lexicon_is_another_model(tmp_path: Path) -> None:
 
 
 def test_it_is_read_and_not_trained(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="reads by a lexicon of its own"):
+    with pytest.raises(ConfigError):
         start_from(load_parts(write(tmp_path / "m")), None)  # type: ignore[arg-type]
 
 
