@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import torch
+from elmokit.sources.folder import size_of
 
 import elmokit
 from elmokit.embed.bench.text import EXAMPLE, BenchText, read_text
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.onnx_export import export
-from elmokit.sources.folder import size_of
 from elmokit.sources.resolve import load_parts
 
 TOKENS = 6000

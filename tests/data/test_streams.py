@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from elmokit.data.pieces import SHORTEST_SHARE, pieces
-from elmokit.data.rows import sentence_pairs
 from elmokit.data.streams import BEGIN, END, Streams
 from elmokit.errors import DataError
 
@@ -36,8 +35,8 @@ def expected_pairs(document: list[list[int]], backward: bool) -> list[tuple[int,
     sentences = document[::-1] if backward else document
     pairs = []
     for sentence in sentences:
-        made = sentence_pairs(sentence, BEGIN, END, backward=backward)
-        pairs += list(zip(made.inputs.tolist(), made.targets.tolist(), strict=True))
+        whole = [BEGIN, *sentence, END]
+        pairs += itertools.pairwise(whole[::-1] if backward else whole)
     return pairs
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import combinations, permutations
+from itertools import permutations
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from elmokit.tasks.metrics.assignment import best_pairs
 from elmokit.tasks.metrics.coref import coref_scores, without_singletons
 
 # Key, response and (recall, precision) as the test cases of the reference scorer have them: A from
@@ -148,39 +145,3 @@ def ceafe(gold: list[set[int]], predicted: list[set[int]]) -> float:
         sum(2 * len(a & b) / (len(a) + len(b)) for a, b in zip(few, order, strict=True))
         for order in permutations(many, len(few))
     )
-
-
-tables = st.integers(0, 5).flatmap(
-    lambda n: st.integers(0, 5).flatmap(
-        lambda m: st.lists(
-            st.lists(st.integers(-3, 9), min_size=m, max_size=m), min_size=n, max_size=n
-        ).map(lambda rows: np.array(rows, dtype=np.float64).reshape(n, m))
-    )
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(tables)
-def test_the_best_pairs_equal_brute_force(values: NDArray[np.float64]) -> None:
-    pairs = best_pairs(values)
-    n, m = values.shape
-    assert len(pairs) == min(n, m)
-    for place in (0, 1):
-        assert len({pair[place] for pair in pairs}) == len(pairs)
-    wide = values if n <= m else values.T
-    best = max(
-        sum(wide[row, column] for row, column in enumerate(columns))
-        for columns in permutations(range(wide.shape[1]), wide.shape[0])
-    )
-    assert sum(values[pair] for pair in pairs) == pytest.approx(best)
-
-
-def test_many_clusters_are_paired_soon() -> None:
-    random = np.random.default_rng(0)
-    values = random.random((300, 280)) * (random.random((300, 280)) < 0.02)
-    pairs = best_pairs(values)
-    total = sum(values[pair] for pair in pairs)
-    # No two pairs can change partners to advantage.
-    for (a, b), (c, d) in combinations(pairs[:60], 2):
-        assert values[a, b] + values[c, d] >= values[a, d] + values[c, b] - 1e-9
-    assert total > 100

@@ -33,7 +33,7 @@ class Workers:
                 check_device(name)
             return
         need_torch(self.model)
-        from elmokit.embed.precision import choose_device
+        from elmokit.device import choose_device
 
         kinds = {choose_device(name).type for name in self.devices}
         if len(kinds) > 1:
@@ -67,7 +67,7 @@ def choose_devices(
     need_torch(model)
     import torch
 
-    from elmokit.embed.precision import choose_device
+    from elmokit.device import choose_device
 
     n_gpus = torch.cuda.device_count() if device == "auto" else 0
     if n_gpus:

@@ -40,7 +40,7 @@ def train(
     import torch
 
     from elmokit.data.corpus import Corpus
-    from elmokit.embed.precision import choose_device
+    from elmokit.device import choose_device
     from elmokit.train.bench import Text, measure
     from elmokit.train.config import run_preset, with_settings
 
@@ -137,30 +137,28 @@ def embed(
         raise typer.BadParameter("at least one batch size is needed.", param_hint="--batch")
     import json
 
-    from elmokit.cli.signals import interruptible
     from elmokit.embed.bench.report import BenchSettings
     from elmokit.embed.bench.run import measure
     from elmokit.embed.bench.table import render
 
-    with interruptible():
-        report = measure(
-            BenchSettings(
-                model=model,
-                weights=weights,
-                preset=preset,
-                batches=batches,
-                precisions=tuple(name.strip() for name in (precision or "").split(",") if name),
-                threads=cores,
-                device=device,
-                tokens=tokens,
-                rounds=rounds,
-                loads=loads,
-                text=text,
-                lengths=runs,
-                long_sentence=long_sentence,
-            ),
-            lambda line: typer.echo(line, err=True),
-        )
+    report = measure(
+        BenchSettings(
+            model=model,
+            weights=weights,
+            preset=preset,
+            batches=batches,
+            precisions=tuple(name.strip() for name in (precision or "").split(",") if name),
+            threads=cores,
+            device=device,
+            tokens=tokens,
+            rounds=rounds,
+            loads=loads,
+            text=text,
+            lengths=runs,
+            long_sentence=long_sentence,
+        ),
+        lambda line: typer.echo(line, err=True),
+    )
     typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else render(report))
 
 

@@ -17,7 +17,7 @@ from elmokit.cli.options import (
     TokenizedLines,
     Weights,
 )
-from elmokit.cli.signals import INTERRUPTED, interruptible
+from elmokit.cli.signals import INTERRUPTED
 from elmokit.errors import ElmoError
 
 
@@ -63,44 +63,43 @@ def embed(
     work.check_usage(layers, gamma, state, rows)
     crew = work.Crew(engine, workers, devices, address)
     work.check_crew(crew, output)
-    with interruptible():
-        from elmokit.bulk.settings import PART_TOKENS, EmbedSettings
-        from elmokit.cli.progress import TokenBar
+    from elmokit.bulk.settings import PART_TOKENS, EmbedSettings
+    from elmokit.cli.progress import TokenBar
 
-        settings = EmbedSettings(
-            layers=layers.value,
-            mix=weights_of_mix,
-            gamma=gamma,
-            dtype=dtype.value,
-            state=state.value,
-            rows=rows,
-            tokenized=tokenized,
-            split=split,
-            part_tokens=part_tokens or PART_TOKENS,
-        )
-        work.check_paths(files, output, settings, resume=resume, overwrite=overwrite)
-        loading = work.Loading(model, weights, precision.value, device)
-        bar = TokenBar(shown=not quiet)
-        try:
-            with bar:
-                summary = work.run(
-                    crew,
-                    loading,
-                    files,
-                    output,
-                    settings,
-                    column=column,
-                    shard_bytes=shard_bytes,
-                    resume=resume,
-                    overwrite=overwrite,
-                    skip_bad=skip_bad,
-                    on_progress=bar,
-                )
-        except KeyboardInterrupt:
-            typer.echo(f"interrupted: {kept(output)}", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except ElmoError:
-            if bar.started and (left := kept(output)) != NOTHING:
-                typer.echo(f"note: {left}", err=True)
-            raise
+    settings = EmbedSettings(
+        layers=layers.value,
+        mix=weights_of_mix,
+        gamma=gamma,
+        dtype=dtype.value,
+        state=state.value,
+        rows=rows,
+        tokenized=tokenized,
+        split=split,
+        part_tokens=part_tokens or PART_TOKENS,
+    )
+    work.check_paths(files, output, settings, resume=resume, overwrite=overwrite)
+    loading = work.Loading(model, weights, precision.value, device)
+    bar = TokenBar(shown=not quiet)
+    try:
+        with bar:
+            summary = work.run(
+                crew,
+                loading,
+                files,
+                output,
+                settings,
+                column=column,
+                shard_bytes=shard_bytes,
+                resume=resume,
+                overwrite=overwrite,
+                skip_bad=skip_bad,
+                on_progress=bar,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: {kept(output)}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except ElmoError:
+        if bar.started and (left := kept(output)) != NOTHING:
+            typer.echo(f"note: {left}", err=True)
+        raise
     tell(summary, as_json=as_json)

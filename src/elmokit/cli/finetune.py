@@ -107,7 +107,7 @@ def finetune(
     import json
 
     from elmokit.data.corpus import Corpus
-    from elmokit.embed.precision import choose_device
+    from elmokit.device import choose_device
     from elmokit.errors import ConfigError
     from elmokit.sources.resolve import load_parts
     from elmokit.train import finetune as tuning

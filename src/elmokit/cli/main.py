@@ -34,7 +34,7 @@ from elmokit.cli import (
     train,
     warm,
 )
-from elmokit.cli.signals import interruptible
+from elmokit.cli.signals import interrupt_on_sigterm
 from elmokit.errors import DependencyError, ElmoError, ElmoWarning
 
 app = typer.Typer(
@@ -91,9 +91,9 @@ def run() -> None:
     """Run the command line; the entry point of the package."""
     warnings.simplefilter("always", ElmoWarning)
     warnings.showwarning = _show_warning
+    interrupt_on_sigterm()
     try:
-        with interruptible():
-            app()
+        app()
     except ElmoError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)

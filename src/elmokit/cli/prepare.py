@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elmokit.cli.options import OneSentencePerLine, Quiet, SkipBad, SummaryAsJson, Tokenized
-from elmokit.cli.signals import INTERRUPTED, interruptible
+from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from elmokit.data.counting import Progress
@@ -130,31 +130,30 @@ def prepare(
     if valid is not None and valid_files:
         raise typer.BadParameter("give --valid or --valid-files, not both.", param_hint="--valid")
     try:
-        with interruptible():
-            from elmokit.data.layout import PrepareSettings
-            from elmokit.data.prepare import prepare as prepare_text
+        from elmokit.data.layout import PrepareSettings
+        from elmokit.data.prepare import prepare as prepare_text
 
-            settings = PrepareSettings(
-                min_count=min_count,
-                max_vocab=max_vocab,
-                max_characters=max_characters,
-                one_sentence_per_line=one_sentence_per_line,
-                tokenized=tokenized,
-                valid=held_out,
-                seed=seed,
+        settings = PrepareSettings(
+            min_count=min_count,
+            max_vocab=max_vocab,
+            max_characters=max_characters,
+            one_sentence_per_line=one_sentence_per_line,
+            tokenized=tokenized,
+            valid=held_out,
+            seed=seed,
+        )
+        with _Bar(shown=not quiet) as bar:
+            summary = prepare_text(
+                files,
+                output,
+                settings,
+                valid_files=valid_files or (),
+                skip_bad=skip_bad,
+                overwrite=overwrite,
+                workers=workers,
+                on_progress=bar,
+                vocabulary=None if vocab is None else _given(vocab),
             )
-            with _Bar(shown=not quiet) as bar:
-                summary = prepare_text(
-                    files,
-                    output,
-                    settings,
-                    valid_files=valid_files or (),
-                    skip_bad=skip_bad,
-                    overwrite=overwrite,
-                    workers=workers,
-                    on_progress=bar,
-                    vocabulary=None if vocab is None else _given(vocab),
-                )
     except KeyboardInterrupt:
         typer.echo("interrupted: nothing is written, nothing was changed.", err=True)
         raise typer.Exit(INTERRUPTED) from None

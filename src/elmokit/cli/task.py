@@ -148,9 +148,9 @@ def train(
     measured on TEST. At the end the learned weights s_j and gamma of the mix are
     printed. Ctrl-C saves a checkpoint; --resume goes on.
     """
+    from elmokit.device import choose_device
     from elmokit.embed.layer_cache import GIB, LayerCache
     from elmokit.embed.model import load
-    from elmokit.embed.precision import choose_device
     from elmokit.storage.lock import check_not_in_use
     from elmokit.tasks.config import with_settings
     from elmokit.tasks.data import load_data

@@ -60,7 +60,7 @@ def train(
     import json
 
     from elmokit.data.corpus import Corpus
-    from elmokit.embed.precision import choose_device
+    from elmokit.device import choose_device
     from elmokit.errors import ConfigError
     from elmokit.train.config import run_preset, with_settings
     from elmokit.train.loop import train as run_training

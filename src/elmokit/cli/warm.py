@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elmokit.cli.options import MODELS, Device, OneSentencePerLine, SkipBad, Tokenized, Weights
-from elmokit.cli.signals import interruptible
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -69,7 +68,7 @@ def warm(
     from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
-    from elmokit.embed.precision import choose_device
+    from elmokit.device import choose_device
     from elmokit.errors import DataError, ElmoWarning
     from elmokit.sources import modeldir
     from elmokit.sources.resolve import load_parts
@@ -78,31 +77,30 @@ def warm(
     check_files(files)
     target = _target(model, output)
     place = choose_device(device)
-    with interruptible():
-        parts = load_parts(model, weights)
-        skipped: list[str] = []
-        text = read_sentences(
-            files,
-            Reading(one_sentence_per_line, tokenized),
-            skip_bad=skip_bad,
-            on_bad=skipped.append,
+    parts = load_parts(model, weights)
+    skipped: list[str] = []
+    text = read_sentences(
+        files,
+        Reading(one_sentence_per_line, tokenized),
+        skip_bad=skip_bad,
+        on_bad=skipped.append,
+    )
+    with TokenBar() as bar:
+        made = warm_state_of_text(
+            parts.bilm.to(place),
+            parts.vocabulary,
+            text,
+            progress=lambda _, done, total: bar(Progress(done, done, total)),
         )
-        with TokenBar() as bar:
-            made = warm_state_of_text(
-                parts.bilm.to(place),
-                parts.vocabulary,
-                text,
-                progress=lambda _, done, total: bar(Progress(done, done, total)),
-            )
-        if not made.sentences:
-            raise DataError(
-                "The text is too short for a warm state: it needs sentences that follow on others, "
-                f"best {SENTENCES:,} of them. Give more text."
-            )
-        _forget_own_card(parts, Path(model).resolve().name)
-        parts.bilm.cpu()
-        parts.warm = made.state
-        modeldir.save(parts, target, overwrite=overwrite or output is None)
+    if not made.sentences:
+        raise DataError(
+            "The text is too short for a warm state: it needs sentences that follow on others, "
+            f"best {SENTENCES:,} of them. Give more text."
+        )
+    _forget_own_card(parts, Path(model).resolve().name)
+    parts.bilm.cpu()
+    parts.warm = made.state
+    modeldir.save(parts, target, overwrite=overwrite or output is None)
     if skipped:
         typer.echo(f"{len(skipped):,} lines skipped, first {skipped[0]}", err=True)
     if made.sentences < SENTENCES:

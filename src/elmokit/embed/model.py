@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from elmokit.config import BiLMConfig
+from elmokit.device import choose_device
 from elmokit.embed import scoring
 from elmokit.embed import substitutes as expected
 from elmokit.embed.embedder import STATES, Embedder, StateArrays, StatePolicy, bounded
 from elmokit.embed.engine import engine_for
 from elmokit.embed.landing import Landing, to_device
-from elmokit.embed.precision import check_precision, choose_device, exact
+from elmokit.embed.precision import check_precision, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
 from elmokit.embed.token_cache import TokenCache

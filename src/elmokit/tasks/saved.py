@@ -22,10 +22,10 @@ from typing import Any, Generic
 import torch
 
 from elmokit import __version__
+from elmokit.device import choose_device
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layers import LiveLayers
 from elmokit.embed.model import ElmoModel, load
-from elmokit.embed.precision import choose_device
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.sources.tensors import write_tensors
 from elmokit.storage.atomic import replace_directory, replace_file, write_text

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from elmokit.compat.allennlp.bilm import _ElmoBiLm
 from elmokit.compat.allennlp.elmo import DEFAULT_MODEL, batch_to_ids, without_boundaries
-from elmokit.embed.precision import choose_device, exact
+from elmokit.device import choose_device
+from elmokit.embed.precision import exact
 from elmokit.errors import ConfigError, DataError
 from elmokit.storage.atomic import replace_file
 

@@ -17,7 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmokit.tasks.metrics.assignment import best_pairs
+from elmokit.errors import DependencyError
+
+try:
+    from scipy.optimize import linear_sum_assignment
+except ModuleNotFoundError as error:
+    raise DependencyError("scipy", "coref", "Coreference") from error
 
 #: The clusters of a document; a mention is in one of them at most.
 Clusters = Sequence[Collection[Hashable]]
@@ -93,7 +98,7 @@ def ceafe(gold: Clusters, predicted: Clusters) -> Counts:
     alike = np.zeros((len(gold), len(predicted)))
     for (k, r), n in _shared(gold, predicted).items():
         alike[k, r] = 2 * n / (len(gold[k]) + len(predicted[r]))
-    total = float(sum(alike[pair] for pair in best_pairs(alike)))
+    total = float(alike[linear_sum_assignment(alike, maximize=True)].sum())
     wanted, given = (sum(len(c) > 0 for c in side) for side in (gold, predicted))
     return Counts(total, wanted, total, given)
 

@@ -1,0 +1,27 @@
+"""The device to compute on."""
+
+from __future__ import annotations
+
+import torch
+
+from elmokit.errors import ConfigError
+
+
+def choose_device(name: str | torch.device) -> torch.device:
+    """Turn "auto", "cpu", "cuda", "cuda:1", ... into a device that is there."""
+    if isinstance(name, str) and name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"{name!r} is not a device: use auto, cpu, cuda or cuda:N.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"Device '{name}' is not supported: use auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        raise ConfigError(
+            f"Device '{name}' was asked for, but this torch sees {there or 'no'} CUDA GPU"
+            f"{'s' if there > 1 else ''}. Use --device cpu (or auto); `elmo doctor` shows what "
+            "there is."
+        )
+    return device
