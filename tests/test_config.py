@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.config import BiLMConfig
 from elmokit.errors import ConfigError
 from elmokit.presets import PRESETS, preset
 
@@ -16,14 +18,17 @@ def test_a_config_survives_json(name: str) -> None:
 
 
 def test_all_problems_are_said_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"lstm\.dim.*cell_clip.*n_highway"):
-        BiLMConfig(LstmConfig(dim=0, cell_clip=-1.0), CharCnnConfig(n_highway=-1))
+    values = preset("toy").to_dict()
+    values["lstm"] |= {"dim": 0, "cell_clip": -1.0}
+    values["char_cnn"]["n_highway"] = -1
+    with pytest.raises(ConfigError, match=r"(?s)lstm\.dim.*cell_clip.*n_highway"):
+        BiLMConfig.from_dict(values)
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
     values = preset("toy").to_dict()
     values["lstm"]["projecton_dim"] = values["lstm"].pop("projection_dim")
-    with pytest.raises(ConfigError, match=r"projecton_dim.*Did you mean 'projection_dim'"):
+    with pytest.raises(ConfigError, match=r"projecton_dim.*Did you mean 'lstm.projection_dim'"):
         BiLMConfig.from_dict(values)
 
 
@@ -36,20 +41,18 @@ def test_filters_that_are_none_are_refused(filters: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lstm", "char_cnn", "n_words"),
+    ("change", "field"),
     [
-        (LstmConfig(dim=4, projection_dim=8), CharCnnConfig(), None),
-        (LstmConfig(), None, None),
-        (LstmConfig(), CharCnnConfig(), 5),
-        (LstmConfig(), CharCnnConfig(max_characters_per_token=5), None),
-        (LstmConfig(), CharCnnConfig(activation="gelu"), None),  # type: ignore[arg-type]
+        ({"lstm": {"dim": 4, "projection_dim": 8}}, "lstm.projection_dim"),
+        ({"char_cnn": None}, "input"),
+        ({"n_words": 5}, "input"),
+        ({"char_cnn": {"max_characters_per_token": 5}}, "char_cnn.filters"),
+        ({"char_cnn": {"activation": "gelu"}}, "char_cnn.activation"),
     ],
 )
-def test_shapes_that_are_no_biLM_are_refused(
-    lstm: LstmConfig, char_cnn: CharCnnConfig | None, n_words: int | None
-) -> None:
-    with pytest.raises(ConfigError, match="not the shape of a biLM"):
-        BiLMConfig(lstm, char_cnn, n_words)
+def test_shapes_that_are_no_biLM_are_refused(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=f"Invalid value for {field}"):
+        BiLMConfig.from_dict(preset("original").to_dict() | change)
 
 
 def test_sizes_that_follow_are_computed() -> None:

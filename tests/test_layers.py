@@ -70,9 +70,9 @@ def loaded_after(program: str) -> set[str]:
 
 def test_importing_elmokit_loads_nothing_heavy() -> None:
     loaded = loaded_after("import elmokit")
-    assert not loaded & {"torch", "h5py", "pyarrow", "safetensors", "typer", "tqdm"}
+    assert not loaded & {"torch", "h5py", "pyarrow", "safetensors", "typer", "tqdm", "pydantic"}
 
 
 def test_the_help_needs_no_torch() -> None:
     loaded = loaded_after("import elmokit.cli.main")
-    assert not loaded & {"torch", "numpy", "h5py", "pyarrow", "safetensors"}
+    assert not loaded & {"torch", "numpy", "h5py", "pyarrow", "safetensors", "pydantic"}

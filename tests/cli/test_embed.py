@@ -107,12 +107,12 @@ def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--layers", "mix"], "needs the weights"),
-        (["--mix", "1,0,0"], "--layers mix only"),
+        (["--layers", "mix"], "one weight per layer"),
+        (["--mix", "1,0,0"], "mix: (1.0, 0.0, 0.0)"),
         (["--layers", "mix", "--mix", "one,0,0"], "not a list of numbers"),
         (["--layers", "last"], "last"),
-        (["--rows", "2"], "only --state carry"),
-        (["--state", "carry", "--rows", "0"], "--rows"),
+        (["--rows", "2"], "rows: 2"),
+        (["--state", "carry", "--rows", "0"], "rows: 0"),
         (["--workers", "0"], "--workers"),
         (["--engine", "ray"], "a name without a suffix"),
         (["--engine", "ray", "--devices", "0,1"], "deals out its devices itself"),

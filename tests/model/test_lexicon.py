@@ -48,17 +48,17 @@ def test_a_config_goes_to_json_and_back() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"n_words": 0}, r"lexicon\.n_words and lexicon\.word_dim are both 0 or neither"),
-        ({"n_characters": -1}, r"lexicon\.n_characters should be 0 or more, found -1"),
-        ({"filters": []}, r"lexicon\.filters should be a list of \[width, count\] pairs"),
-        ({"filters": [[13, 1]]}, r"widest filter \(13\) does not fit"),
-        ({"activation": "gelu"}, r"lexicon\.activation should be relu or tanh"),
-        ({"n_characters": 0, "embedding_dim": 0}, "need a lexicon of characters"),
-        ({"hight": 1}, "Unknown key 'hight' in 'config.lexicon'"),
+        ({"n_words": 0}, r"lexicon\.word_dim"),
+        ({"n_characters": -1}, r"lexicon\.n_characters: -1"),
+        ({"filters": []}, r"lexicon\.filters"),
+        ({"filters": [[13, 1]]}, r"lexicon\.filters: .*13"),
+        ({"activation": "gelu"}, r"lexicon\.activation: 'gelu'"),
+        ({"n_characters": 0, "embedding_dim": 0}, r"lexicon\.filters"),
+        ({"hight": 1}, r"lexicon\.hight"),
         (
             dict.fromkeys(("n_words", "word_dim", "n_characters", "embedding_dim", "n_highway"), 0)
             | {"filters": []},
-            "needs characters or words",
+            r"lexicon\.n_words: 0",
         ),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_config_that_is_none_says_why(change: dict[str, Any], said: str) -> No
 
 
 def test_only_one_input_may_be_given() -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="char_cnn, n_words, lexicon"):
         BiLMConfig(n_words=None, lexicon=SHAPE)
 
 

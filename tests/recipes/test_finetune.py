@@ -12,7 +12,8 @@ import elmokit
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare
-from elmokit.train.config import run_preset, with_settings
+from elmokit.settings import with_settings
+from elmokit.train.config import run_preset
 from elmokit.train.loop import train
 from tests.recipes.conftest import RunRecipe
 from tests.train.conftest import SETTINGS

@@ -9,7 +9,8 @@ import pytest
 
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel, load
-from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.settings import with_settings
+from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.ner import Ner
 from tests.conftest import TINY_MODEL
 

@@ -15,9 +15,10 @@ import torch
 from safetensors.torch import load_file
 
 from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.settings import with_settings
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import plan
-from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data, share_of
 from elmokit.tasks.loop import NotFiniteError, train
 from elmokit.tasks.ner import Ner, NerConfig, Sentence
@@ -291,10 +292,10 @@ def test_folders_in_use_are_not_touched(data: Data[Sentence], tmp_path: Path) ->
         train(TASK, config("train.epochs=1"), data, out)
     again = train(TASK, config("train.epochs=1"), data, out, resume=True)
     assert again.epochs == 1  # finished: nothing is done
-    with pytest.raises(ConfigError, match=r"model.hidden differ"):
+    with pytest.raises(ConfigError, match=r"different settings: model.hidden"):
         train(TASK, config("train.epochs=1", "model.hidden=9"), data, out, resume=True)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError):
+    with pytest.raises(OutputError, match=r"Cannot write .*file"):
         train(TASK, config(), data, tmp_path / "file")
     with pytest.raises(OutputError, match=r"other things \(file, run\)"):
         train(TASK, config(), data, tmp_path)
@@ -315,7 +316,7 @@ def test_a_finished_run_is_made_no_longer_and_measured_on_nothing_else(
     with pytest.raises(DataError, match=rf"another test file.*elmo task ner evaluate {out} FILE"):
         train(TASK, run, load_data(TASK, run, *files, other), out, resume=True)
     longer = config("train.epochs=2", "train.patience=9")
-    with pytest.raises(ConfigError, match=r"train.epochs=1 and train.patience=\d+, and cannot"):
+    with pytest.raises(ConfigError, match=r"cannot be made longer .train.epochs, train.patience"):
         train(TASK, longer, measured, out, resume=True)
     without = tmp_path / "without"
     train(TASK, run, load_data(TASK, run, *files), without)
@@ -374,7 +375,7 @@ def test_other_data_are_not_gone_on_with(
 
 def test_a_loss_that_is_not_finite_stops_the_run(data: Data[Sentence], tmp_path: Path) -> None:
     run = config("train.optimizer=sgd", "train.clip=0", "train.learning_rate=1e30")
-    with pytest.raises(NotFiniteError, match="lower rate"):
+    with pytest.raises(NotFiniteError, match="lower learning rate"):
         train(TASK, run, data, tmp_path / "run")
 
 
@@ -415,28 +416,14 @@ def test_settings_are_checked() -> None:
     assert changed.train.epochs == 3
     assert changed.elmo.weights == [0.5, 0.5, 0.0]
     assert TaskConfig.from_dict(changed.to_dict(), NerConfig) == changed
-    for wrong, message in (
-        ("train.epoch=3", "train.epochs"),
-        ("train.epochs=many", "an integer"),
-        ("train.epochs=0", "at least 1"),
-        ("elmo.place=top", "none, input"),
-        ("train.share=0", "share"),
-        ("train.seed=99999999999999999999", "from 0 to 8796093022207"),
-        ("train.clip=-1", "at least 0 and finite"),
-        ("train.clip=NaN", "at least 0 and finite"),
-        ("train.weight_decay=-1", "at least 0 and finite"),
-        ("train.learning_rate=Infinity", "above 0 and finite"),
-        ("train.patience=-1", "at least 0, found -1"),
-        ("train.halve_after=-1", "at least 0, found -1"),
-        ("train.checkpoint_every=-1", "at least 0, found -1"),
-        ("static.words=-5", "at least 0, found -5"),
-        ("elmo.dropout=1", "at least 0 and below 1"),
-        ("model.dropout=2", "at least 0 and below 1"),
-        ("model.word_dropout=-0.1", "at least 0 and below 1"),
-        ("model.hidden=0", "at least 1, found 0"),
-        ("model.char_filters=-1", "at least 0, found -1"),
-        ("model.scheme=XYZ", "BIOES or BIO"),
-        ("nothing", "NAME=VALUE"),
+    for wrong in (
+        *("train.epochs=many", "train.epochs=0", "elmo.place=top", "train.share=0"),
+        *("train.seed=99999999999999999999", "train.clip=-1", "train.clip=NaN"),
+        *("train.weight_decay=-1", "train.learning_rate=Infinity", "train.patience=-1"),
+        *("train.halve_after=-1", "train.checkpoint_every=-1", "static.words=-5"),
+        *("elmo.dropout=1", "model.dropout=2", "model.word_dropout=-0.1", "model.hidden=0"),
+        *("model.char_filters=-1", "model.scheme=XYZ", "elmo.layers=0.5,", "elmo.layers=inf,1,1"),
     ):
-        with pytest.raises(ConfigError, match=message):
+        name, _, value = wrong.partition("=")
+        with pytest.raises(ConfigError, match=f"Invalid value for {name}: '{value}'"):
             with_settings(base, [wrong])

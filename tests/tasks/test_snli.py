@@ -11,8 +11,9 @@ import torch
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, ElmoWarning
+from elmokit.settings import with_settings
 from elmokit.tasks.batches import Dataset
-from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.snli import Pair, Snli
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command

@@ -15,9 +15,10 @@ import torch
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.settings import with_settings
 from elmokit.tasks import squad_data
 from elmokit.tasks.batches import Dataset, texts_of
-from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data
 from elmokit.tasks.loop import train
 from elmokit.tasks.nn.similarity import Trilinear
@@ -252,7 +253,7 @@ def test_long_passages_are_cut_around_the_answer_in_training(
 
 @pytest.mark.parametrize("name", ["longest_answer", "longest_passage"])
 def test_bounds_that_leave_nothing_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"model.{name} should be at least 1, found 0"):
+    with pytest.raises(ConfigError, match=f"model.{name}: '0'"):
         settings(f"model.{name}=0")
 
 

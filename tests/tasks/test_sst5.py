@@ -11,9 +11,10 @@ import torch
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.settings import with_settings
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.classify import LONGEST, Guess
-from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import load_data
 from elmokit.tasks.sst5 import Review, Sst5, phrases_of
 from elmokit.text.lines import Line
@@ -152,7 +153,7 @@ def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
     assert (scores["right"], scores["examples"], scores["neutral"]) == (2, 4, 1)
     assert "neutral" not in TASK.score(reviews[3:], [guess] * 2)
     assert TASK.notes(reviews, data.facts) == ["1 neutral examples have no part in the score."]
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=r"model\.classes: 'three'"):
         settings("model.classes=three")
 
 

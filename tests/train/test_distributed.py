@@ -25,10 +25,11 @@ from safetensors.torch import load_file
 from elmokit.data.corpus import Corpus
 from elmokit.data.streams import Streams
 from elmokit.errors import ConfigError
+from elmokit.settings import with_settings
 from elmokit.train import checkpoint
 from elmokit.train.__main__ import arguments
 from elmokit.train.batches import columns_of, make_batch
-from elmokit.train.config import RunConfig, run_preset, with_settings
+from elmokit.train.config import RunConfig, run_preset
 from elmokit.train.distributed import ALONE, Group, RanksDifferError
 from elmokit.train.loop import train
 from tests.process_utils import HANG_SECONDS, Child, Pause, start

@@ -20,9 +20,10 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.engine import PlainEngine
 from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
+from elmokit.settings import with_settings
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
-from elmokit.train.config import run_preset, with_settings
+from elmokit.train.config import run_preset
 from elmokit.train.text import evaluate_text
 from tests.data.texts import random_text
 from tests.train.conftest import SETTINGS

@@ -18,8 +18,9 @@ from safetensors.torch import load_file
 import elmokit
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.settings import with_settings
 from elmokit.train import checkpoint
-from elmokit.train.config import RunConfig, run_preset, with_settings
+from elmokit.train.config import RunConfig, run_preset
 from elmokit.train.loop import NotFiniteError, train
 from tests.process_utils import FileOperation, Pause, elmo, kill_when, start
 from tests.process_utils import run as run_child
@@ -204,7 +205,7 @@ def test_a_second_run_in_the_same_folder_is_refused(corpus: Corpus, out: Path) -
 
 def test_changed_settings_are_named(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=2), corpus, out)
-    with pytest.raises(ConfigError, match="restart differ"):
+    with pytest.raises(ConfigError, match="different settings: restart"):
         train(settings(max_steps=4, restart=0.5), corpus, out, resume=True)
 
 
@@ -230,27 +231,42 @@ def test_a_loss_that_is_not_finite_stops_the_run(corpus: Corpus, out: Path) -> N
         train(config, corpus, out)
 
 
+def test_a_run_that_diverged_resumes_with_a_lower_learning_rate(corpus: Corpus, out: Path) -> None:
+    config = settings(max_steps=4, checkpoint_every=2, log_every=100)
+    train(config, corpus, out)
+    longer = dataclasses.replace(config, max_steps=30, checkpoint_every=1, keep=100)
+    with pytest.raises(NotFiniteError, match="--resume"):
+        train(with_settings(longer, ["optimizer.learning_rate=1e38"]), corpus, out, resume=True)
+    for path in (out / checkpoint.FOLDER).iterdir():  # none was saved after the first bad step
+        for file in path.glob("*.safetensors"):
+            assert all(torch.isfinite(t.float()).all() for t in load_file(file).values()), file
+    shutil.rmtree(out / checkpoint.FOLDER / "step-00000005", ignore_errors=True)
+    result = train(
+        with_settings(longer, ["optimizer.learning_rate=1e-3", "optimizer.clip=1"]),
+        corpus,
+        out,
+        resume=True,
+    )
+    assert result.steps == 30
+
+
+def test_a_held_out_loss_beyond_all_floats_is_divergence(corpus: Corpus, out: Path) -> None:
+    config = with_settings(settings(max_steps=20, evaluate_every=1), ["optimizer.warmup=0"])
+    with pytest.raises(NotFiniteError, match="lower learning rate"):
+        train(with_settings(config, ["optimizer.learning_rate=1e4"]), corpus, out)
+
+
 def test_early_stopping_stops(corpus: Corpus, out: Path) -> None:
     config = settings(max_steps=400, evaluate_every=1, patience=3)
-    config = with_settings(config, ["optimizer.learning_rate=0.0"])
+    config = with_settings(config, ["optimizer.learning_rate=1e-30"])
     result = train(config, corpus, out)
     assert result.steps == 4  # the first is the best, three more are not better
 
 
-def test_settings_by_dotted_names_are_checked() -> None:
+def test_settings_are_changed_by_dotted_names() -> None:
     config = with_settings(run_preset("toy"), ["lstm.dim=128", "optimizer.kind=adagrad"])
     assert config.model.lstm.dim == 128
     assert config.optimizer.kind == "adagrad"
-    for wrong, message in (
-        ("lstm.dimm=3", "'dim'"),
-        ("step.rows=0", "step.rows"),
-        ("step.dropout=2", "between 0 and 1"),
-        ("nothing", "NAME=VALUE"),
-        ("optimizer.kind=sgd", "adamw or adagrad"),
-        ("optimizer.decay=step", "cosine or linear"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            with_settings(run_preset("toy"), [wrong])
 
 
 def test_a_config_survives_json() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from elmokit.train.config import run_preset, with_settings
+from elmokit.settings import with_settings
+from elmokit.train.config import run_preset
 from elmokit.train.memory import OutOfMemoryError, _told, bytes_per_row, told_of_memory
 
 SPEEDS = Path(__file__).resolve().parents[2] / "results" / "train-speed.json"

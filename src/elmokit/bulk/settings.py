@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+from pydantic import model_validator
 
 from elmokit import __version__
 from elmokit.bulk.files.layout import LayerChoice, Layout, NumberType
 from elmokit.config import BiLMConfig
 from elmokit.embed.embedder import Embedder, StatePolicy
 from elmokit.embed.fingerprint import fingerprint
+from elmokit.settings import Count, Settings, Size, invalid
 
 #: Tokens in a part, about: what is held in memory (200 MB of the original model's vectors), and
 #: what at most is computed again after a kill.
 PART_TOKENS = 16384
 
 
-@dataclass(frozen=True)
-class EmbedSettings:
+class EmbedSettings(Settings):
     """What decides the vectors of a corpus, besides the model and the text.
 
     Attributes:
@@ -40,10 +41,24 @@ class EmbedSettings:
     gamma: float = 1.0
     dtype: NumberType = "float32"
     state: StatePolicy = "reset"
-    rows: int = 1
+    rows: Size = 1
     tokenized: bool = False
     split: bool = False
-    part_tokens: int = PART_TOKENS
+    part_tokens: Count = PART_TOKENS
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.layers == "mix" and self.mix is None:
+            raise invalid("mix", None, "one weight per layer (for equal ones, layers='average')")
+        for name, default, other, wanted in (
+            ("mix", None, "layers", "mix"),
+            ("gamma", 1.0, "layers", "mix"),
+            ("rows", 1, "state", "carry"),
+        ):
+            if getattr(self, name) != default and getattr(self, other) != wanted:
+                expected = f"{default} unless {other} is {wanted!r}"
+                raise invalid(name, getattr(self, name), expected)
+        return self
 
     def layout(self, config: BiLMConfig) -> Layout:
         """Return what is stored for each token of a model of this shape."""
@@ -92,6 +107,6 @@ def run_manifest(model: Embedder[Any], settings: EmbedSettings) -> dict[str, Any
         "model": fingerprint(model, settings.state),
         "batch_tokens": model.batch_tokens,
         "precision": model.precision,
-        **dataclasses.asdict(settings),
+        **settings.to_dict(),
     }
     return dict(json.loads(json.dumps(values)))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import AnyModel, AsJson, Device, Weights
+from elmokit.cli.options import AnyModel, AsJson, Device, Weights, usage_errors
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -41,20 +41,23 @@ def train(
 
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
+    from elmokit.settings import with_settings
     from elmokit.train.bench import Text, measure
-    from elmokit.train.config import run_preset, with_settings
+    from elmokit.train.config import run_preset
 
+    with usage_errors():
+        changes = ([f"step.rows={size}", *(settings or [])] for size in rows.split(","))
+        configs = [with_settings(run_preset(preset), change) for change in changes]
     where = choose_device(device)
     text = Text(None if data is None else Corpus.open(data), vocabulary)
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"
     typer.echo(f"{preset} on {name}, vocabulary {text.n_words:,}", err=True)
     found = []
-    for size in (int(part) for part in rows.split(",")):
-        config = with_settings(run_preset(preset), [f"step.rows={size}", *(settings or [])])
+    for config in configs:
         speed = measure(config, text, where, rounds=max(4, rounds - rounds % 4))
         found.append(speed.to_dict())
         typer.echo(
-            f"  {size:5} x {speed.steps}: {speed.tokens_per_second:12,.0f} tokens/s  "
+            f"  {config.step.rows:5} x {speed.steps}: {speed.tokens_per_second:12,.0f} tokens/s  "
             f"{speed.milliseconds:8.2f} ms  {speed.distinct:6,.0f} distinct words  "
             f"{speed.memory_gib:6.1f} GiB  {speed.share_of_peak:4.0%} of the bf16 peak",
             err=True,

@@ -16,6 +16,8 @@ from elmokit.cli.options import (
     SummaryAsJson,
     TokenizedLines,
     Weights,
+    read_weights,
+    usage_errors,
 )
 from elmokit.cli.signals import INTERRUPTED
 from elmokit.errors import ElmoError
@@ -59,24 +61,23 @@ def embed(
     In Python elmokit.open_vectors reads the file, or the folder of shards,
     sentence by sentence.
     """
-    weights_of_mix = work.mix_of(layers, mix)
-    work.check_usage(layers, gamma, state, rows)
     crew = work.Crew(engine, workers, devices, address)
     work.check_crew(crew, output)
     from elmokit.bulk.settings import PART_TOKENS, EmbedSettings
     from elmokit.cli.progress import TokenBar
 
-    settings = EmbedSettings(
-        layers=layers.value,
-        mix=weights_of_mix,
-        gamma=gamma,
-        dtype=dtype.value,
-        state=state.value,
-        rows=rows,
-        tokenized=tokenized,
-        split=split,
-        part_tokens=part_tokens or PART_TOKENS,
-    )
+    with usage_errors():
+        settings = EmbedSettings(
+            layers=layers.value,
+            mix=None if mix is None else read_weights(mix),
+            gamma=gamma,
+            dtype=dtype.value,
+            state=state.value,
+            rows=rows,
+            tokenized=tokenized,
+            split=split,
+            part_tokens=PART_TOKENS if part_tokens is None else part_tokens,
+        )
     work.check_paths(files, output, settings, resume=resume, overwrite=overwrite)
     loading = work.Loading(model, weights, precision.value, device)
     bar = TokenBar(shown=not quiet)

@@ -99,7 +99,7 @@ SkipBad = Annotated[
         help="Leave out and count lines that are not UTF-8; the sentences after them move up.",
     ),
 ]
-PartTokens = Annotated[int | None, typer.Option(hidden=True, min=1)]
+PartTokens = Annotated[int | None, typer.Option(hidden=True)]
 
 # --------------------------------------------------------------------------------- which vectors
 
@@ -136,7 +136,6 @@ StateChoice = Annotated[
 Rows = Annotated[
     int,
     typer.Option(
-        min=1,
         help="With --state carry: texts read side by side; sentence i goes on where sentence "
         "i - ROWS ended, like row i % ROWS of bilm-tf's batches.",
         rich_help_panel=_VECTORS,

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from elmokit.cli.embed_options import Engine, Layers, State
+from elmokit.cli.embed_options import Engine
 from elmokit.cli.embed_told import is_folder
-from elmokit.cli.options import read_weights
 
 if TYPE_CHECKING:
     from elmokit.bulk.ray_engine import RayCluster
@@ -42,14 +41,6 @@ class Crew(NamedTuple):
 # ----------------------------------------------------------------------------------- wrong usage
 
 
-def check_usage(layers: Layers, gamma: float, state: State, rows: int) -> None:
-    """Raise if options do not go together."""
-    if layers is not Layers.MIX and gamma != 1.0:
-        raise typer.BadParameter("only --layers mix has a scale.", param_hint="--gamma")
-    if state is not State.CARRY and rows != 1:
-        raise typer.BadParameter("only --state carry has rows.", param_hint="--rows")
-
-
 def check_crew(crew: Crew, output: str) -> None:
     """Raise if the engine cannot do what was asked for."""
     if crew.engine is Engine.LOCAL:
@@ -66,21 +57,6 @@ def check_crew(crew: Crew, output: str) -> None:
             "--engine ray writes a folder of shards: give a name without a suffix.",
             param_hint="--output",
         )
-
-
-def mix_of(layers: Layers, mix: str | None) -> tuple[float, ...] | None:
-    """Read the weights of a mix."""
-    if mix is None:
-        if layers is Layers.MIX:
-            raise typer.BadParameter(
-                "--layers mix needs the weights: --mix S0,S1,... "
-                "(for equal weights there is --layers average).",
-                param_hint="--mix",
-            )
-        return None
-    if layers is not Layers.MIX:
-        raise typer.BadParameter("weights are used by --layers mix only.", param_hint="--mix")
-    return read_weights(mix)
 
 
 def check_paths(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Device, SummaryAsJson, Weights
+from elmokit.cli.options import Device, SummaryAsJson, Weights, as_settings, usage_errors
 from elmokit.cli.progress import teller
 from elmokit.cli.run_options import (
     CheckpointEvery,
@@ -57,7 +57,6 @@ def finetune(
     head_steps: Annotated[
         int | None,
         typer.Option(
-            min=0,
             help="First steps in which only the head learns and the biLM stays as it is. Nothing: "
             "half of all steps for a new head, none for the model's own.",
             show_default=False,
@@ -73,7 +72,7 @@ def finetune(
     ] = None,
     max_steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps in all, instead of --epochs.", show_default=False),
+        typer.Option(help="Steps in all, instead of --epochs.", show_default=False),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -103,30 +102,25 @@ def finetune(
     The held-out perplexity is measured before, after the head's own steps, and
     after all. Ctrl-C saves a checkpoint before it stops.
     """
-    import dataclasses
     import json
 
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
-    from elmokit.errors import ConfigError
     from elmokit.sources.resolve import load_parts
     from elmokit.train import finetune as tuning
 
-    if epochs is not None and max_steps is not None:
-        raise ConfigError("Give one of --max-steps and --epochs.")
     corpus = Corpus.open(data)
     start = tuning.start_from(load_parts(model, weights), corpus, new_head=new_head)
-    config = tuning.finetune_config(
-        start,
-        corpus,
-        epochs=epochs,
-        max_steps=max_steps,
-        head_steps=head_steps,
-        settings=settings or [],
-        seed=seed,
-    )
-    if checkpoint_every is not None:
-        config = dataclasses.replace(config, checkpoint_every=checkpoint_every)
+    with usage_errors():
+        config = tuning.finetune_config(
+            start,
+            corpus,
+            epochs=epochs,
+            max_steps=max_steps,
+            head_steps=head_steps,
+            settings=[*(settings or []), *as_settings({"checkpoint_every": checkpoint_every})],
+            seed=seed,
+        )
 
     tell = teller(shown=not quiet)
     if start.new_head:

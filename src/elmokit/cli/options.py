@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from elmokit.errors import ConfigError
 
 #: What `elmokit.load` opens with torch; said once, for all commands that take a model.
 MODELS = (
@@ -137,6 +140,27 @@ Mix = Annotated[
         show_default=False,
     ),
 ]
+
+
+class _UsageError(typer.BadParameter):
+    """Wrong usage that no single option stands for: the message says it all."""
+
+    def format_message(self) -> str:
+        return self.message
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Report settings that the library refuses as wrong usage, with exit code 2."""
+    try:
+        yield
+    except ConfigError as error:
+        raise _UsageError(str(error)) from None
+
+
+def as_settings(options: Mapping[str, object]) -> list[str]:
+    """Return options that were given as `--set` takes them, by the names of their settings."""
+    return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
 def weights_of_mix(mix: str | None, layers: Sequence[str] | None) -> tuple[float, ...] | None:

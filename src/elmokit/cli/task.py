@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from elmokit.cli.options import AnyModel, AsJson, Device, Precision, PrecisionName, Quiet
+from elmokit.cli.options import (
+    AnyModel,
+    AsJson,
+    Device,
+    Precision,
+    PrecisionName,
+    Quiet,
+    as_settings,
+    usage_errors,
+)
 from elmokit.cli.progress import part_bar, teller
 from elmokit.cli.signals import INTERRUPTED
 from elmokit.tasks.registry import TASKS, is_file
@@ -84,7 +93,6 @@ def train(
         float | None,
         typer.Option(
             "--lambda",
-            min=0,
             help="Of the penalty lambda ||w||^2 on the mix: large values keep it near the average.",
             show_default=False,
         ),
@@ -117,7 +125,7 @@ def train(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Decides weights, order and dropout.", show_default=False),
+        typer.Option(help="Decides weights, order and dropout.", show_default=False),
     ] = None,
     cache_gb: Annotated[
         float,
@@ -151,14 +159,12 @@ def train(
     from elmokit.device import choose_device
     from elmokit.embed.layer_cache import GIB, LayerCache
     from elmokit.embed.model import load
-    from elmokit.storage.lock import check_not_in_use
-    from elmokit.tasks.config import with_settings
-    from elmokit.tasks.data import load_data
-    from elmokit.tasks.folder import check_folder
+    from elmokit.settings import with_settings
+    from elmokit.tasks.data import Data, load_data
     from elmokit.tasks.loop import train as run_training
 
     task = _task(context)
-    given = {
+    options = {
         "elmo.place": elmo,
         "elmo.layers": layers,
         "elmo.penalty": strength,
@@ -166,33 +172,31 @@ def train(
         "train.share": share,
         "train.seed": seed,
     }
-    changes = [f"{name}={value}" for name, value in given.items() if value is not None]
-    config = with_settings(_preset(task, preset), [*changes, *(settings or [])])
-    _check_files(train, dev, test)
-    check_not_in_use(output)
-    check_folder(output, task, config, resume=resume)
+    with usage_errors():
+        config = with_settings(_preset(task, preset), [*as_settings(options), *(settings or [])])
     where = choose_device(device)
 
     tell = teller(shown=not quiet)
     with part_bar(shown=not quiet) as progress:
-        bilm = None
-        if config.elmo.place != "none":
-            bilm = load(model, device=where, precision=precision.value)
-        cache = LayerCache(cache_dir, max_bytes=round(cache_gb * GIB), tell=tell, progress=progress)
-        data = load_data(
+
+        def read_data() -> Data[Any]:
+            bilm = None
+            if config.elmo.place != "none":
+                bilm = load(model, device=where, precision=precision.value)
+            size = round(cache_gb * GIB)
+            cache = LayerCache(cache_dir, max_bytes=size, tell=tell, progress=progress)
+            given: dict[str, Any] = {"elmo": bilm, "model": model, "cache": cache}
+            return load_data(task, config, train, dev, test, **given, device=where, tell=tell)
+
+        result = run_training(
             task,
             config,
-            train,
-            dev,
-            test,
-            elmo=bilm,
-            model=model,
-            cache=cache,
+            read_data,
+            output,
+            resume=resume,
             device=where,
             tell=tell,
-        )
-        result = run_training(
-            task, config, data, output, resume=resume, device=where, tell=tell, progress=progress
+            progress=progress,
         )
     if as_json:
         typer.echo(json.dumps({"output": str(output), **result.to_dict()}))
@@ -221,7 +225,6 @@ def evaluate(
     from elmokit.tasks.saved import load_saved
 
     task = _task(context)
-    _check_files(file)
     examples = task.read(file)
     if not examples:
         raise DataError(f"{file} holds no examples.")
@@ -263,7 +266,7 @@ def predict(
     ] = False,
 ) -> None:
     """Use a trained task model on text; predictions go to standard output."""
-    from elmokit.errors import ConfigError, DataError, nearest
+    from elmokit.errors import ConfigError, nearest
     from elmokit.tasks.saved import load_saved
     from elmokit.text.lines import read_lines
 
@@ -274,9 +277,6 @@ def predict(
             f"No input form '{form}'.{nearest(form, task.inputs)} The task {task.name} reads: "
             f"{', '.join(task.inputs)}."
         )
-    if Path(file).is_dir():
-        raise DataError(f"{file} is a directory, expected a file. Name one of its files.")
-    _check_files(file)
     saved = load_saved(folder, task, model=model, device=device)
     examples = task.parse(read_lines([file]), form)
     while window := list(islice(examples, _WINDOW)):
@@ -332,13 +332,6 @@ def _preset(task: Task[Any], name: str | None) -> Any:
             f"{', '.join(task.presets)}."
         )
     return task.presets[name]
-
-
-def _check_files(*paths: str | None) -> None:
-    from elmokit.bulk.input import check_inputs
-
-    # Some tasks read folders; the others say what they expect.
-    check_inputs([path for path in paths if path is not None and not Path(path).is_dir()])
 
 
 def _figures(scores: dict[str, Any]) -> str:

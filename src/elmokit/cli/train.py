@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, SummaryAsJson
+from elmokit.cli.options import Device, SummaryAsJson, as_settings, usage_errors
 from elmokit.cli.progress import teller
 from elmokit.cli.run_options import (
     CheckpointEvery,
@@ -56,32 +56,27 @@ def train(
     softmax on the corpus's valid part: exp of the mean loss, forward, backward, and the geometric
     mean of both. Ctrl-C saves a checkpoint before it stops.
     """
-    import dataclasses
     import json
 
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
-    from elmokit.errors import ConfigError
-    from elmokit.train.config import run_preset, with_settings
+    from elmokit.settings import with_settings
+    from elmokit.train.config import run_preset, with_length
     from elmokit.train.loop import train as run_training
 
-    config = run_preset(preset)
-    lengths = [x for x in (max_steps, max_tokens, epochs) if x is not None]
-    if len(lengths) > 1:
-        raise ConfigError("Give one of --max-steps, --max-tokens and --epochs.")
-    if seed is not None:
-        step = dataclasses.replace(config.step, seed=seed)
-        config = dataclasses.replace(config, seed=seed, step=step)
-    config = with_settings(config, settings or [])
+    before = as_settings({"seed": seed, "step.seed": seed})
+    after = as_settings({"checkpoint_every": checkpoint_every})
+    with usage_errors():
+        config = with_settings(run_preset(preset), [*before, *(settings or []), *after])
     corpus = Corpus.open(data)
-    if max_tokens is not None:
-        max_steps = -(-max_tokens // config.tokens_per_step)
-    if epochs is not None:
-        max_steps = max(1, round(epochs * len(corpus.tokens()) / config.tokens_per_step))
-    if max_steps is not None:
-        config = dataclasses.replace(config, max_steps=max_steps)
-    if checkpoint_every is not None:
-        config = dataclasses.replace(config, checkpoint_every=checkpoint_every)
+    with usage_errors():
+        config = with_length(
+            config,
+            len(corpus.tokens()),
+            max_steps=max_steps,
+            max_tokens=max_tokens,
+            epochs=epochs,
+        )
 
     tell = teller(shown=not quiet)
     result = run_training(

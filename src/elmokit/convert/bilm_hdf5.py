@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
+from elmokit.config import BiLMConfig, CharCnnConfig
 from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
 from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.model.bilm import BiLM
@@ -105,16 +105,19 @@ def from_options(options: Mapping[str, Any], *, n_words: int | None = None) -> B
     """
     _warn_unknown(options, _TRAINING_KEYS | {"lstm", "char_cnn"}, "")
     lstm = _section(options, "lstm", _LSTM_KEYS, required=("dim", "projection_dim"))
-    lstm_config = LstmConfig(
-        dim=lstm["dim"],
-        projection_dim=lstm["projection_dim"],
-        n_layers=lstm.get("n_layers", 1),
-        cell_clip=lstm.get("cell_clip"),
-        proj_clip=lstm.get("proj_clip"),
-        use_skip_connections=bool(lstm.get("use_skip_connections", False)),
-    )
+    values: dict[str, Any] = {
+        "lstm": {
+            "dim": lstm["dim"],
+            "projection_dim": lstm["projection_dim"],
+            "n_layers": lstm.get("n_layers", 1),
+            "cell_clip": lstm.get("cell_clip"),
+            "proj_clip": lstm.get("proj_clip"),
+            "use_skip_connections": bool(lstm.get("use_skip_connections", False)),
+        }
+    }
     if "char_cnn" not in options:
-        return BiLMConfig(lstm_config, None, n_words or options.get("n_tokens_vocab"))
+        values["n_words"] = n_words or options.get("n_tokens_vocab")
+        return BiLMConfig.from_dict(values)
     required = ("filters", "embedding", "max_characters_per_token")
     cnn = _section(options, "char_cnn", _CHAR_CNN_KEYS, required=required)
     n_characters = cnn.get("n_characters", N_CHARACTERS)
@@ -127,21 +130,21 @@ def from_options(options: Mapping[str, Any], *, n_words: int | None = None) -> B
     embedding = cnn["embedding"]
     if not isinstance(embedding, Mapping) or "dim" not in embedding:
         raise ConfigError(f"char_cnn.embedding should be {{'dim': ...}}, found {embedding!r}.")
-    fields = {
+    values["char_cnn"] = {
         "embedding_dim": embedding["dim"],
         "filters": cnn["filters"],
         "n_highway": cnn.get("n_highway") or 0,
         "activation": cnn.get("activation", "relu"),
         "max_characters_per_token": cnn["max_characters_per_token"],
     }
-    return BiLMConfig.from_dict({"lstm": lstm_config.__dict__, "char_cnn": fields})
+    return BiLMConfig.from_dict(values)
 
 
 def to_options(config: BiLMConfig) -> dict[str, Any]:
     """Turn a config into the contents of an `options.json` for prediction."""
     next(entries(config))  # else it has no place in the format
     # Clips are written even if there are none: AllenNLP asks for the keys.
-    options: dict[str, Any] = {"lstm": dict(config.lstm.__dict__)}
+    options: dict[str, Any] = {"lstm": config.lstm.to_dict()}
     if config.char_cnn is None:
         return options | {"n_tokens_vocab": config.n_words}
     cnn: CharCnnConfig = config.char_cnn

@@ -176,7 +176,7 @@ def _shape_of(embedder: _State, encoder: _State, shape: _Shape | None) -> BiLMCo
         )
     try:
         return BiLMConfig.from_dict({"lstm": lstm, "lexicon": lexicon})
-    except (ConfigError, TypeError) as error:
+    except ConfigError as error:
         where = embedder.path.parent if shape is None else shape.path
         raise ConfigError(f"{where}: {error}") from None
 

@@ -36,8 +36,6 @@ def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[st
         config = BiLMConfig.from_dict(values["bilm"])
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{path}: 'bilm' is not the shape of a biLM: {error}.") from error
     return config, without_own(values)
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
 
-from elmokit.errors import ConfigError, nearest
+from pydantic import Field, ValidationInfo, field_validator
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from elmokit.settings import (
+    Bounds,
+    Count,
+    CountOrZero,
+    Expected,
+    Fraction,
+    NonNegative,
+    Positive,
+    Seed,
+    Settings,
+    Size,
+    parse,
+)
 
-PLACES = ("none", "input", "output", "both")
-OPTIMIZERS = ("adam", "adamw", "adadelta", "adagrad", "sgd")
+_NUMBER = r"-?(\d+\.?\d*|\.\d+)([eE]-?\d{1,2})?"
 
 
-@dataclass(frozen=True)
-class ElmoConfig:
+class ElmoConfig(Settings):
     """How ELMo enters a task model.
 
     Attributes:
@@ -33,30 +37,27 @@ class ElmoConfig:
         storage: How layers are kept, "float16" or "float32".
     """
 
-    place: str = "input"
-    layers: str = "all"
-    penalty: float = 0.001
+    place: Literal["none", "input", "output", "both"] = "input"
+    layers: Annotated[
+        str,
+        Field(pattern=f"^(all|top|{_NUMBER}(,{_NUMBER})*)$", max_length=1000),
+        Expected("'all', 'top' or weights such as 0.2,0.5,0.3"),
+    ] = "all"
+    penalty: NonNegative = 0.001
     layer_norm: bool = False
-    dropout: float = 0.5
-    state: str = "reset"
-    storage: str = "float16"
+    dropout: Fraction = 0.5
+    state: Literal["reset", "warm"] = "reset"
+    storage: Literal["float16", "float32"] = "float16"
 
     @property
     def weights(self) -> list[float] | None:
         """The given weights s_j, if `layers` gives any."""
         if self.layers in ("all", "top"):
             return None
-        try:
-            return [float(part) for part in self.layers.split(",")]
-        except ValueError:
-            raise ConfigError(
-                f"elmo.layers should be 'all', 'top' or weights such as 0.2,0.5,0.3; found "
-                f"'{self.layers}'."
-            ) from None
+        return [float(part) for part in self.layers.split(",")]
 
 
-@dataclass(frozen=True)
-class StaticConfig:
+class StaticConfig(Settings):
     """The task model's own word vectors, x_k beside ELMo_k.
 
     Attributes:
@@ -68,13 +69,12 @@ class StaticConfig:
     """
 
     source: str = "glove-6b-50d"
-    dim: int = 50
+    dim: Size = 50
     trainable: bool = True
-    words: int = 100_000
+    words: CountOrZero = 100_000
 
 
-@dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Settings):
     """How a task model is trained.
 
     Attributes:
@@ -96,165 +96,31 @@ class TrainConfig:
         share: Share of the training data; smaller shares are parts of larger ones.
     """
 
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    clip: float = 5.0
-    batch_size: int = 32
-    batch_tokens: int = 4096
-    epochs: int = 50
-    patience: int = 10
-    halve_after: int = 0
-    checkpoint_every: int = 0
-    checkpoint_seconds: float = 30.0
-    seed: int = 0
-    share: float = 1.0
+    optimizer: Literal["adam", "adamw", "adadelta", "adagrad", "sgd"] = "adam"
+    learning_rate: Positive = 1e-3
+    weight_decay: NonNegative = 0.0
+    clip: NonNegative = 5.0
+    batch_size: Count = 32
+    batch_tokens: Count = 4096
+    epochs: Count = 50
+    patience: CountOrZero = 10
+    halve_after: CountOrZero = 0
+    checkpoint_every: CountOrZero = 0
+    checkpoint_seconds: NonNegative = 30.0
+    seed: Seed = 0
+    share: Annotated[float, Bounds(gt=0, le=1)] = 1.0
 
 
-@dataclass(frozen=True)
-class TaskConfig:
-    """A whole run; `model` is a dataclass of the task's own."""
+class TaskConfig(Settings):
+    """A whole run; `model` is a dataclass of the task's own, best a subclass of `Settings`."""
 
     model: Any
-    elmo: ElmoConfig = field(default_factory=ElmoConfig)
-    static: StaticConfig = field(default_factory=StaticConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
+    elmo: ElmoConfig = ElmoConfig()
+    static: StaticConfig = StaticConfig()
+    train: TrainConfig = TrainConfig()
 
-    def __post_init__(self) -> None:
-        problems = _problems(self)
-        if problems:
-            raise ConfigError("These settings cannot be trained with: " + "; ".join(problems) + ".")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return dataclasses.asdict(self)
-
+    @field_validator("model", mode="before")
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], model: type[DataclassInstance]) -> TaskConfig:
-        """Build a config from JSON values; `model` is the class of the task's own part."""
-        kinds: dict[str, Any] = {
-            "model": model,
-            "elmo": ElmoConfig,
-            "static": StaticConfig,
-            "train": TrainConfig,
-        }
-        _check_keys(kinds, values, "config")
-        parts = {}
-        for name, kind in kinds.items():
-            given = values.get(name, {})
-            if not isinstance(given, Mapping):
-                raise ConfigError(f"'{name}' should be a JSON object, found {given!r}.")
-            _check_keys([f.name for f in dataclasses.fields(kind)], given, name)
-            parts[name] = kind(**given)
-        return cls(**parts)
-
-
-def with_settings(config: TaskConfig, settings: Iterable[str]) -> TaskConfig:
-    """Change values by dotted names, as `--set train.epochs=10` does."""
-    values = config.to_dict()
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set needs NAME=VALUE, found '{setting}'.")
-        section, _, key = name.strip().partition(".")
-        known = [f"{part}.{k}" for part, inner in values.items() for k in inner]
-        if section not in values or key not in values[section]:
-            raise ConfigError(
-                f"No setting '{name}'.{nearest(name, known)} There are: {', '.join(known)}."
-            )
-        values[section][key] = _value(name, text.strip(), values[section][key])
-    return TaskConfig.from_dict(values, type(config.model))
-
-
-def check_sizes(model: DataclassInstance, may_be_zero: tuple[str, ...] = ()) -> None:
-    """Refuse a task's own settings whose whole numbers are too small.
-
-    Args:
-        model: The settings; all their integers are sizes or numbers of something.
-        may_be_zero: Those of which 0 means to leave something out.
-    """
-    for part in dataclasses.fields(model):
-        size, least = getattr(model, part.name), int(part.name not in may_be_zero)
-        if type(size) is int and size < least:
-            raise ConfigError(f"model.{part.name} should be at least {least}, found {size}.")
-
-
-def _value(name: str, text: str, before: object) -> Any:
-    """Read a value of the type that the setting has."""
-    if isinstance(before, str):
-        return text
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = None
-    if isinstance(before, float) and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if type(value) is not type(before):
-        kind = {bool: "true or false", int: "an integer", float: "a number"}.get(type(before))
-        raise ConfigError(f"{name} should be {kind or type(before).__name__}, found '{text}'.")
-    return value
-
-
-def _check_keys(known: Iterable[str], values: Mapping[str, Any], where: str) -> None:
-    for key in values:
-        if key not in known:
-            raise ConfigError(
-                f"Unknown key '{key}' in '{where}'.{nearest(key, known)} "
-                f"Known keys: {', '.join(known)}."
-            )
-
-
-def _problems(config: TaskConfig) -> list[str]:
-    """List everything wrong with a config, so that it is said at once."""
-    found = {
-        f"{section}.{key}": value
-        for section, part in config.to_dict().items()
-        for key, value in part.items()
-    }
-    problems = [
-        f"{name} should be one of {', '.join(known)}; found '{found[name]}'"
-        for name, known in _KNOWN.items()
-        if found[name] not in known
-    ]
-    chances = [name for name in found if name.endswith("dropout")]  # those of the model, too
-    for names, is_good, expected in (*_BOUNDS, (chances, *_CHANCE)):
-        problems += [
-            f"{name} should be {expected}, found {found[name]}"
-            for name in names
-            if not is_good(found[name])
-        ]
-    return problems
-
-
-_KNOWN = {
-    "elmo.place": PLACES,
-    "elmo.state": ("reset", "warm"),
-    "elmo.storage": ("float16", "float32"),
-    "train.optimizer": OPTIMIZERS,
-}
-_CHANCE: tuple[Callable[[Any], bool], str] = (lambda x: 0 <= x < 1, "at least 0 and below 1")
-#: What is said of a number that is none of these, which NaN never is.
-_BOUNDS: tuple[tuple[Sequence[str], Callable[[Any], bool], str], ...] = (
-    (
-        ("train.batch_size", "train.batch_tokens", "train.epochs", "static.dim"),
-        lambda x: x >= 1,
-        "at least 1",
-    ),
-    (
-        (
-            *("train.patience", "train.halve_after", "static.words"),
-            *("train.checkpoint_every", "train.checkpoint_seconds"),
-        ),
-        lambda x: x >= 0,
-        "at least 0",
-    ),
-    (
-        ("train.clip", "train.weight_decay", "elmo.penalty"),
-        lambda x: 0 <= x < math.inf,
-        "at least 0 and finite",
-    ),
-    (("train.learning_rate",), lambda x: 0 < x < math.inf, "above 0 and finite"),
-    (("train.share",), lambda x: 0 < x <= 1, "above 0 and at most 1"),
-    # Each step's seed is this one times a million and some, and torch takes none from 2**64 on.
-    (("train.seed",), lambda x: 0 <= x < 2**43, f"from 0 to {2**43 - 1}"),
-)
+    def _read_model(cls, value: object, info: ValidationInfo) -> Any:
+        """Read the task's own settings where values are read as JSON, which names their class."""
+        return value if info.context is None else parse(info.context, value)

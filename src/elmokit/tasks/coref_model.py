@@ -17,20 +17,19 @@ nobody knows which one the writer had in mind.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.errors import ConfigError
+from elmokit.settings import Expected, Fraction, Layers, Positive, Settings, Size
 from elmokit.tasks.batches import Batch
-from elmokit.tasks.config import TaskConfig, check_sizes
+from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.documents import Document, Mention
 from elmokit.tasks.nn.antecedents import PairScorer, antecedents, marginal_loss
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -45,8 +44,7 @@ _TOKENS_AT_ONCE = 8192  # with padding
 _SPANS_AT_ONCE = 8192
 
 
-@dataclass(frozen=True)
-class CorefConfig:
+class CorefConfig(Settings):
     """The shape of the model.
 
     Attributes:
@@ -68,31 +66,25 @@ class CorefConfig:
         word_dropout: On x_k.
     """
 
-    char_dim: int = 8
-    char_filters: int = 50
-    char_widths: str = "3,4,5"
-    hidden: int = 200
-    layers: int = 1
-    scorer: int = 150
-    feature_dim: int = 20
-    width: int = 10
-    kept: float = 0.4
-    antecedents: int = 250
+    char_dim: Size = 8
+    char_filters: Size = 50
+    char_widths: Annotated[
+        str,
+        Field(pattern=r"^([1-9]\d?(,[1-9]\d?)*)?$", max_length=100),
+        Expected("widths from 1 to 99 such as 3,4,5, or nothing"),
+    ] = "3,4,5"
+    hidden: Size = 200
+    layers: Layers = 1
+    scorer: Size = 150
+    feature_dim: Size = 20
+    width: Size = 10
+    kept: Positive = 0.4
+    antecedents: Size = 250
     singletons: bool = False
-    sentences: int = 50
-    tokens: int = 2000
-    dropout: float = 0.2
-    word_dropout: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-        if not 0 < self.kept < math.inf:
-            raise ConfigError(f"model.kept should be above 0 and finite, found {self.kept}.")
-        if not all(part.isdigit() and int(part) for part in self.widths_given):
-            raise ConfigError(
-                "model.char_widths should be numbers above 0, such as 3,4,5; found "
-                f"'{self.char_widths}'."
-            )
+    sentences: Size = 50
+    tokens: Size = 2000
+    dropout: Fraction = 0.2
+    word_dropout: Fraction = 0.5
 
     @property
     def widths_given(self) -> list[str]:

@@ -16,6 +16,7 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_cache import LayerCache, text_digest
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError
+from elmokit.settings import Count, Settings, Size
 from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
@@ -25,8 +26,7 @@ from elmokit.tasks.words import Words
 from elmokit.telling import Tell, silent
 
 
-@dataclass(frozen=True)
-class ElmoAbout:
+class ElmoAbout(Settings):
     """Which biLM a task model stands on.
 
     Attributes:
@@ -41,8 +41,8 @@ class ElmoAbout:
     model: str | None
     name: str | None
     fingerprint: str
-    n_layers: int
-    dim: int
+    n_layers: Size
+    dim: Count
     precision: str
 
     @classmethod

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.settings import differences
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data
@@ -14,8 +15,8 @@ from elmokit.tasks.task import Task
 from elmokit.train.metrics import FILE
 
 # What may change when a run is resumed: how far it goes, and how often it is saved.
-_LENGTH = ("epochs", "patience")
-_FREE = {("train", key) for key in (*_LENGTH, "checkpoint_every", "checkpoint_seconds")}
+_SAVING = ("train.checkpoint_every", "train.checkpoint_seconds")
+_MAY_CHANGE = ("train.epochs", "train.patience", *_SAVING)
 
 
 def check_folder(out: Path, task: Task[Any], config: TaskConfig, *, resume: bool) -> None:
@@ -23,18 +24,18 @@ def check_folder(out: Path, task: Task[Any], config: TaskConfig, *, resume: bool
 
     It needs no data, so that it can be asked before they are read and layers are computed.
     """
-    about = {"task": task.name, "config": config.to_dict()}
     if saved.is_task_dir(out):
         if not resume:
             raise OutputError(
                 f"{out} holds a trained task model already. Choose another folder, or remove it."
             )
-        values = saved.read_config(out)
-        _check_settings(out, about, values)
-        _check_length(out, about, values)
+        then = _check_settings(out, task, config, saved.read_config(out))
+        if changed := differences(config, then, ignore=_SAVING):
+            raise ConfigError(
+                f"The run in {out} has ended and cannot be made longer ({', '.join(changed)} "
+                "changed). Start a new one in another folder."
+            )
         return
-    if out.is_file():
-        raise OutputError(f"Cannot write the folder {out}: a file is there. Choose another name.")
     foreign = sorted(saved.foreign(out) - {FILE, checkpoint.FOLDER})
     if foreign:
         raise OutputError(
@@ -48,7 +49,7 @@ def check_folder(out: Path, task: Task[Any], config: TaskConfig, *, resume: bool
             f"{out} already holds a run ({path.name}). Go on with --resume, or choose another "
             "folder."
         )
-    _check_settings(out, about, checkpoint.read_run(path))
+    _check_settings(out, task, config, checkpoint.read_run(path))
 
 
 def finished(out: Path, data: Data[Any]) -> dict[str, Any] | None:
@@ -78,28 +79,14 @@ def check_data(out: Path, data: Data[Any], then: dict[str, Any]) -> None:
         )
 
 
-def _check_settings(out: Path, now: dict[str, Any], then: dict[str, Any]) -> None:
-    if now["task"] != then["task"]:
-        raise ConfigError(f"The run in {out} is one of the task '{then['task']}'.")
-    changed = [
-        f"{section}.{key}"
-        for section, values in now["config"].items()
-        for key, value in values.items()
-        if then["config"][section].get(key) != value and (section, key) not in _FREE
-    ]
-    if changed:
+def _check_settings(out: Path, task: Task[Any], now: TaskConfig, run: dict[str, Any]) -> TaskConfig:
+    """Return the settings a run was started with; refuse to continue with different ones."""
+    if run["task"] != task.name:
+        raise ConfigError(f"The run in {out} is one of the task '{run['task']}'.")
+    then = TaskConfig.from_dict(run["config"], type(now.model))
+    if changed := differences(now, then, ignore=_MAY_CHANGE):
         raise ConfigError(
-            f"The run in {out} was started with other settings: {', '.join(changed)} differ. "
-            "Give the same ones, or start a new run."
+            f"The run in {out} was started with different settings: {', '.join(changed)}. Give the "
+            "same ones, or start a new run in another folder."
         )
-
-
-def _check_length(out: Path, now: dict[str, Any], then: dict[str, Any]) -> None:
-    """Refuse to make a run longer that has ended: what it would go on with is gone."""
-    before, asked = then["config"]["train"], now["config"]["train"]
-    changed = [f"train.{key}={before.get(key)}" for key in _LENGTH if before.get(key) != asked[key]]
-    if changed:
-        raise ConfigError(
-            f"The run in {out} has ended, with {' and '.join(changed)}, and cannot be made longer. "
-            "Start a new one in another folder."
-        )
+    return then

@@ -6,11 +6,13 @@ that takes turns with others in one process, is the run it would have been alone
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from torch import nn
 from elmokit.errors import ConfigError, ElmoError
 from elmokit.stopping import stop_signals
 from elmokit.storage.atomic import replace_file
-from elmokit.storage.lock import check_not_in_use, run_lock
+from elmokit.storage.lock import run_lock
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
 from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
@@ -70,7 +72,7 @@ class TaskResult:
 def train(
     task: Task[E],
     config: TaskConfig,
-    data: Data[E],
+    data: Data[E] | Callable[[], Data[E]],
     out: Path,
     *,
     resume: bool = False,
@@ -83,7 +85,8 @@ def train(
     Args:
         task: The task.
         config: Everything that decides the run, with `data`.
-        data: What `load_data` read, for the same device.
+        data: What `load_data` read, for the same device; or a function that returns it, which is
+            called once the folder is found to be usable.
         out: The folder to make.
         resume: Go on from the checkpoint there; a run that is finished is left as it is.
         device: Where to compute.
@@ -91,25 +94,20 @@ def train(
         progress: Told how many batches of an epoch are done.
     """
     out = Path(out)
-    check_not_in_use(out)
-    if (before := _earlier(task, config, data, out, resume=resume, tell=tell)) is not None:
-        return before
-    with run_lock(out):
-        # Another run may have ended in this folder between those lines.
-        if (before := _earlier(task, config, data, out, resume=resume, tell=tell)) is not None:
-            return before
-        return _train(task, config, data, out, resume, torch.device(device), tell, progress)
-
-
-def _earlier(
-    task: Task[E], config: TaskConfig, data: Data[E], out: Path, *, resume: bool, tell: Tell
-) -> TaskResult | None:
-    """Return the result of a run that has ended in a folder; refuse other folders in use."""
-    check_folder(out, task, config, resume=resume)
-    if (results := finished(out, data)) is None:
-        return None
-    tell(f"The run in {out} is finished already.")
-    return TaskResult(**results)
+    is_new = not out.exists()
+    try:
+        with run_lock(out):
+            check_folder(out, task, config, resume=resume)
+            data = data() if callable(data) else data
+            if (results := finished(out, data)) is not None:
+                tell(f"The run in {out} is finished already.")
+                return TaskResult(**results)
+            return _train(task, config, data, out, resume, torch.device(device), tell, progress)
+    except ElmoError:
+        if is_new:
+            with contextlib.suppress(OSError):  # it is not empty
+                out.rmdir()
+        raise
 
 
 def _train(
@@ -286,10 +284,9 @@ def _train_epoch(
         at.step, at.batch = at.step + 1, at.batch + 1
         progress(f"epoch {at.epoch + 1}", at.batch, len(batches))
         if how.checkpoint_every and at.step % how.checkpoint_every == 0:
-            at.loss = float(total)
+            at.loss = _finite(total, at, how)
             run.save()
-    at.loss = float(total)
-    _check_finite(at, how)
+    at.loss = _finite(total, at, how)
     return at.batch == len(batches)
 
 
@@ -346,13 +343,15 @@ def _is_done(at: Position, how: TrainConfig) -> bool:
     return at.epoch >= how.epochs or (how.patience > 0 and at.since_best >= how.patience)
 
 
-def _check_finite(position: Position, how: TrainConfig) -> None:
-    if not torch.isfinite(torch.tensor(position.loss)):
+def _finite(total: torch.Tensor, position: Position, how: TrainConfig) -> float:
+    """Return the sum of losses, if it is finite: nothing is saved after a loss that is not."""
+    if not math.isfinite(loss := float(total)):
         raise NotFiniteError(
-            f"The loss became {position.loss} in epoch {position.epoch + 1}. Start anew with a "
-            f"lower rate than {how.learning_rate:g} (--set train.learning_rate=...), or go on from "
-            "the epoch before with --resume."
+            f"The loss became {loss} in epoch {position.epoch + 1}. Start again in another folder "
+            f"with a lower learning rate than {how.learning_rate:g} "
+            "(--set train.learning_rate=...)."
         )
+    return loss
 
 
 def _line(position: Position, mean: float, scores: Scores, model: TaskModel[E]) -> dict[str, Any]:

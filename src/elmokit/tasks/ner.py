@@ -19,17 +19,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.errors import DataError, ElmoWarning
+from elmokit.settings import Fraction, Layers, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
-from elmokit.tasks.metrics.spans import OUTSIDE, SCHEMES, Span, span_scores, spans_of, tags_of
+from elmokit.tasks.metrics.spans import OUTSIDE, Span, span_scores, spans_of, tags_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
@@ -153,8 +154,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
 # ------------------------------------------------------------------------------------------ model
 
 
-@dataclass(frozen=True)
-class NerConfig:
+class NerConfig(Settings):
     """The shape of the tagger.
 
     Attributes:
@@ -168,19 +168,14 @@ class NerConfig:
         word_dropout: Chance that a token's word vector is that of unknown words.
     """
 
-    scheme: str = "BIOES"
-    char_dim: int = 16
-    char_filters: int = 128
-    char_width: int = 3
-    hidden: int = 200
-    layers: int = 2
-    dropout: float = 0.5
-    word_dropout: float = 0.01
-
-    def __post_init__(self) -> None:
-        if self.scheme not in SCHEMES:
-            raise ConfigError(f"model.scheme should be BIOES or BIO, found '{self.scheme}'.")
-        check_sizes(self, may_be_zero=("char_filters",))
+    scheme: Literal["BIOES", "BIO"] = "BIOES"
+    char_dim: Size = 16
+    char_filters: SizeOrZero = 128
+    char_width: Size = 3
+    hidden: Size = 200
+    layers: Layers = 2
+    dropout: Fraction = 0.5
+    word_dropout: Fraction = 0.01
 
 
 def labels_of(types: Sequence[str], scheme: str) -> list[str]:

@@ -13,7 +13,6 @@ config.json is written last: where it is, the directory is complete.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layers import LiveLayers
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, WeightsError
+from elmokit.model.blank import blank
 from elmokit.sources.tensors import write_tensors
 from elmokit.storage.atomic import replace_directory, replace_file, write_text
 from elmokit.storage.manifest import check_format, read_json, write_json
@@ -120,7 +120,7 @@ def save(
         "format_version": FORMAT_VERSION,
         "elmokit": __version__,
         "task": task.name,
-        "elmo": None if data.elmo is None else dataclasses.asdict(data.elmo),
+        "elmo": None if data.elmo is None else data.elmo.to_dict(),
         "data": data.digest,
         "test": data.test_digest,
         "results": results,
@@ -156,14 +156,20 @@ def load_saved(
     facts, words = read_json(path / LABELS), Words.load(path / WORDS)
     try:
         config = TaskConfig.from_dict(values["config"], kind)
-        about = None if values["elmo"] is None else ElmoAbout(**values["elmo"])
-        network = task.model(config, facts, words, None if about is None else about.shape)
+        about = None if values["elmo"] is None else ElmoAbout.from_dict(values["elmo"])
+        shape = None if about is None else about.shape
+        with blank():  # a file may claim any size: compare it with the weights first
+            claimed = task.model(config, facts, words, shape)
+        weights = read_weights(path / WEIGHTS, claimed)
+        network = task.model(config, facts, words, shape)
+    except ConfigError as error:
+        raise ConfigError(f"{path / CONFIG}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ConfigError(
             f"{path} is damaged: {CONFIG} and {LABELS} do not describe a model of the task "
             f"'{task.name}' ({error!r})."
         ) from error
-    put(network, read_weights(path / WEIGHTS, network))
+    put(network, weights)
     device = choose_device(device)
     elmo = None if about is None else _load_elmo(path, about, config, model, device)
     network = network.to(device).eval()

@@ -29,9 +29,10 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import DataError, ElmoWarning
+from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.classify import Classification, Classifier, text_tokens, treebank_tokens
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.jsonl import json_value
 from elmokit.tasks.nn.attention import attend
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -192,8 +193,7 @@ def _wrong(line: Line, problem: str) -> DataError:
 # ------------------------------------------------------------------------------------------ model
 
 
-@dataclass(frozen=True)
-class SnliConfig:
+class SnliConfig(Settings):
     """The shape of ESIM.
 
     Attributes:
@@ -201,11 +201,8 @@ class SnliConfig:
         dropout: On what the LSTMs read, one mask per sentence, and in the MLP.
     """
 
-    hidden: int = 300
-    dropout: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
+    hidden: Size = 300
+    dropout: Fraction = 0.5
 
 
 class Esim(Classifier[Pair]):

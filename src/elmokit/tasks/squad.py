@@ -26,7 +26,6 @@ import json
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -35,8 +34,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.errors import DataError, ElmoWarning
+from elmokit.settings import Fraction, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch, TokenBatch
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.squad import squad_scores
 from elmokit.tasks.nn.attention import masked_softmax
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -62,8 +62,7 @@ class Answer(NamedTuple):
 # ------------------------------------------------------------------------------------------ model
 
 
-@dataclass(frozen=True)
-class SquadConfig:
+class SquadConfig(Settings):
     """The shape of the reader, and what it is trained on.
 
     Attributes:
@@ -77,16 +76,13 @@ class SquadConfig:
             the answer. Predictions are made on whole passages.
     """
 
-    char_dim: int = 20
-    char_filters: int = 100
-    char_width: int = 5
-    hidden: int = 90
-    dropout: float = 0.2
-    longest_answer: int = 17
-    longest_passage: int = 400
-
-    def __post_init__(self) -> None:
-        check_sizes(self, may_be_zero=("char_filters",))
+    char_dim: Size = 20
+    char_filters: SizeOrZero = 100
+    char_width: Size = 5
+    hidden: Size = 90
+    dropout: Fraction = 0.2
+    longest_answer: Size = 17
+    longest_passage: Size = 400
 
 
 class BiAttention(nn.Module):

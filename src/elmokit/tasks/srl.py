@@ -22,17 +22,18 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.errors import DataError, ElmoWarning
+from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.spans import Span, spans_of
 from elmokit.tasks.metrics.srl import CONTINUED, PREDICATE, srl_scores
 from elmokit.tasks.ner import allowed, labels_of
@@ -54,8 +55,6 @@ from elmokit.tasks.task import Facts, Scores, Task, TaskModel
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
-KINDS = ("all", "verbs")
-
 _IGNORED = -100
 _FINDER = 100  # size of the network that finds predicates
 _AT_ONCE = 1 << 14  # tokens that are tagged together in a prediction
@@ -64,8 +63,7 @@ _AT_ONCE = 1 << 14  # tokens that are tagged together in a prediction
 # ------------------------------------------------------------------------------------------ model
 
 
-@dataclass(frozen=True)
-class SrlConfig:
+class SrlConfig(Settings):
     """The shape of the tagger, and what it is asked for.
 
     Attributes:
@@ -76,18 +74,11 @@ class SrlConfig:
         dropout: On h_t of each layer, one mask per sentence.
     """
 
-    predicates: str = "all"
-    mark_dim: int = 100
-    hidden: int = 300
-    layers: int = 8
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.predicates not in KINDS:
-            raise ConfigError(
-                f"model.predicates should be all or verbs, found '{self.predicates}'."
-            )
-        check_sizes(self)
+    predicates: Literal["all", "verbs"] = "all"
+    mark_dim: Size = 100
+    hidden: Size = 300
+    layers: Layers = 8
+    dropout: Fraction = 0.1
 
     def wants(self, frame: Frame) -> bool:
         """Tell whether a predicate is one to be asked for."""

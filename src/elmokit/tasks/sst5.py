@@ -20,15 +20,16 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ConfigError, DataError
+from elmokit.errors import DataError
+from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig, check_sizes
+from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
 from elmokit.tasks.metrics.accuracy import accuracy_scores
 from elmokit.tasks.nn.attention import attend
@@ -44,7 +45,6 @@ from elmokit.text.lines import Line, read_lines
 LABELS = ("0", "1", "2", "3", "4")
 #: The labels in two classes; what is neutral has no part there.
 TWO = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
-CLASSES = ("five", "two")
 
 _PART = re.compile(r"[()]|[^() \t]+")  # other spaces may be part of a word
 _TREE = "Expected a tree in one line, such as (3 (2 It) (4 (2 's) (4 lovely)))."
@@ -151,8 +151,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Review]:
 # ------------------------------------------------------------------------------------------ model
 
 
-@dataclass(frozen=True)
-class Sst5Config:
+class Sst5Config(Settings):
     """The shape of the network, and what it is trained on.
 
     Attributes:
@@ -171,19 +170,14 @@ class Sst5Config:
 
     subtrees: bool = True
     distinct: bool = False
-    classes: str = "five"
-    hidden: int = 300
-    pieces: int = 4
-    dropout: float = 0.5
-    encoder_dropout: float = 0.25
-    pool_dropout: float = 0.1
-    maxout_dropout: float = 0.2
-    last_dropout: float = 0.3
-
-    def __post_init__(self) -> None:
-        if self.classes not in CLASSES:
-            raise ConfigError(f"model.classes should be five or two, found '{self.classes}'.")
-        check_sizes(self)
+    classes: Literal["five", "two"] = "five"
+    hidden: Size = 300
+    pieces: Size = 4
+    dropout: Fraction = 0.5
+    encoder_dropout: Fraction = 0.25
+    pool_dropout: Fraction = 0.1
+    maxout_dropout: Fraction = 0.2
+    last_dropout: Fraction = 0.3
 
 
 class Bcn(Classifier[Review]):

@@ -10,10 +10,10 @@ import torch
 
 from elmokit.errors import WeightsError
 from elmokit.sources.modeldir import ModelParts
-from elmokit.train.checkpoint import Step
+from elmokit.train.step import TrainStep
 
 
-def take_accumulators(step: Step, start: ModelParts | None) -> None:
+def take_accumulators(step: TrainStep, start: ModelParts | None) -> None:
     """Put the accumulators of a model, if it has any, into a step that learns by Adagrad.
 
     Args:

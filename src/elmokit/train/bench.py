@@ -23,7 +23,7 @@ from elmokit.model.chars import char_ids_table
 from elmokit.model.softmax import LMHead
 from elmokit.train.batches import Batch, columns_of, make_batch
 from elmokit.train.config import RunConfig
-from elmokit.train.step import PlainStep
+from elmokit.train.step import PlainStep, TrainStep
 
 _DISTINCT, _DRAWN = 9000, 2 * 1024 * 20
 
@@ -96,7 +96,7 @@ def measure(config: RunConfig, text: Text, device: torch.device, *, rounds: int 
 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        step: Any = FastStep(bilm, head, text.chars, config.step, config.optimizer)
+        step: TrainStep = FastStep(bilm, head, text.chars, config.step, config.optimizer)
         widest = {
             c: max(dict(b.groups).get(c, 0) for b in batches) for b in batches for c, _ in b.groups
         }

@@ -20,21 +20,19 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from elmokit.errors import WeightsError
-from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmState
-from elmokit.model.softmax import LMHead
 from elmokit.sources.tensors import Shape, read_tensors, write_tensors
 from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.storage.manifest import read_json, write_json
 from elmokit.train.distributed import ALONE, Group
-from elmokit.train.optimizer import Optimizer
+from elmokit.train.step import TrainStep
 
 FOLDER = "checkpoints"
 WEIGHTS = "weights.safetensors"
@@ -42,18 +40,6 @@ OPTIMIZER = "optimizer.safetensors"
 STATE = "state.safetensors"
 RANDOM = "random.safetensors"
 TRAINER = "trainer.json"
-
-
-class Step(Protocol):
-    """What a checkpoint needs of a training step, plain or fast."""
-
-    bilm: BiLM
-    head: LMHead
-    optimizer: Optimizer
-    state: LstmState
-
-    def moments(self) -> dict[str, Tensor]:
-        """The optimiser's averages by parameter; views, so that copying into them restores."""
 
 
 @dataclass
@@ -79,7 +65,7 @@ class Progress:
 
 def save(
     run: Path,
-    step: Step,
+    step: TrainStep,
     progress: Progress,
     config: dict[str, Any],
     *,
@@ -116,7 +102,7 @@ def newest(run: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load(path: Path, step: Step, group: Group = ALONE) -> tuple[Progress, dict[str, Any]]:
+def load(path: Path, step: TrainStep, group: Group = ALONE) -> tuple[Progress, dict[str, Any]]:
     """Put a checkpoint into a step.
 
     Returns:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from typing import Annotated
+
+from pydantic import Field
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ConfigError, nearest
+from elmokit.errors import ConfigError
 from elmokit.presets import preset
+from elmokit.settings import (
+    Count,
+    CountOrZero,
+    Expected,
+    Positive,
+    Probability,
+    Seed,
+    Settings,
+    check,
+)
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
 
 
-@dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Settings):
     """A training run.
 
     Attributes:
@@ -36,35 +45,26 @@ class RunConfig:
     """
 
     model: BiLMConfig
-    step: StepConfig = field(default_factory=StepConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    max_steps: int = 1000
-    restart: float = 0.1
-    log_every: int = 10
-    evaluate_every: int = 500
-    checkpoint_every: int = 500
-    keep: int = 2
-    patience: int = 0
-    seed: int = 0
-    start: str = ""
+    step: StepConfig = StepConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    max_steps: Count = 1000
+    restart: Probability = 0.1
+    log_every: Count = 10
+    evaluate_every: CountOrZero = 500
+    checkpoint_every: CountOrZero = 500
+    keep: Count = 2
+    patience: CountOrZero = 0
+    seed: Seed = 0
+    start: Annotated[
+        str,
+        Field(pattern="^([0-9a-f]{32})?$"),
+        Expected("the digest that `elmo finetune` sets, or nothing"),
+    ] = ""
 
     @property
     def tokens_per_step(self) -> int:
         """Tokens that a step reads; a token read by both directions counts once."""
         return self.step.rows * self.step.steps
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Build a config from JSON values."""
-        fields = dict(values)
-        fields["model"] = BiLMConfig.from_dict(fields["model"])
-        fields["step"] = StepConfig(**fields["step"])
-        fields["optimizer"] = OptimizerConfig(**fields["optimizer"])
-        return cls(**fields)
 
 
 def run_preset(name: str) -> RunConfig:
@@ -89,61 +89,32 @@ def run_preset(name: str) -> RunConfig:
     )
 
 
-def with_settings(config: RunConfig, settings: Iterable[str]) -> RunConfig:
-    """Change values by dotted names, as `--set lstm.dim=1024` does.
+def with_length(
+    config: RunConfig,
+    n_tokens: int,
+    *,
+    max_steps: int | None = None,
+    max_tokens: int | None = None,
+    epochs: float | None = None,
+) -> RunConfig:
+    """Set the number of steps, in one of three units; without any it stays as it is.
 
-    The names of the model's own sections (`lstm`, `char_cnn`) may be given without `model.`.
+    Args:
+        config: The run.
+        n_tokens: Tokens of the corpus.
+        max_steps: Steps.
+        max_tokens: Tokens to read.
+        epochs: Passes over the corpus.
+
+    Raises:
+        ConfigError: Several are given, or a value is invalid.
     """
-    values = config.to_dict()
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set needs NAME=VALUE, found '{setting}'.")
-        *path, last = name.strip().split(".")
-        if path and path[0] in ("lstm", "char_cnn"):
-            path = ["model", *path]
-        place: Any = values
-        for key in [*path, last]:
-            if not isinstance(place, dict) or key not in place:
-                known = place if isinstance(place, dict) else {}
-                raise ConfigError(
-                    f"No setting '{name}'.{nearest(key, known)} "
-                    f"Known here: {', '.join(map(str, known)) or 'nothing'}."
-                )
-            parent, place = place, place[key]
-        parent[last] = _value(text.strip())
-    return _checked(values)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
-
-
-def _checked(values: Mapping[str, Any]) -> RunConfig:
-    config = RunConfig.from_dict(values)
-    problems = []
-    for name, value, low in (
-        ("step.rows", config.step.rows, 1),
-        ("step.steps", config.step.steps, 1),
-        ("step.negatives", config.step.negatives, 0),
-        ("max_steps", config.max_steps, 1),
-        ("log_every", config.log_every, 1),
-        ("keep", config.keep, 1),
-    ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            problems.append(f"{name} should be an integer of at least {low}, found {value!r}")
-    for name, share in (("step.dropout", config.step.dropout), ("restart", config.restart)):
-        if not isinstance(share, int | float) or not 0 <= share <= 1:
-            problems.append(f"{name} should be between 0 and 1, found {share!r}")
-    for name, choice, choices in (
-        ("optimizer.kind", config.optimizer.kind, ("adamw", "adagrad")),
-        ("optimizer.decay", config.optimizer.decay, ("cosine", "linear")),
-    ):
-        if choice not in choices:
-            problems.append(f"{name} should be {' or '.join(choices)}, not {choice!r}")
-    if problems:
-        raise ConfigError("These settings cannot be trained with: " + "; ".join(problems) + ".")
-    return config
+    given = {"max_steps": max_steps, "max_tokens": max_tokens, "epochs": epochs}
+    if len(names := [name for name, value in given.items() if value is not None]) > 1:
+        raise ConfigError(f"Give one of {', '.join(given)}, not {' and '.join(names)}.")
+    if max_tokens is not None:
+        max_steps = math.ceil(check("max_tokens", max_tokens, Positive) / config.tokens_per_step)
+    if epochs is not None:
+        tokens = check("epochs", epochs, Positive) * n_tokens
+        max_steps = max(1, round(tokens / config.tokens_per_step))
+    return config if max_steps is None else dataclasses.replace(config, max_steps=max_steps)

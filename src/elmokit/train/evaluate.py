@@ -12,7 +12,6 @@ from zero, "warm" every sentence from a stored state. No figure depends on how t
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -91,14 +90,20 @@ class Tally:
         means = self._sums[:, 0] / max(1, self.targets)
         known = self._sums[:, 1].sum() / max(1, 2 * (self.targets - self.unknown))
         return Perplexity(
-            forward=math.exp(means[0]),
-            backward=math.exp(means[1]),
-            mean=math.exp(means.mean()),
-            known=math.exp(known),
+            forward=_exp(means[0]),
+            backward=_exp(means[1]),
+            mean=_exp(means.mean()),
+            known=_exp(known),
             targets=self.targets,
             unknown=self.unknown,
             state=state,
         )
+
+
+def _exp(loss: float) -> float:
+    """Return e to the power of a loss; infinity where a model has diverged that far."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(loss))
 
 
 def encoder_of(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:

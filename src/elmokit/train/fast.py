@@ -12,7 +12,7 @@ ranks run out of room at different times, so that recording would upset the orde
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -197,7 +197,7 @@ class FastStep:
         self.capacity[0] = min(self.capacity[0], len(self.head.bias))
         self.set_capacity(self.capacity)
 
-    def set_capacity(self, capacity: dict[int, int]) -> None:
+    def set_capacity(self, capacity: Mapping[int, int]) -> None:
         """Make buffers for so many types by columns (and, under 0, words to be said)."""
         self.capacity = dict(capacity)
         n_types = sum(n for columns, n in capacity.items() if columns > 0)

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -28,10 +28,11 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import LMHead
+from elmokit.settings import Bounds, check, with_settings
 from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.fingerprint import fingerprint_model
 from elmokit.telling import Tell, silent
-from elmokit.train.config import RunConfig, with_settings
+from elmokit.train.config import RunConfig, with_length
 from elmokit.train.loop import TrainResult, train
 from elmokit.train.metrics import FILE
 from elmokit.train.optimizer import OptimizerConfig
@@ -154,7 +155,7 @@ def finetune_config(
         seed: Of the order of documents, negatives and dropout.
 
     Raises:
-        ConfigError: They cannot be.
+        ConfigError: A setting is invalid, or would change the shape of the model.
     """
     n_tokens = len(corpus.tokens())
     shape = StepConfig(seed=seed)
@@ -171,19 +172,15 @@ def finetune_config(
             f"The shape of {start.parts.source} cannot be changed: leave the settings of model, "
             "lstm and char_cnn as they are."
         )
-    if max_steps is None and (epochs is not None or config.max_steps == base.max_steps):
-        passes = epochs if epochs is not None else 1.0 + start.new_head
-        max_steps = max(1, round(passes * n_tokens / config.tokens_per_step))
-    steps = config.max_steps if max_steps is None else max_steps
+    if epochs is None and max_steps is None and config.max_steps == base.max_steps:
+        epochs = 1.0 + start.new_head
+    config = with_length(config, n_tokens, max_steps=max_steps, epochs=epochs)
     if head_steps is None:
-        default = steps // 2 if start.new_head else 0
+        default = config.max_steps // 2 if start.new_head else 0
         head_steps = config.optimizer.head_steps or default
-    if not 0 <= head_steps <= steps:
-        raise ConfigError(f"The head's own steps should be 0 to {steps}, found {head_steps}.")
+    check("head_steps", head_steps, Annotated[int, Bounds(ge=0, le=config.max_steps)])
     optimizer = dataclasses.replace(config.optimizer, head_steps=head_steps)
-    return dataclasses.replace(
-        config, max_steps=steps, optimizer=optimizer, start=_fingerprint(start.parts)
-    )
+    return dataclasses.replace(config, optimizer=optimizer, start=_fingerprint(start.parts))
 
 
 def finetune(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.engine import exact_engine
 from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
+from elmokit.settings import differences
 from elmokit.sources.modeldir import ModelParts
 from elmokit.stopping import stop_signals
 from elmokit.storage.lock import run_lock
@@ -32,9 +34,23 @@ from elmokit.train.export import export
 from elmokit.train.memory import told_of_memory
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.prefetch import Prefetch
-from elmokit.train.step import PlainStep, StepResult
+from elmokit.train.step import PlainStep, StepResult, TrainStep
 
 MODEL = "model"
+
+# What `--resume` may change: how far a run goes, how often it is saved, and the remedies against a
+# loss that is not finite.
+_MAY_CHANGE = (
+    *("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience"),
+    *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip"),
+)
+
+
+_REMEDY = (
+    "Continue from the last checkpoint, which was saved before, with --resume and a lower learning "
+    "rate (--set optimizer.learning_rate=...). If that fails too, remove the newest folder in "
+    "checkpoints/ and try again."
+)
 
 
 class NotFiniteError(ElmoError):
@@ -110,7 +126,8 @@ def train(
         if progress.position:
             streams.go_to(progress.position)
         metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.first else None
-        columns = columns_of(corpus.chars, step.bilm.encoder.config.max_width)
+        assert config.model.char_cnn is not None  # else `make_step` refused
+        columns = columns_of(corpus.chars, config.model.char_cnn.max_width)
         batches = Prefetch(streams, columns, corpus.n_words)
         clock = Clock(config, progress.step)
         pending: list[tuple[int, StepResult]] = []
@@ -132,14 +149,14 @@ def train(
                     if _due(progress.step, config.evaluate_every, *ends):
                         found = _evaluate(step, corpus, progress, metrics, config, tell) or found
                     if _due(progress.step, config.checkpoint_every, config.max_steps):
-                        _save(out, step, progress, config, corpus)
+                        _save(out, step, progress, config, corpus, pending)
                     if config.patience and progress.evaluations_since_best >= config.patience:
                         n = config.patience
                         tell(f"No better perplexity in {n} evaluations: stopping early.")
                         break
                 interrupted = group.any(stopped.is_set())
                 if interrupted:  # further signals, such as torchrun's own, must wait for this
-                    _save(out, step, progress, config, corpus)
+                    _save(out, step, progress, config, corpus, pending)
                     tell(f"Stopped at step {progress.step:,}; the run goes on with --resume.")
         finally:
             batches.close()
@@ -164,7 +181,7 @@ def make_step(
     graphs: bool = True,
     group: Group = ALONE,
     start: ModelParts | None = None,
-) -> Any:
+) -> TrainStep:
     """Make the model and the step that fits the device; the seed decides the initial weights."""
     if config.model.char_cnn is None:
         raise ConfigError("Training needs a model that reads characters (char_cnn).")
@@ -207,7 +224,7 @@ def _tell_of_few_documents(documents: int, rows: int, tell: Tell) -> None:
 
 
 def _begin(
-    config: RunConfig, corpus: Corpus, out: Path, step: Any, *, resume: bool, tell: Tell
+    config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, tell: Tell
 ) -> Progress:
     """Start anew or go on; a changed corpus or model is refused."""
     progress = _found(config, corpus, out, step, resume=resume, tell=tell)
@@ -217,7 +234,7 @@ def _begin(
 
 
 def _found(
-    config: RunConfig, corpus: Corpus, out: Path, step: Any, *, resume: bool, tell: Tell
+    config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, tell: Tell
 ) -> Progress:
     newest = checkpoint.newest(out)
     if newest is None:
@@ -235,31 +252,37 @@ def _found(
             f"The run in {out} was trained on another corpus than {corpus.path}. Give the same "
             "prepared folder, or start a new run."
         )
-    before = RunConfig.from_dict(identity["run"])
-    free = ("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience")
-    now, then = config.to_dict(), before.to_dict()
-    changed = [key for key in now if key not in free and now[key] != then[key]]
+    changed = differences(config, RunConfig.from_dict(identity["run"]), ignore=_MAY_CHANGE)
     if changed:
         raise ConfigError(
-            f"The run in {out} was started with other settings: {', '.join(changed)} differ. "
-            "Give the same ones, or start a new run."
+            f"The run in {out} was started with different settings: {', '.join(changed)}. Give the "
+            "same ones, or start a new run in another folder."
         )
-    if progress.capacity is not None and hasattr(step, "set_capacity"):
+    if progress.capacity is not None:
         step.set_capacity({int(k): v for k, v in progress.capacity.items()})
     tell(f"Going on from step {progress.step:,}.")
     return progress
 
 
-def _save(out: Path, step: Any, progress: Progress, config: RunConfig, corpus: Corpus) -> None:
+def _save(
+    out: Path,
+    step: TrainStep,
+    progress: Progress,
+    config: RunConfig,
+    corpus: Corpus,
+    pending: list[tuple[int, StepResult]],
+) -> None:
+    """Save a checkpoint, if all steps before it were finite."""
+    _results(pending)
     step.group.check_same("weights", [*step.bilm.parameters(), *step.head.parameters()])
-    capacity = getattr(step, "capacity", None)
+    capacity = step.capacity
     progress.capacity = None if capacity is None else {str(k): v for k, v in capacity.items()}
     identity = {"run": config.to_dict(), "corpus": corpus.fingerprint}
     checkpoint.save(out, step, progress, identity, keep=config.keep, group=step.group)
 
 
 def _evaluate(
-    step: Any,
+    step: TrainStep,
     corpus: Corpus,
     progress: Progress,
     metrics: Metrics | None,
@@ -273,6 +296,11 @@ def _evaluate(
     if step.group.first:
         measured = _held_out_perplexity(step, corpus).to_dict()
     found = Perplexity(**step.group.from_first(measured))
+    if not math.isfinite(found.forward + found.backward):
+        raise NotFiniteError(
+            f"The held-out perplexity at step {progress.step:,} is {found.forward:.3g} / "
+            f"{found.backward:.3g}: the model has diverged. {_REMEDY}"
+        )
     progress.evaluations_since_best += 1
     if progress.best is None or found.mean < progress.best:
         progress.best, progress.best_step = found.mean, progress.step
@@ -300,7 +328,7 @@ def _held_out_perplexity(step: Any, corpus: Corpus) -> Perplexity:
 
 
 def _evaluate_start(
-    start: ModelParts | None, step: Any, corpus: Corpus, progress: Progress, *rest: Any
+    start: ModelParts | None, step: TrainStep, corpus: Corpus, progress: Progress, *rest: Any
 ) -> None:
     if start is not None and progress.step == 0:
         _evaluate(step, corpus, progress, *rest)
@@ -318,20 +346,8 @@ def _line(
     config: RunConfig,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Turn the steps since the last line into numbers: means of the losses, norms of the gradient.
-
-    The first wait for the device is here.
-    """
-    values = torch.stack(
-        [torch.stack([r.forward_loss, r.backward_loss, r.gradient_norm]) for _, r in pending]
-    ).cpu()
-    for (number, _), row in zip(pending, values, strict=True):
-        if not torch.isfinite(row).all():
-            raise NotFiniteError(
-                f"Step {number:,} gave loss {row[0]:.3g} / {row[1]:.3g} and gradient norm "
-                f"{row[2]:.3g}; the weights were not changed by it. Go on from the last checkpoint "
-                "with --resume and a lower learning rate (--set optimizer.learning_rate=...)."
-            )
+    """Summarize the steps since the last line: mean losses, largest gradient norm, speed."""
+    values = _results(pending)
     last = pending[-1][0]
     line = {
         "step": last,
@@ -346,6 +362,23 @@ def _line(
     if device.type == "cuda":
         line["memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
     return line
+
+
+def _results(pending: list[tuple[int, StepResult]]) -> torch.Tensor:
+    """Wait for steps and return their losses and gradient norms, shape (steps, 3).
+
+    Raises:
+        NotFiniteError: One of them is not finite.
+    """
+    rows = [torch.stack([r.forward_loss, r.backward_loss, r.gradient_norm]) for _, r in pending]
+    values = torch.stack(rows).cpu() if rows else torch.empty(0, 3)
+    for (number, _), row in zip(pending, values, strict=True):
+        if not torch.isfinite(row).all():
+            raise NotFiniteError(
+                f"Step {number:,} gave loss {row[0]:.3g} / {row[1]:.3g} and gradient norm "
+                f"{row[2]:.3g}. {_REMEDY}"
+            )
+    return values
 
 
 def _due(step: int, every: int, *always: int) -> bool:

@@ -1,4 +1,4 @@
-"""A GPU that is too small: which batch would fit."""
+"""Too little memory: which batch would fit."""
 
 from __future__ import annotations
 
@@ -37,12 +37,20 @@ def told_of_memory(config: RunConfig, device: torch.device) -> Iterator[None]:
     """Turn a device that is out of memory into an error that says which batch would fit."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        free, total = torch.cuda.mem_get_info(device) if device.type == "cuda" else (0, 0)
-        reserved = torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
-        raise OutOfMemoryError(
-            _told(config, total, free + reserved, str(error).splitlines()[0])
-        ) from error
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        # Out of the CPU's memory, torch raises a RuntimeError and numpy a MemoryError.
+        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not known and "allocate memory" not in str(error):
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        if device.type != "cuda":
+            raise OutOfMemoryError(
+                f"{config.step.rows} rows x {config.step.steps} steps do not fit into memory: "
+                f"{reason} Use fewer rows (--set step.rows=...) or a smaller preset."
+            ) from error
+        free, total = torch.cuda.mem_get_info(device)
+        usable = free + torch.cuda.memory_reserved(device)
+        raise OutOfMemoryError(_told(config, total, usable, reason)) from error
 
 
 def _told(config: RunConfig, total: int, usable: int, reason: str) -> str:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from elmokit.model.softmax import LMHead
+from elmokit.settings import CountOrZero, Fraction, NonNegative, Positive, Probability, Settings
 
 Kind = Literal["adamw", "adagrad"]
 Decay = Literal["cosine", "linear"]
 
 
-@dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Settings):
     """How weights are changed.
 
     Attributes:
@@ -42,17 +41,17 @@ class OptimizerConfig:
     """
 
     kind: Kind = "adamw"
-    learning_rate: float = 1.2e-3
-    warmup: int = 400
+    learning_rate: Positive = 1.2e-3
+    warmup: CountOrZero = 400
     decay: Decay = "cosine"
-    final: float = 0.02
-    clip: float = 10.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    head_steps: int = 0
-    head_rate: float = 4e-3
+    final: Probability = 0.02
+    clip: Positive = 10.0
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    epsilon: NonNegative = 1e-8
+    weight_decay: NonNegative = 0.0
+    head_steps: CountOrZero = 0
+    head_rate: Positive = 4e-3
 
     def rate(self, step: int, total: int) -> float:
         """Return the learning rate of a step, counted from 0, of so many."""

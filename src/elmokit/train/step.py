@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Protocol
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from torch.nn import functional as F
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.softmax import LMHead, Sample, draw_sample
+from elmokit.settings import Bounds, CountOrZero, Fraction, Positive, Seed, Settings, Size
 from elmokit.train.batches import Batch
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.optimizer import Optimizer, OptimizerConfig
@@ -37,8 +40,7 @@ class StepResult:
     gradient_norm: Tensor
 
 
-@dataclass(frozen=True)
-class StepConfig:
+class StepConfig(Settings):
     """The shape and objective of a step.
 
     Attributes:
@@ -50,12 +52,43 @@ class StepConfig:
         seed: Of the negatives and of dropout.
     """
 
-    rows: int = 128
-    steps: int = 20
-    negatives: int = 8192
-    dropout: float = 0.1
-    gradient_scale: float = 1.0
-    seed: int = 0
+    rows: Size = 128
+    steps: Annotated[int, Bounds(ge=1, le=4096)] = 20
+    negatives: CountOrZero = 8192
+    dropout: Fraction = 0.1
+    gradient_scale: Positive = 1.0
+    seed: Seed = 0
+
+
+class TrainStep(Protocol):
+    """A training step, plain or fast.
+
+    Attributes:
+        bilm: The model.
+        head: The LM head.
+        optimizer: What changes them.
+        group: The processes that do the step together.
+        state: Where the rows stand.
+    """
+
+    bilm: BiLM
+    head: LMHead
+    optimizer: Optimizer
+    group: Group
+    state: LstmState
+
+    def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
+        """Do step `number` with the learning rate `rate`."""
+
+    def moments(self) -> dict[str, Tensor]:
+        """Return the optimizer's averages by parameter; views, so that copying restores them."""
+
+    @property
+    def capacity(self) -> Mapping[int, int] | None:
+        """The sizes of fixed buffers, if there are any: the same sizes give the same bits."""
+
+    def set_capacity(self, capacity: Mapping[int, int]) -> None:
+        """Make buffers of these sizes."""
 
 
 def sample_of_step(
@@ -144,6 +177,13 @@ class PlainStep:
             hiddens.append(hidden.detach())
         self.state = LstmState(torch.stack(cells), torch.stack(hiddens))
         return losses, words
+
+    @property
+    def capacity(self) -> None:
+        """No fixed buffers."""
+
+    def set_capacity(self, capacity: Mapping[int, int]) -> None:
+        """Do nothing: there are no fixed buffers."""
 
     def moments(self) -> dict[str, Tensor]:
         """Return the optimiser's averages, by its kinds of them and the names of parameters."""

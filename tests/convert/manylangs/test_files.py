@@ -130,9 +130,9 @@ def test_the_file_of_the_shape_is_found(place: str, tmp_path: Path) -> None:
         ({"name": "lstm"}, ConfigError, r"'token_embedder\.name' is 'lstm'; only 'cnn'"),
         ({"dim": 11}, WeightsError, r"says encoder\.dim = 11, and the tensors .* have 10"),
         ({"filters": [[1, 3]]}, WeightsError, r"token_embedder\.filters = \[\[1, 3\]\]"),
-        ({"activation": "gelu"}, ConfigError, "activation should be relu or tanh, found 'gelu'"),
-        ({"max_characters_per_token": 2}, ConfigError, "widest filter .3. does not fit"),
-        ({"cell_clip": "three"}, ConfigError, "cell_clip should be a positive number"),
+        ({"activation": "gelu"}, ConfigError, r"lexicon\.activation: 'gelu'"),
+        ({"max_characters_per_token": 2}, ConfigError, r"lexicon\.max_characters_per_token: 2"),
+        ({"cell_clip": "three"}, ConfigError, r"lstm\.cell_clip: 'three'"),
     ],
 )
 def test_a_shape_that_does_not_fit_is_told(

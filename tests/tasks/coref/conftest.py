@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from elmokit.tasks.config import TaskConfig, with_settings
+from elmokit.settings import with_settings
+from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.coref import Coref
 from elmokit.tasks.documents import Document
 

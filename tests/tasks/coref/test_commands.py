@@ -74,6 +74,6 @@ def test_from_training_to_prediction(files: tuple[str, str], tmp_path: Path) -> 
     bad.write_text("a\t(1\nb\t-\n")
     assert "bad.conll, line 1" in error("task", "coref", "evaluate", out, bad)
     told = error("task", "coref", "predict", out, tmp_path, "--input", "conll")
-    assert told.strip().endswith("is a directory, expected a file. Name one of its files.")
+    assert "is a directory" in told
     told = error("task", "ner", "train", tmp_path, tmp_path, "-o", "x", "--elmo", "none")
     assert "is a directory" in told
