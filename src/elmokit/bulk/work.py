@@ -19,7 +19,7 @@ from typing import Any
 
 from elmokit.bulk.files.part import MemoryPart, PartFile
 from elmokit.errors import ConfigError, DataError, output_error
-from elmokit.storage.atomic import replace_file
+from elmokit.storage.atomic import replace_file, sync_directory
 from elmokit.storage.lock import RUN_LOCK, run_lock
 from elmokit.storage.manifest import check_format, read_json, write_json
 
@@ -126,6 +126,7 @@ class WorkDirectory:
         # In the work directory, where the next run removes it after a kill.
         with replace_file(self.out, temporary=self.path / "output.tmp") as temporary:
             write(temporary)
+        sync_directory(self.out.parent)  # the output must be safe before the parts go
         self.discard()
 
     def discard(self) -> None:

@@ -50,7 +50,6 @@ def move_into_place(temporary: Path, path: Path) -> None:
     """Write a complete file through to the disk and rename it to `path`."""
     _sync(temporary)
     temporary.replace(path)
-    _sync_directory(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -95,6 +94,12 @@ def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def sync_directory(path: Path) -> None:
+    """Write the names in a directory through to the disk, before what they replace is removed."""
+    with suppress(OSError):  # Windows and some file systems cannot
+        _sync(path)
+
+
 def restore_directory(path: Path) -> None:
     """Move a directory back that a killed process had moved aside to replace it."""
     with suppress(OSError, ValueError):  # the caller reports what is wrong with `path`
@@ -115,7 +120,6 @@ def _swap(new: Path, path: Path) -> None:
         if path.exists():
             path.rename(_aside(path))
         new.rename(path)
-        _sync_directory(path.parent)
     finally:
         _restore(path)
 
@@ -147,8 +151,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync_directory(path: Path) -> None:
-    with suppress(OSError):  # Windows and some file systems cannot
-        _sync(path)
