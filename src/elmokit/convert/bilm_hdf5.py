@@ -6,7 +6,6 @@ transposed, so a float32 file survives the round trip bit by bit. The LM head is
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
 from elmokit.storage.atomic import replace_file
+from elmokit.storage.manifest import read_json, write_json
 
 Array = NDArray[np.float32]
 
@@ -69,7 +69,7 @@ def write_files(bilm: BiLM, options: Path, weights: Path) -> None:
             data = np.ascontiguousarray(value, dtype=np.float32)
             file.create_dataset(entry.dataset, data=data)
             sink.check()
-    options.write_text(json.dumps(to_options(bilm.config), indent=2) + "\n", "utf-8")
+    write_json(options, to_options(bilm.config))
 
 
 # ---------------------------------------------------------------------------------------- options
@@ -82,14 +82,7 @@ def read_options(path: Path, weights: Path | None = None) -> BiLMConfig:
         path: The file.
         weights: The HDF5 file, asked for the vocabulary size of a word-input model.
     """
-    try:
-        values = json.loads(path.read_text("utf-8-sig"))
-    except FileNotFoundError:
-        raise ConfigError(f"There is no options file {path}.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a readable JSON file: {error}.") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} should hold a JSON object, found {type(values).__name__}.")
+    values = read_json(path)
     try:
         return from_options(values, n_words=None if weights is None else _n_words(weights))
     except ConfigError as error:

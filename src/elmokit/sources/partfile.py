@@ -8,19 +8,19 @@ renamed.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from elmokit.errors import output_error
+from elmokit.errors import ElmoError, output_error
 from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import file_lock
+from elmokit.storage.manifest import read_json, write_json
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class PartFile:
             if version is None:
                 self._note.unlink(missing_ok=True)
             else:
-                self._note.write_text(json.dumps(asdict(version)), "utf-8")
+                write_json(self._note, asdict(version))
         except OSError as error:
             raise output_error(self.path, error) from error
         self.version = version
@@ -92,10 +92,9 @@ class PartFile:
         self._note.unlink(missing_ok=True)
 
     def _read_note(self) -> Version | None:
-        try:
-            return Version(**json.loads(self._note.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None  # without a note, or with half of one, the download begins again
+        with suppress(ElmoError, TypeError):
+            return Version(**read_json(self._note))
+        return None  # without a note, the download begins again
 
 
 @contextmanager
