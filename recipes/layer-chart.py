@@ -13,27 +13,27 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from marks import between
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from elmokit.plot.drawing import Drawing, Line, Mark, Text
-from elmokit.plot.svg import to_svg
+from elmokit.plot.figure import COLORS, GRAY, Picture, write_picture
 from elmokit.probes.published import POS_LAYERS, WSD_LAYERS
 
-# Narrow, so that a telephone can show it without making the writing too small to read.
-_WIDTH, _LEFT, _PANEL_WIDTH, _PANEL_HEIGHT, _GAP = 480.0, 40.0, 182.0, 170.0, 62.0
-_TOP = 114.0
 LAYERS = ("layer 0", "layer 1", "layer 2")
 KINDS = ("inflected", "derived", "compound", "misspelt", "made-up", "look-alike")
-# Who is drawn, in which colour and shape.
+# Who is drawn, in which color and shape.
 LOOK = {
-    "english": ("blue", "circle"),
-    "english-original": ("orange", "square"),
-    "Peters et al. 2018": ("green", "diamond"),
-    "GloVe, 50 numbers": ("grey", "triangle"),
+    name: {"color": color, "marker": marker, "linestyle": ""}
+    for name, color, marker in (
+        ("english", COLORS[0], "o"),
+        ("english-original", COLORS[1], "s"),
+        ("Peters et al. 2018", COLORS[2], "D"),
+        ("GloVe, 50 numbers", GRAY, "^"),
+    )
 }
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     panels, related = read_panels(args.results), read_related(args.results)
-    args.out.write_text(to_svg(draw(panels, related)), "utf-8")
+    write_picture(draw(panels, related), args.out)
     text = between(args.page.read_text("utf-8"), "layers", layer_table(panels))
     args.page.write_text(between(text, "morphology", related_table(related)), "utf-8")
 
@@ -195,97 +195,58 @@ def related_table(related: dict[str, dict[str, float]]) -> list[str]:
 # ------------------------------------------------------------------------------------------ drawing
 
 
-def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> Drawing:
+def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> Picture:
     """Draw four panels, two by two, under one legend."""
-    drawing = Drawing(
-        _WIDTH,
-        _TOP + 2 * _PANEL_HEIGHT + 120,
-        "What each layer knows",
+    picture = Picture(
+        *(7.2, 7.4, "What each layer knows"),
         "Layer 0 knows the word alone, layers 1 and 2 its sentence. Layer 1 knows parts of speech "
         "best, layer 2 senses. Thin lines are 95% intervals. The paper's parts of speech are those "
         "of the Penn Treebank, ours of UD EWT: the order of layers compares, not the height. Last "
         "panel: related words that are among the ten nearest of 20,000 in layer 0.",
+        layout="constrained",
     )
-    for i, (name, (colour, shape)) in enumerate(LOOK.items()):
-        x, y = 16 + (i % 2) * 240, 20 + (i // 2) * 24
-        drawing.shapes += [Mark(x, y, 6, colour, shape), Text(x + 14, y + 5, name, 14)]
-    for i, panel in enumerate(panels):
-        left = _LEFT + (i % 2) * (_PANEL_WIDTH + _GAP)
-        _draw_panel(drawing, panel, left, _TOP + (i // 2) * (_PANEL_HEIGHT + 88))
-    _draw_related(drawing, related, _LEFT + _PANEL_WIDTH + _GAP, _TOP + _PANEL_HEIGHT + 88)
-    return drawing
+    *places, last = picture.subplots(2, 2).flatten()
+    for axes, panel in zip(places, panels, strict=True):
+        _draw_panel(axes, panel)
+    _draw_related(last, related)
+    for axes in (*places, last):
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+    handles = [Line2D([], [], label=name, **look) for name, look in LOOK.items()]
+    picture.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return picture
 
 
-def _title(drawing: Drawing, left: float, top: float, title: str, unit: str) -> None:
-    drawing.shapes += [
-        Text(left - 28, top - 28, title, 15, bold=True),
-        Text(left - 28, top - 11, unit, 12.5, colour="faint"),
-    ]
+def _title(axes: Axes, title: str, unit: str) -> None:
+    axes.set_title(f"{title}\n{unit}", loc="left", fontsize=10)
 
 
-def _draw_panel(drawing: Drawing, panel: Panel, left: float, top: float) -> None:
-    _title(drawing, left, top, panel.title, panel.unit)
-    low, high = panel.ticks[0], panel.ticks[-1]
-
-    def height(value: float) -> float:
-        return top + _PANEL_HEIGHT * (high - value) / (high - low)
-
-    for tick in panel.ticks:
-        y = height(tick)
-        drawing.shapes += [
-            Line(left, y, left + _PANEL_WIDTH, y),
-            Text(left - 6, y + 4, str(tick), 12.5, "end", "faint"),
-        ]
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    _title(axes, panel.title, panel.unit)
+    axes.set(ylim=(panel.ticks[0], panel.ticks[-1]), yticks=panel.ticks, xlim=(-0.5, 2.5))
+    axes.set_xticks(range(len(LAYERS)), LAYERS)
+    axes.grid(axis="y", color="#dfe3e8")
     name, value = panel.baseline
-    y = height(value)
-    drawing.shapes += [
-        Line(left, y, left + _PANEL_WIDTH, y, "faint", 1.5),
-        Text(left + _PANEL_WIDTH, y + 15, name, 12.5, "end", "faint"),
-    ]
-    for j, layer in enumerate(LAYERS):
-        x = left + _PANEL_WIDTH * (j + 0.5) / len(LAYERS)
-        drawing.shapes.append(Text(x, top + _PANEL_HEIGHT + 18, layer, 13, "middle"))
+    axes.axhline(value, color=GRAY, linewidth=1)
+    axes.text(2.5, value - 0.4, name, ha="right", va="top", color=GRAY, fontsize=8)
     for i, (model, points) in enumerate(panel.series.items()):
-        colour, shape = LOOK[model]
         # A little apart, so that intervals do not hide each other.
-        places = {
-            layer: left + _PANEL_WIDTH * (j + 0.5) / len(LAYERS) + (i - 0.5) * 8
-            for j, layer in enumerate(LAYERS)
-            if layer in points
-        }
-        steps = list(places)
-        for a, b in pairwise(steps):
-            ends = (places[a], height(points[a].value), places[b], height(points[b].value))
-            drawing.shapes.append(Line(*ends, colour, 1.5))
+        places = {x: j + (i - 0.5) * 0.1 for j, x in enumerate(LAYERS) if x in points}
+        values = [points[layer].value for layer in places]
+        axes.plot([*places.values()], values, **{**LOOK[model], "linestyle": "-"})
         for layer, x in places.items():
-            point = points[layer]
-            if point.interval is not None:
-                below, above = map(height, point.interval)
-                drawing.shapes.append(Line(x, below, x, above, colour, 2.5))
-            hover = f"{model}, {layer}: {point.value:.1f}"
-            drawing.shapes.append(Mark(x, height(point.value), 5, colour, shape, hover))
+            if (interval := points[layer].interval) is not None:
+                axes.plot([x, x], interval, color=LOOK[model]["color"], linewidth=2.5)
 
 
-def _draw_related(
-    drawing: Drawing, related: dict[str, dict[str, float]], left: float, top: float
-) -> None:
-    _title(drawing, left, top, "Related words, layer 0", "% among the ten nearest")
-    start, width = left + 44, _PANEL_WIDTH - 52
-    for tick in (0, 50, 100):
-        x = start + width * tick / 100
-        drawing.shapes += [
-            Line(x, top, x, top + _PANEL_HEIGHT),
-            Text(x, top + _PANEL_HEIGHT + 18, str(tick), 13, "middle", "faint"),
-        ]
-    for row, kind in enumerate(KINDS):
-        y = top + _PANEL_HEIGHT * (row + 0.5) / len(KINDS)
-        drawing.shapes.append(Text(start - 10, y + 4, kind, 12.5, "end"))
-        for model, shares in related.items():
-            if kind in shares:
-                colour, shape = LOOK[model]
-                x = start + width * shares[kind] / 100
-                hover = f"{model}, {kind}: {shares[kind]:.0f}"
-                drawing.shapes.append(Mark(x, y, 5, colour, shape, hover))
+def _draw_related(axes: Axes, related: dict[str, dict[str, float]]) -> None:
+    _title(axes, "Related words, layer 0", "% among the ten nearest")
+    axes.set(xlim=(-4, 104), xticks=(0, 50, 100), ylim=(len(KINDS) - 0.5, -0.5))
+    axes.set_yticks(range(len(KINDS)), KINDS)
+    axes.grid(axis="x", color="#dfe3e8")
+    for model, shares in related.items():
+        rows = [row for row, kind in enumerate(KINDS) if kind in shares]
+        axes.plot([shares[KINDS[row]] for row in rows], rows, **LOOK[model])
 
 
 if __name__ == "__main__":

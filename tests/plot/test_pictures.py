@@ -1,30 +1,34 @@
-"""The four pictures: right numbers in them, and what cannot be drawn is said."""
+"""The four figures: right numbers in them, and what cannot be drawn is an error."""
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import math
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 import elmokit
 from elmokit.cli.main import run
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.spaces import choose_spaces
-from elmokit.errors import ConfigError, DataError
-from elmokit.plot.drawing import Drawing, Mark, Rect, Text
+from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.plot.figure import Picture, check_picture, write_picture
 from elmokit.plot.layers import draw_layers, read_mixes
 from elmokit.plot.senses import Use, draw_senses, read_uses, senses_in, senses_of
 from elmokit.plot.similarity import draw_similarity, similarity_of
 from elmokit.plot.surprise import draw_surprise
-from elmokit.plot.svg import to_svg
 from elmokit.search.index import TokenIndex
 from elmokit.search.index_build import IndexSettings, build_index
 from elmokit.text.marked import Marked
@@ -39,13 +43,11 @@ def elmo() -> ElmoModel:
     return elmokit.load(TINY_MODEL, device="cpu")
 
 
-def texts(drawing: Drawing) -> list[str]:
-    ElementTree.fromstring(to_svg(drawing))
-    for shape in drawing.shapes:  # nothing lies outside the paper
-        if isinstance(shape, Mark | Text):
-            assert 0 <= shape.x <= drawing.width
-            assert 0 <= shape.y <= drawing.height
-    return [shape.text for shape in drawing.shapes if isinstance(shape, Text)]
+def texts(picture: Picture) -> list[str]:
+    """Write a figure, and return all texts in it."""
+    picture.save(io.BytesIO(), "svg")
+    found = [text for text in picture.findobj(Text) if text.get_visible() and text.get_text()]
+    return [text.get_text() for text in found]
 
 
 # ----------------------------------------------------------------------------------------- senses
@@ -58,12 +60,24 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
     assert found.groups == ["sport", "stage", "stage"]
     assert [plane.different for plane in found.planes] == [1, 3, 3]
     assert not found.planes[0].points.any()
-    drawing = draw_senses(found)
-    told = texts(drawing)
+    picture = draw_senses(found)
+    told = texts(picture)
     assert "one vector for all 3 uses" in told
-    assert "coloured by sense" in told
-    assert "He will [play] now ." in told
-    assert sum(isinstance(s, Mark) for s in drawing.shapes) == 2 + 1 + 2 * 3 + 3
+    assert "colored by sense" in told
+    assert " 1  He will [play] now ." in told
+    layer_2 = picture.axes[2]
+    drawn = np.concatenate([line.get_xydata() for line in layer_2.lines])
+    assert sorted(drawn.tolist()) == sorted(found.planes[2].points.tolist())
+
+
+def test_numbers_of_uses_do_not_cover_each_other(elmo: ElmoModel) -> None:
+    words = ["now", "then", "later", "today", "soon", "again", "there", "here", "well", "alone"]
+    uses = [Use(Marked.read(f"He will [play] {word} .")) for word in words for _ in (1, 2)]
+    picture = draw_senses(senses_of(elmo, uses, EVERY[2:], clusters=2))
+    picture.draw_without_rendering()
+    digits = [Text.get_window_extent(label) for label in picture.axes[0].texts]
+    assert len(digits) == 20
+    assert not [1 for a, b in itertools.combinations(digits, 2) if a.overlaps(b)]
 
 
 def test_every_layer_is_drawn_unless_told(elmo: ElmoModel) -> None:
@@ -98,9 +112,8 @@ def test_many_uses_come_from_an_index_without_a_model(elmo: ElmoModel, tmp_path:
     assert [plane.different for plane in found.planes] == [2, 30, 30]
     assert found.planes[0].agree is None
     assert set(found.groups) == {"cluster 1", "cluster 2"}
-    drawing = draw_senses(found)
-    told = texts(drawing)
-    assert "2 different vectors for 30 uses" in told
+    told = texts(draw_senses(found))
+    assert any("2 different vectors for 30 uses" in text for text in told)
     assert not any("[Play]" in text for text in told)  # too many to be listed
     with pytest.raises(DataError, match="'xyz' is not in the index"):
         senses_in(index, "xyz", EVERY)
@@ -131,23 +144,16 @@ def test_cells_are_the_cosines(elmo: ElmoModel) -> None:
                 expected = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
                 assert cosines[r, c] == pytest.approx(float(expected), abs=1e-5)
     assert found.cosines["layer 0"][1, 1] == pytest.approx(1, abs=1e-5)
-    drawing = draw_similarity(found)
-    told = texts(drawing)
-    assert {"I", "You", "layer 2"} <= set(told)
-    titled = [s for s in drawing.shapes if isinstance(s, Rect) and s.title]
-    assert len(titled) == 3 * 4 * 2
-    assert any(s.title.startswith("read, read: 1.000") for s in titled)
+    picture = draw_similarity(found)
+    assert {"I", "You", "layer 2", "1.00"} <= set(texts(picture))
+    for axes, cosines in zip(picture.axes, found.cosines.values(), strict=False):
+        np.testing.assert_array_equal(axes.images[0].get_array(), cosines)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (60, 60), (3, 60)])
-def test_any_size_fits_on_the_paper(elmo: ElmoModel, rows: int, columns: int) -> None:
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 60)])
+def test_any_size_can_be_drawn(elmo: ElmoModel, rows: int, columns: int) -> None:
     found = similarity_of(elmo, ["extraordinarily-long"] * rows, ["b"] * columns, EVERY)
-    drawing = draw_similarity(found)
-    texts(drawing)
-    for shape in drawing.shapes:
-        if isinstance(shape, Rect):
-            assert shape.x + shape.width <= drawing.width
-            assert shape.y + shape.height <= drawing.height
+    assert texts(draw_similarity(found)).count("b") >= 3 * columns
 
 
 def test_sentences_that_cannot_be_drawn_are_said(elmo: ElmoModel) -> None:
@@ -185,11 +191,10 @@ def test_layer_weights_stand_where_the_task_uses_them(tmp_path: Path) -> None:
         task_folder(tmp_path / "b", "snli", both),
     ]
     learned = read_mixes(folders)
-    drawing = draw_layers(learned)
-    told = texts(drawing)
+    told = texts(draw_layers(learned))
     assert told.count("0.700") == 3
     assert told.count("none") == 1  # ner has nothing at the output
-    assert told.count("gamma") == 2
+    assert {"ner\ngamma 1.50", "snli\ngamma 0.50"} <= set(told)
     assert [one.name for one in learned] == ["ner", "snli"]
     again = read_mixes([folders[0], task_folder(tmp_path / "c", "ner", both)])
     assert [one.name for one in again] == ["ner (a)", "ner (c)"]
@@ -219,24 +224,55 @@ def a_score(n: int = 3) -> SentenceScore:
     )
 
 
-def test_bars_are_bits() -> None:
-    drawing = draw_surprise([a_score()])
-    assert "purrs*" in texts(drawing)
-    bars = {s.title.partition(" bits")[0]: s for s in drawing.shapes if isinstance(s, Rect)}
-    assert "purrs, forward: 8.00" in bars
-    assert "<S>, backward: 1.00" in bars
-    assert "<S>, forward: 1.00" not in bars
-    cat, purrs = bars["cat, forward: 2.00"], bars["purrs, forward: 8.00"]
-    assert purrs.height == pytest.approx(4 * cat.height)
-    assert purrs.y + purrs.height == pytest.approx(cat.y + cat.height)  # they stand on one line
+def test_bars_are_bits_and_stay_inside_the_axes() -> None:
+    picture = draw_surprise([a_score()])
+    assert "purrs*" in texts(picture)
+    heights = [[bar.get_height() for bar in axes.patches] for axes in picture.axes]
+    assert heights[0] == pytest.approx([1, 2, 8, 1])  # the, cat, purrs, </S>
+    assert heights[1] == pytest.approx([1, 1, 1, 4])  # <S>, the, cat, purrs
+    for axes in picture.axes:
+        assert max(axes.get_ylim()) >= 8
 
 
 def test_long_sentences_are_broken_and_too_long_ones_refused() -> None:
-    drawing = draw_surprise([a_score(100)])
-    texts(drawing)
-    assert drawing.width <= 1100
+    picture = draw_surprise([a_score(60)])
+    assert len(picture.axes) > 2
+    assert sum(len(axes.patches) for axes in picture.axes) == 2 * 61
     with pytest.raises(DataError, match="1 to 400 tokens"):
         draw_surprise([a_score(300), a_score(300)])
+
+
+# ------------------------------------------------------------------------------------------ files
+
+EVIL = "</text><script>alert('x')</script>\" & $a_b$ \x00\x1b\ud800\uffff"
+
+
+def test_the_suffix_chooses_the_format_whatever_the_tokens_are(tmp_path: Path) -> None:
+    score = a_score()
+    picture = draw_surprise([replace(score, tokens=("cost", "$5_a$", EVIL))])
+    write_picture(picture, tmp_path / "a.svg")
+    root = ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8"))
+    assert not [e for e in root.iter() if e.tag.endswith("script")]
+    assert "$5_a$" in "".join(root.itertext())
+    assert picture._repr_html_().startswith("<svg")
+    write_picture(picture, tmp_path / "a.PNG")
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "d.svg").mkdir()
+    for name in ("a.gif", "a", "d.svg"):
+        with pytest.raises(OutputError):
+            check_picture(tmp_path / name)
+
+
+@pytest.mark.parametrize("package", ["matplotlib", pytest.param("sklearn", marks=pytest.mark.slow)])
+def test_a_missing_package_is_named_before_the_model_is_loaded(package: str) -> None:
+    code = (
+        f"import sys; sys.modules['{package}'] = None\n"
+        "sys.argv = ['elmo', 'plot', 'senses', 'no-file', '-o', 'a.svg']\n"
+        "from elmokit.cli.main import run; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "elmokit[plot]" in done.stderr
 
 
 # ---------------------------------------------------------------------------------- the commands
@@ -261,11 +297,11 @@ def test_the_commands_write_pictures_and_tell_their_numbers(
     elmo = command(monkeypatch, capsys)
     (tmp_path / "uses.txt").write_text(USES)
     model = ("--model", TINY_MODEL, "--json")
-    code, output, _ = elmo("senses", tmp_path / "uses.txt", "-o", tmp_path / "a.html", *model)
+    code, output, _ = elmo("senses", tmp_path / "uses.txt", "-o", tmp_path / "a.png", *model)
     assert code == 0
     told = json.loads(output)
     assert [plane["different_vectors"] for plane in told["planes"]] == [1, 3, 3]
-    assert "<svg" in (tmp_path / "a.html").read_text()
+    assert (tmp_path / "a.png").stat().st_size > 1000
     code, output, _ = elmo(
         *("similarity", "I read", "You read it", "--layer", "mix", "--mix", "0,0,1"),
         *("-o", tmp_path / "b.svg", *model),
@@ -281,4 +317,4 @@ def test_the_commands_write_pictures_and_tell_their_numbers(
     assert code == 1
     assert "ends in" in errors
     assert elmo("senses", tmp_path / "uses.txt", "-o", "c.svg", "--word", "play", *model)[0] == 2
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.html", "b.svg", "uses.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "b.svg", "uses.txt"]

@@ -1,4 +1,4 @@
-"""`elmo plot`: pictures of what the layers know."""
+"""`elmo plot`: figures of what the layers know."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from elmokit.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from elmokit.plot.drawing import Drawing
+    from elmokit.plot.figure import Picture
 
 app = typer.Typer(
-    help="Draw what the layers know: SVG, HTML or PNG, by the suffix of the output.",
+    help="Draw what the layers know: SVG or PNG, by the suffix of the output. "
+    "Needs pip install 'elmokit\\[plot]'.",
     no_args_is_help=True,
 )
 
@@ -34,12 +35,11 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="The file to write: .svg or .html (nothing else is needed, light and dark), or .png "
-        "(pip install 'elmokit\\[plot]').",
+        help="The file to write: .svg or .png.",
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers of the picture as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers of the figure as JSON.")]
 
 
 @app.command("senses")
@@ -65,7 +65,7 @@ def senses(
         int | None,
         typer.Option(
             min=1,
-            help="Without senses: colour by so many clusters. Nothing: as many as separate best.",
+            help="Without senses: color by so many clusters. Nothing: as many as separate best.",
             show_default=False,
         ),
     ] = None,
@@ -81,7 +81,7 @@ def senses(
     """Draw one word in many sentences on a plane, layer by layer.
 
     Layer 0 knows the word alone and has one vector for all uses; in the layers
-    above, the uses of a sense come together. Colours are the senses that were
+    above, the uses of a sense come together. Colors are the senses that were
     given, or clusters.
     """
     in_index = Path(text).is_dir()
@@ -91,7 +91,7 @@ def senses(
 
     from elmokit.embed.model import load
     from elmokit.embed.spaces import choose_spaces
-    from elmokit.plot.files import check_picture
+    from elmokit.plot.figure import check_picture
     from elmokit.plot.senses import draw_senses, read_uses, senses_in, senses_of
 
     check_picture(output)
@@ -142,7 +142,7 @@ def similarity(
 
     from elmokit.embed.model import load
     from elmokit.embed.spaces import choose_spaces
-    from elmokit.plot.files import check_picture
+    from elmokit.plot.figure import check_picture
     from elmokit.plot.similarity import draw_similarity, similarity_of
 
     check_picture(output)
@@ -171,7 +171,7 @@ def layers(
     A column for each task; a block for the mix at the input and one for that at
     the output.
     """
-    from elmokit.plot.files import check_picture
+    from elmokit.plot.figure import check_picture
     from elmokit.plot.layers import draw_layers, mixes_to_dict, read_mixes
 
     check_picture(output)
@@ -198,7 +198,7 @@ def surprise(
     below given what follows.
     """
     from elmokit.embed.model import load
-    from elmokit.plot.files import check_picture
+    from elmokit.plot.figure import check_picture
     from elmokit.plot.surprise import draw_surprise
 
     check_picture(output)
@@ -209,10 +209,10 @@ def surprise(
     _finish(draw_surprise(scores), output, values, as_json=as_json)
 
 
-def _finish(drawing: Drawing, output: Path, values: dict[str, Any], *, as_json: bool) -> None:
-    from elmokit.plot.files import write_picture
+def _finish(picture: Picture, output: Path, values: dict[str, Any], *, as_json: bool) -> None:
+    from elmokit.plot.figure import write_picture
 
-    write_picture(drawing, output)
+    write_picture(picture, output)
     if as_json:
         typer.echo(json.dumps({"output": str(output), **values}, ensure_ascii=False))
-    typer.echo(f"{output}: {drawing.title}", err=True)
+    typer.echo(f"{output}: {picture.title}", err=True)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+
 from elmokit.errors import ConfigError
-from elmokit.plot.drawing import Drawing, Rect, Text, shorten
+from elmokit.plot.figure import GRAY, SHADES, Picture, readable
 from elmokit.tasks.saved import is_task_dir, read_config
 
-_CELL_WIDTH, _CELL_HEIGHT = 100.0, 40.0
-_LEFT, _TOP, _GAP = 150.0, 100.0, 40.0
 PLACES = ("input", "output")
 
 
@@ -68,53 +69,42 @@ def mixes_to_dict(learned: Sequence[Learned]) -> dict[str, Any]:
     }
 
 
-def draw_layers(learned: Sequence[Learned]) -> Drawing:
+def draw_layers(learned: Sequence[Learned]) -> Picture:
     """Draw the weights of the layers: a column for each task, a block for each place."""
     places = [place for place in PLACES if any(place in one.mixes for one in learned)]
     n_layers = max(len(s) for one in learned for s, _ in one.mixes.values())
-    block = 34 + n_layers * _CELL_HEIGHT + 28
-    drawing = Drawing(
-        max(_LEFT + len(learned) * _CELL_WIDTH + 30, 520),
-        _TOP + len(places) * (block + _GAP) - 10,
-        "Layer weights that the tasks learned",
+    picture = Picture(
+        max(1.05 * len(learned) + 1.8, 5.5),
+        len(places) * (0.42 * n_layers + 0.9) + 0.4,
+        f"Layer weights that the tasks learned; equal weights are {1 / n_layers:.2f} each",
         "s_j, the softmax-normalised weight of each layer in ELMo_k = gamma sum_j s_j h_kj, where "
-        "ELMo enters at the input and at the output of the task model (Figure 2 of the paper). "
-        "The darker, the more weight; all layers alike would be "
-        f"{1 / n_layers:.2f} each.",
+        "ELMo enters at the input and at the output of the task model (Figure 2 of the paper).",
+        layout="constrained",
     )
-    drawing.head(f"s per layer; all alike would be {1 / n_layers:.2f} each", 20)
-    for i, place in enumerate(places):
-        _block(drawing, learned, place, n_layers, _TOP + i * (block + _GAP))
-    return drawing
+    panels = picture.subplots(len(places), 1, squeeze=False)[:, 0]
+    for axes, place in zip(panels, places, strict=True):
+        _block(axes, learned, place, n_layers)
+    return picture
 
 
-def _block(
-    drawing: Drawing, learned: Sequence[Learned], place: str, n_layers: int, y: float
-) -> None:
-    drawing.add(Text(20, y, f"{place}", 13, bold=True))
-    for j in range(n_layers):
-        middle = y + 14 + (n_layers - 1 - j + 0.5) * _CELL_HEIGHT
-        label = "layer 0 (words)" if j == 0 else f"layer {j}"
-        drawing.add(Text(_LEFT - 10, middle + 4, label, anchor="end"))
-    bottom = y + 14 + n_layers * _CELL_HEIGHT
-    drawing.add(Text(_LEFT - 10, bottom + 18, "gamma", 11, "end", "faint"))
+def _block(axes: Axes, learned: Sequence[Learned], place: str, n_layers: int) -> None:
+    weights = np.full((n_layers, len(learned)), np.nan)
+    heads = []
     for column, one in enumerate(learned):
-        x = _LEFT + column * _CELL_WIDTH
-        middle = x + _CELL_WIDTH / 2 - 1
-        drawing.add(Text(middle, y + 6, shorten(one.name, 14), 12, "middle", bold=True))
-        if place not in one.mixes:
-            drawing.add(Text(middle, y + 14 + n_layers * 20, "none", 12, "middle", "faint"))
-            continue
-        s, gamma = one.mixes[place]
+        s, gamma = one.mixes.get(place, ([], None))
+        weights[: len(s), column] = s
         for j, weight in enumerate(s):
-            top = y + 14 + (n_layers - 1 - j) * _CELL_HEIGHT
-            shade = round(min(max(weight, 0.0), 1.0), 3)
-            title = f"{one.name}, {place}, layer {j}: {weight:.4f}"
-            cell = (x, top, _CELL_WIDTH - 2, _CELL_HEIGHT - 2)
-            ink = "paper" if shade > 0.6 else "ink"
-            drawing.add(
-                Rect(*cell, "grid", 0.25),
-                Rect(*cell, "blue", shade, title),
-                Text(middle, top + 24, f"{weight:.3f}", 12, "middle", ink),
-            )
-        drawing.add(Text(middle, bottom + 18, f"{gamma:.2f}", 11, "middle", "faint"))
+            ink = "white" if weight > 0.6 else "black"
+            axes.text(column, j, f"{weight:.3f}", ha="center", va="center", color=ink)
+        if gamma is None:
+            axes.text(column, (n_layers - 1) / 2, "none", ha="center", va="center", color=GRAY)
+        heads.append(
+            readable(one.name, 14) + ("" if gamma is None else f"\ngamma {gamma:.2f}"),
+        )
+    axes.imshow(weights, cmap=SHADES, vmin=0, vmax=1, origin="lower", aspect="auto")
+    axes.set_title(place, loc="left", fontweight="bold")
+    axes.set_xticks(range(len(learned)), heads)
+    axes.set_yticks(
+        range(n_layers), ["layer 0 (words)", *(f"layer {j}" for j in range(1, n_layers))]
+    )
+    axes.tick_params(length=0)

@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 
 from elmokit.embed.spaces import unit
 from elmokit.embed.vectors import FloatArray
+from elmokit.errors import DependencyError
+
+try:
+    from sklearn.cluster import KMeans
+    from sklearn.decomposition import PCA
+    from sklearn.metrics import silhouette_score
+except ModuleNotFoundError as error:
+    raise DependencyError("scikit-learn", "plot", "A plane of points") from error
 
 Labels = NDArray[np.int64]
 
 _STARTS = 8
-_ROUNDS = 50
 # Below this silhouette clusters are no more than noise cut into pieces.
 _SEPARATE = 0.1
 
@@ -39,10 +46,9 @@ def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float
     total = float((points.astype(np.float64) ** 2).sum())
     if total < 1e-9 * len(points):
         return coordinates, (0.0, 0.0)
-    left, lengths, _ = np.linalg.svd(points, full_matrices=False)
-    n_axes = min(2, len(lengths))
-    coordinates[:, :n_axes] = left[:, :n_axes] * lengths[:n_axes]
-    shares = [*(float(length) ** 2 / total for length in lengths[:2]), 0.0, 0.0]
+    pca = PCA(min(2, *points.shape), svd_solver="full")
+    coordinates[:, : pca.n_components] = pca.fit_transform(points)
+    shares = [*map(float, pca.explained_variance_ratio_), 0.0]
     return coordinates, (shares[0], shares[1])
 
 
@@ -79,21 +85,13 @@ def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
     groups = np.unique(labels)
     if len(groups) < 2:
         return None
+    if len(groups) == len(labels):
+        return 0.0  # every point is its own group
     points = unit(vectors)
-    distances = np.maximum(1.0 - points @ points.T, 0.0)
-    members = np.stack([labels == group for group in groups]).astype(np.float32)  # (G, n)
-    sizes = members.sum(axis=1)
-    sums = distances @ members.T  # (n, G)
-    own = np.searchsorted(groups, labels)
-    rows = np.arange(len(labels))
-    alone = sizes[own] == 1
-    inside = sums[rows, own] / np.maximum(sizes[own] - 1, 1)
-    means = sums / sizes
-    means[rows, own] = np.inf
-    outside = means.min(axis=1)
-    larger = np.maximum(inside, outside)
-    scores = np.where(alone | (larger < 1e-6), 0.0, (outside - inside) / np.maximum(larger, 1e-6))
-    return float(scores.mean())
+    distances = 1.0 - points @ points.T
+    distances[distances < 1e-6] = 0.0  # the same vector, but for rounding
+    np.fill_diagonal(distances, 0.0)
+    return float(silhouette_score(distances, labels, metric="precomputed"))
 
 
 def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
@@ -116,44 +114,10 @@ def mean_cosine(vectors: FloatArray) -> float:
 
 
 def _k_means(points: FloatArray, k: int, seed: int) -> Labels:
-    draw = np.random.default_rng(seed)
-    best, found = np.inf, np.zeros(len(points), dtype=np.int64)
-    for _ in range(_STARTS if k > 1 else 1):
-        labels, spread = _one_start(points, _first_centres(points, k, draw))
-        if spread < best - 1e-9:
-            best, found = spread, labels
-    return found
-
-
-def _first_centres(points: FloatArray, k: int, draw: np.random.Generator) -> FloatArray:
-    """Choose centres among the points, the next one where the others are far (k-means++)."""
-    chosen = [int(draw.integers(len(points)))]
-    nearest = np.full(len(points), np.inf)
-    while len(chosen) < k:
-        nearest = np.minimum(nearest, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
-        total = nearest.sum()
-        if total <= 1e-12:
-            break  # there are fewer different points than clusters
-        chosen.append(int(draw.choice(len(points), p=nearest / total)))
-    centres: FloatArray = points[chosen]
-    return centres
-
-
-def _one_start(points: FloatArray, centres: FloatArray) -> tuple[Labels, float]:
-    labels = np.full(len(points), -1, dtype=np.int64)
-    for _ in range(_ROUNDS):
-        distances = ((points[:, None] - centres[None]) ** 2).sum(axis=2)
-        new = distances.argmin(axis=1)
-        if (new == labels).all():
-            break
-        labels = new
-        centres = np.stack(
-            [
-                points[labels == c].mean(axis=0) if (labels == c).any() else centres[c]
-                for c in range(len(centres))
-            ]
-        )
-    return labels, float(((points - centres[labels]) ** 2).sum())
+    different = len(np.unique(points.round(5), axis=0))
+    means = KMeans(min(k, different), n_init=_STARTS, random_state=seed).fit(points)
+    labels: Labels = means.labels_.astype(np.int64)
+    return labels
 
 
 def _by_size(labels: Labels) -> Labels:

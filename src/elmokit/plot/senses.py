@@ -6,30 +6,31 @@ up the sentence moves them, and the uses of one sense come together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.spaces import Space, every_layer, unit
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
-from elmokit.plot.drawing import COLOURS, SHAPES, Drawing, Line, Mark, Rect, Text, shorten
+from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
 from elmokit.plot.plane import cluster, principal_plane, silhouette, turned_to
 from elmokit.search.index import TokenIndex
 from elmokit.search.index_search import vectors_of
 from elmokit.text.lines import read_lines
 from elmokit.text.marked import Marked
 
-_PANEL, _GAP, _LEFT, _TOP = 270.0, 24.0, 24.0, 112.0
-_BELOW = 52.0  # between a panel and what comes below it
+_PANEL = 3.3  # inches
 _PER_ROW = 3
 _NUMBERED = 24  # uses that are numbered and listed below; more would cover each other
-_LINE = 19.0
-_LETTERS = 66  # of a sentence in the list
+_LINE = 0.2  # inches of a sentence in the list
 _SAME = 1e-4  # vectors of length 1 that are nearer than this are one
 
 
@@ -218,135 +219,149 @@ def _agree(points: FloatArray, groups: Any) -> int:
     return int((groups[cosines.argmax(axis=1)] == groups).sum())
 
 
-# ------------------------------------------------------------------------------------- the picture
+# -------------------------------------------------------------------------------------- the figure
 
 
-def draw_senses(senses: Senses) -> Drawing:
+def draw_senses(senses: Senses) -> Picture:
     """Draw a plane for each space, and below it the sentences if they are not too many."""
-    n = len(senses.planes)
-    columns = min(n, _PER_ROW)
-    rows = -(-n // columns)
-    listed = len(senses.uses) <= _NUMBERED
-    below = _TOP + rows * (_PANEL + _BELOW)
-    width = max(2 * _LEFT + columns * _PANEL + (columns - 1) * _GAP, 560.0)
-    per_column = -(-len(senses.uses) // 2)
-    drawing = Drawing(
+    columns = min(len(senses.planes), _PER_ROW)
+    rows = -(-len(senses.planes) // columns)
+    numbered = len(senses.uses) <= _NUMBERED
+    names = sorted(set(senses.groups))
+    listed = -(-len(senses.uses) // 2) * _LINE if numbered else 0.0
+    head = 0.7 + 0.25 * -(-len(names) // 4)
+    width, height = max(columns * _PANEL, 2 * _PANEL), head + rows * (_PANEL + 0.1) + listed
+    picture = Picture(
         width,
-        below + (26 + per_column * _LINE if listed else 0) + 10,
+        height,
         f"“{senses.word}” in {len(senses.uses)} sentences",
         "Each mark is a use of the word; each panel is the plane on which the vectors of a layer "
         "spread most (PCA of vectors of length 1). Layer 0 knows the word alone and has one vector "
-        "for all uses, as a table of static vectors has. Higher layers know the sentence. Hover "
-        "over a mark to read its sentence.",
+        "for all uses, as a table of static vectors has. Higher layers know the sentence.",
     )
+    panels = picture.subplots(rows, columns, squeeze=False).flatten()
+    picture.subplots_adjust(
+        *(0.04, (listed + 0.5) / height, 0.99, 1 - (head + 0.1) / height),
+        wspace=0.15,
+        hspace=0.3,
+    )
+    for axes in panels[len(senses.planes) :]:
+        axes.set_visible(False)
+    for axes, plane in zip(panels, senses.planes, strict=False):
+        _panel(axes, senses, plane, names, numbered=numbered)
     by = "sense" if senses.given else f"cluster of {senses.planes[-1].space}"
-    drawing.head(f"coloured by {by}", _LEFT)
-    looks = _legend(drawing, senses)
-    for i, plane in enumerate(senses.planes):
-        x = _LEFT + (i % columns) * (_PANEL + _GAP)
-        y = _TOP + (i // columns) * (_PANEL + _BELOW)
-        _panel(drawing, senses, plane, looks, x, y, numbered=listed)
-    if listed:
-        _list(drawing, senses, looks, below, (width - 2 * _LEFT) / 2)
-    return drawing
+    picture.legend(
+        handles=[
+            Line2D([], [], label=f"{readable(n, 24)} ({senses.groups.count(n)})", **_look(i))
+            for i, n in enumerate(names)
+        ],
+        title=f"colored by {by}",
+        loc="upper left",
+        bbox_to_anchor=(0, 1 - 0.3 / height),
+        ncols=4,
+        frameon=False,
+        alignment="left",
+        fontsize=9,
+        title_fontsize=9,
+    )
+    if numbered:
+        _list(picture, senses, names, listed)
+    return picture
 
 
-def _legend(drawing: Drawing, senses: Senses) -> dict[str, tuple[str, str]]:
-    """Write what the marks mean; return colour and shape of each group."""
-    names = sorted(set(senses.groups))
-    looks = {
-        name: (COLOURS[i % len(COLOURS)], SHAPES[i % len(SHAPES)]) for i, name in enumerate(names)
-    }
-    x = _LEFT
-    for name in names:
-        colour, shape = looks[name]
-        label = f"{shorten(name, 24)} ({senses.groups.count(name)})"
-        drawing.add(Mark(x + 6, 66, 5, colour, shape), Text(x + 16, 70, label))
-        x += 34 + 6.6 * len(label)
-    return looks
+def _look(group: int) -> dict[str, Any]:
+    color, marker = COLORS[group % len(COLORS)], MARKERS[group % len(MARKERS)]
+    return {"color": color, "marker": marker, "linestyle": "", "markersize": 6}
 
 
 def _panel(
-    drawing: Drawing,
-    senses: Senses,
-    plane: Plane,
-    looks: dict[str, tuple[str, str]],
-    x: float,
-    y: float,
-    *,
-    numbered: bool,
+    axes: Axes, senses: Senses, plane: Plane, names: Sequence[str], *, numbered: bool
 ) -> None:
-    drawing.add(
-        Text(x, y - 8, plane.space, 13, bold=True),
-        Rect(x, y, _PANEL, _PANEL, "grid", 0.25),
-        Line(x, y + _PANEL, x + _PANEL, y + _PANEL),
-        Line(x, y, x, y + _PANEL),
-    )
     n = len(senses.uses)
+    axes.set_title(plane.space, loc="left", fontsize=10, fontweight="bold")
+    axes.set(xticks=[], yticks=[], facecolor="#f5f6f8")
+    axes.spines[["top", "right"]].set_visible(False)
     if plane.different == 1:
-        cx, cy = x + _PANEL / 2, y + _PANEL / 2
-        sentences = "\n".join(use.at.show() for use in senses.uses[:_NUMBERED])
-        drawing.add(
-            Mark(cx, cy, 9, "grey", title=sentences),
-            Text(cx, cy + 30, f"one vector for all {n} uses", anchor="middle"),
-            Text(x, y + _PANEL + 18, "the sentence does not matter", 11, colour="faint"),
+        axes.plot(0, 0, "o", color=GRAY, markersize=9)
+        axes.annotate(
+            f"one vector for all {n} uses",
+            (0, 0),
+            (0, -24),
+            textcoords="offset points",
+            ha="center",
         )
+        axes.set_xlabel("the sentence does not matter", loc="left", color=GRAY, fontsize=8)
         return
-    first, second = (f"{share:.0%}" for share in plane.shares)
     told = f"{plane.different} different vectors for {n} uses"
     if plane.agree is not None:
         what = "sense" if senses.given else "cluster"
         told = f"nearest use of the same {what}: {plane.agree} of {n}"
-    drawing.add(
-        Text(x + _PANEL - 6, y + _PANEL - 7, f"axis 1, {first}", 10, anchor="end", colour="faint"),
-        Text(x + 13, y + 6, f"axis 2, {second}", 10, "end", "faint", turned=90),
-        Text(x, y + _PANEL + 18, told, 11, colour="faint"),
-    )
-    for number, (px, py) in enumerate(_placed(plane.points, x, y)):
-        use, group = senses.uses[number], senses.groups[number]
-        colour, shape = looks[group]
-        drawing.add(Mark(px, py, 5.5, colour, shape, f"{group}: {use.at.show(12)}"))
-        if numbered:
-            drawing.add(Text(px + 7, py - 4, str(number + 1), 10, colour="faint"))
+    axes.set_xlabel(f"axis 1, {plane.shares[0]:.0%}\n{told}", loc="left", color=GRAY, fontsize=8)
+    axes.set_ylabel(f"axis 2, {plane.shares[1]:.0%}", loc="top", color=GRAY, fontsize=8)
+    groups = np.array(senses.groups)
+    for i, name in enumerate(names):
+        axes.plot(*plane.points[groups == name].T, alpha=0.85, markeredgecolor="white", **_look(i))
+    # Both axes have the same scale, and there is room for labels around the outermost marks.
+    middle = (plane.points.min(axis=0) + plane.points.max(axis=0)) / 2
+    half = 0.62 * max(float(np.ptp(plane.points, axis=0).max()), 1e-6)
+    axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
+    if numbered:
+        for number, shift in enumerate(_free(plane.points)):
+            axes.annotate(
+                str(number + 1),
+                tuple(plane.points[number]),
+                shift,
+                textcoords="offset points",
+                ha="center",
+                va="center",
+                fontsize=7,
+                arrowprops={"arrowstyle": "-", "color": GRAY, "linewidth": 0.5, "shrinkB": 3},
+            )
 
 
-def _placed(points: FloatArray, x: float, y: float) -> list[tuple[float, float]]:
-    """Fit points into a panel, both axes with the same scale."""
-    low, high = points.min(axis=0), points.max(axis=0)
-    scale = (_PANEL - 50) / max(float((high - low).max()), 1e-6)
-    middle = (low + high) / 2
-    return [
-        (
-            x + _PANEL / 2 + float(p[0] - middle[0]) * scale,
-            y + _PANEL / 2 - float(p[1] - middle[1]) * scale,
-        )
-        for p in points
-    ]
+def _free(points: FloatArray) -> list[tuple[float, float]]:
+    """Find a place beside each mark, in points from it, that no mark and no other label covers."""
+    # 1.24: as wide as the axes are, see `_panel`.
+    size = 0.8 * _PANEL * 72 / (1.24 * max(float(np.ptp(points, axis=0).max()), 1e-6))
+    marks = points.astype(np.float64) * size
+    taken = [(x, y, 5.0, 5.0) for x, y in marks]
+    found = []
+    for x, y in marks:
+        options = [
+            (radius * math.cos(angle), radius * math.sin(angle))
+            for radius in (9, 14, 20, 28)
+            for angle in np.linspace(0.25, 1.75, 8) * math.pi
+        ]
+
+        def covered(shift: tuple[float, float], x: float = x, y: float = y) -> int:
+            left, top = x + shift[0], y + shift[1]
+            return sum(abs(left - a) < w + 5 and abs(top - b) < h + 4 for a, b, w, h in taken)
+
+        best = min(options, key=covered)  # the first of them that is free
+        taken.append((x + best[0], y + best[1], 5.0, 4.0))
+        found.append(best)
+    return found
 
 
-def _list(
-    drawing: Drawing,
-    senses: Senses,
-    looks: dict[str, tuple[str, str]],
-    y: float,
-    width: float,
-) -> None:
+def _list(picture: Picture, senses: Senses, names: Sequence[str], height: float) -> None:
+    """Write the sentences with their numbers, in two columns below the panels."""
+    width, whole = picture.get_size_inches()
+    axes = picture.add_axes((0, 0, 1, height / whole))
     per_column = -(-len(senses.uses) // 2)
-    letters = min(_LETTERS, int((width - 36) / 5.7))
+    axes.set(xlim=(0, 2), ylim=(per_column, 0))
+    axes.set_axis_off()
+    letters = int(width / 2 * 14) - 8
     for number, (use, group) in enumerate(zip(senses.uses, senses.groups, strict=True)):
         column, row = divmod(number, per_column)
-        x, line = _LEFT + column * width, y + 14 + row * _LINE
-        colour, shape = looks[group]
-        drawing.add(
-            Mark(x + 5, line - 4, 4.5, colour, shape),
-            Text(x + 14, line, f"{number + 1}", 11, colour="faint"),
-            Text(x + 32, line, _fitting(use.at, letters), 11),
-        )
+        x, y = column + 0.02, row + 0.5
+        axes.plot(x, y, **_look(names.index(group)))
+        text = f"{number + 1:>2}  {_fitting(use.at, letters)}"
+        axes.text(x + 0.02, y, text, va="center", fontsize=8)
 
 
 def _fitting(at: Marked, letters: int) -> str:
     """Return as much of the sentence around the word as fits."""
     for around in range(len(at.tokens), 0, -1):
         if len(shown := at.show(around)) <= letters:
-            return shown
-    return shorten(at.show(1), letters)
+            return readable(shown)
+    return readable(at.show(1), letters)

@@ -13,11 +13,8 @@ from elmokit.embed.spaces import Space, every_layer, unit
 from elmokit.embed.tokenised import tokens_of
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
-from elmokit.plot.drawing import Drawing, Rect, Text, shorten, text_width
+from elmokit.plot.figure import SIGNED, Picture, readable
 
-_WIDTH = 1040.0
-_LEFT, _TOP = 24.0, 84.0
-_SMALLEST, _LARGEST = 12.0, 40.0
 _MOST = 60  # tokens of a sentence; more cannot be read
 _LETTERS = 16  # of a token
 
@@ -62,7 +59,7 @@ def similarity_of(
     for words in tokens:
         if not 0 < len(words) <= _MOST:
             raise DataError(
-                f"A sentence of the picture should have 1 to {_MOST} tokens, found {len(words)}."
+                f"A sentence of the figure should have 1 to {_MOST} tokens, found {len(words)}."
             )
     spaces = every_layer(model.config.n_layers) if spaces is None else spaces
     layers, _ = model.compute(tokens, state)
@@ -73,62 +70,45 @@ def similarity_of(
     return Similarity(tokens[0], tokens[-1], cosines)
 
 
-def draw_similarity(found: Similarity) -> Drawing:
+def draw_similarity(found: Similarity) -> Picture:
     """Draw a heat map for each space: the darker, the nearer."""
-    labels = 12 + max(text_width(shorten(t, _LETTERS)) for t in found.rows)
-    heads = 12 + 0.8 * max(text_width(shorten(t, _LETTERS)) for t in found.columns)
-    n, columns = len(found.cosines), len(found.columns)
-    per_row = n
-    while per_row > 1 and (_WIDTH - 2 * _LEFT - labels) / per_row < columns * 18 + 20:
-        per_row -= 1
-    room = (_WIDTH - 2 * _LEFT - labels - 20 * per_row) / per_row
-    cell = min(max(room / columns, _SMALLEST), _LARGEST)
-    panel = columns * cell + 20 + 0.5 * heads  # the last heads lean out to the right
-    height = heads + 26 + len(found.rows) * cell + 24
-    drawing = Drawing(
-        max(2 * _LEFT + labels + per_row * panel, 480),
-        _TOP + -(-n // per_row) * height,
-        "Every token against every token, by cosine",
-        "The darker a cell, the nearer the vectors of its two tokens; orange cells are below zero. "
-        "Layer 0 knows words alone, so only what is spelled alike is near; higher layers know the "
-        "sentence. Hover over a cell to read its cosine.",
+    n, rows, columns = len(found.cosines), len(found.rows), len(found.columns)
+    cell = min(max(9 / (n * columns), 0.2), 0.4)  # inches
+    per_row = max(1, min(n, int(11 / (columns * cell))))
+    lines = -(-n // per_row)
+    names = [[readable(t, _LETTERS) for t in tokens] for tokens in (found.rows, found.columns)]
+    labels = [0.1 * max(map(len, side)) for side in names]
+    picture = Picture(
+        max(per_row * (columns * cell + 0.3 + labels[1] / 2) + labels[0] + 1, 5),
+        lines * (rows * cell + labels[1] + 0.7) + 0.5,
+        "Cosine of every token with every token",
+        "The darker a cell, the nearer the vectors of its two tokens; orange is below zero.",
+        layout="compressed",
     )
-    drawing.head("the darker, the nearer: 0 is empty, 1 is full; orange is below zero", _LEFT)
-    for i, (name, cosines) in enumerate(found.cosines.items()):
-        x = _LEFT + labels + (i % per_row) * panel
-        y = _TOP + (i // per_row) * height
-        drawing.add(Text(x, y + 6, name, 13, bold=True))
-        _panel(drawing, found, cosines, x, y + 26 + heads - 12, cell, labelled=i % per_row == 0)
-    return drawing
+    panels = picture.subplots(lines, per_row, squeeze=False, sharey=True).flatten()
+    for axes in panels[n:]:
+        axes.set_visible(False)
+    for axes, (name, cosines) in zip(panels, found.cosines.items(), strict=False):
+        image = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1)
+        axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
+        axes.set_yticks(range(rows), names[0], fontsize=_size(cell))
+        axes.set_xticks(
+            *(range(columns), names[1]),
+            fontsize=_size(cell),
+            rotation=45,
+            ha="left",
+            rotation_mode="anchor",
+        )
+        axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+        axes.spines[:].set_visible(False)
+        if cell >= 0.3:
+            for (r, c), value in np.ndenumerate(cosines):
+                ink = "white" if abs(value) > 0.6 else "black"
+                axes.text(c, r, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=7)
+    bar = picture.colorbar(image, ax=panels[:n].tolist(), shrink=0.8, label="cosine")
+    bar.outline.set_visible(False)
+    return picture
 
 
-def _panel(
-    drawing: Drawing,
-    found: Similarity,
-    cosines: FloatArray,
-    x: float,
-    y: float,
-    cell: float,
-    *,
-    labelled: bool,
-) -> None:
-    size = min(12.0, cell * 0.8)
-    for c, token in enumerate(found.columns):
-        label = shorten(token, _LETTERS)
-        drawing.add(Text(x + (c + 0.6) * cell, y - 6, label, size, turned=45))
-    for r, token in enumerate(found.rows):
-        middle = y + (r + 0.5) * cell
-        if labelled:
-            label = shorten(token, _LETTERS)
-            drawing.add(Text(x - 8, middle + size * 0.35, label, size, anchor="end"))
-        for c, other in enumerate(found.columns):
-            value = float(cosines[r, c])
-            colour = "blue" if value >= 0 else "orange"
-            place = (x + c * cell, y + r * cell, cell - 1, cell - 1)
-            shade = round(min(abs(value), 1.0) * 0.9, 3)
-            title = f"{token}, {other}: {value:.3f}"
-            drawing.add(Rect(*place, "grid", 0.25), Rect(*place, colour, shade, title))
-            if cell >= 26:
-                ink = "paper" if shade > 0.55 else "ink"
-                where = (x + (c + 0.5) * cell - 0.5, middle + 3)
-                drawing.add(Text(*where, f"{value:.2f}", 9, anchor="middle", colour=ink))
+def _size(cell: float) -> float:
+    return min(9.0, 36 * cell)

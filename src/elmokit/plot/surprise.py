@@ -6,20 +6,22 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
 from elmokit.embed.scoring import SentenceScore
 from elmokit.errors import DataError
-from elmokit.plot.drawing import Drawing, Line, Rect, Text, shorten, text_width, ticks
+from elmokit.plot.figure import BLUE, ORANGE, Picture, readable
 from elmokit.text.vocab import BEGIN, END
 
-_WIDTH = 1000.0
-_LEFT, _TOP, _BAR = 64.0, 86.0, 78.0  # pixels of the longest bar
-_WORDS = 30.0  # pixels between the bars above and those below
+_WIDTH = 10.0  # inches of a line of tokens
+_ROW = 2.6  # inches of its bars, above and below
 _LETTERS = 18
 _MOST = 400
 
 
 class _Place(NamedTuple):
-    """A token with its surprise in bits; None where a direction is not asked."""
+    """A token with its surprise in bits; None where a direction does not predict it."""
 
     word: str
     forward: float | None
@@ -27,52 +29,80 @@ class _Place(NamedTuple):
     unknown: bool = False
 
     @property
+    def label(self) -> str:
+        return readable(self.word, _LETTERS) + ("*" if self.unknown else "")
+
+    @property
     def width(self) -> float:
-        return max(38.0, text_width(shorten(self.word, _LETTERS)) + 12)
+        """In inches, so that labels do not overlap."""
+        return max(0.4, 0.1 * len(self.label) + 0.12)
 
 
-def draw_surprise(scores: Sequence[SentenceScore]) -> Drawing:
-    """Draw a strip for each sentence: -log2 p of each token, forward above and backward below."""
+def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
+    """Draw bars for each sentence: -log2 p of each token, forward above and backward below."""
     if not scores or sum(len(score.tokens) for score in scores) > _MOST:
         raise DataError(
-            f"A picture needs 1 to {_MOST} tokens, found {sum(len(s.tokens) for s in scores)} in "
+            f"A figure needs 1 to {_MOST} tokens, found {sum(len(s.tokens) for s in scores)} in "
             f"{len(scores)} sentences."
         )
-    strips = [(score, rows) for score in scores for rows in [_rows(_places(score))]]
-    n_rows = sum(len(rows) for _, rows in strips)
-    used = max(sum(place.width for place in row) for _, rows in strips for row in rows)
-    row_height = 2 * _BAR + _WORDS + 26
-    drawing = Drawing(
-        max(_LEFT + used + 24, 600),
-        _TOP + n_rows * row_height + len(scores) * 26,
+    rows = [(score, i, row) for score in scores for i, row in enumerate(_rows(_places(score)))]
+    width = max(sum(place.width for place in row) for _, _, row in rows)
+    bits = [b for _, _, row in rows for p in row for b in (p.forward, p.backward) if b is not None]
+    ticks = MaxNLocator(4).tick_values(0, max(*bits, 1.0))  # the last one is above all bars
+    picture = Picture(
+        max(width + 0.9, 6),
+        len(rows) * _ROW + 0.6,
         "How much each token surprises the two language models",
-        "Bars above a token: the surprise of the forward model, which knows what stands before it; "
-        "below: that of the backward model, which knows what follows. One bit more is half the "
-        "probability. A token with a star is not in the vocabulary and counts as <UNK>.",
+        "Bars above a token: the surprise of the forward model, which knows the words before it; "
+        "below: that of the backward model, which knows the words after it. One bit more is half "
+        "the probability. A token with * is not in the vocabulary and counts as <UNK>.",
+        layout="constrained",
     )
-    drawing.head("bits, -log2 p", 20)
-    drawing.add(
-        Rect(130, 38, 10, 10, "blue"),
-        Text(146, 47, "forward: knows what stands before", colour="faint"),
-        Rect(372, 38, 10, 10, "orange"),
-        Text(388, 47, "backward: knows what follows", colour="faint"),
+    panels = picture.subplots(2 * len(rows), 1, squeeze=False)[:, 0]
+    for (score, line, row), above, below in zip(rows, panels[::2], panels[1::2], strict=True):
+        _bars(above, [(p, p.forward) for p in row], BLUE, "forward: knows the words before")
+        _bars(below, [(p, p.backward) for p in row], ORANGE, "backward: knows the words after")
+        for axes in (above, below):
+            axes.set(xlim=(0, width), ylim=(0, ticks[-1]), yticks=ticks)
+            axes.grid(axis="y", color="#dfe3e8")
+            axes.set_axisbelow(True)
+            axes.spines[:].set_visible(False)
+            axes.tick_params(length=0, labelsize=8)
+        above.tick_params(axis="x", labelsize=9)
+        below.set_xticks([])
+        below.invert_yaxis()
+        if line == 0:
+            above.set_title(
+                f"perplexity {score.perplexity:.1f}: forward {score.forward_perplexity:.1f}, "
+                f"backward {score.backward_perplexity:.1f}",
+                loc="left",
+                fontsize=10,
+                fontweight="bold",
+            )
+    panels[0].set_ylabel("bits, -log2 p", fontsize=8)
+    picture.legend(
+        handles=[panels[0].containers[0], panels[1].containers[0]],
+        loc="outside lower left",
+        ncols=2,
+        frameon=False,
+        fontsize=9,
     )
-    every = [
-        bits for s, _ in strips for p in _places(s) for bits in (p.forward, p.backward) if bits
-    ]
-    most = max([*every, 1.0])
-    y = _TOP
-    for score, rows in strips:
-        told = (
-            f"perplexity {score.perplexity:.1f}: forward {score.forward_perplexity:.1f}, backward "
-            f"{score.backward_perplexity:.1f}"
-        )
-        drawing.add(Text(20, y, told, 12, bold=True))
-        y += 26
-        for row in rows:
-            _strip(drawing, row, y, most)
-            y += row_height
-    return drawing
+    return picture
+
+
+def _bars(axes: Axes, row: Sequence[tuple[_Place, float | None]], color: str, label: str) -> None:
+    widths = [place.width for place, _ in row]
+    middles = [sum(widths[:i]) + width / 2 for i, width in enumerate(widths)]
+    given = [(x, w, v) for x, w, (_, v) in zip(middles, widths, row, strict=True) if v is not None]
+    axes.bar(
+        [x for x, _, _ in given],
+        [value for _, _, value in given],
+        [width - 0.1 for _, width, _ in given],
+        color=color,
+        alpha=0.85,
+        label=label,
+    )
+    axes.set_xticks(middles, [place.label for place, _ in row])
 
 
 def _places(score: SentenceScore) -> list[_Place]:
@@ -91,40 +121,9 @@ def _rows(places: Sequence[_Place]) -> list[list[_Place]]:
     rows: list[list[_Place]] = [[]]
     width = 0.0
     for place in places:
-        if rows[-1] and width + place.width > _WIDTH - _LEFT:
+        if rows[-1] and width + place.width > _WIDTH:
             rows.append([])
             width = 0.0
         rows[-1].append(place)
         width += place.width
     return rows
-
-
-def _strip(drawing: Drawing, row: Sequence[_Place], y: float, most: float) -> None:
-    above, below = y + _BAR, y + _BAR + _WORDS
-    right = _LEFT + sum(place.width for place in row)
-    for tick in ticks(most, 4):
-        length = tick / most * _BAR
-        for level in (above - length, below + length):
-            drawing.add(
-                Line(_LEFT - 4, level, right, level),
-                Text(_LEFT - 9, level + 4, f"{tick:g}", 10, "end", "faint"),
-            )
-    x = _LEFT
-    for place in row:
-        width = place.width
-        middle = x + width / 2
-        special = place.word in (BEGIN, END)
-        label = shorten(place.word, _LETTERS) + ("*" if place.unknown else "")
-        ink = "faint" if special else "ink"
-        drawing.add(Text(middle, above + _WORDS / 2 + 4, label, 12, "middle", ink))
-        for name, value, colour in (
-            ("forward", place.forward, "blue"),
-            ("backward", place.backward, "orange"),
-        ):
-            if value is None:
-                continue
-            length = max(value / most * _BAR, 0.5)
-            top = above - length if name == "forward" else below
-            title = f"{place.word}, {name}: {value:.2f} bits, p = {2**-value:.3g}"
-            drawing.add(Rect(x + 4, top, width - 8, length, colour, 0.85, title))
-        x += width

@@ -1,0 +1,92 @@
+"""What all figures share: colours, titles, and writing to a file whose suffix says which format."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import DependencyError, OutputError, nearest
+from elmokit.storage.atomic import replace_file
+
+try:
+    import matplotlib
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+except ModuleNotFoundError as error:
+    raise DependencyError("matplotlib", "plot", "A figure") from error
+
+SUFFIXES = (".svg", ".png")
+#: For categories: Okabe and Ito's colors, which the color-blind can tell apart.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#a3508c", "#56b4e9", "#b58900", "#a4262c", "#6b7280")
+MARKERS = ("o", "s", "^", "D")
+BLUE, ORANGE, GRAY = COLORS[0], COLORS[1], COLORS[-1]
+#: White at 0, blue at 1; and the same with orange at -1.
+SHADES = LinearSegmentedColormap.from_list("elmo-shades", ["white", BLUE])
+SIGNED = LinearSegmentedColormap.from_list("elmo-signed", [ORANGE, "white", BLUE])
+
+
+class Picture(Figure):
+    """A matplotlib figure with a title, which a notebook shows as SVG.
+
+    Args:
+        width: In inches.
+        height: In inches.
+        title: What it shows, in a line.
+        note: What to see in it, in a sentence or two.
+        options: Of `matplotlib.figure.Figure`.
+    """
+
+    def __init__(
+        self, width: float, height: float, title: str, note: str = "", **options: Any
+    ) -> None:
+        super().__init__(figsize=(width, height), **options)
+        self.note = note
+        self.suptitle(readable(title), x=0.01, ha="left", fontsize=13, fontweight="bold")
+
+    @property
+    def title(self) -> str:
+        """What it shows, in a line."""
+        return self.get_suptitle().replace(r"\$", "$")
+
+    def save(self, file: Path | io.BytesIO, kind: str) -> None:
+        """Write "svg" or "png"."""
+        about = {"Title": self.title, "Description": self.note}
+        dates = {"Date": None} if kind == "svg" else {}
+        # Text in an SVG stays text: it can be searched, and the reader's system has the fonts.
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "elmokit"}):
+            self.savefig(
+                file, format=kind, dpi=150, bbox_inches="tight", metadata={**about, **dates}
+            )
+
+    def _repr_html_(self) -> str:
+        file = io.BytesIO()
+        self.save(file, "svg")
+        text = file.getvalue().decode("utf-8")
+        return text[text.index("<svg") :]
+
+
+def check_picture(path: Path) -> None:
+    """Raise if no figure can be written to this path, before anything is computed."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise OutputError(
+            f"A figure ends in {' or '.join(SUFFIXES)}; found '{path.name}'."
+            f"{nearest(path.suffix.lower(), SUFFIXES)}"
+        )
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory, expected the name of a file to write.")
+
+
+def write_picture(picture: Picture, path: str | Path) -> None:
+    """Write a figure as SVG or PNG, by the suffix of the path."""
+    path = Path(path)
+    check_picture(path)
+    with replace_file(path) as temporary:
+        picture.save(temporary, path.suffix.lower()[1:])
+
+
+def readable(text: str, letters: int = 200) -> str:
+    """Return text that matplotlib can write: shortened, no formulas, no control characters."""
+    if len(text) > letters:
+        text = text[: letters - 1].rstrip() + "…"
+    return "".join(c if c.isprintable() else "\ufffd" for c in text).replace("$", r"\$")
