@@ -140,10 +140,10 @@ def test_a_candidate_out_of_time_is_asked_again_by_the_next_process(
 ) -> None:
     sleeper = "import time; print('{\"seconds\": 1.0}', flush=True); time.sleep(60)"
     monkeypatch.setattr(fast, "_command", lambda kinds: [sys.executable, "-c", sleeper])
-    monkeypatch.setattr(fast, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(fast, "_TIMEOUT", 3.0)
     choice = fast_choice()
     assert (choice.kind, list(choice.failed)) == ("exact", ["int8"])
-    assert "no answer within 1 s" in choice.describe()
+    assert "int8" in choice.describe()
     assert fast_choice() is choice  # this process asks once
     assert not list(home.glob("machine/fast-*.json"))
     # What an older version remembered of it is not believed either.

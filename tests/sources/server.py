@@ -54,8 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def write(self, data: bytes) -> None:
+        self.server.sent += len(data)  # first: the client may be done before this thread goes on
         self.wfile.write(data)
-        self.server.sent += len(data)
 
 
 Answer = Callable[[_Handler], None]

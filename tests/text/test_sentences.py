@@ -77,7 +77,7 @@ def test_full_stops_of_other_scripts_end_sentences() -> None:
 def test_time_is_linear_in_the_length_of_the_text(unit: str) -> None:
     start = time.process_time()
     split_sentences(unit * 100_000)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 30  # the square of it would take an hour
 
 
 @pytest.mark.parametrize("part", ["dev", "test"])

@@ -87,7 +87,7 @@ def test_time_is_linear_in_the_length_of_a_chunk(unit: str) -> None:
     words(unit * 100_000)
     for size in range(400, 500):
         words(unit * size + str(size))
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 30  # the square of it would take an hour
 
 
 def test_empty_and_blank_text_have_no_tokens() -> None:
