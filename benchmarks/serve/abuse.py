@@ -37,7 +37,7 @@ async def slowloris(host: str, port: int, end: float, seen: Counter[str]) -> Non
     while time.perf_counter() < end:
         reader, writer = await asyncio.open_connection(host, port)
         with suppress(OSError):
-            for byte in b"POST /v1/embed HTTP/1.1\r\nHost: elmo\r\nX-Slow: " + b"a" * 1000:
+            for byte in b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"a" * 1000:
                 writer.write(bytes([byte]))
                 await writer.drain()
                 await asyncio.sleep(0.5)

@@ -65,7 +65,7 @@ class Connection:
 def request(path: str, body: bytes, accept: str = JSON) -> bytes:
     """Return the head of a request."""
     return (
-        f"POST {path} HTTP/1.1\r\nHost: elmo\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Accept: {accept}\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
 

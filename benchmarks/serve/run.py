@@ -97,12 +97,14 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Served:
-    """`elmo serve` on its core."""
+    """`elmo serve` on its core; `path` is the source to run, by default the installed one."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, path: str | None = None) -> None:
         command = [sys.executable, "-c", "from elmokit.cli.main import run; run()", "serve"]
         self.command = ["elmo", "serve", "--port", "0", "--threads", "1", *options]
         variables = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        if path is not None:
+            variables["PYTHONPATH"] = path
         begin = time.perf_counter()
         self.process = subprocess.Popen(
             [*PINNED, *command, *self.command[2:], "--json"],
@@ -130,7 +132,7 @@ class Served:
 
     def work(self) -> tuple[float, float]:
         """Return the tokens computed so far, and the seconds of its core that they took."""
-        tokens = self.figure('elmo_tokens_total{work="layers:english"}')
+        tokens = self.figure('elmo_batch_tokens_sum{work="layers:english"}')
         return tokens, cpu_seconds(self.process.pid)
 
     def hit_rate(self, before: tuple[float, float] = (0.0, 0.0)) -> float:

@@ -78,6 +78,11 @@ def error(answer: httpx.Response, status: int) -> dict[str, Any]:
     return found
 
 
+def metric(server: Server, name: str, **labels: str) -> float:
+    """The value of a metric; 0 if it has not been counted yet."""
+    return server.service.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
 def connect(server: Server) -> socket.socket:
     host, port = server.url.removeprefix("http://").rsplit(":", 1)
     return socket.create_connection((host, int(port)), timeout=20)

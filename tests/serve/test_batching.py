@@ -1,17 +1,19 @@
-"""The queue by itself: what goes into a batch, and what happens to what cannot be computed."""
+"""The queue by itself: what goes into a batch, who waits for whom, and what is rejected."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from elmokit.serve.batching import Batcher, Work
+from elmokit.serve import batching
+from elmokit.serve.batching import Batcher, Job, Work
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.metrics import Metrics
-from elmokit.serve.refusals import Refusal
 
 
 class Machine:
@@ -34,26 +36,28 @@ def items(name: str, *lengths: int) -> tuple[list[tuple[str, int]], list[int]]:
     return [(f"{name}{i}", n) for i, n in enumerate(lengths)], list(lengths)
 
 
+def new_batcher(queue: int = 100, timeout: float = 60.0) -> Batcher:
+    batcher = Batcher(queue, timeout, Metrics())
+    batcher.start(lambda: None)
+    return batcher
+
+
 def play(
     machine: Machine, jobs: list[tuple[list[tuple[str, int]], list[int]]], **options: Any
 ) -> list[Any]:
     """Put all jobs into the queue before any of them is computed."""
 
     async def main() -> list[Any]:
-        batcher = Batcher(options.get("queue", 100), options.get("tokens", 10**6), Metrics())
-        batcher.start(lambda: None)
-        start = asyncio.ensure_future(batcher.submit(machine.work, *items("x", 1), timeout=10))
-        while not machine.entered.is_set():
-            await asyncio.sleep(0.005)
-        asked = [
-            asyncio.ensure_future(batcher.submit(machine.work, *job, timeout=10)) for job in jobs
-        ]
-        await asyncio.sleep(0.02)
+        batcher = new_batcher(**options)
+        start = asyncio.ensure_future(batcher.submit(machine.work, *items("x", 1)))
+        await asyncio.to_thread(machine.entered.wait, 60)
+        asked = [asyncio.ensure_future(batcher.submit(machine.work, *job)) for job in jobs]
+        await asyncio.sleep(0)  # each of them runs until it waits
         machine.may.set()
-        found = await asyncio.gather(*asked, return_exceptions=True)
+        results = await asyncio.gather(*asked, return_exceptions=True)
         await start
         batcher.close(10)
-        return found
+        return results
 
     return asyncio.run(main())
 
@@ -66,43 +70,9 @@ def test_small_requests_go_before_the_rest_of_a_large_one() -> None:
     assert found[1:] == [["A0"], ["B0"]]
 
 
-def test_a_large_request_does_not_fill_the_batches_of_others() -> None:
-    """It has its share of a batch, and the rest when nobody else waits."""
-    machine = Machine(budget=4096)
-    play(machine, [items("large", *[20] * 200), *(items(f"s{n}", 20) for n in range(31))])
-    first, second = (set(batch) for batch in machine.batches[1:3])
-    assert {f"s{n}0" for n in range(31)} <= first
-    assert len(first) == 31 + 6  # 4096 / 32 tokens are 6 sentences of 20
-    assert len(second) == 128
-
-
-def test_a_large_request_is_not_put_off_for_ever() -> None:
-    """Small ones that come later wait for what the large one is owed."""
-    machine = Machine(budget=30)
-    order: list[str] = []
-
-    async def main() -> None:
-        batcher = Batcher(100, 10**6, Metrics())
-        batcher.start(lambda: None)
-
-        async def ask(name: str, *lengths: int) -> None:
-            await batcher.submit(machine.work, *items(name, *lengths), timeout=10)
-            order.append(name)
-
-        async def stream() -> None:
-            for n in range(20):
-                await asyncio.gather(ask(f"s{n}", 10), ask(f"t{n}", 10), ask(f"u{n}", 10))
-
-        machine.may.set()
-        await asyncio.gather(ask("large", 60), stream())
-        batcher.close(10)
-
-    asyncio.run(main())
-    assert order.index("large") < 30
-
-
 def test_long_sentences_do_not_run_with_short_ones() -> None:
     machine = Machine(budget=10_000)
+    machine.work.measured(10**6, 1.0)
     play(machine, [items("a", 20), items("long", 600), items("b", 100), items("longer", 1000)])
     assert machine.batches[1:] == [["a0", "b0"], ["long0", "longer0"]]
 
@@ -113,12 +83,75 @@ def test_a_batch_has_so_many_items_at_most() -> None:
     assert [len(batch) for batch in machine.batches] == [1, 2, 1]
 
 
-def test_the_queue_counts_requests_and_tokens() -> None:
+def test_the_queue_is_bounded() -> None:
     found = play(Machine(), [items("a", 1), items("b", 1), items("c", 1)], queue=2)
-    assert isinstance(found[2], Refusal)
+    assert isinstance(found[2], RequestRejected)
     assert found[2].status == 429
-    found = play(Machine(), [items("a", 50), items("b", 51), items("c", 50)], tokens=100)
-    assert [isinstance(one, Refusal) for one in found] == [False, True, False]
+
+
+def test_what_cannot_be_answered_in_time_is_rejected_at_once() -> None:
+    """By the measured speed: here a second per token, of which half of the timeout may wait."""
+    machine = Machine()
+    machine.work.measured(10**6, 1e6)
+    found = play(machine, [items("a", 20), items("b", 20), items("c", 5)], timeout=60.0)
+    assert [isinstance(one, RequestRejected) for one in found] == [False, True, False]
+    assert found[1].status == 429
+    # 20 that wait, 1 that runs and 20 more are 11 more than may wait.
+    assert 8 <= int(found[1].headers["Retry-After"]) <= 12
+
+
+class Clock:
+    """Time that passes when the test says so, in place of the module `time`."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    perf_counter = monotonic
+
+
+def test_under_overload_nobody_times_out_and_small_requests_are_quick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """200 clients that ask again when they have an answer, a tenth of them for 2,000 tokens.
+
+    With one share of the machine per request, as before, the large ones starve.
+    """
+    clock = Clock()
+    monkeypatch.setattr(batching, "time", clock)
+    draw = random.Random(0)
+    work = Work("work", lambda given: given, budget=4096)
+    batcher = Batcher(256, 60.0, Metrics())
+    accepted: dict[str, list[float]] = {"small": [], "large": []}
+    rejected = 0
+    wakes = [(0.01 * n, n < 20) for n in range(200)]  # when a client asks, and for how much
+    waiting: dict[Job, bool] = {}
+    while clock.now < 600:
+        for wake in [wake for wake in wakes if wake[0] <= clock.now]:
+            wakes.remove(wake)
+            costs = [20] * 100 if wake[1] else [20]
+            job = Job(work, costs, costs, lambda result: result, arrival=clock.now)
+            try:
+                batcher._put(job)
+                waiting[job] = wake[1]
+            except RequestRejected as error:
+                rejected += 1
+                wakes.append((clock.now + float(error.headers["Retry-After"]), wake[1]))
+        batch = batcher._take()
+        assert batch is not None
+        seconds = sum(job.costs[i] for job, i in batch) / 1600
+        clock.now += seconds
+        batcher._run(work, batch)
+        work.measured(sum(job.costs[i] for job, i in batch), seconds)
+        for job in [job for job in waiting if job.future.done()]:
+            is_large = waiting.pop(job)
+            accepted["large" if is_large else "small"].append(clock.now - job.arrival)
+            wakes.append((clock.now + 0.1 * draw.random(), is_large))
+    assert max(accepted["large"]) < 60
+    assert max(accepted["small"]) < 30
+    assert sorted(accepted["small"])[len(accepted["small"]) // 2] < 10
+    assert len(accepted["large"]) > 100
 
 
 def test_one_bad_item_fails_its_own_request() -> None:
@@ -141,26 +174,23 @@ def test_what_nobody_waits_for_is_not_computed() -> None:
     machine = Machine()
 
     async def main() -> None:
-        batcher = Batcher(100, 10**6, Metrics())
-        batcher.start(lambda: None)
-        first = asyncio.ensure_future(batcher.submit(machine.work, *items("x", 1), timeout=10))
-        while not machine.entered.is_set():
-            await asyncio.sleep(0.005)
-        with pytest.raises(Refusal, match="The answer was not there after"):
-            await batcher.submit(machine.work, *items("late", 1), timeout=0.05)
-        gone = asyncio.ensure_future(batcher.submit(machine.work, *items("gone", 1), timeout=10))
-        await asyncio.sleep(0.01)
+        batcher = new_batcher()
+        first = asyncio.ensure_future(batcher.submit(machine.work, *items("x", 1)))
+        await asyncio.to_thread(machine.entered.wait, 60)
+        gone = asyncio.ensure_future(batcher.submit(machine.work, *items("gone", 1)))
+        await asyncio.sleep(0)
         gone.cancel()
-        await asyncio.sleep(0.01)
+        await asyncio.wait({gone})
         machine.may.set()
         assert await first == ["X0"]
         batcher.close(10)
-        with pytest.raises(Refusal, match="stopping"):
-            await batcher.submit(machine.work, *items("a", 1), timeout=1)
+        with pytest.raises(RequestRejected) as error:
+            await batcher.submit(machine.work, *items("a", 1))
+        assert error.value.status == 503
 
     asyncio.run(main())
     assert machine.batches == [["x0"]]
 
 
 def test_no_items_are_no_work() -> None:
-    assert asyncio.run(Batcher(1, 1, Metrics()).submit(Machine().work, [], [], timeout=1)) == []
+    assert asyncio.run(new_batcher().submit(Machine().work, [], [])) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
@@ -16,18 +15,21 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from elmokit.cli.main import app
 from elmokit.errors import ConfigError
-from elmokit.serve.limits import Limits
 from elmokit.serve.server import Server
 from elmokit.serve.settings import Settings, named
 from tests.conftest import TINY_MODEL
+from tests.process_utils import Pause, elmo, start
 from tests.serve.conftest import (
     ALONE,
     Gate,
     client,
     embed,
     error,
+    metric,
     running,
     wait_for,
 )
@@ -48,7 +50,7 @@ def test_the_end_finishes_what_was_taken() -> None:
         assert gate.entered.wait(60)
         asked.append(threads.submit(embed, http, "b"))
         with client(server) as other:
-            wait_for(lambda: "elmo_queue_requests 1" in other.get("/metrics").text)
+            wait_for(lambda: metric(server, "elmo_queue_requests") == 1)
             server.stop()
             wait_for(lambda: not listens(other))
         assert server.service.status == "stopping"
@@ -67,7 +69,7 @@ def test_what_is_refused_while_it_loads_and_stops() -> None:
         assert http.get("/healthz").status_code == 200
         server.service._hosted = hosted
         server.service.stop()
-        assert "stopping" in error(embed(http), 503)["message"]
+        assert error(embed(http), 503)["type"] == "not_ready"
         assert http.get("/readyz").json() == {"status": "stopping"}
 
 
@@ -75,31 +77,40 @@ def test_what_is_refused_while_it_loads_and_stops() -> None:
     ("number", "code"),
     [
         (signal.SIGTERM, 0),
+        pytest.param(signal.SIGHUP, 0, marks=[pytest.mark.slow, pytest.mark.ci]),
         pytest.param(signal.SIGINT, 130, marks=[pytest.mark.slow, pytest.mark.ci]),
     ],
 )
-def test_the_command_and_its_signals(number: int, code: int) -> None:
-    program = "from elmokit.cli.main import run; run()"
-    arguments = ["serve", "--no-bundled", "--model", f"tiny={TINY_MODEL}", "--port", "0", "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "ELMO_SERVE_TOKEN": "of the environment"},
-    )
-    assert process.stdout is not None
-    url = json.loads(process.stdout.readline())["url"]
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
-    assert httpx.get(f"{url}/v1/models", timeout=60).status_code == 401
-    headers = {"Authorization": "Bearer of the environment"}
-    answer = httpx.post(f"{url}/v1/embed", json={"sentences": ["a"]}, headers=headers, timeout=60)
-    assert np.array(answer.json()["sentences"][0]["vectors"]).shape == (3, 1, 32)
-    process.send_signal(number)
-    _, told = process.communicate(timeout=300)
-    assert process.returncode == code, told
-    assert "Traceback" not in told
-    assert "stopped" in told
+def test_a_signal_ends_the_command_after_pending_requests(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELMO_SERVE_TOKEN", "of the environment")
+    options = ["--no-bundled", "--model", f"tiny={TINY_MODEL}", "--port", "0", "--json"]
+    compute = Pause("elmokit.embed.embedder.Embedder.compute")
+    with start(elmo, "serve", *options, pause=compute) as child, ThreadPoolExecutor(1) as threads:
+        wait_for(lambda: child.stdout.endswith("\n"))
+        url = json.loads(child.stdout)["url"]
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+        assert httpx.get(f"{url}/v1/models", timeout=60).status_code == 401
+        headers = {"Authorization": "Bearer of the environment"}
+        body = {"sentences": ["a"]}
+        pending = threads.submit(
+            httpx.post, f"{url}/v1/embed", json=body, headers=headers, timeout=60
+        )
+        child.wait_for_pause()
+        child.send_signal(number)
+        child.resume()
+        assert np.array(pending.result().json()["sentences"][0]["vectors"]).shape == (3, 1, 32)
+        assert child.wait() == code, child.stderr
+        assert "Traceback" not in child.stderr
+
+
+def test_an_empty_token_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the service ran without asking for one."""
+    monkeypatch.setenv("ELMO_SERVE_TOKEN", "")
+    result = CliRunner().invoke(app, ["serve", "--port", "0"])
+    assert result.exit_code == 2
+    assert "ELMO_SERVE_TOKEN" in result.output
 
 
 def test_what_cannot_be_served_is_said(tmp_path: Path, full_model: Path) -> None:
@@ -108,7 +119,7 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, full_model: Path) -> None
         taken.listen()
         with pytest.raises(ConfigError, match="Choose another with --port"):
             Server(replace(ALONE, port=taken.getsockname()[1]))
-    with pytest.raises(ConfigError, match="There is no address"):
+    with pytest.raises(ConfigError, match="Cannot listen"):
         Server(replace(ALONE, host="no.such.host.example"))
     with pytest.raises(ConfigError, match="no trained task model"):
         Server(replace(ALONE, tasks={"x": tmp_path})).run()
@@ -116,8 +127,6 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, full_model: Path) -> None
         replace(ALONE, task_files=[tmp_path / "my_task.py"])
     with pytest.raises(ConfigError, match="there is no model to serve"):
         replace(ALONE, models={})
-    with pytest.raises(ConfigError, match="timeout should be more than 0"):
-        Limits(timeout=0)
     with pytest.raises(ConfigError, match="expected NAME=PATH"):
         named(["a/b"], "model")
     with pytest.raises(ConfigError, match="names 'a' twice"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,9 @@ def test_wrong_requests_are_told_what_is_wrong(http: httpx.Client) -> None:
     assert error(embed(http, layers=[]), 422)["param"].startswith("layers")
     assert "3 finite weights" in error(embed(http, layers="mix", s=[1.0]), 422)["message"]
     assert 'goes with "layers": "mix"' in error(embed(http, s=[1, 0, 0]), 422)["message"]
+    # Before, vectors that overflow were null with status 200.
+    assert error(embed(http, layers="mix", gamma=1e38), 422)["param"].startswith("gamma")
+    assert error(embed(http, layers="mix", s=[1e38, 1e38, 1e38]), 422)["param"].startswith("s")
     body = b'{"sentences": ["a"], "layers": "mix", "s": [NaN, 1, 1]}'
     assert error(post(body), 422)["param"].startswith("s")
     assert "Did you mean 'tiny'?" in error(embed(http, model="tinny"), 404)["message"]
@@ -103,6 +107,29 @@ def test_a_bearer_token_guards_the_api() -> None:
         assert http.get("/readyz").status_code == 200
 
 
+def test_foreign_host_names_are_rejected(http: httpx.Client) -> None:
+    """A page could let its own name resolve to this address (DNS rebinding) and read answers."""
+
+    def status(host: str, at: httpx.Client = http, path: str = "/v1/models") -> int:
+        return at.get(path, headers={"Host": host}).status_code
+
+    for path in ("/v1/models", "/", "/healthz", "/metrics", "/v1/models/"):
+        assert status("evil.example", path=path) == 400
+        assert status("evil.example:8017", path=path) == 400
+    assert status("localhost.evil.example") == 400
+    assert status("[::1") == 400
+    for host in ("localhost", "LOCALHOST:80", "127.0.0.1:8017", "[::1]:80", "192.0.2.1"):
+        assert status(host) == 200
+    assert status(socket.gethostname()) == 200
+    with running(replace(ALONE, allowed_hosts=("elmo.example",))) as server, client(server) as at:
+        assert status("elmo.example", at) == 200
+        assert status("evil.example", at) == 400
+    with running(replace(ALONE, allowed_hosts=("*",))) as server, client(server) as at:
+        answer = at.get("/v1/models/", headers={"Host": "evil.example"})
+        assert answer.status_code == 404  # no redirect that would repeat the name
+        assert "evil" not in answer.text
+
+
 def test_cors_is_off_unless_asked_for(http: httpx.Client) -> None:
     origin = {"Origin": "https://example.org"}
     assert "access-control-allow-origin" not in http.get("/v1/models", headers=origin).headers
@@ -146,7 +173,7 @@ def test_the_page_comes_from_its_folder_only(
         ):
             with connect(server) as sock:
                 sock.sendall(
-                    f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+                    f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
                 )
                 answered = closed(sock)
             status = int(answered.split()[1])

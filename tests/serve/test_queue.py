@@ -15,12 +15,13 @@ from tests.serve.conftest import (
     client,
     embed,
     error,
+    metric,
     running,
     wait_for,
 )
 
 
-def test_a_full_queue_is_429_and_says_when_to_come_again() -> None:
+def test_a_full_queue_is_429_and_says_when_to_retry() -> None:
     settings = replace(ALONE, limits=Limits(queue=3))
     with running(settings) as server, ThreadPoolExecutor(8) as threads:
         gate = Gate(server.service.hosted.models["tiny"])
@@ -33,7 +34,7 @@ def test_a_full_queue_is_429_and_says_when_to_come_again() -> None:
         assert gate.entered.wait(60)  # computed now, and no more in the queue
         waiting = [threads.submit(ask, n) for n in (2, 3, 4)]
         with client(server) as http:
-            wait_for(lambda: "elmo_queue_requests 3" in http.get("/metrics").text)
+            wait_for(lambda: metric(server, "elmo_queue_requests") == 3)
             answer = embed(http)
             found = error(answer, 429)
             assert int(answer.headers["retry-after"]) >= 1
@@ -43,25 +44,6 @@ def test_a_full_queue_is_429_and_says_when_to_come_again() -> None:
             assert all(f.result().status_code == 200 for f in (first, *waiting))
             assert gate.batches == [1, 3]  # those that waited ran together
             assert embed(http).status_code == 200
-
-
-def test_many_tokens_that_wait_fill_the_queue_too() -> None:
-    settings = replace(ALONE, limits=Limits(queue_tokens=100))
-    with running(settings) as server, ThreadPoolExecutor(8) as threads:
-        gate = Gate(server.service.hosted.models["tiny"])
-
-        def ask(n: int) -> int:
-            with client(server) as http:
-                return embed(http, ["a"] * n).status_code
-
-        first = threads.submit(ask, 1)
-        assert gate.entered.wait(60)
-        with client(server) as http:
-            second = threads.submit(ask, 300)  # alone it may cost more than the queue holds
-            wait_for(lambda: "elmo_queue_tokens 300" in http.get("/metrics").text)
-            assert ask(1) == 429
-        gate.open()
-        assert (first.result(), second.result()) == (200, 200)
 
 
 def test_a_large_request_does_not_make_a_small_one_wait() -> None:
@@ -75,13 +57,13 @@ def test_a_large_request_does_not_make_a_small_one_wait() -> None:
                 assert embed(http, *sentences).status_code == 200
             ended.append(name)
 
-        with client(server) as http:
+        with client(server):
             start = threads.submit(ask, "start", "a")
             assert gate.entered.wait(60)
             large = threads.submit(ask, "large", *[["a"] * 16] * 250)
-            wait_for(lambda: "elmo_queue_tokens 4000" in http.get("/metrics").text)
+            wait_for(lambda: metric(server, "elmo_queue_tokens") == 4000)
             small = threads.submit(ask, "small", "b c")
-            wait_for(lambda: "elmo_queue_requests 2" in http.get("/metrics").text)
+            wait_for(lambda: metric(server, "elmo_queue_requests") == 2)
         gate.open()
         for one in (start, large, small):
             one.result()
@@ -101,7 +83,7 @@ def test_what_takes_too_long_is_504_and_is_not_computed_later() -> None:
         assert gate.entered.wait(60)
         second = threads.submit(ask, "b")
         for one in (first, second):
-            assert "after 2 seconds" in error(one.result(), 504)["message"]
+            assert error(one.result(), 504)["type"] == "timeout"
         gate.open()
         with client(server) as http:
             assert embed(http).status_code == 200
@@ -131,12 +113,11 @@ def test_an_item_that_fails_fails_its_own_request_only() -> None:
         assert gate.entered.wait(60)
         words = ["a", "boom", "b"]
         asked = [threads.submit(ask, word) for word in words]
-        with client(server) as http:
-            wait_for(lambda: "elmo_queue_requests 3" in http.get("/metrics").text)
-            gate.open()
-            answers = [one.result() for one in asked]
-            assert [answer.status_code for answer in answers] == [200, 500, 200]
-            assert "a bug" not in answers[1].text
-            assert "elmo_failures_total" in http.get("/metrics").text
+        wait_for(lambda: metric(server, "elmo_queue_requests") == 3)
+        gate.open()
+        answers = [one.result() for one in asked]
+        assert [answer.status_code for answer in answers] == [200, 500, 200]
+        assert "a bug" not in answers[1].text
+        assert metric(server, "elmo_failures_total") == 1
         assert start.result().status_code == 200
         model.compute = inner  # type: ignore[method-assign]

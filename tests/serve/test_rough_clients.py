@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -20,8 +22,17 @@ from tests.serve.conftest import (
     closed,
     connect,
     embed,
+    error,
+    metric,
     running,
     wait_for,
+)
+
+_BODY = json.dumps({"sentences": [["a"] * 2000] * 40}).encode()
+#: A request for 30 MB of vectors.
+LARGE = (
+    b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Accept: application/x-npy\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 )
 
 
@@ -32,28 +43,27 @@ def test_clients_that_leave_take_their_work_with_them() -> None:
             first = threads.submit(embed, http, "a")
             assert gate.entered.wait(60)
             body = json.dumps({"sentences": ["b"]}).encode()
-            head = f"POST /v1/embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            head = f"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             head += "Content-Type: application/json\r\n\r\n"
             gone = connect(server)
             gone.sendall(head.encode() + body)
-            with client(server) as other:
-                wait_for(lambda: "elmo_queue_requests 1" in other.get("/metrics").text)
-                gone.close()
-                wait_for(lambda: "elmo_queue_requests 0" in other.get("/metrics").text)
-                assert "elmo_disconnects_total 1" in other.get("/metrics").text
+            wait_for(lambda: metric(server, "elmo_queue_requests") == 1)
+            gone.close()
+            wait_for(lambda: metric(server, "elmo_disconnects_total") == 1)
+            assert metric(server, "elmo_queue_requests") == 0
             gate.open()
             assert first.result().status_code == 200
         assert gate.batches == [1]
 
 
 def test_slow_and_silent_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 1.0)
     settings = replace(ALONE, limits=Limits(timeout=2))
     with running(settings) as server:
         silent, dripping, idle_body = (connect(server) for _ in range(3))
         dripping.sendall(b"POST /v1/embed HTTP/1.1\r\nHo")
         idle_body.sendall(
-            b"POST /v1/embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 100\r\n\r\n{"
         )
         with client(server) as http:
@@ -62,34 +72,33 @@ def test_slow_and_silent_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) ->
         assert closed(dripping) == b""
         answer = closed(idle_body)
         assert b" 408 " in answer.splitlines()[0]
-        assert b"found 1 bytes" in answer
 
 
 def test_a_client_that_does_not_take_its_answer_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("elmokit.serve.guard._SLOWEST", 1e12)
-    settings = replace(ALONE, limits=Limits(timeout=1.0, tokens=200_000, queue_tokens=10**7))
+    monkeypatch.setattr("elmokit.serve.middleware._SLOWEST", 1e12)
+    settings = replace(ALONE, limits=Limits(timeout=1.0, tokens=200_000, body=2**22))
     with running(settings) as server:
         server.service.hosted.models["tiny"].compute = lambda sentences, state: (  # type: ignore
             [np.zeros((3, len(words), 32), np.float32) for words in sentences],
             None,
         )
-        body = json.dumps({"sentences": [["a"] * 2000] * 40}).encode()  # 30 MB of vectors
-        head = f"POST /v1/embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-        head += "Content-Type: application/json\r\nAccept: application/x-npy\r\n\r\n"
         stuck = connect(server)
-        stuck.sendall(head.encode() + body)
+        stuck.sendall(LARGE)
         with client(server) as http:
-            wait_for(lambda: "elmo_disconnects_total 1" in http.get("/metrics").text)
+            wait_for(lambda: metric(server, "elmo_disconnects_total") == 1)
             assert embed(http).status_code == 200
         stuck.close()
 
 
 def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.serve.guard._BODIES", 2)
-    with running(replace(ALONE, limits=Limits(body=10_000))) as server, client(server) as http:
-        head = b"POST /v1/embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    monkeypatch.setattr("elmokit.serve.memory._BODIES", 2)
+    with (
+        running(replace(ALONE, limits=Limits(body=10_000, answer=5_000))) as server,
+        client(server) as http,
+    ):
+        head = b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         slow = [connect(server) for _ in range(2)]
         for sock in slow:
             sock.sendall(head + b"Content-Length: 10000\r\n\r\n" + b"x" * 9_990)
@@ -105,3 +114,85 @@ def test_garbage_is_no_http(server: Server, http: httpx.Client) -> None:
             sock.sendall(garbage + b"\r\n\r\n")
             assert closed(sock)[:12] in (b"", b"HTTP/1.1 400")
     assert embed(http).status_code == 200
+
+
+def test_all_answers_together_are_bounded() -> None:
+    """Four of the largest size: others are rejected until those are sent."""
+    limits = Limits(answer=96 * 100, body=1000)
+    with running(replace(ALONE, limits=limits)) as server, ThreadPoolExecutor(4) as threads:
+        gate = Gate(server.service.hosted.models["tiny"])
+
+        def ask(n: int) -> httpx.Response:
+            with client(server) as http:
+                return embed(http, ["a"] * n)
+
+        waiting = [threads.submit(ask, 90) for _ in range(4)]
+        assert gate.entered.wait(60)
+        wait_for(lambda: metric(server, "elmo_queue_requests") == 3)
+        rejected = ask(90)
+        assert error(rejected, 429)
+        assert rejected.headers["retry-after"] == "1"
+        gate.open()
+        assert [one.result().status_code for one in waiting] == [200] * 4
+        wait_for(lambda: ask(90).status_code == 200)
+
+
+def test_idle_connections_make_room_for_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Before, 3,000 of them used up the descriptors, stalled everybody and flooded the log."""
+    with running(replace(ALONE, limits=Limits(connections=10))) as server:
+        idle = [connect(server) for _ in range(100)]
+        with client(server) as http:
+            assert embed(http).status_code == 200
+            assert len(server._uvicorn.server_state.connections) <= 10
+        assert all(closed(sock) == b"" for sock in idle[:80])
+        for sock in idle:
+            sock.close()
+    assert not caplog.records
+
+
+def test_requests_in_progress_keep_their_connections() -> None:
+    limits = Limits(connections=4)
+    with running(replace(ALONE, limits=limits)) as server, ThreadPoolExecutor(4) as threads:
+        gate = Gate(server.service.hosted.models["tiny"])
+        with client(server) as http:
+            pending = threads.submit(embed, http, "a")
+            assert gate.entered.wait(60)
+            idle = [connect(server) for _ in range(20)]
+            assert all(closed(sock) == b"" for sock in idle[:16])
+            gate.open()
+            assert pending.result().status_code == 200
+        for sock in idle:
+            sock.close()
+
+
+def test_an_aborted_answer_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with running(replace(ALONE, limits=Limits(tokens=200_000, body=2**22))) as server:
+        server.service.hosted.models["tiny"].compute = lambda sentences, state: (  # type: ignore
+            [np.zeros((3, len(words), 32), np.float32) for words in sentences],
+            None,
+        )
+        gone = connect(server)
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.sendall(LARGE)
+        assert gone.recv(100_000)
+        gone.close()  # with a reset, in the middle of the answer
+        wait_for(lambda: metric(server, "elmo_disconnects_total") == 1)
+    assert len(caplog.records) < 10
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 3",
+    ],
+)
+def test_two_lengths_of_a_body_are_rejected(server: Server, head: bytes) -> None:
+    """Proxies disagree on which counts: what one takes for a body another takes for a request."""
+    with connect(server) as sock:
+        sock.sendall(
+            b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            + head
+            + b"\r\n\r\n0\r\n\r\n"
+        )
+        assert closed(sock).startswith(b"HTTP/1.1 400")

@@ -254,7 +254,7 @@ def test_models_health_and_metrics(http: httpx.Client) -> None:
     text = http.get("/metrics").text
     assert 'elmo_requests_total{route="/v1/embed",status="200"}' in text
     assert "elmo_ready 1" in text
-    assert 'elmo_request_seconds_bucket{route="/v1/embed",le="+Inf"}' in text
+    assert 'elmo_request_seconds_bucket{le="+Inf",route="/v1/embed"}' in text
 
 
 def test_no_answer_tells_where_things_lie(server: Server, http: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -84,6 +85,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Accept requests for this host name, besides IP addresses, localhost and this "
+            "machine's name; * accepts any. Repeat for several.",
+            show_default=False,
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="CPU threads. Nothing: torch's own choice.", show_default=False),
@@ -96,8 +106,11 @@ def serve(
     max_answer: Annotated[int, typer.Option(min=1, help="Numbers in the vectors of an answer.")] = 2
     ** 24,
     queue: Annotated[
-        int, typer.Option(min=1, help="Requests that may wait; others are told when to come again.")
+        int, typer.Option(min=1, help="Requests that may wait; further ones are rejected.")
     ] = 256,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Open connections; idle ones make room for new ones.")
+    ] = 1024,
     timeout: Annotated[
         float,
         typer.Option(min=0.001, help="Seconds for sending a request, and again for its answer."),
@@ -112,9 +125,14 @@ def serve(
     """Serve models over HTTP, with a page to look inside them.
 
     Prints the address when the models are loaded. The page is at /, the routes
-    are described at /openapi.json and in docs/how-to/serve.md. Ctrl-C or SIGTERM ends
-    it when what was asked is answered.
+    are described at /openapi.json and in docs/how-to/serve.md. Ctrl-C, SIGTERM or
+    SIGHUP ends it after all pending requests are answered.
     """
+    if token is None and "ELMO_SERVE_TOKEN" in os.environ:
+        # typer takes an empty variable for one that is not set.
+        raise typer.BadParameter(
+            "ELMO_SERVE_TOKEN is empty. Set it to the token, or unset it to serve without one."
+        )
     from elmokit.serve.limits import Limits
     from elmokit.serve.server import Server
     from elmokit.serve.settings import BUNDLED, Settings, named
@@ -133,6 +151,7 @@ def serve(
         precision=precision.value,
         threads=threads,
         token=token,
+        allowed_hosts=tuple(allowed_host or ()),
         cors=tuple(cors or ()),
         limits=Limits(
             body=max_body,
@@ -140,6 +159,7 @@ def serve(
             sentences=max_sentences,
             answer=max_answer,
             queue=queue,
+            connections=max_connections,
             timeout=timeout,
         ),
     )
@@ -150,15 +170,15 @@ def serve(
             typer.launch(server.url)
 
     server = Server(settings, ready)
-    typer.echo(f"{server.url} loads {', '.join([*models, *settings.tasks])} ...", err=True)
+    typer.echo(f"{server.url}: loading {', '.join([*models, *settings.tasks])} ...", err=True)
     if host not in _LOOPBACK and token is None:
         typer.echo(
-            f"warning: whoever reaches {host} can use this service. Ask for a token with --token, "
-            "or put it behind a proxy that does.",
+            f"warning: everybody who reaches {host} can use this service. Require a token with "
+            "--token, or put it behind a proxy that authenticates.",
             err=True,
         )
     server.run()
-    typer.echo("stopped: what was asked is answered", err=True)
+    typer.echo("Stopped; all pending requests were answered.", err=True)
     if server.signal == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
@@ -170,4 +190,4 @@ def _show(server: Server, *, as_json: bool) -> None:
         typer.echo(json.dumps(values))
     else:
         typer.echo(server.url)
-        typer.echo(f"ready after {seconds:.1f} s; Ctrl-C ends it", err=True)
+        typer.echo(f"Ready after {seconds:.1f} s; press Ctrl-C to stop.", err=True)

@@ -35,6 +35,8 @@ from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
 
+_BLOCK = 16  # places whose probabilities of all words are held together
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -103,24 +105,58 @@ def substitutes(
     counts: ArrayLike | None,
 ) -> Substitutes:
     """Find the likeliest words; the arguments are those of `ElmoModel.substitutes`."""
+    marked = Marked.read(sentence, position)
+    [result] = substitutes_at(
+        model,
+        marked.tokens,
+        [marked.position],
+        k,
+        state=state,
+        specials=specials,
+        counts=counts,
+    )
+    return result
+
+
+def substitutes_at(
+    model: ElmoModel,
+    tokens: Sequence[str],
+    positions: Sequence[int],
+    k: int,
+    *,
+    state: str = "reset",
+    specials: bool = False,
+    counts: ArrayLike | None = None,
+) -> list[Substitutes]:
+    """Find the likeliest words in several places of a sentence, by reading it once.
+
+    The forward LM predicts w_k from where it stands on w_(k-1), the backward LM from w_(k+1): both
+    have read nothing of w_k there.
+    """
     head, vocabulary = language_model(model)
-    meant = Marked.read(sentence, position)
-    tokens, place = meant.tokens, meant.position
     if k < 1:
         raise ConfigError(f"k, the number of words to list, should be 1 or more, found {k}.")
     start = start_of(model, state)
     unigram = _log_unigram(vocabulary, counts).to(model.device)
     d = model.config.lstm.projection_dim
+    results: list[Substitutes] = []
     with model.lock, torch.inference_mode(), exact(model.device):
-        # Neither direction has read the token itself where it predicts it.
-        layers, (places,), _ = model.read([[BEGIN, *as_read(tokens), END]], start)
-        ahead = head(layers[-1][places[place], :d].unsqueeze(0)).double()
-        back = head(layers[-1][places[place + 2], d:].unsqueeze(0)).double()
-        both = torch.log_softmax(ahead + back - unigram, dim=-1)
-        forward, backward, combined = (
-            _likeliest(log_p[0], k, vocabulary, specials=specials) for log_p in (ahead, back, both)
-        )
-    return Substitutes(tokens, place, forward, backward, combined, state)
+        layers, places, _ = model.read([[BEGIN, *as_read(tokens), END]], start)
+        top = layers[-1][torch.from_numpy(places[0]).to(model.device)]  # (T + 2, 2D)
+        for first in range(0, len(positions), _BLOCK):
+            block = positions[first : first + _BLOCK]
+            rows = torch.tensor(block, device=model.device)  # w_k is row k + 1
+            ahead = head(top[rows, :d]).double()
+            back = head(top[rows + 2, d:]).double()
+            both = torch.log_softmax(ahead + back - unigram, dim=-1)
+            lists = (
+                _likeliest(log_p, k, vocabulary, specials=specials) for log_p in (ahead, back, both)
+            )
+            results += [
+                Substitutes(tuple(tokens), position, forward, backward, combined, state)
+                for position, forward, backward, combined in zip(block, *lists, strict=True)
+            ]
+    return results
 
 
 def _log_unigram(vocabulary: Vocabulary, counts: ArrayLike | None) -> Tensor:
@@ -140,16 +176,14 @@ def _log_unigram(vocabulary: Vocabulary, counts: ArrayLike | None) -> Tensor:
 
 def _likeliest(
     log_p: Tensor, k: int, vocabulary: Vocabulary, *, specials: bool
-) -> tuple[Candidate, ...]:
+) -> list[tuple[Candidate, ...]]:
     listed = log_p.clone()
     if not specials:
-        listed[[vocabulary.index(word) for word in SPECIALS]] = -torch.inf
+        listed[:, [vocabulary.index(word) for word in SPECIALS]] = -torch.inf
     n_listed = len(vocabulary) - (0 if specials else len(SPECIALS))
     values, places = torch.topk(listed, min(k, n_listed))
-    return tuple(
-        Candidate(vocabulary[place], probability)
-        for place, probability in zip(places.tolist(), values.exp().tolist(), strict=True)
-    )
+    rows = zip(values.exp().tolist(), places.tolist(), strict=True)
+    return [tuple(Candidate(vocabulary[w], p) for p, w in zip(*row, strict=True)) for row in rows]
 
 
 def _column(name: str, candidates: Sequence[Candidate]) -> list[str]:

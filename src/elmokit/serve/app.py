@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Scope
 
 import elmokit
 from elmokit.errors import ElmoError
-from elmokit.serve.guard import Guard, is_api
-from elmokit.serve.refusals import Refusal, failure
+from elmokit.serve.errors import RequestRejected, internal_error
+from elmokit.serve.middleware import ServiceMiddleware, is_api
 from elmokit.serve.routes import about, embed, geometry, neighbors, tasks, words
 from elmokit.serve.service import Service
 
@@ -43,19 +43,20 @@ def create_app(service: Service) -> ASGIApp:
         docs_url=None,  # both pages fetch their scripts from elsewhere
         redoc_url=None,
         openapi_url="/openapi.json",
+        redirect_slashes=False,  # a redirect repeats the Host of the request
     )
     app.state.service = service
     for part in (embed, geometry, neighbors, words, tasks, about):
         app.include_router(part.router)
     if service.settings.token is not None:
         _document_token(app)
-    app.add_exception_handler(ElmoError, _refused)
+    app.add_exception_handler(ElmoError, _rejected)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(Exception, _failed)
     if (STATIC / "index.html").is_file():
         app.router.routes.append(_Page("/", StaticFiles(directory=STATIC, html=True)))
-    guarded: ASGIApp = Guard(app, service)
+    guarded: ASGIApp = ServiceMiddleware(app, service)
     if service.settings.cors:
         guarded = CORSMiddleware(
             guarded,
@@ -85,9 +86,10 @@ def _document_token(app: FastAPI) -> None:
     schema["security"] = [{"bearer": []}]
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    refusal = error if isinstance(error, Refusal) else Refusal(422, str(error))
-    return _response(refusal)
+async def _rejected(_: Request, error: Exception) -> Response:
+    return _response(
+        error if isinstance(error, RequestRejected) else RequestRejected(422, str(error))
+    )
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -95,12 +97,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
     problems: Sequence[Any] = error.errors()
     first = problems[0]
     if first["type"] == "json_invalid":
-        return _response(Refusal(400, f"The body is not JSON: {first['ctx']['error']}."))
+        return _response(RequestRejected(400, f"The body is not JSON: {first['ctx']['error']}."))
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if tuple(first["loc"]) == ("body",) and not kind.endswith("json"):  # of curl -d, for one
         wanted = "The body should be JSON, with the header Content-Type: application/json"
         found = f"found {kind:.100}" if kind else "found no such header"
-        return _response(Refusal(422, f"{wanted}; {found}.", param="body"))
+        return _response(RequestRejected(422, f"{wanted}; {found}.", param="body"))
     told: dict[str, list[str]] = {}
     for problem in problems:
         told.setdefault(_place(problem["loc"]), []).append(problem["msg"])
@@ -108,7 +110,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     lines = [f"{place}: {', or '.join(dict.fromkeys(found))}" for place, found in told.items()]
     rest = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     message = f"{'; '.join(lines[:_SHOWN])}{rest}. /openapi.json describes what is expected."
-    return _response(Refusal(422, message, param=_place(first["loc"])))
+    return _response(RequestRejected(422, message, param=_place(first["loc"])))
 
 
 def _place(location: Sequence[str | int]) -> str:
@@ -124,13 +126,13 @@ async def _no_route(request: Request, error: Exception) -> Response:
         message = f"There is nothing at {request.url.path:.200}. /openapi.json lists the routes."
     elif error.status_code == 405:
         message = f"{request.method} is not possible at {request.url.path:.200}."
-    return _response(Refusal(error.status_code, message, headers=error.headers))
+    return _response(RequestRejected(error.status_code, message, headers=error.headers))
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    """Answer; starlette raises the error again, and the guard counts and shows it."""
-    return _response(failure())
+    """Answer; starlette raises the error again, and the middleware logs it."""
+    return _response(internal_error())
 
 
-def _response(refusal: Refusal) -> Response:
-    return Response(refusal.body(), refusal.status, refusal.headers, "application/json")
+def _response(error: RequestRejected) -> Response:
+    return Response(error.body(), error.status, error.headers, "application/json")

@@ -1,44 +1,49 @@
 """The sentences of many clients, run together on one thread.
 
 A request becomes a `Job`: items (sentences, mostly) and the `Work` to do on them. The one thread
-that computes fills a batch with items of the same work and of like length from all jobs that wait.
-Which come first is decided by fair queueing (Golestani 1994): each item has a tag, the sum of the
-costs of its job up to it, counted from where the queue was when the job came; the least goes first.
-So jobs share the machine by tokens: a request of a thousand sentences does not make one of a single
-sentence wait, and is not put off for ever by many of those.
+that computes fills a batch with items of the same work and of similar length from all jobs that
+wait, in the order in which they are due: an item is due `_STRETCH` times as long after the arrival
+of its job as the job takes to compute up to and including that item, but after half of the timeout
+at most. So a single sentence does not wait for a thousand of another request, and those are not
+postponed forever by single ones. A job is accepted if the work that waits, by the measured speed,
+takes the other half at most; it is answered before its timeout, or rejected at once.
 
-What is found for an item does not depend on its batch (rule 1 of the project, 2e-6).
-
-An item that cannot be computed fails its own request, never its batch mates.
+The result of an item does not depend on its batch (2e-6), and an item that cannot be computed fails
+its own request, never the others of its batch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heapreplace
 from typing import Any
 
-from elmokit.errors import ElmoError
+from elmokit.serve.errors import RequestRejected, shutting_down
 from elmokit.serve.metrics import Metrics
-from elmokit.serve.refusals import Refusal
 
-_SHORT = 128  # items up to this cost are alike; then those up to 4, 16, ... times as much
+_STRETCH = 16.0
+#: Seconds up to which a batch is filled with further items of the same jobs, if others wait; twice
+#: as long if none do. A job that arrives meanwhile waits for the batch.
+_BATCH_SECONDS = 0.5
+_SHORT = 128  # items up to this cost are similar; then those up to 4, 16, ... times as much
 _LONGEST_RETRY = 60  # seconds
-_SMOOTH = 0.2  # weight of the last batch in the mean speed
+_DECAY = 0.8  # weight of earlier batches in the measured speed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Work:
     """What can be done to many items at once. Items of the same object run together.
 
     Attributes:
         name: For the metrics.
-        run: Items -> what was found for each, in their order.
+        run: Items -> the result of each, in their order.
         budget: Cost of a batch at most; an item that costs more runs alone.
         most: Items of a batch at most.
     """
@@ -47,36 +52,61 @@ class Work:
     run: Callable[[list[Any]], Sequence[Any]]
     budget: int
     most: int = 128
+    # Before the first batch: 250 tokens a second.
+    _seconds: float = 0.4
+    _cost: float = 100.0
+
+    @property
+    def rate(self) -> float:
+        """Seconds per unit of cost, by the latest batches."""
+        return self._seconds / self._cost
+
+    def measured(self, cost: int, seconds: float) -> None:
+        """Take the time of a batch into account."""
+        self._seconds = _DECAY * self._seconds + seconds
+        self._cost = _DECAY * self._cost + cost
 
 
 @dataclass(eq=False)
 class Job:
-    """One request's items and what is known of them so far."""
+    """One request's items and their results so far."""
 
     work: Work
     items: Sequence[Any]
     costs: Sequence[int]
     keep: Callable[[Any], Any]
-    deliver: Callable[[list[Any] | BaseException], None]
-    found: list[Any] = field(default_factory=list)
-    tag: int = 0  # of the next item
-    taken: int = 0
-    missing: int = 0
-    given_up: bool = False
+    future: Future[list[Any]] = field(default_factory=Future)
+    arrival: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self.found = [None] * len(self.items)
+        self.results: list[Any] = [None] * len(self.items)
         self.missing = len(self.items)
+        self.taken = 0
+        self.taken_cost = 0
+        self.waiting_cost = sum(self.costs)
 
     @property
-    def cost(self) -> int:
-        """What is left to be taken."""
-        return sum(self.costs[self.taken :])
+    def waits(self) -> bool:
+        """Whether items are left to be computed."""
+        return self.taken < len(self.items)
+
+    def due(self, longest: float) -> float:
+        """Return when the next item is due, `longest` seconds after the arrival at most."""
+        cost = self.taken_cost + self.costs[self.taken]
+        return self.arrival + min(_STRETCH * self.work.rate * cost, longest)
 
     @property
     def length(self) -> int:
-        """Of the next item, as a class: a long one would keep a batch of short ones waiting."""
+        """Of the next item, as a class: a long one would delay a batch of short ones."""
         return (((self.costs[self.taken] - 1) // _SHORT).bit_length() + 1) // 2
+
+    def take(self) -> int:
+        """Take the next item, and return its number."""
+        cost = self.costs[self.taken]
+        self.taken_cost += cost
+        self.waiting_cost -= cost
+        self.taken += 1
+        return self.taken - 1
 
 
 class Batcher:
@@ -84,123 +114,93 @@ class Batcher:
 
     Args:
         queue: Jobs that may wait.
-        queue_tokens: The sum of their costs; a single job may cost more.
+        timeout: Seconds that a job may wait and take.
         metrics: Where to count.
     """
 
-    def __init__(self, queue: int, queue_tokens: int, metrics: Metrics) -> None:
-        self._most_jobs, self._most_cost = queue, queue_tokens
+    def __init__(self, queue: int, timeout: float, metrics: Metrics) -> None:
+        self._most_jobs, self._timeout = queue, timeout
         self._metrics = metrics
         self._jobs: list[Job] = []
-        self._now = 0  # the tag that was taken last
         self._changed = threading.Condition()
         self._closed = False
-        self._waiting = 0  # cost of what was not taken yet
-        self._running = 0  # cost of the batch that is computed now
-        self._speed = 0.0  # cost per second, smoothed
+        self._running_until = 0.0  # when the batch that is computed now should be finished
         self._thread: threading.Thread | None = None
-        metrics.gauge("elmo_queue_requests", "Requests that wait.", lambda: len(self._jobs))
-        metrics.gauge("elmo_queue_tokens", "Tokens that wait.", lambda: self._waiting)
+        metrics.queue_requests.set_function(lambda: len(self._jobs))
+        metrics.queue_tokens.set_function(lambda: sum(job.waiting_cost for job in self._jobs))
 
-    # ----------------------------------------------------------------------------- the asking side
+    # --------------------------------------------------------------------------- the asking side
 
     async def submit(
         self,
         work: Work,
         items: Sequence[Any],
         costs: Sequence[int],
-        *,
-        timeout: float,
-        keep: Callable[[Any], Any] = lambda found: found,
+        keep: Callable[[Any], Any] = lambda result: result,
     ) -> list[Any]:
-        """Have items computed, and wait for them.
+        """Compute items, together with those of other jobs.
 
         Args:
             work: What to do.
             items: To what.
             costs: How much each is, in tokens.
-            timeout: Seconds to wait.
-            keep: Makes of what was found what the request needs of it, on the computing thread.
+            keep: Reduces a result to what the request needs, on the computing thread.
 
         Raises:
-            Refusal: 429, the queue is full; 503, the service stops; 504, it took too long.
+            RequestRejected: 429, it would wait too long; 503, the service is shutting down; 504,
+                it took too long.
         """
         if not items:
             return []
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Any]] = loop.create_future()
-
-        def settle(result: list[Any] | BaseException) -> None:
-            if future.done():
-                return
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        def deliver(result: list[Any] | BaseException) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, result)
-            except RuntimeError:  # the loop is closed, nobody waits
-                return
-
-        job = Job(work, items, costs, keep, deliver)
+        job = Job(work, items, costs, keep)
         self._put(job)
         try:
-            return await asyncio.wait_for(future, timeout)
+            return await asyncio.wait_for(asyncio.wrap_future(job.future), self._timeout)
         except TimeoutError:
-            raise Refusal(
+            raise RequestRejected(
                 504,
-                f"The answer was not there after {timeout:g} seconds (--timeout). Send less text "
-                "at once, or come again when fewer ask.",
+                f"The answer was not computed within {self._timeout:g} seconds (--timeout). Send "
+                "less text at once, or retry when fewer clients do.",
             ) from None
         finally:
-            if not future.done() or future.cancelled():
-                self._give_up(job)
+            self._remove(job)
 
     def _put(self, job: Job) -> None:
         with self._changed:
             if self._closed:
-                raise stopping()
-            cost = job.cost
-            full = len(self._jobs) >= self._most_jobs
-            if full or (self._jobs and self._waiting + cost > self._most_cost):
-                self._metrics.count("elmo_refused_total", reason="queue")
-                raise self._full()
-            job.tag = self._now + job.costs[0]
+                raise shutting_down()
+            waiting = sum(other.work.rate * other.waiting_cost for other in self._jobs)
+            seconds = max(0.0, self._running_until - time.monotonic()) + waiting
+            own = job.work.rate * job.waiting_cost
+            too_long = seconds + own - self._timeout / 2
+            # A job that finds an empty queue may try, whatever the estimate says.
+            if len(self._jobs) >= self._most_jobs or (self._jobs and too_long > 0):
+                self._metrics.rejected.labels("queue").inc()
+                raise RequestRejected.retry(
+                    429,
+                    f"{len(self._jobs):,} requests wait already, for about {seconds:.1f} seconds; "
+                    f"at most {self._most_jobs:,} (--queue) or {self._timeout / 2:g} seconds (half "
+                    "of --timeout) are accepted.",
+                    min(max(math.ceil(too_long), 1), _LONGEST_RETRY),
+                    limit={"name": "queue", "value": self._most_jobs, "found": len(self._jobs)},
+                )
             self._jobs.append(job)
-            self._waiting += cost
             self._changed.notify()
 
-    def _full(self) -> Refusal:
-        waiting = self._waiting
-        seconds = 1 if not self._speed else round((waiting + self._running) / self._speed)
-        seconds = min(max(seconds, 1), _LONGEST_RETRY)
-        return Refusal(
-            429,
-            f"{len(self._jobs):,} requests with {waiting:,} tokens wait already; at most "
-            f"{self._most_jobs:,} requests and {self._most_cost:,} tokens may (--queue). Come "
-            f"again in {seconds} seconds.",
-            limit={"name": "queue", "value": self._most_jobs, "found": len(self._jobs)},
-            headers={"Retry-After": str(seconds)},
-        )
-
-    def _give_up(self, job: Job) -> None:
+    def _remove(self, job: Job) -> None:
         with self._changed:
-            job.given_up = True
             if job in self._jobs:
                 self._jobs.remove(job)
-                self._waiting -= job.cost
 
-    # -------------------------------------------------------------------------- the computing side
+    # ------------------------------------------------------------------------ the computing side
 
     def start(self, prepare: Callable[[], None]) -> None:
-        """Start the thread; it first does `prepare`, which must not raise."""
+        """Start the thread; it first calls `prepare`, which must not raise."""
 
         def main() -> None:
             prepare()
-            while (taken := self._take()) is not None:
-                self._compute(*taken)
+            while (batch := self._take()) is not None:
+                self._compute(batch)
 
         self._thread = threading.Thread(target=main, name="elmo-compute", daemon=True)
         self._thread.start()
@@ -213,88 +213,74 @@ class Batcher:
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _take(self) -> tuple[Work, list[tuple[Job, int]]] | None:
-        """Wait for work and return a batch, the items with the least tags; None is the end."""
+    def _take(self) -> list[tuple[Job, int]] | None:
+        """Wait for work and return a batch, the items that are due first; None is the end."""
         with self._changed:
             while not self._jobs:
                 if self._closed:
                     return None
                 self._changed.wait()
-            first = min(self._jobs, key=lambda job: job.tag)
+            longest = self._timeout / 2
+            first = min(self._jobs, key=lambda job: job.due(longest))
             work, length = first.work, first.length
-            # Of equal tags the older job goes first.
-            able = [(job.tag, i, job) for i, job in enumerate(self._jobs) if job.work is work]
-            heapify(able)
-            # What is left of a batch is not all for one who asks for much: the others would wait.
-            share = max(_SHORT, work.budget // len(able))
-            had: Counter[int] = Counter()
+            similar = [
+                (job.due(longest), i, job)
+                for i, job in enumerate(self._jobs)
+                if job.work is work and job.length == length
+            ]
+            heapify(similar)
+            further = _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1) / work.rate
+            further = min(further, work.budget)
             batch: list[tuple[Job, int]] = []
+            members: set[Job] = set()
             size = 0
-            while able and len(batch) < work.most:
-                _, i, job = heappop(able)
-                if job.length != length:
-                    continue
-                cost = job.costs[job.taken]
-                if had[i] and had[i] + cost > share:
-                    continue
-                if batch and size + cost > work.budget:
+            while similar and len(batch) < work.most:
+                _, i, job = similar[0]
+                budget = further if job in members else work.budget
+                if batch and size + job.costs[job.taken] > budget:
                     break
-                batch.append((job, job.taken))
-                had[i] += cost
-                size += cost
-                self._now = max(self._now, job.tag)
-                job.taken += 1
-                if job.taken < len(job.items):
-                    job.tag += job.costs[job.taken]
-                    heappush(able, (job.tag, i, job))
-            self._jobs = [job for job in self._jobs if job.taken < len(job.items)]
-            self._waiting -= size
-            self._running = size
-            return work, batch
+                members.add(job)
+                size += job.costs[job.taken]
+                batch.append((job, job.take()))
+                if job.waits and job.length == length:
+                    heapreplace(similar, (job.due(longest), i, job))
+                else:
+                    heappop(similar)
+            self._jobs = [job for job in self._jobs if job.waits]
+            self._running_until = time.monotonic() + work.rate * size
+            return batch
 
-    def _compute(self, work: Work, batch: list[tuple[Job, int]]) -> None:
+    def _compute(self, batch: list[tuple[Job, int]]) -> None:
         begin = time.perf_counter()
+        work = batch[0][0].work
         try:
             self._run(work, batch)
-        except BaseException as error:
-            members = list(dict.fromkeys(job for job, _ in batch))
-            if len(members) == 1 or not isinstance(error, Exception):
-                for job in members:
+        except Exception:  # one of the jobs is to blame: each for itself
+            for job in dict.fromkeys(job for job, _ in batch):
+                try:
+                    self._run(work, [(other, i) for other, i in batch if other is job])
+                except Exception as error:
                     self._fail(job, error)
-            else:  # one of them is to blame: each for itself
-                for job in members:
-                    try:
-                        self._run(work, [(j, i) for j, i in batch if j is job])
-                    except Exception as own:
-                        self._fail(job, own)
         seconds = time.perf_counter() - begin
-        cost, self._running = self._running, 0
-        speed = cost / max(seconds, 1e-6)
-        self._speed = speed if not self._speed else (1 - _SMOOTH) * self._speed + _SMOOTH * speed
-        self._metrics.batch(work.name, len(batch), cost, seconds)
+        cost = sum(job.costs[i] for job, i in batch)
+        work.measured(cost, seconds)
+        self._metrics.observe_batch(work.name, len(batch), cost, seconds)
 
     def _run(self, work: Work, batch: list[tuple[Job, int]]) -> None:
-        batch = [(job, i) for job, i in batch if not job.given_up]
+        batch = [(job, i) for job, i in batch if not job.future.done()]
         if not batch:
             return
-        found = work.run([job.items[i] for job, i in batch])
-        for (job, i), result in zip(batch, found, strict=True):
-            job.found[i] = job.keep(result)
+        results = work.run([job.items[i] for job, i in batch])
+        # All of them before any is stored: if one fails, the jobs are run again one by one.
+        kept = [job.keep(result) for (job, _), result in zip(batch, results, strict=True)]
+        for (job, i), result in zip(batch, kept, strict=True):
+            job.results[i] = result
             job.missing -= 1
             if not job.missing:
-                job.deliver(job.found)
+                with suppress(InvalidStateError):  # cancelled a moment ago
+                    job.future.set_result(job.results)
 
-    def _fail(self, job: Job, error: BaseException) -> None:
-        self._give_up(job)
-        if not isinstance(error, ElmoError):
-            self._metrics.failed(error)
-        job.deliver(error)
-
-
-def stopping() -> Refusal:
-    """Return the refusal of a service that is going down."""
-    return Refusal(
-        503,
-        "The service is stopping and takes no more requests. Come again when it is back.",
-        headers={"Retry-After": "5", "Connection": "close"},
-    )
+    def _fail(self, job: Job, error: Exception) -> None:
+        self._remove(job)
+        with suppress(InvalidStateError):
+            job.future.set_exception(error)

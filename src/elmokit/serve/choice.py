@@ -10,7 +10,7 @@ import numpy as np
 from elmokit.embed.spaces import Space, choose_spaces, every_space, layer_space
 from elmokit.embed.vectors import FloatArray, mix_weights
 from elmokit.errors import ConfigError
-from elmokit.serve.refusals import Refusal
+from elmokit.serve.errors import RequestRejected
 
 Asked = str | int | list[int]
 
@@ -54,7 +54,7 @@ def choose(
         try:
             weights = np.float32(1.0 if gamma is None else gamma) * mix_weights(n_layers, s, None)
         except ConfigError as error:
-            raise Refusal(422, str(error), param="s") from error
+            raise RequestRejected(422, str(error), param="s") from error
         return Choice(asked, None, tuple(weights.tolist()))
     if asked == "average":
         return Choice(asked, None, (1.0 / n_layers,) * n_layers)
@@ -80,18 +80,20 @@ def choose_all(asked: Asked, n_layers: int, s: Sequence[float] | None = None) ->
     try:
         return choose_spaces([str(name) for name in names], n_layers, s)
     except ConfigError as error:
-        raise Refusal(422, str(error), param="s" if asked == "mix" else "layers") from error
+        raise RequestRejected(422, str(error), param="s" if asked == "mix" else "layers") from error
 
 
 def _check_mix(asked: Asked, s: Sequence[float] | None, gamma: float | None) -> None:
     for name, value in (("s", s), ("gamma", gamma)):
         if value is not None and asked != "mix":
-            raise Refusal(
+            raise RequestRejected(
                 422, f'{name} goes with "layers": "mix", found {asked!r:.40}.', param=name
             )
 
 
 def _number(j: int, n_layers: int) -> int:
     if not 0 <= j < n_layers:
-        raise Refusal(422, f"No layer {j}. This model has 0 to {n_layers - 1}.", param="layers")
+        raise RequestRejected(
+            422, f"No layer {j}. This model has 0 to {n_layers - 1}.", param="layers"
+        )
     return j

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from elmokit.embed.vectors import FloatArray
 from elmokit.serve.choice import Choice
-from elmokit.serve.refusals import Refusal
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.texts import Texts
 
 JSON = "application/json"
@@ -49,7 +49,7 @@ def wanted(accept: str | None) -> str:
         if found is not None and weight > 0 and (best is None or weight > best[0]):
             best = weight, found
     if best is None:
-        raise Refusal(
+        raise RequestRejected(
             406, f"Found Accept '{accept:.80}'; this answer can be {JSON}, {NPY} or {ARROW}."
         )
     return best[1]
@@ -93,7 +93,7 @@ def arrow(
     try:
         import pyarrow as pa
     except ImportError:
-        raise Refusal(
+        raise RequestRejected(
             406,
             "Arrow needs the package 'pyarrow' in the service. Install it there with: pip install "
             f"'elmokit[arrow]'; or ask for {JSON} or {NPY}.",

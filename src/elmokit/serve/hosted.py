@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ConfigError, nearest
 from elmokit.serve.batching import Work
-from elmokit.serve.refusals import Refusal
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Hosted:
         if name is None:
             name = next(iter(self.models))
         if name not in self.models:
-            raise Refusal(
+            raise RequestRejected(
                 404,
                 f"No model '{name:.80}'.{nearest(name, self.models)} Served are: "
                 f"{', '.join(self.models)}.",
@@ -65,7 +65,7 @@ class Hosted:
         """Return a trained task."""
         if name not in self.tasks:
             there = f"Served are: {', '.join(self.tasks)}." if self.tasks else "None is served."
-            raise Refusal(
+            raise RequestRejected(
                 404,
                 f"No task '{name:.80}'.{nearest(name, self.tasks)} {there} Start the service with: "
                 "elmo serve --task NAME=DIRECTORY",
@@ -77,13 +77,13 @@ class Hosted:
         """Refuse what a model cannot do; the library's own errors would tell where it lies."""
         model = self.models[name]
         if state == "warm" and model.warm is None:
-            raise Refusal(
+            raise RequestRejected(
                 422,
                 f"The model '{name}' has no warm state; use \"reset\". `elmo warm` makes one.",
                 param="state",
             )
         if language_model and (model.head is None or model.vocabulary is None):
-            raise Refusal(
+            raise RequestRejected(
                 422,
                 f"The model '{name}' has no language-model head: it came with vectors only. Use "
                 "another one of /v1/models; `elmo finetune` learns a head.",
@@ -111,14 +111,14 @@ class Hosted:
             ("score", name, state), lambda items: scoring.score(model, items, state), _HEAD_TOKENS
         )
 
-    def expectations(self, name: str, state: str) -> Work:
-        """`serve.expected.Asked` -> what the language models expect in each of its places."""
-        from elmokit.serve.expected import expected
+    def substitutes(self, name: str, state: str) -> Work:
+        """(tokens, positions, k) -> the `Substitutes` of each position."""
+        from elmokit.embed.substitutes import substitutes_at
 
         model = self.models[name]
         return self._work(
             ("substitutes", name, state),
-            lambda items: [expected(model, asked, state) for asked in items],
+            lambda items: [substitutes_at(model, *item, state=state) for item in items],
             _HEAD_TOKENS,
         )
 

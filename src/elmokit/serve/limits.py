@@ -1,16 +1,11 @@
-"""How much one request may ask for, and how much may wait.
-
-They bound memory: what a request holds is its text and then its vectors, 6 KB a token for all
-layers of the bundled model, three times that as JSON.
-"""
+"""How much one request may ask for, and how much may wait."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elmokit.errors import ConfigError
-from elmokit.serve.refusals import Refusal
+from elmokit.serve.errors import RequestRejected
 
 #: Tokens whose cosines with each other are one answer: a matrix grows with the square.
 MATRIX_TOKENS = 256
@@ -33,9 +28,9 @@ class Limits:
         tokens: Tokens in the sentences of a request.
         sentences: Sentences of a request.
         answer: Numbers in the vectors of an answer.
-        queue: Requests that may wait; the next one is told to come again.
-        queue_tokens: Tokens in them.
-        timeout: Seconds: for sending a request, for its answer, and for taking that.
+        queue: Requests that may wait; further ones are rejected.
+        connections: Connections that are open at once; idle ones make room for new ones.
+        timeout: Seconds for sending a request, for computing the answer, and for reading that.
     """
 
     body: int = 2 * 2**20
@@ -43,41 +38,31 @@ class Limits:
     sentences: int = 256
     answer: int = 2**24
     queue: int = 256
-    queue_tokens: int = 65536
+    connections: int = 1024
     timeout: float = 60.0
 
-    def __post_init__(self) -> None:
-        """Find all that is wrong at once."""
-        wrong = [
-            f"{name} should be at least 1, found {getattr(self, name)}"
-            for name in ("body", "tokens", "sentences", "answer", "queue", "queue_tokens")
-            if getattr(self, name) < 1
-        ]
-        if not self.timeout > 0:
-            wrong.append(f"timeout should be more than 0 seconds, found {self.timeout}")
-        if wrong:
-            raise ConfigError(f"These limits cannot be: {'; '.join(wrong)}.")
-
     def check_sentences(self, n: int, most: int | None = None) -> None:
-        """Refuse a request of too many sentences; `most` is a limit of the route's own."""
+        """Reject a request of too many sentences; `most` is a limit of the route's own."""
         limit = self.sentences if most is None else min(most, self.sentences)
         if n > limit:
-            raise Refusal.limit(
+            raise RequestRejected.over_limit(
                 "max_sentences", limit, n, "sentences", "Send them in several requests."
             )
 
     def check_tokens(self, sentences: Sequence[Sequence[str]], most: int | None = None) -> int:
-        """Refuse a request of too many tokens, and return how many there are."""
+        """Reject a request of too many tokens, and return how many there are."""
         n = sum(map(len, sentences))
         limit = self.tokens if most is None else min(most, self.tokens)
         if n > limit:
-            raise Refusal.limit("max_tokens", limit, n, "tokens", "Send them in several requests.")
+            raise RequestRejected.over_limit(
+                "max_tokens", limit, n, "tokens", "Send them in several requests."
+            )
         return n
 
     def check_answer(self, numbers: int) -> None:
         """Reject a request whose vectors would be too large, before they are computed."""
         if numbers > self.answer:
-            raise Refusal.limit(
+            raise RequestRejected.over_limit(
                 "max_answer",
                 self.answer,
                 numbers,

@@ -8,7 +8,7 @@ from typing import Any
 
 from elmokit.embed.tokenised import tokens_of
 from elmokit.errors import DataError
-from elmokit.serve.refusals import Refusal
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.texts import Texts
 from elmokit.text.marked import Marked
 
@@ -64,7 +64,7 @@ def uses_of(
         senses: Of each sentence, if they are known.
     """
     if senses is not None and len(senses) != len(sentences):
-        raise Refusal(
+        raise RequestRejected(
             422,
             f"Found {len(senses)} senses for {len(sentences)} sentences; expected one for each "
             "(null where it is not known).",
@@ -79,7 +79,7 @@ def uses_of(
         if not places:
             found.without.append(i)
     if not found.points:
-        raise Refusal(
+        raise RequestRejected(
             422,
             f"The word '{word:.60}' is in none of the {len(sentences)} sentences.",
             param="word",
@@ -97,9 +97,9 @@ def _places(
         except DataError as error:
             if word is None:
                 message = f"Sentence {i}: {error} Or give `word`."
-                raise Refusal(422, message, param="sentences") from error
+                raise RequestRejected(422, message, param="sentences") from error
     elif word is None:
-        raise Refusal(
+        raise RequestRejected(
             422, f"Sentence {i} is a list of tokens: give `word`, the word meant.", param="word"
         )
     tokens, offsets = tokens_of(sentence, i)

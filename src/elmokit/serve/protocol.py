@@ -1,7 +1,7 @@
-"""HTTP connections, with a time limit on the head of a request.
+"""HTTP connections with a time limit on the header of a request, and a cap on their number.
 
-uvicorn waits for the head of a request as long as it takes; a client that sends a byte a minute
-would hold its connection for ever.
+uvicorn waits for the header of a request without a limit, and accepts connections until the process
+has no file descriptors left.
 """
 
 from __future__ import annotations
@@ -11,52 +11,64 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: Seconds for the head of a request, from its first byte, or from the beginning of a connection.
-HEAD_SECONDS = 15.0
+#: Seconds for the header of a request, from its first byte or from the start of a connection.
+HEADER_SECONDS = 15.0
 
 
-class PatientProtocol(H11Protocol):
-    """Cuts off who does not finish the head of a request."""
+class HeaderTimeoutProtocol(H11Protocol):
+    """Closes connections that do not finish a header, and idle ones when there are too many."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request."""
+        """Wait for a request; at the cap, the connection that is idle for longest makes room."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort}
-        self._expect()
+        self._idle_since = self.loop.time()
+        self._start_timer()
+        assert self.limit_concurrency is not None
+        if len(self.connections) >= self.limit_concurrency:
+            idle = (c for c in self.connections if isinstance(c, HeaderTimeoutProtocol) and c.idle)
+            oldest = min(idle, key=lambda connection: connection._idle_since)
+            # At once, and not when the transport says so: the next one counts them, too.
+            self.connections.discard(oldest)
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take some bytes; if they do not make a request yet, the rest must come soon."""
+        """Receive some bytes; if they are part of a header, the rest must arrive soon."""
         super().data_received(data)
-        if self._answering():
-            self._forget()
+        if self.idle:
+            self._start_timer()
         else:
-            self._expect()
+            self._stop_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._forget()
+        """Stop waiting."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         """Wait for the next request as long as uvicorn keeps connections."""
-        self._forget()
+        self._stop_timer()
+        self._idle_since = self.loop.time()
         super().on_response_complete()
 
-    def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
 
-    def _expect(self) -> None:
+    def _start_timer(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(HEAD_SECONDS, self._too_late)
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._time_out)
 
-    def _forget(self) -> None:
+    def _stop_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _too_late(self) -> None:
+    def _time_out(self) -> None:
         self._deadline = None
-        if not self._answering():
+        if self.idle:
             self.transport.abort()

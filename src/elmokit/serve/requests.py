@@ -79,7 +79,8 @@ Layers = Annotated[
     | Annotated[FailFastList[int], Field(min_length=1), AfterValidator(_distinct)],
     Field(description="Which layers: all, the top one, their average, a mix by s, or numbers."),
 ]
-Weight = Annotated[float, Field(allow_inf_nan=False)]
+# Larger ones overflow float32 in vectors, sums or norms.
+Weight = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Mix = Annotated[
     FailFastList[Weight] | None,
     Field(description="Weights s_j of the mix, one per layer; nothing: all the same."),

@@ -1,4 +1,4 @@
-"""The process: an address, a loop, signals, and an end that finishes what was taken."""
+"""The process: address, event loop, signals, and a shutdown that answers pending requests."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ try:
     import uvicorn
 
     from elmokit.serve.app import create_app
-    from elmokit.serve.protocol import PatientProtocol
+    from elmokit.serve.protocol import HeaderTimeoutProtocol
 except ModuleNotFoundError as error:
     if (error.name or "").startswith("elmokit"):
         raise
     raise DependencyError(str(error.name), "serve", "elmo serve") from None
 
-#: Seconds that a connection without requests is kept; proxies keep theirs for a minute.
-_KEPT = 75
-_BACKLOG = 1024
-_CONNECTIONS = 65536  # files that the process may have open, if the system lets it
+#: Seconds that an idle connection is kept; proxies keep theirs for a minute.
+_KEEP_ALIVE = 75
+#: Connections that the event loop accepts in one go, before it can close any of them.
+_BACKLOG = 256
+#: File descriptors for everything but connections: models, sockets, threads.
+_OTHER_FILES = 128
 
 
 class Server:
-    """A service with an address.
+    """A service that listens on an address.
 
     Args:
         settings: What to serve.
@@ -42,7 +44,7 @@ class Server:
 
     Attributes:
         service: The service.
-        url: Where it is.
+        url: Its address.
         signal: The signal that ended it, if one did.
     """
 
@@ -59,14 +61,16 @@ class Server:
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 create_app(self.service),
-                http=PatientProtocol,
+                http=HeaderTimeoutProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                timeout_keep_alive=_KEPT,
+                backlog=_BACKLOG,
+                limit_concurrency=1 + _allowed_connections(settings.limits.connections),
+                timeout_keep_alive=_KEEP_ALIVE,
                 timeout_graceful_shutdown=int(2 * settings.limits.timeout) + 5,
             )
         )
@@ -77,14 +81,13 @@ class Server:
         Raises:
             ElmoError: What should be served could not be loaded.
         """
-        _allow_connections()
         with self._signals():
             asyncio.run(self._serve())
         if self.service.failure is not None:
             raise self.service.failure
 
     def stop(self) -> None:
-        """Take no more requests, finish those that were taken, and end; the second time at once."""
+        """Answer pending requests and end; the second time end at once."""
         self._uvicorn.force_exit = self._uvicorn.should_exit
         self._uvicorn.should_exit = True
         self.service.stop()
@@ -106,7 +109,7 @@ class Server:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let SIGINT and SIGTERM end the server."""
+        """Let SIGINT, SIGTERM and SIGHUP end the server, except one that is ignored (nohup)."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -115,7 +118,13 @@ class Server:
             self.signal = number
             self.stop()
 
-        before = {s: signal.signal(s, end) for s in (signal.SIGINT, signal.SIGTERM)}
+        names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        before = {
+            number: signal.signal(number, end)
+            for number in numbers
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
         try:
             yield
         finally:
@@ -124,11 +133,11 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn, whose signals are ours."""
+    """uvicorn without its signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them alone."""
+        """Leave signals to `Server`."""
         yield
 
 
@@ -137,31 +146,34 @@ def _bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind, protocol)
+        sock = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError(f"There is no address '{host}' to listen on: {error}.") from error
+        raise ConfigError(f"Cannot listen on the address '{host}': {error}.") from error
     try:
         if sys.platform != "win32":
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(_BACKLOG)
-        found.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
     except OSError as error:
-        found.close()
-        remedy = "Choose another with --port; 0 takes one that is free."
-        what = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be had ({error})"
-        raise ConfigError(f"Port {port} of {host} {what}. {remedy}") from error
-    return found
+        sock.close()
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"is not available ({error})"
+        raise ConfigError(
+            f"Port {port} of {host} {reason}. Choose another with --port; 0 takes a free one."
+        ) from error
+    return sock
 
 
-def _allow_connections() -> None:
-    """Let as many clients be connected as the system allows."""
+def _allowed_connections(wanted: int) -> int:
+    """Raise the limit of open files for so many connections; return how many it allows."""
     try:
         import resource  # not on Windows
     except ImportError:
-        return
+        return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, _CONNECTIONS)
-    if soft < wanted:
+    needed = wanted + _BACKLOG + _OTHER_FILES
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - _BACKLOG - _OTHER_FILES))

@@ -8,26 +8,27 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from elmokit.serve.batching import Batcher, Work, stopping
+from elmokit.serve.batching import Batcher, Work
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.hosted import Hosted, host
 from elmokit.serve.metrics import Metrics
-from elmokit.serve.refusals import Refusal
 from elmokit.serve.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Threads for what is not the networks' work: tokens of long texts, large answers, searches.
-_ASIDE = 2
+# Threads for long work outside of the networks: tokenizing, writing large answers, searching.
+_THREADS = 2
 
 
 class Service:
-    """What the routes ask.
+    """What the routes use.
 
     Attributes:
-        settings: What was asked for.
+        settings: What to serve, and where.
         limits: How much one request may ask for.
-        metrics: What has happened.
+        metrics: Counts, for Prometheus.
+        shutdown: Whether the service takes no new requests.
         failure: Why loading did not succeed.
         seconds: How long loading took.
     """
@@ -39,17 +40,17 @@ class Service:
         self.failure: BaseException | None = None
         self.seconds = 0.0
         self._hosted: Hosted | None = None
-        self._stopping = False
-        self._batcher = Batcher(self.limits.queue, self.limits.queue_tokens, self.metrics)
-        self._aside = ThreadPoolExecutor(_ASIDE, "elmo-aside")
-        self.metrics.gauge("elmo_ready", "1 if requests are answered.", lambda: float(self.ready))
-        self.metrics.gauge("elmo_token_cache_hits", "Tokens whose x_k was known.", self._hits)
-        self.metrics.gauge("elmo_token_cache_misses", "Tokens that were encoded.", self._misses)
+        self.shutdown = False
+        self._batcher = Batcher(self.limits.queue, self.limits.timeout, self.metrics)
+        self._threads = ThreadPoolExecutor(_THREADS, "elmo-thread")
+        self.metrics.ready.set_function(lambda: self.ready)
+        self.metrics.cache_hits.set_function(lambda: sum(m.cache.hits for m in self._models()))
+        self.metrics.cache_misses.set_function(lambda: sum(m.cache.misses for m in self._models()))
 
     # ---------------------------------------------------------------------------------- life
 
     def start(self, done: Callable[[], object] = lambda: None) -> None:
-        """Begin to load, on the thread that will compute; `done` is called there at the end."""
+        """Load the models on the thread that will compute, then call `done` there."""
 
         def load() -> None:
             begin = time.perf_counter()
@@ -63,29 +64,24 @@ class Service:
         self._batcher.start(load)
 
     def stop(self) -> None:
-        """Take no new requests; those that were taken are finished."""
-        self._stopping = True
-
-    def check_open(self) -> None:
-        """Refuse a new request once the service stops."""
-        if self._stopping:
-            raise stopping()
+        """Take no new requests; finish the pending ones."""
+        self.shutdown = True
 
     def close(self) -> None:
-        """Finish, and let the threads end."""
+        """Finish pending work and end the threads."""
         self.stop()
         self._batcher.close(self.limits.timeout)
-        self._aside.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def ready(self) -> bool:
         """Whether requests are answered."""
-        return self._hosted is not None and not self._stopping
+        return self._hosted is not None and not self.shutdown
 
     @property
     def status(self) -> str:
-        """Where it stands, in a word."""
-        if self._stopping:
+        """The status in one word: loading, ok or stopping."""
+        if self.shutdown:
             return "stopping"
         return "loading" if self._hosted is None else "ok"
 
@@ -94,14 +90,10 @@ class Service:
         """What is served.
 
         Raises:
-            Refusal: 503, as long as it is not loaded.
+            RequestRejected: 503, as long as it is not loaded.
         """
         if self._hosted is None:
-            raise Refusal(
-                503,
-                "The models are being loaded. Come again in a few seconds; /readyz tells when.",
-                headers={"Retry-After": "2"},
-            )
+            raise RequestRejected.retry(503, "The models are being loaded; see /readyz.", 2)
         return self._hosted
 
     # ---------------------------------------------------------------------------------- work
@@ -111,23 +103,15 @@ class Service:
         work: Work,
         items: Sequence[Any],
         costs: Sequence[int],
-        keep: Callable[[Any], Any] = lambda found: found,
+        keep: Callable[[Any], Any] = lambda result: result,
     ) -> list[Any]:
-        """Have items computed together with those of other requests."""
-        return await self._batcher.submit(
-            work, items, costs, timeout=self.limits.timeout, keep=keep
-        )
+        """Compute items together with those of other requests."""
+        return await self._batcher.submit(work, items, costs, keep)
 
-    async def aside(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do something that takes a while, without holding up the other requests."""
+    async def run_in_thread(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that takes a while, without blocking the event loop."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._aside, lambda: do(*args, **kwargs))
-
-    def _hits(self) -> float:
-        return float(sum(model.cache.hits for model in self._models()))
-
-    def _misses(self) -> float:
-        return float(sum(model.cache.misses for model in self._models()))
+        return await loop.run_in_executor(self._threads, lambda: do(*args, **kwargs))
 
     def _models(self) -> list[Any]:
         return [] if self._hosted is None else list(self._hosted.models.values())

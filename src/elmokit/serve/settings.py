@@ -31,6 +31,8 @@ class Settings:
         precision: "exact" or "fast".
         threads: CPU threads; None is torch's own choice.
         token: What clients must send as `Authorization: Bearer`; None asks for nothing.
+        allowed_hosts: Names by which clients may address the service, besides IP addresses,
+            "localhost" and the name of this machine; "*" is any.
         cors: Origins whose pages may read answers; "*" is all.
         limits: How much one request may ask for.
     """
@@ -46,6 +48,7 @@ class Settings:
     precision: str = "exact"
     threads: int | None = None
     token: str | None = None
+    allowed_hosts: Sequence[str] = ()
     cors: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
 

@@ -49,7 +49,7 @@ async def texts_of(
     if size <= _SHORT:
         found = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
     else:
-        found = await service.aside(
+        found = await service.run_in_thread(
             lambda: [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
         )
     tokens = [words for words, _ in found]

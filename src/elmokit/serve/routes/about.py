@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,7 +15,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.serve import answers, formats
 from elmokit.serve.hosted import Hosted
 from elmokit.serve.limits import LISTED, MATRIX_TOKENS, PLACES, POINTS, QUERIES
-from elmokit.serve.routes.common import new_router, refusals, service_of
+from elmokit.serve.routes.common import error_responses, new_router, service_of
 from elmokit.serve.routes.neighbors import about_index
 
 router = new_router("service")
@@ -26,7 +27,7 @@ _STARTED = int(time.time())
     "/v1/models",
     summary="The models, and what else is served",
     response_class=Response,
-    responses={200: {"model": answers.ModelsAnswer}, **refusals()},
+    responses={200: {"model": answers.ModelsAnswer}, **error_responses()},
 )
 async def models(request: Request) -> Response:
     """List the models, in the shape that OpenAI's clients read."""
@@ -55,7 +56,7 @@ async def models(request: Request) -> Response:
     "/v1/models/{name}",
     summary="One model",
     response_class=Response,
-    responses={200: {"model": answers.ModelCard}, **refusals(404)},
+    responses={200: {"model": answers.ModelCard}, **error_responses(404)},
 )
 async def model(name: str, request: Request) -> Response:
     """Describe a model."""
@@ -86,8 +87,7 @@ async def readyz(request: Request) -> Response:
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
 async def metrics(request: Request) -> Response:
     """Return counts, times and sizes in the text format of Prometheus."""
-    text = service_of(request).metrics.text()
-    return Response(text, media_type="text/plain; version=0.0.4")
+    return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 def card(hosted: Hosted, name: str) -> dict[str, Any]:

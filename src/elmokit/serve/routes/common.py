@@ -26,13 +26,13 @@ _MEANINGS = {
     408: "The request was sent too slowly.",
     413: "The body is larger than max_body.",
     422: "The request is not valid, or more than max_tokens or max_sentences.",
-    429: "The queue is full; Retry-After says when to come again.",
-    503: "The models are being loaded, or the service stops.",
-    504: "The answer took longer than the time-out.",
+    429: "The request would wait too long; see Retry-After.",
+    503: "The models are being loaded, or the service is shutting down.",
+    504: "Computing the answer took longer than the timeout.",
 }
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the errors of a route that computes; `statuses` are those it has besides."""
     every = sorted({400, 401, 408, 413, 422, 429, 500, 503, 504, *statuses})
     meanings = {400: "The body is not JSON.", 500: "An error of the service."} | _MEANINGS
@@ -68,10 +68,30 @@ def service_of(request: Request) -> Service:
 
 
 async def layers_of(
-    service: Service, name: str, state: str, texts: Texts, keep: Callable[[Any], Any]
+    request: Request,
+    name: str,
+    state: str,
+    texts: Texts,
+    keep: Callable[[Any], Any] = lambda layers: layers,
+    numbers: int | None = None,
 ) -> list[FloatArray]:
-    """Compute the layers of sentences and keep of each what `keep` makes of it."""
+    """Compute the layers of sentences.
+
+    Args:
+        request: The request.
+        name: The model.
+        state: What each sentence starts from.
+        texts: The sentences.
+        keep: Reduces the layers of a sentence, (L + 1, T, 2D), to what the answer needs.
+        numbers: How many numbers that leaves of all sentences; by default all.
+    """
+    service = service_of(request)
     service.hosted.check(name, state)
+    if numbers is None:
+        config = service.hosted.models[name].config
+        numbers = sum(texts.lengths) * config.n_layers * config.output_dim
+    service.limits.check_answer(numbers)
+    request.state.memory.add(numbers)
     work = service.hosted.layers(name, state)
     costs = [max(1, n) for n in texts.lengths]
     return await service.compute(work, texts.read, costs, keep)

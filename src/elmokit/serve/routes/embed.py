@@ -12,13 +12,13 @@ from starlette.responses import Response
 from elmokit.embed.vectors import FloatArray
 from elmokit.serve import answers, formats
 from elmokit.serve.choice import choose
-from elmokit.serve.refusals import Refusal
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest, Json
 from elmokit.serve.routes.common import (
     SMALL,
+    error_responses,
     layers_of,
     new_router,
-    refusals,
     service_of,
     tokens_of,
     usage,
@@ -42,7 +42,7 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
             "description": "Vectors, in the format that Accept asks for.",
             "content": {formats.NPY: _BINARY, formats.ARROW: _BINARY},
         },
-        **refusals(404, 406),
+        **error_responses(404, 406),
     },
 )
 async def embed(body: Json[EmbedRequest], request: Request) -> Response:
@@ -55,14 +55,14 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     pooled = body.pooling == "mean"
     if pooled:
         _check_not_empty(texts)
-    rows = len(texts.tokens) if pooled else sum(texts.lengths)
-    service.limits.check_answer(rows * len(choice.names) * model.config.output_dim)
 
     def keep(layers: FloatArray) -> FloatArray:
         chosen = choice.of(layers)
         return chosen.mean(axis=-2, keepdims=True) if pooled else chosen
 
-    vectors = await layers_of(service, name, body.state, texts, keep)
+    rows = len(texts.tokens) if pooled else sum(texts.lengths)
+    numbers = rows * len(choice.names) * model.config.output_dim
+    vectors = await layers_of(request, name, body.state, texts, keep, numbers)
     about = {
         "model": name,
         "state": body.state,
@@ -77,7 +77,7 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
             headers["X-Elmo-Warnings"] = str(len(texts.warnings))
         return formats.npy(vectors, lengths, headers)
     if form == formats.ARROW:
-        return await service.aside(formats.arrow, vectors, texts, choice, about)
+        return await service.run_in_thread(formats.arrow, vectors, texts, choice, about)
     sentences = [
         {**sentence, "vectors": np.ascontiguousarray(found[..., 0, :] if pooled else found)}
         for sentence, found in zip(tokens_of(texts), vectors, strict=True)
@@ -90,7 +90,7 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     "/v1/embeddings",
     summary="Vectors of texts, for clients of OpenAI",
     response_class=Response,
-    responses={200: {"model": answers.EmbeddingsAnswer}, **refusals(404)},
+    responses={200: {"model": answers.EmbeddingsAnswer}, **error_responses(404)},
 )
 async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Response:
     """Return one vector per text: the mean over its tokens of the average of all layers.
@@ -101,7 +101,7 @@ async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Respons
     name, model = service.hosted.model(body.model)
     dim = model.config.output_dim
     if body.dimensions not in (None, dim):
-        raise Refusal(
+        raise RequestRejected(
             422,
             f"Found dimensions {body.dimensions}; the vectors of '{name}' have {dim} numbers and "
             "cannot be shortened.",
@@ -109,15 +109,20 @@ async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Respons
         )
     given = [body.input] if isinstance(body.input, str) else body.input
     service.limits.check_sentences(len(given))
-    sentences, owners = await service.aside(_split, given)
+    sentences, owners = await service.run_in_thread(_split, given)
     texts = await texts_of(service, name, sentences, most_sentences=10**9)
     counts = np.bincount(owners, weights=texts.lengths, minlength=len(given)).astype(int)
     if empty := [i for i, n in enumerate(counts) if not n]:
-        raise Refusal(422, f"Text {empty[0]} has no words, and so no vector.", param="input")
+        raise RequestRejected(
+            422, f"Text {empty[0]} has no words, and so no vector.", param="input"
+        )
     average = choose("average", model.config.n_layers)
-    sums = await layers_of(
-        service, name, "reset", texts, lambda layers: average.of(layers).sum(axis=0)
-    )
+
+    def keep(layers: FloatArray) -> FloatArray:
+        total: FloatArray = average.of(layers).sum(axis=0)
+        return total
+
+    sums = await layers_of(request, name, "reset", texts, keep, len(sentences) * dim)
     means = np.zeros((len(given), dim), dtype=np.float32)
     np.add.at(means, owners, np.stack(sums))
     means /= counts[:, None]
@@ -135,7 +140,7 @@ async def as_json(service: Service, values: Any, size: int) -> Response:
     """Answer with JSON of `size` numbers; a large one is written aside."""
     if size <= SMALL:
         return formats.json_response(values)
-    return await service.aside(formats.json_response, values)
+    return await service.run_in_thread(formats.json_response, values)
 
 
 def _encoded(row: FloatArray, form: str) -> FloatArray | str:
@@ -156,6 +161,6 @@ def _split(given: list[str]) -> tuple[list[str | list[str]], list[int]]:
 def _check_not_empty(texts: Texts) -> None:
     for i, n in enumerate(texts.lengths):
         if not n:
-            raise Refusal(
+            raise RequestRejected(
                 422, f"Sentence {i} has no tokens, and so no mean. Leave it out.", param="sentences"
             )

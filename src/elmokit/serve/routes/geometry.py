@@ -15,14 +15,14 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.plot import plane
 from elmokit.serve import answers, formats
 from elmokit.serve.choice import choose_all
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.limits import MATRIX_TOKENS, POINTS
 from elmokit.serve.marks import Uses, uses_of
-from elmokit.serve.refusals import Refusal
 from elmokit.serve.requests import Json, ProjectRequest, SimilarityRequest
 from elmokit.serve.routes.common import (
+    error_responses,
     layers_of,
     new_router,
-    refusals,
     service_of,
     tokens_of,
     usage,
@@ -41,7 +41,7 @@ _NEAREST = 8  # words that are shown beside the static vector of a word
     "/v1/similarity",
     summary="Cosines between all tokens of some sentences",
     response_class=Response,
-    responses={200: {"model": answers.SimilarityAnswer}, **refusals(404)},
+    responses={200: {"model": answers.SimilarityAnswer}, **error_responses(404)},
 )
 async def similarity(body: Json[SimilarityRequest], request: Request) -> Response:
     """Return a matrix of cosines for every layer, the average and a mix."""
@@ -49,10 +49,10 @@ async def similarity(body: Json[SimilarityRequest], request: Request) -> Respons
     hosted = service.hosted
     name, model = hosted.model(body.model)
     if body.gamma is not None:
-        raise Refusal(422, "A scale changes no cosine: leave gamma out.", param="gamma")
+        raise RequestRejected(422, "A scale changes no cosine: leave gamma out.", param="gamma")
     spaces = choose_all(body.layers, model.config.n_layers, body.s)
     texts = await texts_of(service, name, body.sentences, most_tokens=MATRIX_TOKENS)
-    found = await layers_of(service, name, body.state, texts, lambda layers: layers)
+    found = await layers_of(request, name, body.state, texts)
     words = [token for tokens in texts.tokens for token in tokens]
 
     def compare() -> Response:
@@ -73,7 +73,7 @@ async def similarity(body: Json[SimilarityRequest], request: Request) -> Respons
             values["gram"] = np.round(np.einsum("iad,jbd->ijab", layers, layers), 4)
         return formats.json_response(values)
 
-    return await service.aside(compare)
+    return await service.run_in_thread(compare)
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:
@@ -103,7 +103,7 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> list[list[flo
     "/v1/project",
     summary="The uses of a word on a plane",
     response_class=Response,
-    responses={200: {"model": answers.ProjectAnswer}, **refusals(404)},
+    responses={200: {"model": answers.ProjectAnswer}, **error_responses(404)},
 )
 async def project(body: Json[ProjectRequest], request: Request) -> Response:
     """Return for every layer where the uses of a word lie, and the clusters they fall into."""
@@ -112,12 +112,14 @@ async def project(body: Json[ProjectRequest], request: Request) -> Response:
     name, model = hosted.model(body.model)
     spaces = choose_all(body.layers, model.config.n_layers, body.s)
     service.limits.check_sentences(len(body.sentences))
-    uses = await service.aside(uses_of, body.sentences, body.word, body.senses)
+    uses = await service.run_in_thread(uses_of, body.sentences, body.word, body.senses)
     if len(uses.points) > POINTS:
-        raise Refusal.limit("points", POINTS, len(uses.points), "uses", "Send fewer sentences.")
+        raise RequestRejected.over_limit(
+            "points", POINTS, len(uses.points), "uses", "Send fewer sentences."
+        )
     texts = await texts_of(service, name, uses.tokens)
     texts = uses.with_offsets(texts)
-    found = await layers_of(service, name, body.state, texts, lambda layers: layers)
+    found = await layers_of(request, name, body.state, texts)
     vectors = np.stack([found[i][:, k] for i, k in uses.points], axis=1)  # (L + 1, n, 2D)
 
     def show() -> Response:
@@ -135,7 +137,7 @@ async def project(body: Json[ProjectRequest], request: Request) -> Response:
         }
         return formats.json_response(values)
 
-    return await service.aside(show)
+    return await service.run_in_thread(show)
 
 
 def _planes(

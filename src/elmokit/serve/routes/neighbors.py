@@ -15,10 +15,10 @@ from elmokit.search.index import Query, TokenIndex
 from elmokit.search.neighbors import Rules
 from elmokit.serve import answers, formats
 from elmokit.serve.choice import choose_all
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.marks import marked
-from elmokit.serve.refusals import Refusal
 from elmokit.serve.requests import Json, MarkedSentence, NeighborsRequest
-from elmokit.serve.routes.common import layers_of, new_router, refusals, service_of
+from elmokit.serve.routes.common import error_responses, layers_of, new_router, service_of
 from elmokit.serve.texts import texts_of
 
 router = new_router("neighbors")
@@ -28,7 +28,7 @@ router = new_router("neighbors")
     "/v1/neighbors",
     summary="The nearest tokens in context",
     response_class=Response,
-    responses={200: {"model": answers.NeighborsAnswer}, **refusals(404)},
+    responses={200: {"model": answers.NeighborsAnswer}, **error_responses(404)},
 )
 async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
     """Return the tokens of the index that are nearest to words in their sentences."""
@@ -36,7 +36,7 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
     hosted = service.hosted
     index = hosted.index
     if index is None:
-        raise Refusal(
+        raise RequestRejected(
             404,
             "There is no index to search. Make one with: elmo index TEXT -o INDEX, and start the "
             "service with: elmo serve --index INDEX",
@@ -48,25 +48,25 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
     meant = [_meant(query, i, index) for i, query in enumerate(body.queries)]
     new = [query for query in meant if query.token is None]
     texts = await texts_of(service, name, [list(query.at.tokens) for query in new])
-    layers = await layers_of(service, name, index.meta.state, texts, lambda found: found)
+    layers = await layers_of(request, name, index.meta.state, texts)
     found = iter(
         replace(query, layers=h[:, query.at.position]) for query, h in zip(new, layers, strict=True)
     )
     queries = [next(found) if query.token is None else query for query in meant]
     rules = Rules(body.words, body.distinct, body.other_sentences)
     try:
-        near = await service.aside(
+        near = await service.run_in_thread(
             index.search, queries, k=body.k, spaces=spaces, rules=rules, min_count=body.min_count
         )
     except ElmoError as error:
         told = str(error).replace(str(index.folder), "of the service")
-        raise Refusal(422, told, param="layers") from error
+        raise RequestRejected(422, told, param="layers") from error
     results = [_shown(result.to_dict()) for result in near]
     if body.static and hosted.static is not None:
         for row in results:
             query = row["query"]
             word = query["tokens"][query["position"]]
-            row["static"] = await service.aside(_static, hosted.static, word, body.k)
+            row["static"] = await service.run_in_thread(_static, hosted.static, word, body.k)
     values = {"model": name, "index": about_index(index, name), "results": results}
     return formats.json_response(values)
 
@@ -90,7 +90,7 @@ def _meant(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
     """Read a query; its vectors are still to be computed, if it is no token of the index."""
     if isinstance(query, int):
         if query >= index.tokens:
-            raise Refusal(
+            raise RequestRejected(
                 422,
                 f"Query {i} is token {query}; those of the index go from 0 to {index.tokens - 1}.",
                 param="queries",
@@ -101,7 +101,7 @@ def _meant(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
             return Query(marked(query))
         return Query(marked(query.sentence, query.position, query.word))
     except ElmoError as error:
-        raise Refusal(422, f"Query {i}: {error}", param="queries") from error
+        raise RequestRejected(422, f"Query {i}: {error}", param="queries") from error
 
 
 def _shown(values: dict[str, Any]) -> dict[str, Any]:

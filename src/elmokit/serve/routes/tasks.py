@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from elmokit.errors import ElmoWarning
 from elmokit.serve import answers, formats
-from elmokit.serve.refusals import Refusal
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.requests import Json, TaskRequest
-from elmokit.serve.routes.common import new_router, refusals, service_of
+from elmokit.serve.routes.common import error_responses, new_router, service_of
 from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved import SavedTask
 from elmokit.tasks.task import Task
@@ -32,7 +32,7 @@ _WARNINGS = threading.Lock()
     "/v1/tasks",
     summary="The trained tasks",
     response_class=Response,
-    responses={200: {"model": answers.TasksAnswer}, **refusals()},
+    responses={200: {"model": answers.TasksAnswer}, **error_responses()},
 )
 async def tasks(request: Request) -> Response:
     """List the trained tasks, with the layer weights that they learned and their scores."""
@@ -45,14 +45,14 @@ async def tasks(request: Request) -> Response:
     "/v1/tasks/{name}",
     summary="Predictions of a trained task",
     response_class=Response,
-    responses={200: {"model": answers.TaskAnswer}, **refusals(404)},
+    responses={200: {"model": answers.TaskAnswer}, **error_responses(404)},
 )
 async def predict(name: str, body: Json[TaskRequest], request: Request) -> Response:
     """Predict entities, labels, answers: what the task is trained for."""
     service = service_of(request)
     saved = service.hosted.task(name)
     service.limits.check_sentences(len(body.examples))
-    groups, notes = await service.aside(_parse, saved.task, body.examples)
+    groups, notes = await service.run_in_thread(_parse, saved.task, body.examples)
     examples = [example for group in groups for example in group]
     costs = [max(1, sum(map(len, example.texts))) for example in examples]
     service.limits.check_tokens([words for e in examples for words in e.texts])
@@ -102,7 +102,7 @@ def _form(task: Task[Any], example: str | dict[str, Any], i: int) -> str:
     if _JSON_LINES in task.inputs and isinstance(example, dict):
         return _JSON_LINES
     found = "a string" if isinstance(example, str) else "an object"
-    raise Refusal(
+    raise RequestRejected(
         422,
         f"Example {i} is {found}; the task {task.name} reads: {', '.join(task.inputs)}.",
         param="examples",

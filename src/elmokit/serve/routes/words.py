@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.scoring import SentenceScore
+from elmokit.embed.substitutes import Substitutes
 from elmokit.serve import answers, formats
-from elmokit.serve.expected import Asked, Expected
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.limits import PLACES
-from elmokit.serve.refusals import Refusal
 from elmokit.serve.requests import Json, ScoreRequest, SubstitutesRequest
-from elmokit.serve.routes.common import new_router, refusals, service_of, usage
+from elmokit.serve.routes.common import error_responses, new_router, service_of, usage
 from elmokit.serve.texts import texts_of
 from elmokit.text.marked import Marked
 
@@ -24,7 +24,7 @@ router = new_router("language models")
     "/v1/score",
     summary="How probable both language models find each token",
     response_class=Response,
-    responses={200: {"model": answers.ScoreAnswer}, **refusals(404)},
+    responses={200: {"model": answers.ScoreAnswer}, **error_responses(404)},
 )
 async def score(body: Json[ScoreRequest], request: Request) -> Response:
     """Return natural log p of each token, forward and backward, and the perplexity."""
@@ -53,7 +53,7 @@ async def score(body: Json[ScoreRequest], request: Request) -> Response:
     "/v1/substitutes",
     summary="Which words both language models expect",
     response_class=Response,
-    responses={200: {"model": answers.SubstitutesAnswer}, **refusals(404)},
+    responses={200: {"model": answers.SubstitutesAnswer}, **error_responses(404)},
 )
 async def substitutes(body: Json[SubstitutesRequest], request: Request) -> Response:
     """Return the likeliest words of places: by what is to the left, to the right, and both."""
@@ -68,10 +68,10 @@ async def substitutes(body: Json[SubstitutesRequest], request: Request) -> Respo
     tokens = texts.tokens[0]
     positions = list(range(len(tokens))) if positions is None else positions
     _check_places(positions, len(tokens))
-    asked = Asked(texts.read[0], positions, body.k)
+    item = (texts.read[0], positions, body.k)
     # Each place costs a whole softmax, as each token of a score does.
-    work = service.hosted.expectations(name, body.state)
-    [found] = await service.compute(work, [asked], [len(tokens) + 4 * len(positions)])
+    work = service.hosted.substitutes(name, body.state)
+    [found] = await service.compute(work, [item], [len(tokens) + 4 * len(positions)])
     values = {
         "model": name,
         "state": body.state,
@@ -86,19 +86,19 @@ async def substitutes(body: Json[SubstitutesRequest], request: Request) -> Respo
 
 def _check_places(positions: list[int], n_tokens: int) -> None:
     if len(positions) > PLACES:
-        raise Refusal.limit(
+        raise RequestRejected.over_limit(
             "places", PLACES, len(positions), "places", "Name fewer of them in `positions`."
         )
     if not positions or max(positions) >= n_tokens:
         found = f"position {max(positions)}" if positions else "no position"
-        raise Refusal(
+        raise RequestRejected(
             422,
             f"Found {found}; the sentence has {n_tokens} tokens, counted from 0.",
             param="positions" if n_tokens else "sentence",
         )
 
 
-def _place(one: Expected, tokens: list[str]) -> dict[str, object]:
+def _place(one: Substitutes, tokens: list[str]) -> dict[str, object]:
     lists = {
         key: [asdict(candidate) for candidate in getattr(one, key)]
         for key in ("forward", "backward", "combined")

@@ -1,4 +1,4 @@
-"""Errors as clients see them: what was found, what was expected, what to do.
+"""Errors as clients see them: what is wrong, what was expected, how to fix it.
 
     {"error": {"type": "too_large", "status": 413, "message": "...", "param": null,
                "limit": {"name": "max_body", "value": 2097152, "found": 10485760}}}
@@ -14,7 +14,7 @@ from typing import Any
 
 from elmokit.errors import ElmoError
 
-#: The kind of each status, for programs that should not read messages.
+#: The kind of each status, for programs that should not parse messages.
 TYPES: dict[int, str] = {
     400: "bad_request",
     401: "unauthorized",
@@ -34,13 +34,13 @@ TYPES: dict[int, str] = {
 }
 
 
-class Refusal(ElmoError):
-    """A request that is not answered, and why.
+class RequestRejected(ElmoError):
+    """A request that is answered with an error.
 
     Attributes:
         status: The HTTP status.
-        param: The part of the request that is meant.
-        headers: To send along.
+        param: The part of the request that is invalid, if it is one.
+        headers: Further headers of the answer.
     """
 
     def __init__(
@@ -59,17 +59,35 @@ class Refusal(ElmoError):
         self._limit = limit
 
     @classmethod
-    def limit(
+    def over_limit(
         cls, name: str, value: int, found: int, what: str, remedy: str, status: int = 422
-    ) -> Refusal:
-        """Refuse what is more than a limit, and name the limit."""
+    ) -> RequestRejected:
+        """Reject a request that exceeds a limit, and name the limit."""
         return cls(
             status,
             f"Found {found:,} {what}; the limit {name} is {value:,} in a request. {remedy}",
             limit={"name": name, "value": value, "found": found},
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    @classmethod
+    def retry(
+        cls,
+        status: int,
+        message: str,
+        seconds: int,
+        *,
+        limit: Mapping[str, Any] | None = None,
+        close: bool = False,
+    ) -> RequestRejected:
+        """Reject a request that may succeed later; `close` ends its connection."""
+        return cls(
+            status,
+            f"{message} Retry after {seconds} second{'s' if seconds > 1 else ''}.",
+            limit=limit,
+            headers={"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {}),
+        )
+
+    def body(self) -> bytes:
         """Return the body of the answer."""
         error: dict[str, Any] = {
             "type": TYPES.get(self.status, "error"),
@@ -79,13 +97,14 @@ class Refusal(ElmoError):
         }
         if self._limit is not None:
             error["limit"] = dict(self._limit)
-        return {"error": error}
-
-    def body(self) -> bytes:
-        """Return the body as bytes."""
-        return json.dumps(self.to_dict(), ensure_ascii=False).encode("utf-8", "replace")
+        return json.dumps({"error": error}, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def failure() -> Refusal:
-    """Return the refusal of a service that has an error itself."""
-    return Refusal(500, "An error of the service, not of the request; its log shows it.")
+def internal_error() -> RequestRejected:
+    """Return the answer to a request that failed through a fault of the service."""
+    return RequestRejected(500, "Internal error of the service; its log shows the cause.")
+
+
+def shutting_down() -> RequestRejected:
+    """Return the answer to requests that come while the service shuts down."""
+    return RequestRejected.retry(503, "The service is shutting down.", 5, close=True)

@@ -1,0 +1,266 @@
+"""The service under mixed load: many clients, small and large requests, all routes, some abusive.
+
+    python benchmarks/serve/soak.py                         200 clients for 10 minutes
+    python benchmarks/serve/soak.py --scenario large        1,000 sentences among single ones
+    python benchmarks/serve/soak.py --rounds 2 --version before=OLD/src --version after=src
+
+The last compares versions, one running at a time and in turn.
+Counts the statuses of all answers, and reports for each kind of request the latency of those that
+were answered, and for the server its memory and open files. Writes results/serve_soak.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import os
+import random
+import shlex
+import struct
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from clients import JSON, NPY, Connection, request
+from run import CLIENT_CORE, ROOT, Served
+
+from elmokit.embed.bench.report import machine
+from elmokit.embed.bench.text import read_text
+
+Body = Callable[[list[list[str]]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of request.
+
+    Attributes:
+        weight: How often it is sent.
+        path: Its route.
+        sentences: How many sentences it has.
+        body: What it asks for.
+        accept: The format of the answer.
+    """
+
+    weight: float
+    path: str
+    sentences: int
+    body: Body
+    accept: str = JSON
+
+
+def _embed(**options: Any) -> Body:
+    return lambda sentences: {"sentences": sentences, **options}
+
+
+#: Requests by kind, and how many clients only send large ones.
+SCENARIOS: dict[str, tuple[dict[str, Kind], int]] = {
+    "mixed": (
+        {
+            "single": Kind(0.50, "/v1/embed", 1, _embed(layers="top"), NPY),
+            "several": Kind(0.15, "/v1/embed", 10, _embed()),
+            "large": Kind(0.10, "/v1/embed", 200, _embed(layers="average", pooling="mean")),
+            "score": Kind(0.10, "/v1/score", 3, _embed()),
+            "substitutes": Kind(0.10, "/v1/substitutes", 1, lambda s: {"sentence": s[0][:20]}),
+            "similarity": Kind(0.05, "/v1/similarity", 2, lambda s: _embed()([w[:50] for w in s])),
+        },
+        0,
+    ),
+    "large": (
+        {
+            "single": Kind(1.0, "/v1/embed", 1, _embed(layers="top"), NPY),
+            "large": Kind(1e-9, "/v1/embed", 1000, _embed(layers="top", pooling="mean"), NPY),
+        },
+        1,
+    ),
+}
+#: Options under which the largest requests of the scenarios are allowed.
+OPTIONS = ("--max-sentences", "1000", "--max-tokens", "40000")
+
+
+@dataclass
+class Seen:
+    """What the clients have seen."""
+
+    statuses: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    latencies: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statuses of all requests, and the latencies of those that were answered."""
+        total: Counter[str] = Counter()
+        for counts in self.statuses.values():
+            total += counts
+        kinds = {}
+        for kind, counts in sorted(self.statuses.items()):
+            times = np.array(self.latencies[kind] or [0.0])
+            quantiles = {f"p{p}_s": round(float(np.percentile(times, p)), 2) for p in (50, 95, 99)}
+            longest = round(float(times.max()), 2)
+            kinds[kind] = {"statuses": dict(sorted(counts.items())), **quantiles, "max_s": longest}
+        return {"statuses": dict(sorted(total.items())), "kinds": kinds}
+
+
+async def client(
+    at: tuple[str, int],
+    sentences: Iterator[list[str]],
+    kinds: dict[str, Kind],
+    end: float,
+    seen: Seen,
+    seed: int,
+) -> None:
+    """Send requests, one after the other, and retry when the service says so."""
+    draw = random.Random(seed)
+    connection = Connection(*at)
+    while time.perf_counter() < end:
+        [name] = draw.choices(list(kinds), [kind.weight for kind in kinds.values()])
+        kind = kinds[name]
+        body = json.dumps(kind.body([next(sentences) for _ in range(kind.sentences)])).encode()
+        begin = time.perf_counter()
+        try:
+            answer = await connection.post(kind.path, body, kind.accept)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            seen.statuses[name][type(error).__name__] += 1
+            await connection.close()
+            continue
+        seen.statuses[name][str(answer.status)] += 1
+        if answer.status == 200:
+            seen.latencies[name].append(time.perf_counter() - begin)
+        elif answer.retry:
+            await asyncio.sleep(min(answer.retry, max(0.0, end - time.perf_counter())))
+    await connection.close()
+
+
+_HOSTILE = (
+    b'{"sentences": [' + b"1," * 500_000 + b"1]}",
+    b'{"sentences": [["a"]], "layers": [' + b"0," * 1000 + b"0]}",
+    b"[" * 100_000,
+    json.dumps({"sentences": [["word"] * 20] * 100}).encode(),  # and then the client leaves
+)
+
+
+async def abuser(at: tuple[str, int], end: float, seen: Seen, n: int) -> None:
+    """Send costly invalid requests, leave in the middle of answers, and keep connections idle."""
+    draw = random.Random(-n)
+    while time.perf_counter() < end:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            _, writer = await asyncio.open_connection(*at)
+            body = draw.choice(_HOSTILE)
+            writer.write(request("/v1/embed", body) + body)
+            idle = [await asyncio.open_connection(*at) for _ in range(20)]
+            await asyncio.sleep(2 * draw.random())
+            seen.statuses["abuse"]["sent"] += 1
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(1, 13, linger)  # SOL_SOCKET, SO_LINGER
+            for one in (writer, *(w for _, w in idle)):
+                one.close()
+
+
+async def load(at: tuple[str, int], sentences: Iterator[list[str]], given: Any) -> Seen:
+    """Let all clients loose."""
+    seen = Seen()
+    end = time.perf_counter() + given.seconds
+    kinds, n_large = SCENARIOS[given.scenario]
+    n_abusers = round(given.abusive * given.clients)
+    n_good = given.clients - n_abusers
+    large = {"large": kinds["large"]}
+    await asyncio.gather(
+        *(client(at, sentences, large, end, seen, n) for n in range(n_large)),
+        *(client(at, sentences, kinds, end, seen, n) for n in range(n_large, n_good)),
+        *(abuser(at, end, seen, n) for n in range(n_abusers)),
+    )
+    return seen
+
+
+class Watch:
+    """The memory and the open files of a process, while a task runs."""
+
+    def __init__(self, pid: int) -> None:
+        self._proc = Path(f"/proc/{pid}")
+        self.mb: list[float] = []
+        self.files: list[int] = []
+
+    async def run(self) -> None:
+        """Read them every second."""
+        while True:
+            pages = int((self._proc / "statm").read_text().split()[1])
+            self.mb.append(round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1))
+            self.files.append(len(list((self._proc / "fd").iterdir())))
+            await asyncio.sleep(1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a few of the values, and the largest."""
+        step = max(1, len(self.mb) // 20)
+        return {
+            "mb": self.mb[::step],
+            "max_mb": max(self.mb),
+            "files": self.files[::step],
+            "max_files": max(self.files),
+        }
+
+
+async def measure(served: Served, sentences: Iterator[list[str]], given: Any) -> dict[str, Any]:
+    """Put a server under load."""
+    watch = Watch(served.process.pid)
+    watching = asyncio.ensure_future(watch.run())
+    seen = await load(served.at, sentences, given)
+    watching.cancel()
+    begin = time.perf_counter()
+    served.get("/healthz")
+    return {
+        **seen.to_dict(),
+        "server": watch.to_dict(),
+        "healthz_after_s": round(time.perf_counter() - begin, 3),
+    }
+
+
+def endless(sentences: list[list[str]]) -> Iterator[list[str]]:
+    """Yield sentences, again and again."""
+    while True:
+        yield from sentences
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--abusive", type=float, default=0.05, help="share of the clients")
+    parser.add_argument("--scenario", choices=SCENARIOS, default="mixed")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--version", action="append", metavar="NAME=SRC", default=[])
+    parser.add_argument("--output", "-o", type=Path, default=ROOT / "results" / "serve_soak.json")
+    given = parser.parse_args()
+    versions = dict(text.split("=", 1) for text in given.version) or {"now": str(ROOT / "src")}
+    os.sched_setaffinity(0, {CLIENT_CORE})
+    sentences = endless([s for s in read_text(None, 200_000).sentences if 2 < len(s) < 100])
+    rounds: list[dict[str, Any]] = []
+    for n in range(given.rounds):
+        for name, path in versions.items():
+            served = Served(*OPTIONS, path=path)
+            busy = os.getloadavg()[0]
+            found = asyncio.run(measure(served, sentences, given))
+            row = {"version": name, "round": n, "load_before": round(busy, 2), **found}
+            row["exit_code"] = served.stop()
+            print(json.dumps({k: row[k] for k in row if k != "server"}), flush=True)
+            rounds.append(row)
+    report = {
+        "what": "Mixed load on `elmo serve` (bundled model, one thread, one core): see soak.py.",
+        "command": f"python benchmarks/serve/soak.py {shlex.join(sys.argv[1:])}".strip(),
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "rounds": rounds,
+    }
+    given.output.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""What every request passes before and after its route, outside of FastAPI.
+
+The Host and the token are checked; a body is read whole, within a size and a time; a client that
+disconnects takes its work with it; an answer is sent in chunks, and a client that does not read
+them is disconnected; every error is JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from elmokit.serve.errors import RequestRejected, internal_error, shutting_down
+from elmokit.serve.memory import MemoryBudget, Reservation
+from elmokit.serve.service import Service
+
+#: Bytes of an answer that are sent at once; the next chunk waits until there is room.
+_CHUNK = 256 * 1024
+#: Bytes a second at which a client must read a large answer.
+_SLOWEST = 100_000
+#: Bytes of a body that are read and discarded, so that its client reads the error.
+_DRAINED = 64 * 2**20
+
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
+_PAGE_HEADERS = (
+    # The page loads nothing from elsewhere and is shown in no frame.
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+)
+
+
+class ClientDisconnected(Exception):
+    """The client closed its connection, or was too slow."""
+
+
+class ServiceMiddleware:
+    """The outermost part of the application.
+
+    Args:
+        app: The application inside.
+        service: The service whose limits hold.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+        token = service.settings.token
+        self._token = None if token is None else f"Bearer {token}".encode()
+        self._hosts = {host.lower() for host in service.settings.allowed_hosts}
+        self._hosts |= {"localhost", service.settings.host.lower(), socket.gethostname().lower()}
+        self._memory = MemoryBudget(service.limits)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        metrics = self._service.metrics
+        sender = _Sender(scope, send, self._service.limits.timeout)
+        try:
+            with self._memory.reserve() as held:
+                await self._answer(scope, receive, sender, held)
+        except RequestRejected as error:
+            await sender.send_error(error)
+        except ClientDisconnected:
+            metrics.disconnects.inc()
+            sender.status = 499
+        except Exception as error:
+            metrics.log_failure(error)
+            await sender.send_error(internal_error())
+        finally:
+            route = _route(scope)
+            metrics.requests.labels(route, str(sender.status)).inc()
+            metrics.request_seconds.labels(route).observe(time.perf_counter() - begin)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, sender: _Sender, held: Reservation
+    ) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._check_host(headers.get(b"host", b"").decode("latin-1"))
+        if is_api(scope["path"]):
+            if self._service.shutdown:
+                raise shutting_down()
+            self._check_token(headers.get(b"authorization", b""))
+        body = await self._read_body(headers, receive, held)
+        scope.setdefault("state", {})["memory"] = held
+        await _run(self._app, scope, body, receive, sender)
+
+    def _check_host(self, host: str) -> None:
+        """Reject foreign names: a page could let its own name resolve to this service."""
+        if not host or "*" in self._hosts:
+            return
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            name = ""
+        if name in self._hosts or _is_address(name):
+            return
+        self._service.metrics.rejected.labels("host").inc()
+        raise RequestRejected(
+            400,
+            f"Unknown Host '{host:.100}'. Expected an IP address, 'localhost', or a name that the "
+            "service was started with: --allowed-host NAME.",
+        )
+
+    def _check_token(self, given: bytes) -> None:
+        if self._token is None or secrets.compare_digest(given, self._token):
+            return
+        self._service.metrics.rejected.labels("token").inc()
+        raise RequestRejected(
+            401,
+            f"{'Wrong token' if given else 'No Authorization header'}. Expected 'Authorization: "
+            "Bearer TOKEN' with the token that the service was started with.",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+    async def _read_body(
+        self, headers: dict[bytes, bytes], receive: Receive, held: Reservation
+    ) -> bytes:
+        """Read a body, if it is not too large and arrives in time."""
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # Proxies disagree on which of the two counts, and so on where a request ends.
+            raise RequestRejected(
+                400,
+                "Found both Content-Length and Transfer-Encoding. Send one of them.",
+                headers={"Connection": "close"},
+            )
+        limit, timeout = self._service.limits.body, self._service.limits.timeout
+        size = length = int(headers.get(b"content-length", b"0"))
+        chunks: list[bytes] = []
+        received = 0
+        more = length > 0 or b"transfer-encoding" in headers
+        try:
+            async with asyncio.timeout(timeout):
+                while more and received <= _DRAINED:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnected
+                    chunk = message.get("body", b"")
+                    received += len(chunk)
+                    size = max(length, received)
+                    if size <= limit:
+                        held.add(len(chunk))
+                        chunks.append(chunk)
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            if size <= limit:
+                self._service.metrics.rejected.labels("slow").inc()
+                raise RequestRejected(
+                    408,
+                    f"Received {received:,} bytes of the body within {timeout:g} seconds "
+                    "(--timeout).",
+                    headers={"Connection": "close"},
+                ) from None
+        if size > limit:
+            self._service.metrics.rejected.labels("body").inc()
+            raise RequestRejected.over_limit(
+                "max_body", limit, size, "bytes", "Send less text at once.", 413
+            )
+        return b"".join(chunks)
+
+
+class _Sender:
+    """Sends an answer, and knows how much of it is sent.
+
+    Attributes:
+        status: Its status.
+        begun: Whether its head is sent.
+        done: Whether all of it is.
+    """
+
+    def __init__(self, scope: Scope, send: Send, timeout: float) -> None:
+        self._send, self._timeout = send, timeout
+        self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
+        self._abort: Callable[[], None] = scope.get("state", {}).get("abort", lambda: None)
+        self.status = 500
+        self.begun = self.done = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun, self.status = True, message["status"]
+            message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+        body = message.get("body", b"")
+        try:
+            async with asyncio.timeout(self._timeout + len(body) / _SLOWEST):
+                await self._send_chunks(message, body)
+        except TimeoutError:
+            self._abort()  # closing would wait for the client to read the rest
+            raise ClientDisconnected from None
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.done = True
+
+    async def _send_chunks(self, message: Message, body: bytes) -> None:
+        view = memoryview(body)
+        while len(view) > _CHUNK:
+            await self._send({**message, "body": bytes(view[:_CHUNK]), "more_body": True})
+            await asyncio.sleep(0)  # so that a closed connection is noticed
+            view = view[_CHUNK:]
+        await self._send({**message, "body": bytes(view)} if body else message)
+
+    async def send_error(self, error: RequestRejected) -> None:
+        """Send an error, or abort an answer that is half sent."""
+        if self.begun:
+            if not self.done:
+                self._abort()
+            return
+        body = error.body()
+        headers = {"content-type": "application/json", "content-length": str(len(body))}
+        encoded = [(k.lower().encode(), v.encode()) for k, v in (headers | error.headers).items()]
+        try:
+            await self({"type": "http.response.start", "status": error.status, "headers": encoded})
+            await self({"type": "http.response.body", "body": body})
+        except ClientDisconnected:
+            return
+
+
+async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender: _Sender) -> None:
+    """Run the application on a body, and cancel it when the client disconnects."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        if not messages:
+            await asyncio.Event().wait()  # `watch` notices a disconnect
+        return messages.pop()
+
+    async def disconnected() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    work = asyncio.ensure_future(app(scope, replay, sender))
+    watch = asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done() and not sender.done:
+            work.cancel()
+            await asyncio.wait({work})
+            raise ClientDisconnected
+        await work
+    finally:
+        work.cancel()
+        watch.cancel()
+
+
+def is_api(path: str) -> bool:
+    """Tell whether a path needs the token; the page and the probes do not."""
+    return path.startswith("/v1/") or path in ("/metrics", "/openapi.json")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _route(scope: Scope) -> str:
+    """Name the route of a request by its template: paths of clients must not become labels."""
+    route: Any = scope.get("route")
+    path = getattr(route, "path", None)
+    if isinstance(path, str) and path:
+        return path
+    return "other" if is_api(scope["path"]) else "page"
