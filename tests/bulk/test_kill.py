@@ -117,7 +117,7 @@ def test_a_kill_at_some_file_operations_loses_nothing(tmp_path: Path, model: Pat
 def test_a_kill_at_any_file_operation_loses_nothing(
     tmp_path: Path, model: Path, suffix: str
 ) -> None:
-    check_kills_at(tmp_path, model, suffix, first=1, every=1, twice=suffix == ".h5")
+    check_kills_at(tmp_path, model, suffix, first=1, every=1, twice=suffix == ".npz")
 
 
 # ---------------------------------------------------------------------------------- interruptions

@@ -20,7 +20,7 @@ from tests.bulk.runs import names
 from tests.bulk.test_kill import write_text
 from tests.bulk.test_shards import assert_same_files
 from tests.conftest import TINY, random_bilm
-from tests.process_utils import Pause, elmo, start
+from tests.process_utils import HANG_SECONDS, Pause, elmo, start
 
 psutil = pytest.importorskip("psutil")
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
@@ -123,7 +123,7 @@ def test_a_driver_that_is_killed_is_started_again_and_goes_on(
         at_work = actors(driver.pid)
         driver.kill()
     assert len(at_work) == 2
-    _, alive = psutil.wait_procs(at_work, timeout=60)
+    _, alive = psutil.wait_procs(at_work, timeout=HANG_SECONDS)
     assert not alive
     for left in psutil.wait_procs(helpers, timeout=1)[1]:  # agents of Ray that live on for minutes
         left.kill()

@@ -26,7 +26,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoError, WeightsError
 from tests.bulk.runs import SUFFIXES, Stopped, names, stop_after
 from tests.bulk.test_kill import command, write_text
-from tests.process_utils import Pause, start
+from tests.process_utils import HANG_SECONDS, Pause, start
 from tests.process_utils import elmo as run_elmo
 
 psutil = pytest.importorskip("psutil")
@@ -54,7 +54,7 @@ def work_of(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[i
     def end_jobs() -> None:
         for worker in everybody:
             if worker.busy:
-                assert worker.connection.poll(60)
+                assert worker.connection.poll(HANG_SECONDS)
                 crew._hear(worker)
 
     def use(n: int) -> None:
@@ -246,7 +246,7 @@ def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
             killed.append(victim.pid)
             victim.kill()
             # Dying takes time, in which the other one could do all that is left to do.
-            assert wait([victim.sentinel], timeout=60)
+            assert wait([victim.sentinel], timeout=HANG_SECONDS)
 
     workers = Workers(("cpu", "cpu"), str(model))
     told = rf"Worker {number} \(process \d+\) was killed by signal 9"
@@ -278,7 +278,7 @@ def test_workers_end_with_the_command(
         else:
             child.send_signal(number)
         code, errors = child.wait(), child.stderr
-    gone, alive = psutil.wait_procs(children, timeout=60)
+    gone, alive = psutil.wait_procs(children, timeout=HANG_SECONDS)
     assert gone
     assert not alive
     if number is signal.SIGINT:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Elmo
+from tests.process_utils import HANG_SECONDS
 
 PROGRAM = "from elmokit.cli.main import run; run()"
 
@@ -108,6 +109,6 @@ def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) ->
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
     process.send_signal(number)
-    _, errors = process.communicate("go on\n", timeout=300)
+    _, errors = process.communicate("go on\n", timeout=HANG_SECONDS)
     assert process.returncode == 130, errors
     assert errors.strip() == "interrupted"

@@ -22,7 +22,7 @@ from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
 from elmokit.serve.settings import Settings, named
 from tests.conftest import TINY_MODEL
-from tests.process_utils import Pause, elmo, start
+from tests.process_utils import HANG_SECONDS, Pause, elmo, start
 from tests.serve.conftest import (
     ALONE,
     Gate,
@@ -88,14 +88,14 @@ def test_a_signal_ends_the_command_after_pending_requests(
     options = ["--no-bundled", "--model", f"tiny={TINY_MODEL}", "--port", "0", "--json"]
     compute = Pause("elmokit.embed.embedder.Embedder.compute")
     with start(elmo, "serve", *options, pause=compute) as child, ThreadPoolExecutor(1) as threads:
-        wait_for(lambda: child.stdout.endswith("\n"))
+        wait_for(lambda: child.stdout.endswith("\n"), HANG_SECONDS)
         url = json.loads(child.stdout)["url"]
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
-        assert httpx.get(f"{url}/v1/models", timeout=60).status_code == 401
+        assert httpx.get(f"{url}/v1/models", timeout=HANG_SECONDS).status_code == 401
         headers = {"Authorization": "Bearer of the environment"}
         body = {"sentences": ["a"]}
         pending = threads.submit(
-            httpx.post, f"{url}/v1/embed", json=body, headers=headers, timeout=60
+            httpx.post, f"{url}/v1/embed", json=body, headers=headers, timeout=HANG_SECONDS
         )
         child.wait_for_pause()
         child.send_signal(number)

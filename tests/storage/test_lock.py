@@ -16,6 +16,7 @@ import pytest
 
 from elmokit.errors import OutputError
 from elmokit.storage.lock import RUN_LOCK, check_not_in_use, file_lock, run_lock
+from tests.process_utils import HANG_SECONDS
 
 HOLD = """
 import sys
@@ -42,7 +43,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(HANG_SECONDS)
         assert process.exitcode == 0
     assert (tmp_path / "number").read_text() == "300"
     assert [path.name for path in tmp_path.iterdir()] == ["number"]
@@ -61,7 +62,7 @@ def try_to_run(directory: Path, tried: Any, results: Any) -> None:
 
 def test_of_runs_that_start_at_the_same_time_exactly_one_goes_on(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    tried, results = context.Barrier(3, timeout=120), context.Queue()
+    tried, results = context.Barrier(3, timeout=HANG_SECONDS), context.Queue()
     processes = [
         context.Process(target=try_to_run, args=(tmp_path / "run", tried, results))
         for _ in range(3)
@@ -69,9 +70,13 @@ def test_of_runs_that_start_at_the_same_time_exactly_one_goes_on(tmp_path: Path)
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(HANG_SECONDS)
         assert process.exitcode == 0
-    assert sorted(results.get(timeout=120) for _ in processes) == ["refused", "refused", "runs"]
+    assert sorted(results.get(timeout=HANG_SECONDS) for _ in processes) == [
+        "refused",
+        "refused",
+        "runs",
+    ]
 
 
 def test_a_run_keeps_others_out_until_it_ends_or_is_killed(tmp_path: Path) -> None:
