@@ -74,8 +74,6 @@ def text(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------- the same bytes
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_one_two_and_three_workers_give_the_bytes_of_one_process(
     elmo: ElmoModel, text: Path, folder: Path, work_of: Callable[[int], None], suffix: str
@@ -202,8 +200,6 @@ def test_a_run_stopped_before_its_last_step_resumes_whatever_follows_the_last_se
 # --------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 def test_carried_state_needs_one_process(
     crew: Crew, text: Path, folder: Path, work_of: Callable[[int], None]
 ) -> None:
@@ -226,9 +222,11 @@ def test_what_a_worker_cannot_do_is_said_as_one_process_says_it(
     assert names(folder) == []
 
 
-@pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("number", [0, 1], ids=["that_works", "that_loads"])
+@pytest.mark.parametrize(
+    "number",
+    [0, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.ci])],
+    ids=["that_works", "that_loads"],
+)
 def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
     elmo: ElmoModel, model: Path, text: Path, folder: Path, number: int
 ) -> None:
