@@ -92,7 +92,7 @@ def test_skipped_lines_are_told(tmp_path: Path) -> None:
 def test_a_wrong_held_out_part_is_wrong_usage(text: Path, tmp_path: Path, valid: str) -> None:
     result = run(text, "-o", tmp_path / "data", "--valid", valid)
     assert result.exit_code == 2
-    assert "--valid" in result.stderr
+    assert "valid" in result.stderr
     assert "(0.01)" in result.stderr
 
 

@@ -33,6 +33,16 @@ class State(StrEnum):
     ALL = "all"
 
 
+StateChoice = Annotated[
+    State,
+    typer.Option(
+        help="What sentences start from. carry: where the one before ended, and zero at the "
+        "beginning of a document. reset: zero. warm: the stored state of the model. all: each "
+        "of them."
+    ),
+]
+
+
 def perplexity(
     files: Annotated[
         list[str],
@@ -45,14 +55,7 @@ def perplexity(
         ),
     ],
     model: HeadModel = None,
-    state: Annotated[
-        State,
-        typer.Option(
-            help="What sentences start from. carry: where the one before ended, and zero at the "
-            "beginning of a document. reset: zero. warm: the stored state of the model. all: each "
-            "of them."
-        ),
-    ] = State.CARRY,
+    state: StateChoice = State.CARRY,
     one_sentence_per_line: OneSentencePerLine = False,
     tokenized: Tokenized = False,
     by_sentence: Annotated[
@@ -100,7 +103,7 @@ def perplexity(
     check_files(files)
     elmo = load(model, device=device, precision=precision.value)
     _, vocabulary = language_model(elmo)
-    states = _states(elmo, state)
+    states = states_of(elmo, state)
     skipped: list[str] = []
     reading = Reading(one_sentence_per_line, tokenized)
     text = read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append)
@@ -128,7 +131,7 @@ def perplexity(
             typer.echo(str(figure))
 
 
-def _states(elmo: ElmoModel, state: State) -> list[str]:
+def states_of(elmo: ElmoModel, state: State) -> list[str]:
     """Return the states to measure, all of which the model has."""
     if state is not State.ALL:
         if state is State.WARM:

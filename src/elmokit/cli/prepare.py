@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import OneSentencePerLine, Quiet, SkipBad, SummaryAsJson, Tokenized
+from elmokit.cli.options import (
+    OneSentencePerLine,
+    Quiet,
+    SkipBad,
+    SummaryAsJson,
+    Tokenized,
+    usage_errors,
+)
 from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -44,7 +51,6 @@ def prepare(
     min_count: Annotated[
         int,
         typer.Option(
-            min=1,
             help="Leave words seen less often out of the vocabulary. As a target they are <UNK>; "
             "as an input they are spelled by their characters like all words.",
         ),
@@ -52,7 +58,6 @@ def prepare(
     max_vocab: Annotated[
         int | None,
         typer.Option(
-            min=4,
             help="The most words in the vocabulary, with <S>, </S> and <UNK>: the frequent ones "
             "stay. Nothing: no limit.",
             show_default=False,
@@ -72,7 +77,6 @@ def prepare(
     max_characters: Annotated[
         int,
         typer.Option(
-            min=3,
             help="Character ids per word, two of them for its begin and end; longer words are cut. "
             "A model has to be trained with the same number.",
         ),
@@ -133,15 +137,16 @@ def prepare(
         from elmokit.data.layout import PrepareSettings
         from elmokit.data.prepare import prepare as prepare_text
 
-        settings = PrepareSettings(
-            min_count=min_count,
-            max_vocab=max_vocab,
-            max_characters=max_characters,
-            one_sentence_per_line=one_sentence_per_line,
-            tokenized=tokenized,
-            valid=held_out,
-            seed=seed,
-        )
+        with usage_errors():
+            settings = PrepareSettings(
+                min_count=min_count,
+                max_vocab=max_vocab,
+                max_characters=max_characters,
+                one_sentence_per_line=one_sentence_per_line,
+                tokenized=tokenized,
+                valid=held_out,
+                seed=seed,
+            )
         with _Bar(shown=not quiet) as bar:
             summary = prepare_text(
                 files,
@@ -172,15 +177,12 @@ def _held_out(valid: str | None) -> int | float | None:
     if valid is None:
         return None
     try:
-        number = int(valid) if valid.strip().isdecimal() else float(valid)
+        return int(valid) if valid.strip().isdecimal() else float(valid)
     except ValueError:
-        number = 0
-    if (isinstance(number, int) and number >= 1) or (isinstance(number, float) and 0 < number < 1):
-        return number
-    raise typer.BadParameter(
-        f"'{valid}' is neither a number of documents (500) nor a fraction of them (0.01).",
-        param_hint="--valid",
-    )
+        raise typer.BadParameter(
+            f"'{valid}' is neither a number of documents (500) nor a fraction of them (0.01).",
+            param_hint="--valid",
+        ) from None
 
 
 class _Bar:

@@ -39,9 +39,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from elmokit.config import Characters
 from elmokit.errors import ConfigError, DataError
+from elmokit.settings import Bounds, Count, Expected, Seed, Settings
 from elmokit.storage.manifest import check_format, read_json
 from elmokit.text.vocab import SPECIALS
 
@@ -86,8 +90,13 @@ FILES = (
 )
 
 
-@dataclass(frozen=True)
-class PrepareSettings:
+HeldOut = Annotated[
+    Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | None,
+    Expected("a number of documents >= 1, a fraction of them between 0 and 1, or null"),
+]
+
+
+class PrepareSettings(Settings):
     """What decides the bytes of a prepared corpus, besides the text.
 
     Attributes:
@@ -100,36 +109,15 @@ class PrepareSettings:
         valid: Documents to hold out: a number of them (int), a fraction of them (float, at least
             one document), or None.
         seed: Which documents are held out follows from it and their place in the input.
-
-    Raises:
-        ConfigError: A value makes no sense.
     """
 
-    min_count: int = 3
-    max_vocab: int | None = None
-    max_characters: int = 50
+    min_count: Count = 3
+    max_vocab: Annotated[int | None, Bounds(gt=N_SPECIALS, le=10**9)] = None
+    max_characters: Characters = 50
     one_sentence_per_line: bool = False
     tokenized: bool = False
-    valid: int | float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        problems = []
-        if self.min_count < 1:
-            problems.append(f"min_count should be 1 or more, found {self.min_count}")
-        if self.max_vocab is not None and self.max_vocab <= N_SPECIALS:
-            problems.append(
-                f"max_vocab should leave room for words beside the {N_SPECIALS} specials, "
-                f"found {self.max_vocab}"
-            )
-        if self.max_characters < 3:
-            problems.append(f"max_characters should be 3 or more, found {self.max_characters}")
-        if isinstance(self.valid, float) and not 0 < self.valid < 1:
-            problems.append(f"valid as a fraction should be between 0 and 1, found {self.valid}")
-        if isinstance(self.valid, int) and self.valid < 1:
-            problems.append(f"valid should be 1 document or more, found {self.valid}")
-        if problems:
-            raise ConfigError("The corpus cannot be prepared: " + "; ".join(problems) + ".")
+    valid: HeldOut = None
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)

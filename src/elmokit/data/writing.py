@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,7 +86,7 @@ def write_corpus(
     save_array(folder / COUNTS, types.counts)
     too_long = write_types(types, folder, settings.max_characters, workers)
 
-    settings_told = dataclasses.asdict(settings)
+    settings_told = settings.to_dict()
     if vocabulary is not None:
         settings_told[GIVEN] = fingerprint_file(folder / VOCABULARY)
     n_documents = _write_documents(text, held_out, folder)
