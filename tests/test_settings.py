@@ -87,6 +87,15 @@ def test_a_right_value_changes_its_setting_only(setting: str, expected: dict[str
     ]
 
 
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 10_000, "a" * 100_000])
+def test_a_monstrous_value_is_reported_in_one_short_line(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"inner\.size") as caught:
+        with_settings(Outer(), [f"inner.size={value}"])
+    assert len(str(caught.value)) < 200
+    with pytest.raises(ConfigError):
+        with_settings(Outer(), ["name=\ud800"])
+
+
 def test_text_is_taken_as_it_is() -> None:
     assert with_settings(Outer(), ["name=12"]).name == "12"
     assert with_settings(Outer(), ["name=a=b"]).name == "a=b"

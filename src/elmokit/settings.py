@@ -77,7 +77,11 @@ def _explained(schema: CoreSchema, text: str) -> CoreSchema:
     )
 
 
-_EXPECTED = {"bool_type": "true or false", "dataclass_type": "a group of settings"}
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dataclass_type": "a group of settings",
+    "json_invalid": "valid Unicode and no deep nesting",
+}
 
 #: A dimension or number of parts: bounded, since a file may ask for anything.
 Size = Annotated[int, Bounds(ge=1, le=2**16)]
@@ -236,7 +240,7 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

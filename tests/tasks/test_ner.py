@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import shutil
 from pathlib import Path
 from typing import Any
@@ -263,14 +265,19 @@ def test_settings_of_another_kind_are_refused(trained: Any, tmp_path: Path) -> N
     shutil.copytree(trained[0], tmp_path / "run")
     config = tmp_path / "run" / "config.json"
     values = json.loads(config.read_text())
-    for section, key, value in (
-        ("model", "hidden", "x"),
-        ("model", "hiden", 3),
-        ("elmo", "place", 1),
+    for groups, key, value in (
+        (("config", "model"), "hidden", "x"),
+        (("config", "model"), "hidden", 10**7),
+        (("config", "model"), "hidden", 4000),  # within bounds; the weights are of another size
+        (("config", "model"), "hiden", 3),
+        (("config", "elmo"), "place", 1),
+        (("elmo",), "model", 5),
+        (("elmo",), "dim", -1),
     ):
-        changed = {**values, "config": {**values["config"], section: {key: value}}}
+        changed = json.loads(json.dumps(values))
+        functools.reduce(operator.getitem, groups, changed)[key] = value
         config.write_text(json.dumps(changed))
-        with pytest.raises(loop.ElmoError):
+        with pytest.raises(loop.ElmoError, match=r"config\.json|weights\.safetensors"):
             load_saved(tmp_path / "run", TASK, device="cpu")
 
 

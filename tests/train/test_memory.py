@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from elmokit.settings import with_settings
 from elmokit.train.config import run_preset
 from elmokit.train.memory import OutOfMemoryError, _told, bytes_per_row, told_of_memory
 
@@ -30,10 +29,25 @@ def test_the_message_names_a_batch_that_fits() -> None:
     assert "smaller preset" in _told(config, 2**30, 2**30, "CUDA out of memory.")
 
 
-def test_running_out_of_memory_is_our_error() -> None:
-    config = with_settings(run_preset("toy"), [])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("out of memory"),
+        MemoryError("Unable to allocate 9.54 GiB for an array"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_running_out_of_memory_is_our_error(error: Exception) -> None:
     with (
         pytest.raises(OutOfMemoryError, match="32 rows"),
-        told_of_memory(config, torch.device("cpu")),
+        told_of_memory(run_preset("toy"), torch.device("cpu")),
     ):
-        raise torch.OutOfMemoryError("out of memory")
+        raise error
+
+
+def test_other_errors_are_left_alone() -> None:
+    with (
+        pytest.raises(RuntimeError, match="size mismatch"),
+        told_of_memory(run_preset("toy"), torch.device("cpu")),
+    ):
+        raise RuntimeError("size mismatch")
