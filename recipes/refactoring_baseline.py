@@ -66,7 +66,7 @@ QUERIES = ["They walked along the [bank] of the river .", "The children [play] i
 TOLERANCES = {
     "vectors": 2e-6,
     "fast": 2e-4,
-    "perplexity": 1e-5,
+    "perplexity": 1e-4,  # the softmax of that time was off by 1e-5 (float32 sums over 150,000 words)
     "substitutes": 1e-4,
     "neighbors": 1e-5,
     "files": 2e-6,
