@@ -66,7 +66,7 @@ QUERIES = ["They walked along the [bank] of the river .", "The children [play] i
 TOLERANCES = {
     "vectors": 2e-6,
     "fast": 2e-4,
-    "perplexity": 1e-4,  # the softmax of that time was off by 1e-5 (float32 sums over 150,000 words)
+    "perplexity": 1e-4,  # the old float32 softmax was off by 1e-5
     "substitutes": 1e-4,
     "neighbors": 1e-5,
     "files": 2e-6,
