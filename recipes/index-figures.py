@@ -1,14 +1,14 @@
-"""A token index of a million tokens: size, time, memory, and what rounding and faiss cost.
+"""A token index of a million tokens: time, memory and disk, beside faiss and Parquet.
 
-Needs: pip install 'elmokit[search]', a text of about 6 MB (the figures: Simple English
-Wikipedia), and 5 GB of disk for --work. What is in --work from an earlier run is not made again.
+Needs: pip install 'elmokit[search]' faiss-cpu, a text of about 6 MB (the figures: Simple English
+Wikipedia), and 6 GB of disk for --work. Steps whose figures are in --work are not run again.
 
-Time with the bundled model, one thread: 5 minutes of a free core for the index, 1 for faiss, 2 for
-the rest. Seconds are those of the processor, since the machine may have other work; the time by the
-clock stands beside them in the JSON.
+Time with the bundled model, one thread: 5 minutes of a free core for the index, 2 to 6 for each
+approximate index, 2 for the rest. Seconds are those of the processor, since the machine may have
+other work; the time by the clock is next to them in the JSON.
 
 Run as: OMP_NUM_THREADS=1 python recipes/index-figures.py TEXT --work FOLDER
-Writes results/index.json and prints the table of docs/how-to/search.md. The same by hand:
+Writes results/index.json and prints the tables of docs/how-to/search.md. The same by hand:
     elmo index TEXT -o FOLDER --split --precision fast --json
     elmo index -o FOLDER --ann top --json
     elmo neighbors FOLDER --query 'He will [play] in the final .'
@@ -17,34 +17,40 @@ Writes results/index.json and prints the table of docs/how-to/search.md. The sam
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import json
 import os
 import platform
-import random
 import resource
+import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
+import pyarrow as pa
 import torch
+from pyarrow import parquet
 
 import elmokit
-from elmokit.embed.spaces import choose_spaces, every_space, unit
-from elmokit.search.index import Query, TokenIndex
-from elmokit.search.index_build import IndexSettings, build_index
-from elmokit.search.index_files import Column, GrowingArray, rounded, slug
+from elmokit.embed.spaces import choose_spaces, unit
+from elmokit.embed.topk import TopK
+from elmokit.embed.vectors import FloatArray
+from elmokit.search.files import column_name, vector_column
+from elmokit.search.index import TokenIndex, folder_bytes
 from elmokit.search.neighbors import Rules
 
 QUERY = "He will [play] in the final ."
-SAMPLE_BYTES = 600_000  # of the text, for the agreement with float32
-QUERIES = 200
 TOP = choose_spaces(["top"], 3)
+QUERIES = 200
+PART = 16384
+CELLS = 2048  # of faiss
+RECALL = 0.95
 
 
 def main() -> None:
@@ -55,7 +61,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/index.json"))
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    float16, int8 = args.work / "float16", args.work / "int8"
+    folder = args.work / "index"
 
     def step(name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         path = args.work / f"{name}.json"
@@ -65,12 +71,11 @@ def main() -> None:
 
     common = ["--split", "--precision", "fast", "--json", "--quiet", "--resume"]
     figures = {
-        "build": step("build", lambda: command(["index", str(args.text), "-o", float16, *common])),
-        "agreement": step("agreement", lambda: agreement(args)),
-        "float16": step("queries-float16", lambda: queries(float16)),
-        "int8": step("queries-int8", lambda: queries(to_int8(float16, int8))),
-        "ann": step("ann", lambda: command(["index", "-o", int8, "--ann", "top", "--json", "-q"])),
-        "ann_queries": step("queries-ann", lambda: ann_queries(int8)),
+        "build": step("build", lambda: command(["index", str(args.text), "-o", folder, *common])),
+        "queries": step("queries", lambda: queries(folder)),
+        "ann": step("ann", lambda: command(["index", "-o", folder, "--ann", "top", "--json"])),
+        "ann_queries": step("ann-queries", lambda: ann_queries(folder)),
+        "faiss_and_parquet": step("faiss", lambda: faiss_and_parquet(folder, args.work / "faiss")),
     }
     about = {
         "command": "python recipes/index-figures.py TEXT --work FOLDER",
@@ -82,7 +87,7 @@ def main() -> None:
         "elmokit": elmokit.__version__,
     }
     args.out.write_text(json.dumps({**about, **figures}, indent=1) + "\n")
-    for line in table(figures):
+    for line in tables(figures):
         sys.stdout.write(line + "\n")
 
 
@@ -109,46 +114,160 @@ def command(arguments: list[str | Path]) -> dict[str, Any]:
 
 
 def queries(folder: Path) -> dict[str, Any]:
-    """Time queries, the files first out of the memory of the system and then in it."""
+    """Time exact queries; the files are in the memory of the system."""
     elmo = elmokit.load(device="cpu")
     index = TokenIndex.open(folder)
-    index.check(elmo)
-    elmo.embed("to warm up .")
-    for file in folder.iterdir():
-        descriptor = os.open(file, os.O_RDONLY)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
+    elmo.neighbors(QUERY, index)
     before = own_mb()
+    top = {"spaces": TOP}
     figures: dict[str, Any] = {"bytes": index.n_bytes, "tokens": index.tokens}
-    figures["cold"] = timed(lambda: index.neighbors([QUERY], elmo, spaces=TOP), 1)
-    figures["top"] = timed(lambda: index.neighbors([QUERY], elmo, spaces=TOP), 5)
-    index.neighbors([QUERY], elmo)
-    figures["every_layer_and_average"] = timed(lambda: index.neighbors([QUERY], elmo), 3)
+    figures["top"] = timed(lambda _: index.neighbors([QUERY], elmo, **top), 5)
+    figures["every_layer_and_average"] = timed(lambda _: index.neighbors([QUERY], elmo), 3)
     same = Rules(words="same")
-    figures["same_word"] = timed(lambda: index.neighbors([QUERY], elmo, spaces=TOP, rules=same), 3)
+    figures["same_word"] = timed(lambda _: index.neighbors([QUERY], elmo, rules=same, **top), 5)
+    other = Rules(words="other", other_sentences=True)
+    figures["other_words"] = timed(lambda _: index.neighbors([QUERY], elmo, rules=other, **top), 5)
     numbers = list(range(0, index.tokens, index.tokens // 32))[:32]
-    figures["32_queries"] = timed(lambda: index.neighbors(numbers, spaces=TOP), 2)
+    figures["32_queries"] = timed(lambda _: index.neighbors(numbers, **top), 2)
     figures["added_mb"] = own_mb() - before
     return figures
 
 
 def ann_queries(folder: Path) -> dict[str, Any]:
-    """Time queries by faiss."""
+    """Time approximate queries, without and with filters."""
     index = TokenIndex.open(folder)
+    numbers = sample(index)
     index.neighbors([1], spaces=TOP, ann=True)
-    numbers = iter(range(1000, index.tokens, 997))
-    return {"top": timed(lambda: index.neighbors([next(numbers)], spaces=TOP, ann=True), 20)}
+    other = Rules(words="other", other_sentences=True)
+
+    def query(i: int, rules: Rules | None = None) -> None:
+        index.neighbors([int(numbers[i])], spaces=TOP, ann=True, rules=rules)
+
+    return {"top": timed(query, 20), "other_words": timed(lambda i: query(i, other), 20)}
 
 
-def timed(work: Callable[[], object], times: int) -> dict[str, float]:
+# -------------------------------------------------------------------------------- faiss and Parquet
+
+
+def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
+    """Measure the same vectors of the top layer in Parquet files and a faiss index."""
+    faiss.omp_set_num_threads(1)
+    index = TokenIndex.open(folder)
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    figures: dict[str, Any] = {}
+    figures["write"] = phase(lambda: write_parquet(index, work))
+    figures["parquet_bytes"] = folder_bytes(work)
+    numbers = sample(index)
+    asked = index.vectors(TOP[0], numbers.tolist())
+    figures["exact"] = timed(lambda i: scan_parquet(work, asked[i]), 5)
+    figures["ann"] = phase(lambda: build_faiss(index, work))
+    figures["bytes"] = folder_bytes(work)
+    made = faiss.read_index(str(work / "top.faiss"), faiss.IO_FLAG_MMAP)
+    truth = [index.neighbors([int(n)], spaces=TOP, rules=Rules(distinct="token")) for n in numbers]
+    tenth = [found[0].lists["layer 2"][-1].score for found in truth]
+    made.nprobe = 1
+    while True:
+        right = 0
+        for row, number in enumerate(numbers):
+            scores = [s for n, s in search_faiss(index, made, asked[row]) if n != number][:10]
+            right += sum(score >= tenth[row] - 1e-6 for score in scores)
+        figures["recall_at_10"] = right / (10 * len(numbers))
+        if figures["recall_at_10"] >= RECALL or made.nprobe >= CELLS:
+            break
+        made.nprobe *= 2
+    figures["probes"] = made.nprobe
+    figures["ann_query"] = timed(lambda i: search_faiss(index, made, asked[i]), 20)
+    return figures
+
+
+def vectors_of(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
+    """Yield the vectors of the top layer in parts, with the other columns of their tokens."""
+    name = column_name(TOP[0])
+    for first in range(0, index.tokens, PART):
+        rows = range(first, min(first + PART, index.tokens))
+        columns = ["token", "word", "sentence_hash", "position", name]
+        table = index.tables["tokens"].take(list(rows), columns=columns).combine_chunks()
+        vectors = table.column(name).chunk(0).flatten().to_numpy().reshape(len(rows), -1)
+        yield table.drop_columns([name]), vectors.astype(np.float32)
+
+
+def write_parquet(index: TokenIndex, work: Path) -> None:
+    """Write a file for each part."""
+    for number, (table, vectors) in enumerate(vectors_of(index)):
+        table = table.append_column("vector", vector_column(vectors))
+        parquet.write_table(table, work / f"part-{number:06d}.parquet", compression="none")
+
+
+def scan_parquet(work: Path, query: FloatArray) -> TopK:
+    """Compare a query with every vector."""
+    best = TopK(10)
+    for file in sorted(work.glob("*.parquet")):
+        table = parquet.read_table(file, columns=["token", "vector"]).combine_chunks()
+        values = table.column("vector").chunk(0).flatten()
+        vectors = torch.from_dlpack(pa.array(values)).view(len(table), -1).float().numpy()
+        lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+        best.add((vectors @ query / lengths)[None], table.column("token").to_numpy())
+    return best
+
+
+def build_faiss(index: TokenIndex, work: Path) -> None:
+    """Build an inverted file with a byte for each dimension."""
+    made = faiss.index_factory(index.meta.dim, f"IVF{CELLS},SQ8", faiss.METRIC_INNER_PRODUCT)
+    draw = np.random.default_rng(0)
+    rows = np.sort(draw.choice(index.tokens, size=40 * CELLS, replace=False)).tolist()
+    made.train(index.vectors(TOP[0], rows))
+    for _, vectors in vectors_of(index):
+        made.add(unit(vectors))
+    faiss.write_index(made, str(work / "top.faiss"))
+
+
+def search_faiss(index: TokenIndex, made: Any, query: FloatArray) -> list[tuple[int, float]]:
+    """Return 11 tokens out of ten times as many candidates, which are compared again."""
+    _, (candidates,) = made.search(query[None], 110)
+    candidates = np.sort(candidates[candidates >= 0])
+    best = TopK(11)
+    best.add((index.vectors(TOP[0], candidates.tolist()) @ query)[None], candidates)
+    return best.row(0)
+
+
+# -------------------------------------------------------------------------------------- measuring
+
+
+def sample(index: TokenIndex) -> Any:
+    """Draw the tokens that are asked for."""
+    return np.sort(np.random.default_rng(1).choice(index.tokens, QUERIES, replace=False))
+
+
+def timed(work: Callable[[int], object], times: int) -> dict[str, float]:
     """Return the median seconds of some runs."""
     cpu, wall = [], []
-    for _ in range(times):
+    for i in range(times):
         processor, clock = time.process_time(), time.monotonic()
-        work()
+        work(i)
         cpu.append(time.process_time() - processor)
         wall.append(time.monotonic() - clock)
     return {"cpu": round(float(np.median(cpu)), 4), "wall": round(float(np.median(wall)), 4)}
+
+
+def phase(work: Callable[[], object]) -> dict[str, float]:
+    """Return the seconds of one run, and by how much the memory grew at most, in MB."""
+    before, stop = own_mb(), threading.Event()
+    peak = before
+
+    def watch() -> None:
+        nonlocal peak
+        while not stop.wait(0.05):
+            peak = max(peak, own_mb())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        seconds = timed(lambda _: work(), 1)
+    finally:
+        stop.set()
+        watcher.join()
+    return {**seconds, "peak_mb": peak - before}
 
 
 def own_mb() -> int:
@@ -157,109 +276,45 @@ def own_mb() -> int:
     return next(int(line.split()[1]) // 1024 for line in status.splitlines() if "RssAnon" in line)
 
 
-def to_int8(folder: Path, out: Path) -> Path:
-    """Make the int8 index of the same text by rounding the float16 one: the same but for time."""
-    if out.is_dir():
-        return out
-    index = TokenIndex.open(folder)
-    out.mkdir()
-    for name, array in index.arrays.items():
-        if not name.startswith(("vectors", "scales")):
-            np.save(out / f"{name}.npy", array)
-    for space in index.meta.spaces:
-        name = slug(space.name)
-        vectors = GrowingArray(out / f"vectors-{name}.npy", Column("int8", (index.meta.dim,)))
-        scales = GrowingArray(out / f"scales-{name}.npy", Column(np.float32))
-        own = index.arrays[f"vectors-{name}"]
-        for first in range(0, len(own), 65536):
-            rows = slice(first, first + 65536)
-            exact = own[rows].astype(np.float32) * index.arrays[f"scales-{name}"][rows, None]
-            small, scale = rounded(exact, "int8")
-            vectors.append(small)
-            scales.append(scale)
-        vectors.finish()
-        scales.finish()
-    dataclasses.replace(index.meta, numbers="int8").write(out)
-    return out
+# ----------------------------------------------------------------------------------------- tables
 
 
-# ------------------------------------------------------------------------------------- agreement
-
-
-def agreement(args: argparse.Namespace) -> dict[str, Any]:
-    """Compare the 10 nearest tokens of rounded vectors with those of float32, over a sample."""
-    sample = args.work / "sample.txt"
-    sample.write_bytes(args.text.read_bytes()[:SAMPLE_BYTES].rpartition(b"\n")[0] + b"\n")
-    elmo = elmokit.load(device="cpu", precision="fast")
-    indexes = {}
-    for numbers in ("float16", "int8"):
-        out = args.work / f"sample-{numbers}"
-        settings = IndexSettings(split=True, numbers=numbers)  # type: ignore[arg-type]
-        build_index(elmo, [sample], out, settings, resume=True)
-        indexes[numbers] = TokenIndex.open(out)
-    index = indexes["float16"]
-    ends = index.arrays["ends"].tolist()
-    words = [index.word(v) for v in index.arrays["words"].tolist()]
-    sentences = [words[a:z] for a, z in zip([0, *ends], ends, strict=False)]
-    layers = np.concatenate([v.layers for v in elmo.stream(sentences)], axis=1)
-    chosen = sorted(random.Random(0).sample(range(index.tokens), QUERIES))
-    asked = [Query(index.token(n).at, layers[:, n]) for n in chosen]
-    figures: dict[str, Any] = {"tokens": index.tokens, "queries": QUERIES}
-    for space in every_space(3):
-        vectors = unit(space.of(layers))
-        cosines = vectors[chosen] @ vectors.T
-        cosines[np.arange(QUERIES), chosen] = -2
-        tenth = np.sort(cosines, axis=1)[:, -10]
-        for numbers, index in indexes.items():
-            found = index.search(asked, k=11, spaces=[space], rules=Rules(distinct="token"))
-            right, errors = 0, []
-            for row, answer in enumerate(found):
-                hits = [h for h in answer.lists[space.name] if h.token != chosen[row]][:10]  # type: ignore[attr-defined]
-                exact = cosines[row, [h.token for h in hits]]  # type: ignore[attr-defined]
-                right += int((exact >= tenth[row] - 1e-6).sum())
-                errors.append(np.abs(exact - [h.score for h in hits]).max())
-            figures.setdefault(numbers, {})[space.name] = {
-                "of_the_10_nearest": round(right / (10 * QUERIES), 4),
-                "largest_error_of_a_cosine": round(float(max(errors)), 5),
-            }
-    return figures
-
-
-# ------------------------------------------------------------------------------------------ table
-
-
-def table(figures: dict[str, Any]) -> list[str]:
-    """Return the table of docs/how-to/search.md."""
-    build, ann = figures["build"], figures["ann"]
-    lines = ["| | float16 | int8 |", "|---|---|---|"]
-    both = [figures["float16"], figures["int8"]]
-    agree = [figures["agreement"][numbers] for numbers in ("float16", "int8")]
-
-    def row(label: str, cells: list[str]) -> None:
-        lines.append(f"| {label} | {' | '.join(cells)} |")
-
-    row("on disk", [f"{f['bytes'] / 1e9:.2f} GB" for f in both])
-    for label, name in (
-        ("a query, top layer", "top"),
-        ("a query, three layers and the average", "every_layer_and_average"),
-        ("a query, the same word only", "same_word"),
-        ("32 queries together, top layer", "32_queries"),
-    ):
-        row(label, [f"{f[name]['cpu']:.2f} s" for f in both])
-    for space in agree[0]:
-        cells = [f"{a[space]['of_the_10_nearest']:.1%}" for a in agree]
-        row(f"of the 10 nearest by float32, {space}", cells)
-    told = ann["ann"]["layer 2"]
-    return [
+def tables(figures: dict[str, Any]) -> list[str]:
+    """Return the tables of docs/how-to/search.md."""
+    build, own, ann = figures["build"], figures["queries"], figures["ann"]
+    other, near = figures["faiss_and_parquet"], figures["ann_queries"]
+    about = ann["ann"]["layer 2"]
+    lines = [
         f"{build['tokens']:,} tokens, {build['sentences']:,} sentences, {build['words']:,} words; "
-        f"{build['cpu_seconds']} s, {build['peak_mb']:,} MB at most.",
+        f"{build['cpu_seconds']} s, {build['peak_mb']:,} MB at most, "
+        f"{own['bytes'] / 1e9:.2f} GB on disk.",
         "",
-        *lines,
-        "",
-        f"faiss, top layer: {told['kind']}, {told['probes']} cells looked into, recall "
-        f"{told['recall_at_10']:.3f}; made in {ann['cpu_seconds']} s with {ann['peak_mb']:,} MB; "
-        f"a query takes {figures['ann_queries']['top']['cpu'] * 1000:.0f} ms.",
+        "| query | processor time |",
+        "|---|---|",
     ]
+    for label, key in (
+        ("exact, top layer", "top"),
+        ("exact, three layers and the average", "every_layer_and_average"),
+        ("exact, top layer, the same word only", "same_word"),
+        ("exact, top layer, other words in other sentences", "other_words"),
+        ("exact, top layer, 32 queries together", "32_queries"),
+    ):
+        lines.append(f"| {label} | {own[key]['cpu']:.2f} s |")
+    lines += [
+        f"| approximate, top layer | {1000 * near['top']['cpu']:.0f} ms |",
+        f"| approximate, other words in other sentences | "
+        f"{1000 * near['other_words']['cpu']:.0f} ms |",
+        "",
+        "| top layer only | Lance | faiss + Parquet |",
+        "|---|---|---|",
+        f"| exact query | {own['top']['cpu']:.2f} s | {other['exact']['cpu']:.2f} s |",
+        f"| approximate index | {ann['cpu_seconds']} s | {other['ann']['cpu']:.0f} s |",
+        f"| memory for it | {ann['peak_mb']:,} MB | {other['ann']['peak_mb']:,.0f} MB |",
+        f"| recall@10 | {about['recall_at_10']:.3f} | {other['recall_at_10']:.3f} |",
+        f"| approximate query | {1000 * near['top']['cpu']:.0f} ms | "
+        f"{1000 * other['ann_query']['cpu']:.0f} ms |",
+    ]
+    return lines
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("lance", reason="the extra 'search' is not installed")
+
 from elmokit.embed.model import ElmoModel
-from elmokit.search.index_build import IndexSettings, build_index
+from elmokit.search.build import IndexSettings, build_index
 from elmokit.sources.modeldir import ModelParts, save
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY, TINY_MODEL, random_bilm
@@ -50,7 +52,7 @@ def test_an_index_answers_as_the_text_does(elmo: Elmo) -> None:
 
 
 def test_words_filters_and_mixes(elmo: Elmo) -> None:
-    elmo("index", "text.txt", "-o", "index", "--dtype", "int8", "--layer", "1", "--layer", "2")
+    elmo("index", "text.txt", "-o", "index", "--layer", "1", "--layer", "2")
     options = ("--layer", "mix", "--mix", "0,.5,.5", "--json", "-k", "50")
     arguments = ("neighbors", "index", "--query", "The play was long.", "--word", "play", *options)
     code, output, _ = elmo(*arguments, "--same-word")
@@ -69,14 +71,14 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["neighbors", "index", "--query", "The play", "--word", "cat"], 1, "not a token"),
         (["neighbors", "index", "--token", "99"], 1, "no token 99"),
         (["neighbors", "index", *QUERY, "--layer", "0"], 1, "cannot be searched in layer 0"),
-        (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no faiss index"),
+        (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no approximate index"),
         (["neighbors", "index", *QUERY, "--split"], 2, "belong to"),
         (["neighbors", "text.txt", "--token", "1"], 2, "folder of an index"),
         (["neighbors", "index"], 2, "there is no query"),
         (["index", "-o", "other"], 2, "give a text"),
         (["index", "no.txt", "-o", "other"], 1, "no.txt does not exist"),
-        (["index", "text.txt", "-o", "index"], 1, "is there already"),
-        (["index", "text.txt", "-o", "."], 1, "other things in it"),
+        (["index", "text.txt", "-o", "index"], 1, "already exists"),
+        (["index", "text.txt", "-o", "."], 1, "other files"),
         (["index", "text.txt", "-o", "other", "--layer", "7"], 1, "No layer '7'"),
     ],
 )
@@ -92,7 +94,16 @@ def test_another_model_is_refused(elmo: Elmo, tmp_path: Path) -> None:
     elmo("index", "text.txt", "-o", "index")
     code, _, errors = elmo("neighbors", "index", *QUERY, model=tmp_path / "other")
     assert code == 1
-    assert "made with another model" in errors
+    assert "another model" in errors
+
+
+def test_text_is_added_with_append(elmo: Elmo, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("A new line.\n")
+    assert elmo("index", "text.txt", "-o", "index")[0] == 0
+    code, output, _ = elmo("index", "more.txt", "-o", "index", "--append", "--json")
+    assert code == 0
+    assert json.loads(output)["tokens"] == 23 + 4
+    assert elmo("index", "more.txt", "-o", "index", "--append", "--overwrite")[0] == 1
 
 
 def test_an_interrupted_run_says_what_is_kept_and_goes_on(
@@ -110,16 +121,17 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
     monkeypatch.setattr(ElmoModel, "compute", interrupted)
     code, _, errors = elmo(*arguments)
     assert code == 130
-    assert "interrupted: 7 tokens are finished and kept" in errors
+    assert "Interrupted: 7 tokens are finished and kept" in errors
     assert elmo(*arguments)[0] == 1
     code, _, errors = elmo(*arguments, "--resume")
     assert code == 0
-    assert "7 tokens of them from before" in errors
+    assert "7 tokens of an earlier run" in errors
     assert sorted(p.name for p in tmp_path.iterdir()) == ["index", "text.txt"]
 
 
-def test_faiss_is_added_and_its_recall_is_told(elmo: Elmo, tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
+def test_an_approximate_index_is_added_and_its_recall_is_reported(
+    elmo: Elmo, tmp_path: Path
+) -> None:
     (tmp_path / "text.txt").write_text(TEXT * 5)
     model = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
     save(ModelParts(random_bilm(TINY)), tmp_path / "model")

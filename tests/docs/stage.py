@@ -29,7 +29,7 @@ def _readme(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
 
 def _index(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
     """`index/`, as `elmo index` makes it of the example sentences."""
-    from elmokit.search.index_build import build_index
+    from elmokit.search.build import build_index
 
     build_index(elmokit.load(), [folder / "examples" / "sentences.txt"], folder / "index")
 

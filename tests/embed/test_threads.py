@@ -16,8 +16,8 @@ from elmokit.embed.model import ElmoModel
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
 from elmokit.probes.morphology import layer_0
+from elmokit.search.build import build_index
 from elmokit.search.index import TokenIndex
-from elmokit.search.index_build import build_index
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.vocab import Vocabulary
 

@@ -30,7 +30,6 @@ from elmokit.plot.senses import Use, draw_senses, read_uses, senses_in, senses_o
 from elmokit.plot.similarity import draw_similarity, similarity_of
 from elmokit.plot.surprise import draw_surprise
 from elmokit.search.index import TokenIndex
-from elmokit.search.index_build import IndexSettings, build_index
 from elmokit.text.marked import Marked
 from tests.conftest import TINY_MODEL
 

@@ -10,11 +10,8 @@ import pytest
 
 import elmokit
 from elmokit.embed.model import ElmoModel
+from elmokit.search.build import IndexSettings, build_index
 from elmokit.search.index import TokenIndex
-from elmokit.search.index_build import (
-    IndexSettings,
-    build_index,
-)
 from elmokit.text.marked import Marked
 from tests.conftest import TINY_MODEL
 
@@ -24,7 +21,7 @@ QUERIES = [
     Marked(("a", "cat", "."), 1),
     Marked(("Play", "on", "."), 0),
 ]
-TOKENIZED = IndexSettings(tokenized=True, part_tokens=100)
+TOKENIZED = IndexSettings(tokenized=True, part_tokens=300)
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +43,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sentences: list[list[str]])
     return path
 
 
-def build(elmo: ElmoModel, folder: Path, name: str, **settings: Any) -> TokenIndex:
-    given = IndexSettings(**{"tokenized": True, "part_tokens": 100, **settings})
-    if not (folder / name).is_dir():
-        build_index(elmo, [folder / "text.txt"], folder / name, given)
-    return TokenIndex.open(folder / name)
-
-
 @pytest.fixture(scope="module")
 def index(elmo: ElmoModel, folder: Path) -> TokenIndex:
-    return build(elmo, folder, "float16")
+    build_index(elmo, [folder / "text.txt"], folder / "index", TOKENIZED)
+    return TokenIndex.open(folder / "index")
+
+
+def rows(index: TokenIndex) -> dict[str, list[dict[str, Any]]]:
+    """The whole content of an index."""
+    return {name: table.to_table().to_pylist() for name, table in index.tables.items()}

@@ -23,7 +23,7 @@ from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel, load
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
-from elmokit.search.index_build import build_index
+from elmokit.search.build import build_index
 from elmokit.serve.limits import Limits
 from elmokit.serve.server import Server
 from elmokit.serve.settings import Settings

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from elmokit.embed.model import ElmoModel
-from elmokit.search.index_build import IndexSettings, build_index
+from elmokit.search.build import IndexSettings, build_index
 from elmokit.serve.server import Server
 from elmokit.serve.settings import Settings
 from tests.conftest import TINY_MODEL

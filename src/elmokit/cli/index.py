@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,27 +28,19 @@ from elmokit.cli.options import (
 from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
-    from elmokit.search.index_build import IndexSettings, IndexSummary
-
-
-class Numbers(StrEnum):
-    """How vectors are stored."""
-
-    FLOAT16 = "float16"
-    INT8 = "int8"
+    from elmokit.search.build import IndexSettings, IndexSummary
 
 
 def index(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to make.", show_default=False)
+        Path, typer.Option("--output", "-o", help="The folder of the index.", show_default=False)
     ],
     files: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="FILES",
-            help="The text, read as `elmo embed` reads it: UTF-8, also .gz, .xz, .bz2, .zst; '-' "
-            "is standard input; a line is a sentence. Nothing: the index is there, and --ann adds "
-            "to it.",
+            help="The text, read as by `elmo embed`: UTF-8, also .gz, .xz, .bz2, .zst; '-' is "
+            "standard input; a line is a sentence. Not needed to add --ann to an existing index.",
             show_default=False,
         ),
     ] = None,
@@ -59,15 +50,11 @@ def index(
         list[str] | None,
         typer.Option(
             help="What to store: 0, 1, ..., top, average, mix or all; repeat for several. Mixes of "
-            "layers that are stored need no room of their own. Nothing: all layers.",
+            "stored layers need no space of their own. Default: all layers.",
             show_default=False,
         ),
     ] = None,
     mix: Mix = None,
-    dtype: Annotated[
-        Numbers,
-        typer.Option(help="int8 takes half the space of float16, with a scale for each vector."),
-    ] = Numbers.FLOAT16,
     tokenized: TokenizedLines = False,
     split: SplitLines = False,
     state: State = StateName.RESET,
@@ -75,9 +62,8 @@ def index(
         list[str] | None,
         typer.Option(
             metavar="LAYER",
-            help="Also make a faiss index for this layer (as for --layer), to search many millions "
-            "of tokens approximately; repeat for several. Its recall is measured and told. Needs "
-            "pip install 'elmokit\\[search]'.",
+            help="Also build an approximate index for this layer (as for --layer), for many "
+            "millions of tokens; repeat for several. Its recall is measured and reported.",
             show_default=False,
         ),
     ] = None,
@@ -91,16 +77,22 @@ def index(
         bool,
         typer.Option(
             "--resume",
-            help="Go on with an interrupted run: nothing that was finished is computed again. "
-            "Repeat the command as it was.",
+            help="Continue an interrupted run: nothing that was finished is computed again. "
+            "Repeat the command with the same options.",
         ),
     ] = False,
     overwrite: Annotated[
         bool,
         typer.Option(
             "--overwrite",
-            help="Replace an index that is there. Without --resume, also throw away what an "
-            "interrupted run has finished.",
+            help="Replace an existing index. Without --resume, also discard what an interrupted "
+            "run has finished.",
+        ),
+    ] = False,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append", help="Add the text to an existing index of the same model and settings."
         ),
     ] = False,
     skip_bad: SkipBad = False,
@@ -110,32 +102,35 @@ def index(
     quiet: Quiet = False,
     part_tokens: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
 ) -> None:
-    r"""Keep the vectors of every token of a text, to be searched by `elmo neighbors`.
+    r"""Store the vectors of every token of a text, to be searched by `elmo neighbors`.
 
-    The folder holds the vectors of the chosen layers, the sentences and where
-    they stand, and which model it was. Memory does not grow with the text, and
-    an interrupted run goes on with --resume.
+    The folder holds the vectors of the chosen layers, the sentences with their
+    files and lines, and which model was used. Memory does not grow with the
+    text, and an interrupted run continues with --resume. Needs
+    pip install 'elmokit\[search]'.
 
     Then: elmo neighbors FOLDER --query 'He will \[play] in the final .'
     """
     mixed = weights_of_mix(mix, [*(layer or ()), *(ann or ())])
     if not files and not ann:
-        raise typer.BadParameter("give a text, or --ann to add to an index.", param_hint="FILES")
+        raise typer.BadParameter(
+            "give a text, or --ann to add to an existing index.", param_hint="FILES"
+        )
     told: dict[str, Any] = {}
     if files:
         from elmokit.bulk.settings import PART_TOKENS
-        from elmokit.search.index_build import IndexSettings
+        from elmokit.search.build import IndexSettings
 
         settings = IndexSettings(
             layers=tuple(layer or ["all"]),
             mix=mixed,
-            numbers=dtype.value,
             state=state.value,
             tokenized=tokenized,
             split=split,
             part_tokens=part_tokens or PART_TOKENS,
         )
-        how = {"resume": resume, "overwrite": overwrite, "skip_bad": skip_bad}
+        how = {"resume": resume, "overwrite": overwrite, "append": append}
+        how["skip_bad"] = skip_bad
         loading = (model, weights, device, precision.value)
         told |= _build(loading, files, output, settings, quiet=quiet, **how)
     if ann:
@@ -156,19 +151,20 @@ def _build(
     from elmokit.bulk.input import check_inputs
     from elmokit.cli.progress import TokenBar
     from elmokit.embed.model import load
-    from elmokit.search import index_build
+    from elmokit.search import build
 
-    index_build.check_index_output(output, resume=how["resume"], overwrite=how["overwrite"])
+    checked = {name: value for name, value in how.items() if name != "skip_bad"}
+    build.check_index_output(output, **checked)
     check_inputs(files)  # before a model is fetched for a name that was mistyped
     try:
         with TokenBar(shown=not quiet) as bar:
             elmo = load(*loading)
-            done = index_build.build_index(elmo, files, output, settings, on_progress=bar, **how)
+            done = build.build_index(elmo, files, output, settings, on_progress=bar, **how)
     except KeyboardInterrupt:
-        kept = index_build.kept_tokens(output)
+        kept = build.kept_tokens(output)
         typer.echo(
-            f"interrupted: {kept:,} tokens are finished and kept; go on with the same command and "
-            "--resume (or throw them away with --overwrite).",
+            f"Interrupted: {kept:,} tokens are finished and kept. Continue with the same command "
+            "and --resume, or discard them with --overwrite.",
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None
@@ -186,7 +182,7 @@ def _tell(done: IndexSummary) -> None:
     if done.tokens > done.resumed_tokens:
         told.append(f"{done.tokens_per_second:,.0f} tokens/s")
     if done.resumed_tokens:
-        told.append(f"{done.resumed_tokens:,} tokens of them from before")
+        told.append(f"{done.resumed_tokens:,} tokens of an earlier run")
     if done.skipped_lines:
         told.append(f"{done.skipped_lines:,} lines skipped")
     typer.echo(f"{done.output}: {', '.join(told)}", err=True)
@@ -200,24 +196,19 @@ def _add_ann(
     *,
     quiet: bool,
 ) -> dict[str, Any]:
-    from elmokit.bulk.settings import Progress
-    from elmokit.cli.progress import TokenBar
     from elmokit.embed.spaces import choose_spaces
+    from elmokit.search.approximate import add_ann
     from elmokit.search.index import TokenIndex
-    from elmokit.search.index_ann import add_ann
 
     opened = TokenIndex.open(folder)
     spaces = choose_spaces(names, opened.meta.n_layers, mix)
-    with TokenBar(shown=not quiet) as bar:
-        made = add_ann(
-            opened,
-            spaces,
-            recall=recall,
-            on_tokens=lambda tokens: bar(Progress(tokens, tokens, opened.tokens)),
-        )
+    if not quiet:
+        typer.echo(f"Building an approximate index of {opened.tokens:,} tokens ...", err=True)
+    added = add_ann(opened, spaces, recall=recall).meta.ann
+    made = {space.name: added[space.name] for space in spaces}
     for name, about in made.items():
         typer.echo(
-            f"{folder}: {name}: {about['kind']}, {about['probes']} cells looked into, recall of "
+            f"{folder}: {name}: {about['probes']} of {about['cells']} cells searched, recall of "
             f"the 10 nearest {about['recall_at_10']:.3f} over {about['queries']} tokens",
             err=True,
         )

@@ -28,7 +28,7 @@ from elmokit.cli.options import (
 if TYPE_CHECKING:
     from elmokit.bulk.input import Corpus
     from elmokit.embed.static import StaticVectors
-    from elmokit.search.index_answers import IndexNeighbors
+    from elmokit.search.index import IndexNeighbors
     from elmokit.search.neighbors import Neighbors, Rules
     from elmokit.text.marked import Marked
 
@@ -47,8 +47,8 @@ def neighbors(
         typer.Argument(
             metavar="FILES",
             help="The text to search, read as `elmo embed` reads it: UTF-8, also .gz, .xz, .bz2, "
-            ".zst; '-' is standard input; a line is a sentence. Or the folder that `elmo index` "
-            "made of it: then nothing but the queries has to be computed.",
+            ".zst; '-' is standard input; a line is a sentence. Or the folder of an index: then "
+            "only the queries are computed.",
             show_default=False,
         ),
     ],
@@ -126,8 +126,8 @@ def neighbors(
         bool,
         typer.Option(
             "--ann",
-            help="With an index: search by its faiss index, with the recall that `elmo index "
-            "--ann` has measured, instead of exactly.",
+            help="With an index: search approximately, with the recall that `elmo index --ann` has "
+            "measured, instead of exactly.",
         ),
     ] = False,
     static: StaticTable = None,
@@ -142,9 +142,9 @@ def neighbors(
 
     Every token of the text is compared, by cosine, layer by layer: layer 0
     knows the word alone, the others its context. Memory does not grow with the
-    text. Who asks more than once makes an index of the text first, with `elmo
-    index`. With --static, also list the nearest words of a table of static
-    vectors, which know no context.
+    text. For repeated queries, build an index first, with `elmo index`. With
+    --static, also list the nearest words of a table of static vectors, which
+    know no context.
     """
     if same_word and other_words:
         raise typer.BadParameter("not together with --same-word.", param_hint="--other-words")
@@ -296,8 +296,7 @@ def _in_index(
 
 
 def _marked(sentence: str, word: str | None, *, tokenized: bool) -> Marked:
-    from elmokit.search.index import mark
-    from elmokit.text.marked import Marked
+    from elmokit.text.marked import Marked, mark
 
     if word is None:
         return Marked.read(sentence, tokenized=tokenized)

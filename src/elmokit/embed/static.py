@@ -89,8 +89,7 @@ class StaticVectors:
             ids = np.arange(first, first + len(scores))
             scores[ids == own] = -np.inf
             best.add(scores[None], ids)
-        found = zip(best.ids[0].tolist(), best.scores[0].tolist(), strict=True)
-        return [(self.words[place], score) for place, score in found if place >= 0]
+        return [(self.words[place], score) for place, score in best.row(0)]
 
 
 def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVectors:

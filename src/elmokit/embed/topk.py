@@ -60,6 +60,11 @@ class TopK:
             if new.size:
                 self._merge(row, found[new], ids[row, new], groups[row, new])
 
+    def row(self, row: int) -> list[tuple[int, float]]:
+        """Return the ids and scores of a row, the best first."""
+        pairs = zip(self.ids[row].tolist(), self.scores[row].tolist(), strict=True)
+        return [(number, score) for number, score in pairs if number >= 0]
+
     def _merge(
         self,
         row: int,

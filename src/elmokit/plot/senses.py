@@ -23,7 +23,6 @@ from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
 from elmokit.plot.plane import cluster, principal_plane, silhouette, turned_to
 from elmokit.search.index import TokenIndex
-from elmokit.search.index_search import vectors_of
 from elmokit.text.lines import read_lines
 from elmokit.text.marked import Marked
 
@@ -157,7 +156,7 @@ def senses_in(
     chosen = found[np.unique(np.linspace(0, len(found) - 1, min(limit, len(found))).astype(int))]
     uses = [Use(index.token(number).at) for number in chosen.tolist()]
     _check(uses)
-    return _senses(uses, [(s.name, vectors_of(index, s, chosen)) for s in spaces], clusters)
+    return _senses(uses, [(s.name, index.vectors(s, chosen.tolist())) for s in spaces], clusters)
 
 
 def _check(uses: Sequence[Use]) -> None:

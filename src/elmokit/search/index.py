@@ -1,19 +1,20 @@
-"""A token index: the vectors of a text, kept on disk to be searched again and again.
+"""A token index: the vectors of a text on disk, for repeated searches.
 
     from elmokit.search.index import TokenIndex
 
-    index = TokenIndex.open("index/")                              # made by `elmo index`
+    index = TokenIndex.open("index/")                              # built by `elmo index`
     found = index.neighbors(["He will [play] in the final ."], elmo, k=5)
     print(found[0])
     index.neighbors([found[0].lists["layer 2"][0].token])          # a token of the index itself
 
-The search is exact: every token is compared, block by block, in memory that does not grow with the
-index. `ann=True` asks faiss instead, where the index has been given one (`elmo index --ann`).
+The search is exact by default: every token is compared, in memory that does not grow with the
+index. `ann=True` uses an approximate index instead, where there is one (`elmo index --ann`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,96 +25,155 @@ from numpy.typing import NDArray
 
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, every_space
+from elmokit.embed.spaces import Space, every_space, unit
+from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
-from elmokit.search.index_answers import Hit, IndexNeighbors
-from elmokit.search.index_answers import Query as Query
-from elmokit.search.index_answers import mark as mark
-from elmokit.search.index_files import (
-    Array,
+from elmokit.search.files import (
     IndexMeta,
-    columns,
-    damaged,
-    map_arrays,
-    pairs_of,
-    slug,
+    column_name,
+    open_tables,
+    scan,
+    take,
     used_layers,
 )
-from elmokit.search.neighbors import Rules
+from elmokit.search.neighbors import (
+    ExactSearch,
+    Ids,
+    Neighbor,
+    Neighbors,
+    Rules,
+    Tokens,
+    sentence_hash,
+)
 from elmokit.text.marked import Marked
 
 
-class TokenIndex:
-    """An index that is open: nothing of it is in memory before it is asked for.
+@dataclass(frozen=True)
+class Query:
+    """A word in its sentence, and R_k, its vectors.
 
-    Any number of threads may search it at once.
-
-    Args:
-        folder: Where it lies.
-        meta: What it holds.
-        arrays: Its arrays, see `index_files`.
+    Attributes:
+        at: The word.
+        layers: Shape (L + 1, 2D); None for a token of the index.
+        token: The number of a token of the index.
     """
 
-    def __init__(self, folder: Path, meta: IndexMeta, arrays: dict[str, Array]) -> None:
+    at: Marked
+    layers: FloatArray | None = None
+    token: int | None = None
+
+
+@dataclass(frozen=True)
+class Hit(Neighbor):
+    """A token of an index.
+
+    Attributes:
+        token: Its number in the index.
+        sentence: The number of its sentence.
+        text: The sentence as written.
+        span: Start and end of the token in `text`; None if the text was already tokenized.
+        file: The file of the sentence, as it was named when the index was built.
+        line: The line of the sentence in the file.
+    """
+
+    token: int = -1
+    sentence: int = -1
+    text: str = ""
+    span: tuple[int, int] | None = None
+    file: str = ""
+    line: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        start, end = (None, None) if self.span is None else self.span
+        return {
+            **super().to_dict(),
+            "token": self.token,
+            "sentence": self.sentence,
+            "text": self.text,
+            "start": start,
+            "end": end,
+            "file": self.file,
+            "line": self.line,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class IndexNeighbors(Neighbors):
+    """The nearest tokens of one query in an index.
+
+    Attributes:
+        token: The number of the query, if it is a token of the index.
+    """
+
+    token: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        values = super().to_dict()
+        if self.token is not None:
+            values["query"]["token"] = self.token
+        return values
+
+
+class TokenIndex:
+    """An open index. Several threads may search it at once.
+
+    Args:
+        folder: Its folder.
+        meta: Its manifest.
+        tables: Its tables.
+    """
+
+    def __init__(self, folder: Path, meta: IndexMeta, tables: dict[str, Any]) -> None:
         self.folder = folder
         self.meta = meta
-        self.arrays = arrays
+        self.tables = tables
         self._checked: WeakSet[ElmoModel] = WeakSet()
 
     @classmethod
     def open(cls, folder: str | Path) -> TokenIndex:
-        """Open an index; raise if it is none, or not whole."""
+        """Open an index.
+
+        Raises:
+            DataError: The folder is not an index, or it is damaged.
+        """
         folder = Path(folder)
         meta = IndexMeta.read(folder)
-        rows = dict.fromkeys(("words", "spans", "products"), meta.tokens)
-        rows |= dict.fromkeys(("ends", "places", "prints", "text_ends"), meta.sentences)
-        rows["spelling_ends"] = meta.words
-        for space in meta.spaces:
-            n = meta.words if space.layer == 0 else meta.tokens
-            rows |= {f"{part}-{slug(space.name)}": n for part in ("vectors", "scales")}
-        names = columns(meta.spaces, meta.dim, meta.numbers)
-        arrays = map_arrays(folder, names, rows)
-        ends = ("ends", meta.tokens), ("spelling_ends", len(arrays["spellings"]))
-        for name, end in (*ends, ("text_ends", len(arrays["text"]))):
-            if arrays[name][-1] != end or (np.diff(arrays[name]) < 0).any():
-                raise damaged(folder, f"{name}.npy does not rise to {end}")
-        if arrays["places"][:, 0].max() >= len(meta.inputs):
-            raise damaged(folder, f"places.npy names more files than the {len(meta.inputs)}")
-        return cls(folder, meta, arrays)
+        return cls(folder, meta, open_tables(folder, meta))
 
     @property
     def tokens(self) -> int:
-        """Tokens in the index."""
+        """Number of tokens."""
         return self.meta.tokens
 
     @property
     def sentences(self) -> int:
-        """Sentences in the index."""
+        """Number of sentences."""
         return self.meta.sentences
 
     @property
     def n_bytes(self) -> int:
-        """Its size on the disk."""
-        return sum(file.stat().st_size for file in self.folder.iterdir())
+        """Size on disk."""
+        return folder_bytes(self.folder)
 
     @property
     def spaces(self) -> list[Space]:
-        """What is searched if nothing else is asked for: what is stored, and the average."""
+        """The spaces that are searched by default: the stored ones and the average."""
         every = [space for space in every_space(self.meta.n_layers) if self._has(space)]
         names = {space.name for space in every}
         return every + [space for space in self.meta.spaces if space.name not in names]
 
     def info(self) -> dict[str, Any]:
-        """Return what there is to say of it, in plain JSON values."""
+        """Describe the index in plain JSON values."""
         meta = self.meta
         return {
             "tokens": meta.tokens,
             "sentences": meta.sentences,
             "words": meta.words,
             "spaces": [space.name for space in self.spaces],
-            "layers": list(meta.layers),
-            "numbers": meta.numbers,
+            "layers": meta.layers,
             "state": meta.state,
             "model": meta.model,
             "source": meta.source,
@@ -123,15 +183,15 @@ class TokenIndex:
         }
 
     def check(self, model: ElmoModel) -> None:
-        """Raise if the vectors of the index are not those of this model; it is looked at once."""
+        """Raise if the vectors of the index are not those of this model."""
         if model in self._checked:
             return
         found = fingerprint(model, self.meta.state)
         if found != self.meta.model:
             raise ConfigError(
-                f"The index {self.folder} was made with another model: {self.meta.source}, "
+                f"The index {self.folder} was built with another model: {self.meta.source}, "
                 f"fingerprint {self.meta.model[:12]}; this one is {model.source or 'memory'}, "
-                f"{found[:12]}. Name that model with --model, or make the index again."
+                f"{found[:12]}. Give that model with --model, or build the index again."
             )
         self._checked.add(model)
 
@@ -148,17 +208,17 @@ class TokenIndex:
         min_count: int = 1,
         ann: bool = False,
     ) -> list[IndexNeighbors]:
-        """Find the nearest tokens of some queries; all share one pass over the vectors.
+        """Find the nearest tokens of some queries, all in one pass over the vectors.
 
         Args:
             queries: Strings with a word in brackets, `Marked`, or numbers of tokens of the index,
                 which are not listed themselves.
-            model: The model the index was made with. Numbers do without.
-            k: Neighbours per query and space.
-            spaces: Where to look; None is `self.spaces`.
-            rules: Which tokens may be neighbours.
-            min_count: Only words that the index has at least so many times.
-            ann: Ask the faiss index of each space.
+            model: The model the index was built with. Not needed for numbers.
+            k: Neighbors per query and space.
+            spaces: The spaces to search. Default: `self.spaces`.
+            rules: Which tokens may be neighbors.
+            min_count: List only words that occur at least this often in the index.
+            ann: Use the approximate index of each space.
 
         Returns:
             One result per query, in their order.
@@ -171,7 +231,7 @@ class TokenIndex:
         ]
         marked = [q.at for q in asked if q.token is None]
         if marked and model is None:
-            raise ConfigError("A word in a sentence needs the model that the index was made with.")
+            raise ConfigError("A word in a sentence needs the model that the index was built with.")
         if marked and model is not None:
             self.check(model)
             layers, _ = model.compute([m.tokens for m in marked], self.meta.state)
@@ -189,113 +249,218 @@ class TokenIndex:
         min_count: int = 1,
         ann: bool = False,
     ) -> list[IndexNeighbors]:
-        """Do as `neighbors`, with vectors that are there already."""
-        from elmokit.search.index_search import search
-
+        """Find the nearest tokens of queries whose vectors are already computed."""
+        if min_count < 1:
+            raise ConfigError(f"Invalid min_count {min_count}: expected 1 or more.")
         spaces = self.spaces if spaces is None else spaces
-        found = search(self, queries, k, spaces, rules or Rules(), min_count, ann=ann)
+        rules = rules or Rules()
+        asked = self.as_tokens(queries, spaces)
+        if ann:
+            from elmokit.search.approximate import search_approximately
+
+            best = search_approximately(self, asked, spaces, k, rules, min_count)
+        else:
+            exact = ExactSearch(asked, k, rules)
+            for batch in self.scan(spaces, self.same_words(asked) if rules.words == "same" else ""):
+                exact.add(self.read_tokens(batch, spaces, min_count))
+            best = exact.best
+        return self._results(queries, spaces, best)
+
+    def _results(
+        self, queries: Sequence[Query], spaces: Sequence[Space], best: Sequence[TopK]
+    ) -> list[IndexNeighbors]:
+        numbers = sorted({n for found in best for n in found.ids.ravel().tolist() if n >= 0})
+        hits = dict(zip(numbers, self.hits(numbers), strict=True))
+
+        def listed(found: TopK, row: int) -> tuple[Hit, ...]:
+            return tuple(replace(hits[n], score=score) for n, score in found.row(row))
+
         return [
             IndexNeighbors(
                 query.at,
-                {
-                    space.name: tuple(
-                        self.token(number, score)
-                        for number, score in zip(
-                            best.ids[row].tolist(), best.scores[row].tolist(), strict=True
-                        )
-                        if number >= 0
-                    )
-                    for space, best in zip(spaces, found, strict=True)
-                },
+                {s.name: listed(found, row) for s, found in zip(spaces, best, strict=True)},
                 self.tokens,
                 query.token,
             )
             for row, query in enumerate(queries)
         ]
 
-    # ------------------------------------------------------------------------ tokens and words
+    def as_tokens(self, queries: Sequence[Query], spaces: Sequence[Space]) -> Tokens:
+        """Return the queries as tokens to compare with."""
+        shape = (self.meta.n_layers, self.meta.dim)
+        for q in queries:
+            if q.token is None and (q.layers is None or q.layers.shape != shape):
+                found = None if q.layers is None else q.layers.shape
+                raise ConfigError(
+                    f"A query of this index needs vectors of shape {shape}, got {found}. Is it "
+                    "from another model?"
+                )
 
-    def token(self, number: int, score: float = 1.0) -> Hit:
-        """Return a token of the index with all that is known of it."""
-        if not 0 <= number < self.tokens:
-            raise DataError(
-                f"There is no token {number} in the index {self.folder}; they go from 0 to "
-                f"{self.tokens - 1}."
-            )
-        arrays = self.arrays
-        sentence = int(np.searchsorted(arrays["ends"], number, side="right"))
-        first, last = _bounds(arrays["ends"], sentence)
-        words = tuple(self.word(v) for v in arrays["words"][first:last].tolist())
-        file, line, _, begins = arrays["places"][sentence].tolist()
-        start, end = arrays["spans"][number].tolist()
-        a, z = _bounds(arrays["text_ends"], sentence)
-        name = self.meta.inputs[file]
-        return Hit(
-            score,
-            Marked(words, number - first),
-            f"{name}:{line}",
-            token=number,
-            sentence=sentence,
-            text=arrays["text"][a:z].tobytes().decode("utf-8", "surrogatepass"),
-            span=None if start < 0 else (start - begins, end - begins),
-            file=name,
-            line=line,
+        def vector(q: Query, space: Space) -> FloatArray:
+            if q.token is not None:
+                found = self.vectors(space, [q.token])
+            else:
+                assert q.layers is not None
+                found = space.of(q.layers[:, None])
+            own: FloatArray = found[0]
+            return own
+
+        for space in spaces:
+            self.parts_of(space)
+        return Tokens(
+            ids=np.array([-1 if q.token is None else q.token for q in queries]),
+            words=np.array([self._folded[1].get(q.at.word.casefold(), -1) for q in queries]),
+            sentences=np.array([sentence_hash(q.at.tokens) for q in queries], dtype=np.int64),
+            positions=np.array([q.at.position for q in queries]),
+            vectors=[np.stack([vector(q, s) for q in queries]) for s in spaces] if queries else [],
         )
 
-    def word(self, number: int) -> str:
-        """Return a word of the index."""
-        a, z = _bounds(self.arrays["spelling_ends"], number)
-        return bytes(self.arrays["spellings"][a:z]).decode("utf-8", "surrogatepass")
+    def same_words(self, queries: Tokens) -> str:
+        """Return the SQL filter for the words of the queries, in any case."""
+        forms = np.flatnonzero(np.isin(self._folded[0], queries.words))
+        return f"word IN ({', '.join(map(str, forms))})" if len(forms) else "false"
+
+    def scan(self, spaces: Sequence[Space], filter_sql: str = "") -> Iterator[Any]:
+        """Yield all tokens that pass a filter, in batches with the columns that spaces need."""
+        return scan(
+            self.folder,
+            self.tables["tokens"],
+            columns=self.columns(spaces),
+            filter=filter_sql or None,
+        )
+
+    def columns(self, spaces: Sequence[Space]) -> list[str]:
+        """Return the columns of the token table that a search of some spaces reads."""
+        parts = {part.name: part for space in spaces for part, _ in self.parts_of(space)}
+        vectors = [column_name(part) for part in parts.values() if part.layer != 0]
+        return ["token", "word", "sentence_hash", "position", *vectors]
+
+    def read_tokens(self, batch: Any, spaces: Sequence[Space], min_count: int = 1) -> Tokens:
+        """Return a batch of the token table as tokens to compare, without rare words."""
+        if min_count > 1:
+            batch = batch.filter(self.counts[_numbers(batch, "word")] >= min_count)
+        return Tokens(
+            ids=_numbers(batch, "token"),
+            words=self._folded[0][_numbers(batch, "word")],
+            sentences=_numbers(batch, "sentence_hash"),
+            positions=_numbers(batch, "position"),
+            vectors=self.space_vectors(batch, spaces),
+        )
+
+    # ------------------------------------------------------------------------ tokens and words
+
+    def token(self, number: int) -> Hit:
+        """Return a token of the index."""
+        return self.hits([number])[0]
+
+    def hits(self, numbers: Sequence[int]) -> list[Hit]:
+        """Return some tokens of the index with their sentences."""
+        for number in numbers:
+            if not 0 <= number < self.tokens:
+                raise DataError(
+                    f"There is no token {number} in the index {self.folder}: expected 0 to "
+                    f"{self.tokens - 1}."
+                )
+        columns = ["token", "sentence", "position", "start", "end"]
+        tokens = take(self.folder, self.tables["tokens"], numbers, columns).to_pylist()
+        wanted = sorted({token["sentence"] for token in tokens})
+        found = take(self.folder, self.tables["sentences"], wanted).to_pylist()
+        sentences = dict(zip(wanted, found, strict=True))
+        return [self._hit(token, sentences[token["sentence"]]) for token in tokens]
+
+    def _hit(self, token: dict[str, Any], sentence: dict[str, Any]) -> Hit:
+        file, offset = self.meta.inputs[sentence["file"]], sentence["offset"]
+        start, end = token["start"], token["end"]
+        return Hit(
+            1.0,
+            Marked(tuple(self.spellings[v] for v in sentence["words"]), token["position"]),
+            f"{file}:{sentence['line']}",
+            token=token["token"],
+            sentence=token["sentence"],
+            text=sentence["text"],
+            span=None if start is None else (start - offset, end - offset),
+            file=file,
+            line=sentence["line"],
+        )
 
     def find(self, word: str, limit: int | None = None) -> list[int]:
-        """Return the numbers of the tokens that are a word; case makes no other word."""
-        folded = self.folded_number(word)
-        if folded is None:
+        """Return the numbers of the tokens with a word, in any case."""
+        folded = self._folded[1].get(word.casefold(), -1)
+        forms = np.flatnonzero(self._folded[0] == folded)
+        if not len(forms):
             return []
-        found: list[int] = []
-        for first in range(0, self.tokens, _BLOCK):
-            block = self.folded[self.arrays["words"][first : first + _BLOCK]]
-            found += (first + np.flatnonzero(block == folded)).tolist()
-            if limit is not None and len(found) >= limit:
-                break
-        return found[:limit]
-
-    def folded_number(self, word: str) -> int | None:
-        """Return the number that a word shares with those that differ from it in case only."""
-        return self._folded[1].get(word.casefold())
-
-    @property
-    def folded(self) -> NDArray[np.int64]:
-        """For each word the number that it shares with those that differ in case only, (V,)."""
-        return self._folded[0]
+        condition = f"word IN ({', '.join(map(str, forms))})"
+        batches = scan(self.folder, self.tables["tokens"], columns=["token"], filter=condition)
+        return sorted(n for batch in batches for n in _numbers(batch, "token").tolist())[:limit]
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """How many tokens each word is, counted over words that differ in case only, shape (V,)."""
+    def spellings(self) -> list[str]:
+        """The distinct words."""
+        batches = scan(self.folder, self.tables["words"], columns=["word"])
+        return [word for batch in batches for word in batch.column("word").to_pylist()]
+
+    @cached_property
+    def counts(self) -> Ids:
+        """How often each word occurs in any case, shape (V,)."""
         own = np.zeros(self.meta.words, dtype=np.int64)
-        for first in range(0, self.tokens, _BLOCK):
-            block = self.arrays["words"][first : first + _BLOCK]
-            own += np.bincount(block, minlength=self.meta.words)
-        together: NDArray[np.int64] = np.bincount(self.folded, weights=own).astype(np.int64)
-        return together[self.folded]
+        for batch in scan(self.folder, self.tables["tokens"], columns=["word"]):
+            own += np.bincount(_numbers(batch, "word"), minlength=len(own))
+        folded = self._folded[0]
+        together: Ids = np.bincount(folded, weights=own).astype(np.int64)
+        return together[folded]
 
     @cached_property
-    def _folded(self) -> tuple[NDArray[np.int64], dict[str, int]]:
+    def _folded(self) -> tuple[Ids, dict[str, int]]:
+        """A number for each word, (V,), that words share if they differ in case only."""
         numbers: dict[str, int] = {}
-        text = self.arrays["spellings"].tobytes()
-        ends = self.arrays["spelling_ends"].tolist()
-        folded = np.empty(len(ends), dtype=np.int64)
-        first = 0
-        for v, end in enumerate(ends):
-            word = text[first:end].decode("utf-8", "surrogatepass").casefold()
-            folded[v] = numbers.setdefault(word, len(numbers))
-            first = end
-        return folded, numbers
+        folded = [numbers.setdefault(w.casefold(), len(numbers)) for w in self.spellings]
+        return np.array(folded, dtype=np.int64), numbers
 
     # ---------------------------------------------------------------------------------- vectors
 
+    def vectors(self, space: Space, numbers: Sequence[int]) -> FloatArray:
+        """Return the vectors of some tokens in a space, of length 1, shape (n, D)."""
+        columns = self.columns([space])
+        table = take(self.folder, self.tables["tokens"], numbers, columns)
+        return unit(self.space_vectors(table.combine_chunks().to_batches()[0], [space])[0])
+
+    def space_vectors(self, batch: Any, spaces: Sequence[Space]) -> list[FloatArray]:
+        """Return the vectors of a batch of tokens in some spaces; each column is read once."""
+        read: dict[str, FloatArray] = {}
+
+        def stored(part: Space) -> FloatArray:
+            if part.name not in read:
+                read[part.name] = self._stored(batch, part)
+            return read[part.name]
+
+        found = []
+        for space in spaces:
+            (first, weight), *others = self.parts_of(space)
+            vectors = stored(first) if weight == 1 else np.float32(weight) * stored(first)
+            for part, weight in others:
+                vectors = vectors + np.float32(weight) * stored(part)
+            found.append(vectors)
+        return found
+
+    def _stored(self, batch: Any, part: Space) -> FloatArray:
+        import torch
+
+        if part.layer == 0:
+            halves = self._layer_0[torch.from_numpy(_numbers(batch, "word"))]
+        else:
+            halves = _halves(batch, column_name(part), self.meta.dim)
+        vectors: FloatArray = halves.float().numpy()  # 15 times as fast as numpy's conversion
+        return vectors
+
+    @cached_property
+    def _layer_0(self) -> Any:
+        import torch
+
+        batches = scan(self.folder, self.tables["words"], columns=["layer_0"])
+        return torch.cat([_halves(batch, "layer_0", self.meta.dim) for batch in batches])
+
     def parts_of(self, space: Space) -> list[tuple[Space, float]]:
-        """Return the stored spaces that a space is made of, each with its weight.
+        """Return the stored spaces that a space is made of, with their weights.
 
         Raises:
             ConfigError: The index lacks one of them.
@@ -306,8 +471,8 @@ class TokenIndex:
         if not self._has(space):
             known = ", ".join(s.name for s in self.meta.spaces)
             raise ConfigError(
-                f"The index {self.folder} cannot be searched in {space.name}: it holds {known}. "
-                "Choose one of these, or make an index with the layers that are missing."
+                f"The index {self.folder} cannot be searched in {space.name}: it has {known}. "
+                "Choose one of these, or build an index with the missing layers."
             )
         single = {s.layer: s for s in self.meta.spaces}
         return [(single[j], space.weights[j]) for j in used_layers(space)]
@@ -317,23 +482,9 @@ class TokenIndex:
         used = used_layers(space)
         return space.weights in stored or (bool(used) and set(used) <= set(self.meta.layers))
 
-    def lengths(
-        self, space: Space, rows: slice | NDArray[np.int64]
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return |h_j| of the layers of a mix, shape (n, J), and the length of the mix, (n,)."""
-        pairs = pairs_of(self.meta.layers)
-        products: FloatArray = np.asarray(self.arrays["products"][rows])
-        own = [pairs.index((j, j)) for j in used_layers(space)]
-        weights = [space.weights[i] * space.weights[j] * (1.0 if i == j else 2.0) for i, j in pairs]
-        squares = products @ np.array(weights, dtype=np.float32)
-        mixed: FloatArray = np.sqrt(np.maximum(squares, 0))
-        mixed[mixed == 0] = 1
-        layers: FloatArray = np.sqrt(products[:, own])
-        return layers, mixed
-
     def __repr__(self) -> str:
         names = ", ".join(space.name for space in self.spaces)
-        return f"<TokenIndex {self.tokens:,} tokens: {names} ({self.meta.numbers})>"
+        return f"<TokenIndex {self.tokens:,} tokens: {names}>"
 
     def _repr_html_(self) -> str:
         """Show a card in a notebook."""
@@ -344,17 +495,27 @@ class TokenIndex:
         rows = [
             ("tokens", f"{meta.tokens:,} of {meta.words:,} words in {meta.sentences:,} sentences"),
             ("text", files),
-            ("search in", ", ".join(space.name for space in self.spaces)),
-            ("on disk", f"{self.n_bytes / 1e6:,.1f} MB, {meta.numbers}"),
+            ("spaces", ", ".join(space.name for space in self.spaces)),
+            ("on disk", f"{self.n_bytes / 1e6:,.1f} MB"),
             ("model", f"{meta.source} ({meta.model[:12]}), state {meta.state}"),
         ]
         for name, about in meta.ann.items():
-            rows.append((f"faiss, {name}", f"{about['kind']}, recall {about['recall_at_10']:.3f}"))
+            rows.append((f"approximate, {name}", f"recall {about['recall_at_10']:.3f}"))
         return html.card(f"TokenIndex {self.folder.name}", rows)
 
 
-_BLOCK = 1 << 20
+def folder_bytes(folder: Path) -> int:
+    """Return the size of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _bounds(ends: Array, number: int) -> tuple[int, int]:
-    return (int(ends[number - 1]) if number else 0), int(ends[number])
+def _numbers(batch: Any, name: str) -> NDArray[np.int64]:
+    values: NDArray[np.int64] = batch.column(name).to_numpy().astype(np.int64)
+    return values
+
+
+def _halves(batch: Any, name: str, dim: int) -> Any:
+    """Return a column of vectors as a float16 tensor, without a copy."""
+    from torch.utils.dlpack import from_dlpack
+
+    return from_dlpack(batch.column(name).flatten()).view(-1, dim)

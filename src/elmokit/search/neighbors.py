@@ -1,22 +1,23 @@
 """The nearest tokens in context: Table 4 of the paper, over any text.
 
 A query is a word in its sentence. Every token of the text is compared with it by cosine, in each
-space asked for, and the k nearest are kept with their sentences: an exact search whose memory does
-not grow with the text. Several queries share one pass, since the vectors cost more than all else.
+requested space, and the k nearest are kept with their sentences: an exact search whose memory does
+not grow with the text. All queries share one pass, since computing the vectors costs the most.
 
     from elmokit.search.neighbors import neighbors
 
     found = neighbors(elmo, ["The [play] was staged in London ."], sentences, k=5)
     print(found[0])
 
-`NeighborSearch` is the part behind it that only needs vectors, wherever they come from.
+`NeighborSearch` is the part that needs vectors but no model. `ExactSearch` is what it shares with
+the search of an index.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
 from elmokit.text.marked import Marked
 
+Ids = NDArray[np.int64]
 Words = Literal["any", "same", "other"]
 Distinct = Literal["token", "sentence", "word"]
 
@@ -160,12 +162,12 @@ def neighbors(
     Args:
         model: The model.
         queries: Strings with a word in brackets, or `Marked`.
-        text: Sentences, as for `embed`: strings, which are tokenised, or lists of tokens. A
-            `Passage` also says where it stands.
-        k: Neighbours per query and space.
-        spaces: In which layers to look; None is all of them and their average.
-        rules: Which tokens may be neighbours, of all queries or of each; None is the defaults.
-        state: What each sentence starts from, the queries too.
+        text: Sentences, as for `embed`: strings, which are tokenized, or lists of tokens. A
+            `Passage` also says where the sentence comes from.
+        k: Neighbors per query and space.
+        spaces: The layers to compare in. Default: all of them and their average.
+        rules: Which tokens may be neighbors, for all queries or for each of them.
+        state: Initial LSTM state of each sentence, also of the queries.
         max_tokens: Stop after the sentence in which this many tokens are reached.
         on_window: Called with the number of tokens searched so far.
 
@@ -176,7 +178,7 @@ def neighbors(
     spaces = every_space(model.config.n_layers) if spaces is None else spaces
     layers, _ = model.compute([q.tokens for q in marked], state)
     vectors = [h[:, q.position] for q, h in zip(marked, layers, strict=True)]
-    search = NeighborSearch(marked, vectors, spaces, k=k, rules=_each(rules, len(marked)))
+    search = NeighborSearch(marked, vectors, spaces, k=k, rules=rules)
     given = ((list(p.tokens), p.where) for p in _first(text, max_tokens))
     for window in windows(given, _WINDOW_TOKENS):
         layers, _ = model.compute([tokens for tokens, _ in window], state)
@@ -184,12 +186,6 @@ def neighbors(
         if on_window is not None:
             on_window(search.tokens)
     return search.results()
-
-
-def _each(rules: Rules | Sequence[Rules] | None, n: int) -> Sequence[Rules]:
-    if rules is None or isinstance(rules, Rules):
-        return [rules or Rules()] * n
-    return rules
 
 
 def _first(
@@ -208,107 +204,180 @@ def _first(
             return
 
 
-@dataclass
-class NeighborSearch:
-    """A search that is fed with sentences and their vectors.
+# -------------------------------------------------------------------------------- the exact search
+
+
+class Tokens(NamedTuple):
+    """Tokens to compare, or the queries to compare them with.
 
     Attributes:
-        queries: The words that are asked for.
-        query_layers: R_k of each of them, shape (L + 1, 2D).
-        spaces: Where to compare.
-        k: Neighbours per query and space.
-        rules: Which tokens may be neighbours of each query.
-        tokens: Tokens seen so far.
+        ids: The number of each token, (n,); -1 for a query that is not a token of the text.
+        words: A number that tokens share if their words differ in case only, (n,).
+        sentences: The `sentence_hash` of their sentences, (n,).
+        positions: Their positions in the sentences, (n,).
+        vectors: For each space the vectors, (n, D), of any length.
     """
 
-    queries: Sequence[Marked]
-    query_layers: Sequence[FloatArray]
-    spaces: Sequence[Space]
-    k: int
-    rules: Sequence[Rules]
-    tokens: int = 0
-    _kept: dict[int, tuple[Passage, int]] = field(default_factory=dict)
+    ids: Ids
+    words: Ids
+    sentences: Ids
+    positions: Ids
+    vectors: Sequence[FloatArray]
 
-    def __post_init__(self) -> None:
-        if not self.queries:
+    def select(self, rows: slice) -> Tokens:
+        """Return some of the tokens."""
+        return Tokens(
+            self.ids[rows],
+            self.words[rows],
+            self.sentences[rows],
+            self.positions[rows],
+            [vectors[rows] for vectors in self.vectors],
+        )
+
+
+class ExactSearch:
+    """Keep the k nearest tokens of each query while blocks of tokens are added.
+
+    Args:
+        queries: The queries.
+        k: Neighbors per query and space.
+        rules: Which tokens may be neighbors, for all queries or for each of them.
+
+    Attributes:
+        best: The nearest tokens of all queries, for each space.
+    """
+
+    def __init__(self, queries: Tokens, k: int, rules: Rules | Sequence[Rules] | None) -> None:
+        n = len(queries.ids)
+        if not n:
             raise ConfigError("There is no query. Give at least one sentence with a [word] in it.")
-        if len(self.rules) != len(self.queries):
+        self._rules = [rules or Rules()] * n if isinstance(rules, Rules | None) else rules
+        if len(self._rules) != n:
             raise ConfigError(
-                f"There are {len(self.queries)} queries and {len(self.rules)} rules; give one for "
-                "each, or one for all."
+                f"Found {n} queries and {len(self._rules)} rules: expected one rule for each "
+                "query, or one for all."
             )
-        layers = np.stack(self.query_layers, axis=1)  # (L + 1, Q, 2D)
-        self._vectors = [unit(space.of(layers)) for space in self.spaces]
-        self._best = [TopK(self.k, len(self.queries)) for _ in self.spaces]
+        self._queries = queries._replace(vectors=[unit(v) for v in queries.vectors])
+        self.best = [TopK(k, n) for _ in queries.vectors]
+
+    def add(self, tokens: Tokens) -> None:
+        """Compare a block of tokens with all queries."""
+        rejected = self._rejected(tokens)
+        groups = self._groups(tokens)
+        for query, vectors, best in zip(
+            self._queries.vectors, tokens.vectors, self.best, strict=True
+        ):
+            lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+            lengths[lengths == 0] = 1
+            scores = (query @ vectors.T) / lengths
+            scores[rejected] = -np.inf
+            best.add(scores, tokens.ids, groups)
+
+    def _rejected(self, tokens: Tokens) -> NDArray[np.bool_]:
+        """Return which tokens may not be neighbors of which query, shape (Q, n)."""
+        queries = self._queries
+        rejected: NDArray[np.bool_] = tokens.ids == queries.ids[:, None]
+        for row, rules in enumerate(self._rules):
+            if rules.words != "any":
+                same = tokens.words == queries.words[row]
+                rejected[row] |= same if rules.words == "other" else ~same
+            if rules.other_sentences:
+                rejected[row] |= tokens.sentences == queries.sentences[row]
+        return rejected
+
+    def _groups(self, tokens: Tokens) -> Ids:
+        """Return a number that tokens share if only one of them is listed, shape (Q, n)."""
+        by_name = {
+            "token": tokens.ids,
+            "word": tokens.words,
+            "sentence": tokens.sentences + tokens.positions,
+        }
+        return np.stack([by_name[rules.distinct] for rules in self._rules])
+
+
+class NeighborSearch:
+    """A search of sentences whose vectors are already computed.
+
+    Args:
+        queries: The words to look for.
+        query_layers: R_k of each of them, shape (L + 1, 2D).
+        spaces: The layers to compare in.
+        k: Neighbors per query and space.
+        rules: Which tokens may be neighbors, for all queries or for each of them.
+
+    Attributes:
+        tokens: Tokens searched so far.
+    """
+
+    def __init__(
+        self,
+        queries: Sequence[Marked],
+        query_layers: Sequence[FloatArray],
+        spaces: Sequence[Space],
+        k: int,
+        rules: Rules | Sequence[Rules] | None = None,
+    ) -> None:
+        self.tokens = 0
+        self._queries = queries
+        self._spaces = spaces
+        self._kept: dict[int, tuple[Passage, int]] = {}
         self._words: dict[str, int] = {}  # the only thing that grows: with the words of the text
+        asked = Tokens(
+            ids=np.full(len(queries), -1),
+            words=self._numbers(q.word for q in queries),
+            sentences=np.array([sentence_hash(q.tokens) for q in queries], dtype=np.int64),
+            positions=np.array([q.position for q in queries], dtype=np.int64),
+            vectors=[s.of(np.stack(query_layers, axis=1)) for s in spaces] if queries else [],
+        )
+        self._search = ExactSearch(asked, k, rules)
 
     def add(self, passages: Sequence[Passage], layers: Sequence[FloatArray]) -> None:
         """Search some sentences; `layers` has the vectors of each, shape (L + 1, T, 2D)."""
-        if not sum(len(p.tokens) for p in passages):
+        lengths = [len(p.tokens) for p in passages]
+        if not sum(lengths):
             return
-        starts = np.cumsum([0, *(len(p.tokens) for p in passages)]) + self.tokens
-        ids = np.arange(self.tokens, starts[-1])
+        starts = np.cumsum([0, *lengths]) + self.tokens
         self.tokens = int(starts[-1])
-        refused = self._refused(passages)
-        groups = self._groups(passages, ids)
-        for space, query, best in zip(self.spaces, self._vectors, self._best, strict=True):
-            block = unit(np.concatenate([space.of(h) for h in layers]))  # (n, 2D)
-            scores = query @ block.T
-            scores[refused] = -np.inf
-            best.add(scores, ids, groups)
+        hashes = np.array([sentence_hash(p.tokens) for p in passages], dtype=np.int64)
+        tokens = Tokens(
+            ids=np.arange(starts[0], starts[-1]),
+            words=self._numbers(token for p in passages for token in p.tokens),
+            sentences=np.repeat(hashes, lengths),
+            positions=np.concatenate([np.arange(n) for n in lengths]),
+            vectors=[np.concatenate([space.of(h) for h in layers]) for space in self._spaces],
+        )
+        self._search.add(tokens)
         self._keep(passages, starts)
 
     def results(self) -> list[Neighbors]:
-        """Return what was found so far."""
+        """Return the nearest tokens so far, one result per query."""
         return [
             Neighbors(
                 query,
                 {
                     space.name: tuple(self._neighbors(best, row))
-                    for space, best in zip(self.spaces, self._best, strict=True)
+                    for space, best in zip(self._spaces, self._search.best, strict=True)
                 },
                 self.tokens,
             )
-            for row, query in enumerate(self.queries)
+            for row, query in enumerate(self._queries)
         ]
 
     def _neighbors(self, best: TopK, row: int) -> Iterator[Neighbor]:
-        for score, number in zip(best.scores[row].tolist(), best.ids[row].tolist(), strict=True):
-            if number >= 0:
-                passage, position = self._kept[number]
-                yield Neighbor(score, Marked(tuple(passage.tokens), position), passage.where)
+        for number, score in best.row(row):
+            passage, position = self._kept[number]
+            yield Neighbor(score, Marked(tuple(passage.tokens), position), passage.where)
 
-    def _refused(self, passages: Sequence[Passage]) -> NDArray[np.bool_]:
-        """Say which tokens may not be neighbours of which query, shape (Q, n)."""
-        folded = np.array([t.casefold() for p in passages for t in p.tokens], dtype=object)
-        refused = np.zeros((len(self.queries), len(folded)), dtype=bool)
-        for row, (query, rules) in enumerate(zip(self.queries, self.rules, strict=True)):
-            if rules.words != "any":
-                same = (folded == query.word.casefold()).astype(bool)
-                refused[row] = same if rules.words == "other" else ~same
-            if rules.other_sentences:
-                own = [tuple(p.tokens) == query.tokens for p in passages]
-                refused[row] |= np.repeat(own, [len(p.tokens) for p in passages])
-        return refused
+    def _numbers(self, words: Iterable[str]) -> Ids:
+        numbers = self._words
+        folded = (word.casefold() for word in words)
+        return np.array([numbers.setdefault(w, len(numbers)) for w in folded], dtype=np.int64)
 
-    def _groups(self, passages: Sequence[Passage], ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Say which tokens count as one for the user of each query, shape (Q, n)."""
-        asked = {rules.distinct for rules in self.rules}
-        groups = {"token": ids}
-        if "word" in asked:
-            words = (t.casefold() for p in passages for t in p.tokens)
-            numbers = [self._words.setdefault(word, len(self._words)) for word in words]
-            groups["word"] = np.array(numbers, dtype=np.int64)
-        if "sentence" in asked:
-            places = [sentence_print(p.tokens) + np.arange(len(p.tokens)) for p in passages]
-            groups["sentence"] = np.concatenate(places)
-        return np.stack([groups[rules.distinct] for rules in self.rules])
-
-    def _keep(self, passages: Sequence[Passage], starts: NDArray[np.int64]) -> None:
-        """Remember the sentences of the tokens that are among the best, and no others."""
-        needed = {number for best in self._best for number in best.ids.ravel().tolist()} - {-1}
+    def _keep(self, passages: Sequence[Passage], starts: Ids) -> None:
+        """Keep the sentences of the tokens that are among the best, and no others."""
+        needed = {number for best in self._search.best for number in best.ids.ravel().tolist()}
         kept = {}
-        for number in needed:
+        for number in needed - {-1}:
             if number < starts[0]:
                 kept[number] = self._kept[number]
             else:
@@ -317,8 +386,8 @@ class NeighborSearch:
         self._kept = kept
 
 
-def sentence_print(tokens: Sequence[str]) -> np.int64:
-    """Return a number that sentences share only if they are the same (but for 1 in 10**18)."""
+def sentence_hash(tokens: Sequence[str]) -> np.int64:
+    """Return a number that different sentences do not share (collisions: 1 in 10**18)."""
     text = "\0".join(tokens).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return np.int64(int.from_bytes(digest, "big") >> 2)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from elmokit.errors import DataError
+from elmokit.errors import ConfigError, DataError, nearest
 from elmokit.text.tokenize import tokenize
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
@@ -71,6 +71,38 @@ class Marked:
         if position is not None:
             raise DataError(f"A position goes with a list of tokens, not a string. {_EXAMPLE}")
         return _split(sentence) if tokenized else _bracketed(sentence)
+
+
+def mark(
+    sentence: str,
+    word: str | None = None,
+    *,
+    position: int | None = None,
+    occurrence: int = 0,
+    tokenized: bool = False,
+) -> Marked:
+    """Return a word in its sentence, for a sentence without brackets.
+
+    Args:
+        sentence: A string.
+        word: Which token is meant, as it is written there,
+        position: or its number, counted from 0.
+        occurrence: Which one, if the word occurs more than once.
+        tokenized: The tokens are separated by whitespace.
+    """
+    tokens = tuple(sentence.split() if tokenized else [t.text for t in tokenize(sentence)])
+    if (word is None) == (position is None):
+        raise ConfigError("Say which token is meant, by word= or by position=.")
+    if position is None:
+        places = [k for k, token in enumerate(tokens) if token == word]
+        if occurrence >= len(places):
+            found = f"occurs {len(places)} times" if places else "is not a token"
+            raise DataError(
+                f"The word '{word}' {found} in this sentence.{nearest(word, tokens)} "
+                f"Its tokens: {' '.join(tokens)}"
+            )
+        position = places[occurrence]
+    return Marked(tokens, position)
 
 
 def _listed(sentence: object, position: int | None) -> Marked:

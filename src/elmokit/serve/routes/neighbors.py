@@ -79,7 +79,6 @@ def about_index(index: TokenIndex, model: str) -> dict[str, Any]:
         "tokens": index.tokens,
         "sentences": index.sentences,
         "state": meta.state,
-        "numbers": meta.numbers,
         "layers": list(meta.layers),
         "spaces": [space.name for space in index.spaces],
         "inputs": [Path(str(given)).name for given in meta.inputs],

@@ -1,0 +1,240 @@
+"""The files of a token index: a manifest and three Lance tables.
+
+index.json        what was indexed and how, and the versions of the tables; replaced atomically
+tokens.lance      a row per token: word, sentence, position, offsets, a vector per stored layer
+words.lance       a row per distinct word: its spelling and its vector in layer 0, which depends on
+                  the word alone
+sentences.lance   a row per sentence: file, line, text, words
+unfinished.json   how far a build has come, while it runs and after it was interrupted
+
+Lance tables are versioned: a build adds versions, and readers see those that index.json names. So a
+build that adds to an index or replaces it is invisible until it is finished.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+
+from elmokit.embed.spaces import Space
+from elmokit.embed.vectors import FloatArray
+from elmokit.errors import ConfigError, DataError, DependencyError
+from elmokit.storage.lock import RUN_LOCK
+from elmokit.storage.manifest import check_format, read_json, write_json
+
+FORMAT = "elmokit-index"
+FORMAT_VERSION = 2
+MANIFEST = "index.json"
+UNFINISHED = "unfinished.json"
+TABLES = ("tokens", "words", "sentences")
+OWN_NAMES = {MANIFEST, UNFINISHED, RUN_LOCK, *(f"{name}.lance" for name in TABLES)}
+# Rows that are read and compared at once: their float32 vectors fit into the processor's cache.
+BATCH_ROWS = 4096
+
+_REBUILD = "Build it again with: elmo index"
+_OLD_MANIFEST = "meta.json"  # format version 1
+
+
+class IndexMeta(BaseModel):
+    """The manifest of an index.
+
+    Attributes:
+        model: Fingerprint of the model.
+        source: Where the model was loaded from.
+        precision: Precision that it computed with.
+        state: Initial LSTM state of each sentence.
+        stored: Name and weights of each stored space.
+        n_layers: Layers of the model, L + 1.
+        dim: Length of a vector.
+        tokens: Number of tokens.
+        sentences: Number of sentences.
+        words: Number of distinct words.
+        inputs: Input files, as they were named.
+        digests: Digest of each text, in the order in which they were added.
+        run: Everything else that the content depends on.
+        versions: The version of each table.
+        ann: For each space with an approximate index: its parameters and measured recall.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    model: str
+    source: str
+    precision: str
+    state: Literal["reset", "warm"]
+    stored: dict[str, list[float]]
+    n_layers: PositiveInt
+    dim: PositiveInt
+    tokens: PositiveInt
+    sentences: PositiveInt
+    words: PositiveInt
+    inputs: list[str]
+    digests: list[str]
+    run: dict[str, Any]
+    versions: dict[str, PositiveInt]
+    ann: dict[str, dict[str, Any]] = {}
+
+    @property
+    def spaces(self) -> list[Space]:
+        """The stored spaces."""
+        return [Space(name, tuple(weights)) for name, weights in self.stored.items()]
+
+    @property
+    def layers(self) -> list[int]:
+        """The stored layers, by number."""
+        return sorted(j for space in self.spaces if (j := space.layer) is not None)
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest, which makes the versions of the tables that it names visible."""
+        values = {"format": FORMAT, "format_version": FORMAT_VERSION, **self.model_dump()}
+        write_json(folder / MANIFEST, values, ensure_ascii=False)
+
+    @classmethod
+    def read(cls, folder: Path) -> IndexMeta:
+        """Read the manifest.
+
+        Raises:
+            DataError: The folder is not an index, not finished, damaged or of another version.
+        """
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            raise DataError(
+                f"{folder} {what}: expected the folder of an index. Build one with: "
+                f"elmo index TEXT -o {folder}"
+            )
+        if not (folder / MANIFEST).exists():
+            raise DataError(_not_an_index(folder))
+        hint = f"{_REBUILD}."
+        values = read_json(folder / MANIFEST, error=DataError, hint=hint)
+        check_format(
+            values,
+            folder / MANIFEST,
+            FORMAT,
+            FORMAT_VERSION,
+            oldest=FORMAT_VERSION,
+            error=DataError,
+            hint=hint,
+        )
+        del values["format"], values["format_version"]
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise damaged(folder, f"{MANIFEST}: {place}: {first['msg']}") from error
+
+
+def _not_an_index(folder: Path) -> str:
+    if (folder / UNFINISHED).exists():
+        return (
+            f"The index {folder} is not finished: its build was interrupted or is still running. "
+            "Repeat the command with --resume."
+        )
+    if (folder / _OLD_MANIFEST).exists():
+        return (
+            f"{folder} is an index of format version 1, which this elmokit does not read. Remove "
+            "the folder and build it again with: elmo index"
+        )
+    return f"{folder} is not an index: it has no {MANIFEST}. Build one with: elmo index TEXT -o DIR"
+
+
+def damaged(folder: Path, reason: object) -> DataError:
+    """Return the error for an index with missing or invalid content."""
+    return DataError(f"The index {folder} is damaged ({reason}). {_REBUILD} --overwrite")
+
+
+def column_name(space: Space) -> str:
+    """Return the name of the column of a stored space."""
+    return space.name.replace(" ", "_")
+
+
+def used_layers(space: Space) -> list[int]:
+    """Return the layers with a weight other than zero."""
+    return [j for j, weight in enumerate(space.weights) if weight]
+
+
+def spaces_to_store(spaces: Sequence[Space]) -> list[Space]:
+    """Leave out mixes of stored layers: they are computed when they are searched."""
+    if not spaces:
+        raise ConfigError("An index needs at least one layer.")
+    layers = {space.layer for space in spaces} - {None}
+    return [s for s in spaces if s.layer is not None or not set(used_layers(s)) <= layers]
+
+
+# -------------------------------------------------------------------------------------- the tables
+
+
+def import_lance() -> Any:
+    """Import the database library, an optional dependency."""
+    os.environ.setdefault("LANCE_LOG", "error")  # it warns of every small table
+    try:
+        import lance
+    except ImportError as error:
+        raise DependencyError("pylance", "search", "A token index") from error
+    return lance
+
+
+def table_path(folder: Path, name: str) -> str:
+    """Return the path of a table."""
+    return str(folder / f"{name}.lance")
+
+
+def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
+    """Open the tables of an index and check their sizes and columns."""
+    lance = import_lance()
+    rows = {"tokens": meta.tokens, "words": meta.words, "sentences": meta.sentences}
+    by_word = [column_name(s) for s in meta.spaces if s.layer == 0]
+    by_token = [column_name(s) for s in meta.spaces if s.layer != 0]
+    columns = {"tokens": {"token", "word", *by_token}, "words": {"word", *by_word}}
+    tables = {}
+    for name in TABLES:
+        try:
+            table = lance.dataset(table_path(folder, name), version=meta.versions[name])
+            found = table.count_rows()
+        except (KeyError, OSError, ValueError) as error:
+            raise damaged(folder, f"table {name}: {_first_line(error)}") from error
+        if found != rows[name]:
+            raise damaged(folder, f"table {name} has {found} rows, expected {rows[name]}")
+        if missing := columns.get(name, set()) - set(table.schema.names):
+            raise damaged(folder, f"table {name} has no column {missing.pop()}")
+        for column in {*by_token, *by_word} & set(table.schema.names):
+            kind = table.schema.field(column).type
+            if str(kind.value_type) != "halffloat" or kind.list_size != meta.dim:
+                raise damaged(folder, f"column {column} does not hold {meta.dim} dimensions")
+        tables[name] = table
+    return tables
+
+
+def vector_column(vectors: FloatArray) -> Any:
+    """Return vectors, (n, D), as an Arrow array of float16 vectors."""
+    import pyarrow as pa
+
+    halves = np.ascontiguousarray(vectors.astype(np.float16))
+    return pa.FixedSizeListArray.from_arrays(pa.array(halves.ravel()), halves.shape[1])
+
+
+def scan(folder: Path, table: Any, **options: Any) -> Iterator[Any]:
+    """Yield the rows of a table in batches; the options are those of Lance's scanner."""
+    try:
+        yield from table.scanner(batch_size=BATCH_ROWS, **options).to_batches()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise damaged(folder, _first_line(error)) from error
+
+
+def take(
+    folder: Path, table: Any, rows: Sequence[int], columns: Sequence[str] | None = None
+) -> Any:
+    """Return some rows of a table in the given order."""
+    try:
+        return table.take(list(rows), columns=columns)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise damaged(folder, _first_line(error)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n")[0].split(", /")[0]  # without the places in Lance's source

@@ -1,0 +1,324 @@
+"""What a token index stores; extending, replacing, interrupting and damaging it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("lance", reason="the extra 'search' is not installed")
+
+import elmokit
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.spaces import choose_spaces, every_space
+from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
+from elmokit.search.build import IndexSettings, build_index, kept_tokens
+from elmokit.search.files import MANIFEST
+from elmokit.search.index import TokenIndex
+from elmokit.text.marked import Marked, mark
+from tests.conftest import TINY_MODEL
+from tests.process_utils import Pause, kill_when
+from tests.search.conftest import QUERIES, TOKENIZED, WORDS, rows
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("the cat sat\n\na play on words\nthe end .\n")
+    return path
+
+
+def test_tokens_know_their_sentence_its_place_and_their_offsets(
+    elmo: ElmoModel, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text("  He said: “Don't!”  It was 5 o'clock.\n\n")
+    second.write_text("\nÄpfel 🍎 und Birnen.\n")
+    build_index(elmo, [first, second], tmp_path / "i", IndexSettings(split=True))
+    index = TokenIndex.open(tmp_path / "i")
+    lines = {str(p): p.read_text().split("\n") for p in (first, second)}
+    assert index.sentences == 3
+    for token in index.hits(range(index.tokens)):
+        assert token.span is not None
+        assert token.text[slice(*token.span)] == token.word
+        assert token.text in lines[token.file][token.line - 1]
+        assert token.where == f"{token.file}:{token.line}"
+    assert index.token(index.tokens - 1).line == 2
+
+
+def test_layer_0_is_stored_once_for_each_word(index: TokenIndex) -> None:
+    assert index.tables["words"].count_rows() == len(set(WORDS))
+    assert "layer_0" in index.tables["words"].schema.names
+    assert "layer_0" not in index.tables["tokens"].schema.names
+
+
+@pytest.mark.parametrize(
+    ("layers", "stored", "searched"),
+    [
+        (("all",), ["layer 0", "layer 1", "layer 2"], [*"012", "average"]),
+        (("top",), ["layer 2"], ["2"]),
+        (("average",), ["average"], ["average"]),
+        (("0", "2"), ["layer 0", "layer 2"], ["0", "2"]),
+    ],
+)
+def test_the_chosen_layers_are_stored_and_others_are_refused(
+    elmo: ElmoModel,
+    text: Path,
+    tmp_path: Path,
+    layers: tuple[str, ...],
+    stored: list[str],
+    searched: list[str],
+) -> None:
+    build_index(elmo, [text], tmp_path / "i", IndexSettings(layers=layers))
+    index = TokenIndex.open(tmp_path / "i")
+    assert list(index.meta.stored) == stored
+    assert index.spaces == choose_spaces(searched, 3)
+    assert index.neighbors(QUERIES[:1], elmo)[0].lists.keys() == {s.name for s in index.spaces}
+    for space in every_space(3):
+        if space not in index.spaces:
+            with pytest.raises(ConfigError, match=space.name):
+                index.neighbors(QUERIES[:1], elmo, spaces=[space])
+    if layers == ("0", "2"):  # a mix of what is stored
+        index.neighbors(QUERIES[:1], elmo, spaces=choose_spaces(["mix"], 3, (0.5, 0, 0.5)))
+
+
+def test_the_memory_of_a_build_does_not_grow_with_the_text(
+    elmo: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat .\n" * 100)
+    held = []
+    compute = elmo.compute
+
+    def watched(sentences: Any, *rest: Any) -> Any:
+        held.append(sum(map(len, sentences)))
+        return compute(sentences, *rest)
+
+    monkeypatch.setattr(elmo, "compute", watched)
+    build_index(elmo, [text], tmp_path / "i", TOKENIZED)
+    assert len(held) > 2
+    assert max(held) <= 310
+
+
+# --------------------------------------------------------------------- existing folders and files
+
+
+def test_an_index_is_replaced_only_when_asked(elmo: ElmoModel, tmp_path: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "i"
+    text.write_text("a b c\n")
+    build_index(elmo, [text], out, TOKENIZED)
+    text.write_text("a b c d\n")
+    for options in ({}, {"resume": True}):  # it is of another text
+        with pytest.raises(OutputError, match="already exists"):
+            build_index(elmo, [text], out, TOKENIZED, **options)
+    assert TokenIndex.open(out).tokens == 3
+    settings = IndexSettings(layers=("top",), tokenized=True)
+    build_index(elmo, [text], out, settings, overwrite=True)
+    index = TokenIndex.open(out)
+    assert (index.tokens, list(index.meta.stored)) == (4, ["layer 2"])
+    done = build_index(elmo, [text], out, settings, resume=True)  # nothing left to do
+    assert done.tokens == done.resumed_tokens == 4
+    build_index(elmo, [text], tmp_path / "alone", settings)
+    assert rows(index) == rows(TokenIndex.open(tmp_path / "alone"))
+    sizes = [sum(f.stat().st_size for f in p.rglob("*.lance")) for p in (out, tmp_path / "alone")]
+    assert sizes[0] == sizes[1]  # nothing of the old one is left
+
+
+def test_text_is_added_to_an_index(elmo: ElmoModel, text: Path, tmp_path: Path) -> None:
+    out, more = tmp_path / "i", tmp_path / "more.txt"
+    more.write_text("a new play\nthe cat sat\n")
+    with pytest.raises(DataError):
+        build_index(elmo, [more], out, TOKENIZED, append=True)
+    build_index(elmo, [text], out, TOKENIZED)
+    before = TokenIndex.open(out)
+    other = IndexSettings(layers=("top",), tokenized=True, part_tokens=300)
+    with pytest.raises(ConfigError, match="layers"):
+        build_index(elmo, [more], out, other, append=True)
+    with pytest.raises(OutputError):
+        build_index(elmo, [more], out, TOKENIZED, append=True, overwrite=True)
+    done = build_index(elmo, [more], out, TOKENIZED, append=True)
+    assert (done.resumed_tokens, done.tokens) == (before.tokens, before.tokens + 6)
+    assert build_index(elmo, [more], out, TOKENIZED, append=True, resume=True).tokens == done.tokens
+    index = TokenIndex.open(out)
+    build_index(elmo, [text, more], tmp_path / "together", TOKENIZED)
+    together = TokenIndex.open(tmp_path / "together")
+    assert rows(index)["sentences"] == rows(together)["sentences"]
+    assert rows(index)["words"] == rows(together)["words"]
+    assert index.token(index.tokens - 1).where == f"{more}:2"
+    assert len(before.neighbors([0])[0].lists) == 4  # a reader of the old version goes on
+
+
+def test_folders_with_other_files_are_never_touched(
+    elmo: ElmoModel, text: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    for how in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(OutputError, match="other files"):
+            build_index(elmo, [text], tmp_path / "mine", TOKENIZED, **how)
+    with pytest.raises(OutputError, match="is a file"):
+        build_index(elmo, [text], text, TOKENIZED)
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+def test_a_text_without_tokens_is_refused_and_leaves_nothing(
+    elmo: ElmoModel, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.txt").write_text("\n \n")
+    with pytest.raises(DataError, match="no tokens"):
+        build_index(elmo, [tmp_path / "empty.txt"], tmp_path / "i")
+    assert [p.name for p in tmp_path.iterdir()] == ["empty.txt"]
+
+
+def test_bad_lines_are_named_or_counted(elmo: ElmoModel, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"a b\n\xff\xfe\nc d\n")
+    with pytest.raises(DataError, match="line 2"):
+        build_index(elmo, [text], tmp_path / "i", TOKENIZED)
+    with pytest.warns(ElmoWarning, match="1 lines"):
+        done = build_index(elmo, [text], tmp_path / "i", TOKENIZED, skip_bad=True)
+    assert (done.tokens, done.skipped_lines) == (4, 1)
+
+
+# --------------------------------------------------------------------------------- interruptions
+
+
+def test_an_interrupted_build_is_resumed_with_the_same_settings_and_text_only(
+    elmo: ElmoModel, folder: Path, tmp_path: Path
+) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "i"
+    shutil.copy(folder / "text.txt", text)
+
+    def stop(progress: Any) -> None:
+        if progress.tokens:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_index(elmo, [text], out, TOKENIZED, on_progress=stop)
+    assert kept_tokens(out) > 0
+    with pytest.raises(DataError, match="--resume"):
+        TokenIndex.open(out)
+    with pytest.raises(OutputError, match="--resume"):
+        build_index(elmo, [text], out, TOKENIZED)
+    other = IndexSettings(tokenized=True, part_tokens=300, layers=("top",))
+    with pytest.raises(ConfigError, match="layers"):
+        build_index(elmo, [text], out, other, resume=True)
+    text.write_text("another beginning\n" + text.read_text())
+    with pytest.raises(DataError, match="is not what"):
+        build_index(elmo, [text], out, TOKENIZED, resume=True)
+    build_index(elmo, [text], out, TOKENIZED, overwrite=True)
+    assert TokenIndex.open(out).meta.inputs == [str(text)]
+
+
+def build_in_child(inputs: list[str], out: str, how: dict[str, bool]) -> None:
+    model = elmokit.load(TINY_MODEL, device="cpu")
+    build_index(model, inputs, out, TOKENIZED, **how)
+
+
+def test_kill_9_loses_nothing(
+    folder: Path, index: TokenIndex, tmp_path: Path, elmo: ElmoModel
+) -> None:
+    text, out = str(folder / "text.txt"), tmp_path / "i"
+    kept = 0
+    for pause in (
+        Pause("lance.write_dataset", call=2),  # between the tables of the first part
+        Pause("lance.write_dataset", call=5, after=True),  # ... of the second part
+        Pause("elmokit.search.build.write_json"),  # before the part is recorded
+        Pause("elmokit.search.files.IndexMeta.write"),  # before the index is visible
+    ):
+        assert kill_when(pause, build_in_child, [text], str(out), {"resume": True})
+        assert not (out / MANIFEST).exists()
+        assert kept_tokens(out) >= kept
+        kept = kept_tokens(out)
+    assert kept == index.tokens
+    # ... and after it
+    last = Pause("elmokit.search.files.IndexMeta.write", after=True)
+    assert kill_when(last, build_in_child, [text], str(out), {"resume": True})
+    done = build_index(elmo, [text], out, TOKENIZED, resume=True)
+    assert done.resumed_tokens == done.tokens
+    assert rows(TokenIndex.open(out)) == rows(index)
+
+
+def test_kill_9_while_text_is_added_leaves_the_index_as_it_was(
+    elmo: ElmoModel, text: Path, folder: Path, tmp_path: Path
+) -> None:
+    out, more = tmp_path / "i", str(folder / "text.txt")
+    build_index(elmo, [text], out, TOKENIZED)
+    before = rows(TokenIndex.open(out))
+    pause = Pause("lance.write_dataset", call=5)
+    assert kill_when(pause, build_in_child, [more], str(out), {"append": True})
+    assert rows(TokenIndex.open(out)) == before
+    build_index(elmo, [more], out, TOKENIZED, append=True, resume=True)
+    build_index(elmo, [text], tmp_path / "other", TOKENIZED)
+    build_index(elmo, [more], tmp_path / "other", TOKENIZED, append=True)
+    assert rows(TokenIndex.open(out)) == rows(TokenIndex.open(tmp_path / "other"))
+
+
+# ---------------------------------------------------------------------------------------- damage
+
+
+def test_what_is_not_an_index_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "meta.json").write_text('{"format": "elmokit-index", "format_version": 1}')
+    for name, message in (("none", "not exist"), ("file", "a file"), ("old", "version 1")):
+        with pytest.raises(DataError, match=message):
+            TokenIndex.open(tmp_path / name)
+    with pytest.raises(DataError, match="is not an index"):
+        TokenIndex.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "something else"},
+        {"format_version": 99},
+        {"tokens": "many"},
+        {"tokens": 5},
+        {"dim": 16},
+        {"state": "carry"},
+        {"stored": {"layer 1": ["x", 1, 0]}},
+        {"stored": {"layer 9": [0, 1, 0]}},
+        {"versions": {}},
+        {"versions": {"tokens": 99, "words": 99, "sentences": 99}},
+        {"inputs": "text.txt"},
+        {"surprise": 1},
+    ],
+)
+def test_a_wrong_manifest_is_refused(
+    index: TokenIndex, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    shutil.copytree(index.folder, tmp_path / "i")
+    values = json.loads((index.folder / MANIFEST).read_text())
+    (tmp_path / "i" / MANIFEST).write_text(json.dumps({**values, **changes}))
+    with pytest.raises(DataError, match=str(tmp_path)):
+        TokenIndex.open(tmp_path / "i")
+
+
+def test_damaged_tables_are_reported(index: TokenIndex, tmp_path: Path) -> None:
+    shutil.copytree(index.folder, tmp_path / "i")
+    for file in (tmp_path / "i" / "tokens.lance" / "data").iterdir():
+        file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(DataError, match="damaged"):
+        TokenIndex.open(tmp_path / "i").neighbors([3])
+    shutil.rmtree(tmp_path / "i" / "sentences.lance")
+    with pytest.raises(DataError, match="sentences"):
+        TokenIndex.open(tmp_path / "i")
+
+
+def test_a_word_is_marked_by_its_name_or_place() -> None:
+    sentence = "He will play, and play again."
+    assert mark(sentence, "play") == Marked.read("He will [play], and play again.")
+    assert mark(sentence, "play", occurrence=1).position == 5
+    assert mark(sentence, position=0).word == "He"
+    with pytest.raises(DataError, match=r"'plays' is not a token .* Did you mean 'play'"):
+        mark(sentence, "plays")
+    with pytest.raises(DataError, match="2 times"):
+        mark(sentence, "play", occurrence=2)
+    with pytest.raises(ConfigError, match=r"word= or by position="):
+        mark(sentence)
+    with pytest.raises(DataError, match="position is 99"):
+        mark(sentence, position=99)

@@ -1,0 +1,213 @@
+"""The search of a token index, against plain numpy over all vectors."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lance", reason="the extra 'search' is not installed")
+
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.spaces import choose_spaces, unit
+from elmokit.errors import ConfigError, DataError
+from elmokit.search import files
+from elmokit.search.approximate import add_ann
+from elmokit.search.build import IndexSettings, build_index
+from elmokit.search.index import Query, TokenIndex
+from elmokit.search.neighbors import Neighbors, Rules, neighbors
+from elmokit.sources.modeldir import ModelParts
+from elmokit.text.marked import Marked
+from tests.conftest import TINY, random_bilm
+from tests.search.conftest import QUERIES, TOKENIZED
+
+
+def assert_same(
+    found: Neighbors, expected: Neighbors, tolerance: float, *, by_word: bool = False
+) -> None:
+    """The same scores; the same tokens too, where no tie leaves a choice."""
+    assert list(found.lists) == list(expected.lists)
+    for name, listed in expected.lists.items():
+        scores = [n.score for n in found.lists[name]]
+        np.testing.assert_allclose(scores, [n.score for n in listed], atol=tolerance)
+        last = listed[-1].score if listed else 0
+        clear = [n for n in listed if n.score > last + 3 * tolerance]
+        if by_word or name == "layer 0":  # where any token of a word is as near as any other
+            assert {n.word for n in clear} <= {n.word for n in found.lists[name]}
+        else:
+            assert {n.at for n in clear} <= {n.at for n in found.lists[name]}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(distinct="token"),
+        Rules(),
+        Rules(distinct="word"),
+        Rules(words="same"),
+        Rules(words="other", distinct="token"),
+        Rules(other_sentences=True),
+    ],
+)
+def test_the_index_finds_what_the_search_of_the_text_finds(
+    elmo: ElmoModel, index: TokenIndex, sentences: list[list[str]], rules: Rules
+) -> None:
+    expected = neighbors(elmo, QUERIES, sentences, k=7, rules=rules)
+    found = index.neighbors(QUERIES, elmo, k=7, rules=rules)
+    for got, wanted in zip(found, expected, strict=True):
+        assert_same(got, wanted, 1e-3, by_word=rules.distinct == "word")
+        assert got.tokens == wanted.tokens == sum(map(len, sentences))
+
+
+@pytest.mark.parametrize(
+    "weights", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1 / 3, 1 / 3, 1 / 3), (0.2, -0.1, 0.7)]
+)
+def test_the_exact_search_is_brute_force_over_the_stored_vectors(
+    index: TokenIndex, weights: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BATCH_ROWS", 50)  # many batches
+    tokens, words = (index.tables[name].to_table().to_pydict() for name in ("tokens", "words"))
+    layers = [
+        np.array(words["layer_0"], np.float32)[tokens["word"]],
+        np.array(tokens["layer_1"], np.float32),
+        np.array(tokens["layer_2"], np.float32),
+    ]
+    vectors = unit(np.tensordot(np.array(weights, np.float32), np.stack(layers), axes=1))
+    (space,) = choose_spaces(["mix"], 3, weights)
+    everything = {"k": index.tokens, "spaces": [space], "rules": Rules(distinct="token")}
+    for query in (5, 200):
+        (found,) = index.neighbors([query], **everything)
+        scores = np.full(index.tokens, -np.inf)
+        for hit in found.lists["mix"]:
+            scores[hit.token] = hit.score  # type: ignore[attr-defined]
+        expected = vectors @ vectors[query]
+        expected[query] = -np.inf  # it does not find itself
+        np.testing.assert_allclose(scores, expected, atol=2e-6)
+        listed = [hit.score for hit in found.lists["mix"]]
+        assert listed == sorted(listed, reverse=True)
+
+
+def test_a_token_of_the_index_is_a_query_and_needs_no_model(
+    elmo: ElmoModel, index: TokenIndex
+) -> None:
+    number = index.find("PLAYS")[0]
+    token = index.token(number)
+    assert token.word == "plays"
+    (by_number,) = index.neighbors([number], k=6, rules=Rules(distinct="token"))
+    (by_words,) = index.neighbors([token.at], elmo, k=7, rules=Rules(distinct="token"))
+    for name, listed in by_number.lists.items():
+        assert number not in [n.token for n in listed]  # type: ignore[attr-defined]
+        others = [n for n in by_words.lists[name] if n.token != number][:6]  # type: ignore[attr-defined]
+        np.testing.assert_allclose([n.score for n in listed], [n.score for n in others], atol=2e-3)
+    assert by_number.to_dict()["query"]["token"] == number
+    with pytest.raises(DataError, match="999999"):
+        index.neighbors([999999])
+    with pytest.raises(ConfigError, match="model"):
+        index.neighbors(["a [cat] ."])
+
+
+def test_words_are_found_in_any_case(index: TokenIndex, sentences: list[list[str]]) -> None:
+    words = [word for sentence in sentences for word in sentence]
+    assert index.find("pLaY") == [i for i, word in enumerate(words) if word.lower() == "play"]
+    assert index.find("pLaY", limit=2) == index.find("play")[:2]
+    assert index.find("unheard") == []
+
+
+def test_rare_words_are_left_out_if_asked(elmo: ElmoModel, tmp_path: Path) -> None:
+    (tmp_path / "rare.txt").write_text("a a a\na A b\nb c d\n")
+    build_index(elmo, [tmp_path / "rare.txt"], tmp_path / "rare", TOKENIZED)
+    index = TokenIndex.open(tmp_path / "rare")
+    for least, words in ((1, {"a", "A", "b", "c", "d"}), (2, {"a", "A", "b"}), (5, {"a", "A"})):
+        (found,) = index.neighbors(["[a] x"], elmo, k=50, min_count=least)
+        assert {n.word for n in found.lists["layer 1"]} == words
+    with pytest.raises(ConfigError, match="min_count"):
+        index.neighbors(["[a] x"], elmo, min_count=0)
+
+
+def test_a_model_searches_an_index(elmo: ElmoModel, index: TokenIndex) -> None:
+    (expected,) = index.neighbors(["the [play] was on ."], elmo, k=3, rules=Rules(words="other"))
+    found = elmo.neighbors("the [play] was on .", index, 3, rules=Rules(words="other"))
+    assert found.to_dict() == expected.to_dict()
+
+
+def test_several_queries_do_not_affect_each_other(elmo: ElmoModel, index: TokenIndex) -> None:
+    together = index.neighbors([QUERIES[0], 5, QUERIES[1]], elmo, k=4)
+    for query, found in zip([QUERIES[0], 5, QUERIES[1]], together, strict=True):
+        assert_same(found, index.neighbors([query], elmo, k=4)[0], 2e-6)
+
+
+def test_threads_may_search_at_once(index: TokenIndex) -> None:
+    expected = [index.neighbors([n])[0].to_dict() for n in range(8)]
+    fresh = TokenIndex.open(index.folder)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda n: fresh.neighbors([n])[0].to_dict(), range(8))) == expected
+
+
+def test_other_models_are_refused(elmo: ElmoModel, index: TokenIndex) -> None:
+    index.check(elmo)
+    other = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
+    with pytest.raises(ConfigError, match="another model"):
+        index.neighbors(QUERIES, other)
+    wrong = np.zeros((3, 20), dtype=np.float32)
+    with pytest.raises(ConfigError, match=r"\(3, 32\), got \(3, 20\)"):
+        index.search([Query(QUERIES[0], wrong)])
+
+
+def test_an_index_is_shown_in_a_notebook(index: TokenIndex, elmo: ElmoModel) -> None:
+    assert f"{index.tokens:,} tokens: layer 0, layer 1" in repr(index)
+    assert f"{index.tokens:,}" in index._repr_html_()
+    found = index.neighbors([Marked(("a", "<b>", "&", "."), 1)], elmo)[0]
+    assert "&lt;b&gt;" in found._repr_html_()
+    assert "<b><b>" not in found._repr_html_()
+
+
+# ------------------------------------------------------------------------------------ approximate
+
+
+def test_an_approximate_index_reaches_its_recall_and_keeps_to_the_filters(
+    elmo: ElmoModel, folder: Path, tmp_path: Path
+) -> None:
+    text, more = folder / "text.txt", tmp_path / "more.txt"
+    settings = IndexSettings(layers=("0", "2"), tokenized=True)
+    build_index(elmo, [text], tmp_path / "i", settings)
+    index = TokenIndex.open(tmp_path / "i")
+    mix: dict[str, Any] = {"names": ["top", "mix"], "n_layers": 3, "mix": (0.5, 0, 0.5)}
+    spaces = choose_spaces(**mix)
+    with pytest.raises(ConfigError, match="layer 2"):
+        index.neighbors([3], spaces=spaces, ann=True)
+    with pytest.raises(ConfigError, match=r"1\.5"):
+        add_ann(index, spaces, recall=1.5)
+    ann = add_ann(index, spaces, recall=0.9).meta.ann
+    index = TokenIndex.open(index.folder)
+    assert index.meta.ann == ann
+    assert ann["layer 2"]["recall_at_10"] >= 0.9
+    check_approximate(index, spaces)
+    more.write_text("a river , a bank\n")
+    build_index(elmo, [more], tmp_path / "i", settings, append=True)
+    index = TokenIndex.open(index.folder)
+    check_approximate(index, spaces)
+    (found,) = index.neighbors(["a [river] , a bank"], elmo, spaces=spaces, ann=True)
+    assert found.lists["layer 2"][0].where == f"{more}:1"
+
+
+def check_approximate(index: TokenIndex, spaces: Any) -> None:
+    numbers = list(range(0, index.tokens, 40))
+    for rules in (Rules(distinct="token"), Rules("other", "word", other_sentences=True)):
+        exact = index.neighbors(numbers, spaces=spaces, rules=rules, k=5)
+        found = index.neighbors(numbers, spaces=spaces, rules=rules, k=5, ann=True)
+        right = total = 0
+        for a, b in zip(exact, found, strict=True):
+            for name, listed in a.lists.items():
+                scores = [n.score for n in b.lists[name]]
+                assert scores == sorted(scores, reverse=True)
+                total += len(listed)
+                right += sum(score >= listed[-1].score - 1e-6 for score in scores)
+                words = [n.word.casefold() for n in b.lists[name]]
+                if rules.words == "other":
+                    assert a.query.word.casefold() not in words
+                    assert len(set(words)) == len(words)
+                    assert a.query.tokens not in [n.at.tokens for n in b.lists[name]]
+        assert right / total > 0.85
