@@ -29,6 +29,7 @@ from elmokit.plot.layers import draw_layers, read_mixes
 from elmokit.plot.senses import Use, draw_senses, read_uses, senses_in, senses_of
 from elmokit.plot.similarity import draw_similarity, similarity_of
 from elmokit.plot.surprise import draw_surprise
+from elmokit.search.build import IndexSettings, build_index
 from elmokit.search.index import TokenIndex
 from elmokit.text.marked import Marked
 from tests.conftest import TINY_MODEL

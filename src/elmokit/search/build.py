@@ -162,6 +162,7 @@ def check_index_output(
     out: Path, *, resume: bool = False, overwrite: bool = False, append: bool = False
 ) -> None:
     """Raise if an index cannot be built at `out`, before anything is loaded or computed."""
+    import_lance()
     if append and overwrite:
         raise OutputError("An index is either extended (append) or replaced (overwrite), not both.")
     if out.is_file():
