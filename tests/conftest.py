@@ -23,6 +23,8 @@ torch.set_num_threads(1)
 # tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The same examples every time, so that a run is worth as much as the last one; others by
 # HYPOTHESIS_PROFILE=random. The machine may be shared: a slow moment is not a failure.
