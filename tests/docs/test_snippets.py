@@ -61,6 +61,15 @@ NOT_RUN = 4
 # Pages whose programs stand each for itself and are run there.
 ELSEWHERE = {"docs/how-to/integrations.md": "tests/integrations/test_examples.py"}
 
+# Pages that take more than a second.
+SLOW = (
+    "docs/tutorials/",
+    "docs/migrating/",
+    "docs/how-to/corpus.md",
+    "docs/how-to/mix-layers.md",
+    "docs/how-to/scale.md",
+)
+
 LOAD = elmokit.load
 
 
@@ -69,14 +78,11 @@ def _runs(block: Block) -> bool:
 
 
 def _pages() -> list[Any]:
-    """The README runs in the default tier, all other pages in the slow one."""
     with_code = [
         path for path in pages() if name(path) not in ELSEWHERE and any(map(_runs, blocks(path)))
     ]
     return [
-        pytest.param(
-            path, id=name(path), marks=[] if name(path) == "README.md" else [pytest.mark.slow]
-        )
+        pytest.param(path, id=name(path), marks=[pytest.mark.slow] * name(path).startswith(SLOW))
         for path in with_code
     ]
 
