@@ -82,14 +82,18 @@ def test_the_ids_are_left_alone(tiny: Files) -> None:
     "batch",
     [
         (("a", "b"), ("c", "d")),
-        ["ab", "cd"],
         (list(row) for row in ("ab", "cd")),
         np.array([["a", "b"], ["c", "d"]]),
     ],
-    ids=["tuples", "strings", "generator", "array"],
+    ids=["tuples", "generator", "array"],
 )
 def test_whatever_holds_tokens_is_spelled(batch: Any) -> None:
     assert torch.equal(batch_to_ids(batch), batch_to_ids([["a", "b"], ["c", "d"]]))
+
+
+def test_strings_are_not_split_into_letters() -> None:
+    with pytest.raises(DataError, match="Sentence 0 is the string 'I read it'; expected a list"):
+        batch_to_ids(["I read it"])
 
 
 def test_batches_without_tokens_have_ids() -> None:
@@ -138,9 +142,10 @@ def test_padding_before_a_token_is_an_error(tiny: Files) -> None:
         (torch.zeros(2, 3, 50), "found torch.float32"),
         (torch.full((1, 1, 50), 30000), "from 0 to 261; found 30000"),
         (torch.full((1, 1, 50), -1), "found -1"),
+        ([["I", "read", "it"]], "inputs is a list; .*batch_to_ids"),
     ],
 )
-def test_what_is_no_character_ids_is_an_error(ids: Tensor, message: str, tiny: Files) -> None:
+def test_what_is_no_character_ids_is_an_error(ids: Any, message: str, tiny: Files) -> None:
     with pytest.raises(DataError, match=message):
         Elmo(*tiny, 1)(ids)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import elmokit
 from elmokit.errors import ConfigError, DataError, WeightsError
@@ -196,12 +197,15 @@ def test_a_stream_is_not_held() -> None:
     assert given <= 8 + 4
 
 
-def test_two_processes_bring_the_vectors_home() -> None:
-    nlp = pipeline()
+def test_two_processes_after_one_text_was_read_here() -> None:
+    nlp = pipeline(model="english")
     texts = ["And there was light.", TEXT]
+    torch.set_num_threads(2)  # the threads that forked processes would wait for
+    nlp(TEXT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # spaCy says that hooks stay behind, which `attach` is for
         docs = list(nlp.pipe(texts, n_process=2, batch_size=1))
+    torch.set_num_threads(1)
     for doc, text in zip(docs, texts, strict=True):
         expected = nlp(text)
         np.testing.assert_allclose(doc._.elmo.layers, expected._.elmo.layers, atol=2e-6)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmokit.errors import DataError
 from elmokit.model.chars import (
     batch_ids,
     char_ids,
@@ -83,3 +85,14 @@ def test_the_batch_of_bilm_tfs_batcher_test() -> None:
     assert ids[1, 1].tolist() == [259, 84, 102, 100, 112, 111, 101, 260] + [PAD] * 42
     assert ids[1, 2].tolist() == [259, 47, 260] + [PAD] * 47
     assert not ids[1, 4].any()
+
+
+@pytest.mark.parametrize("sentences", [["I read it"], "I read it", [["I"], "read it"]])
+def test_a_string_is_not_read_as_a_list_of_letters(sentences: list[str]) -> None:
+    with pytest.raises(DataError, match="expected a list of tokens"):
+        batch_ids(sentences)
+
+
+def test_a_token_that_is_no_string_is_named() -> None:
+    with pytest.raises(DataError, match=r"Token 1 of sentence 0 is a int \(5\)"):
+        batch_ids([["I", 5]])  # type: ignore[list-item]

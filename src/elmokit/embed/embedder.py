@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
+from elmokit.embed import fork
 from elmokit.embed.batching import batches_by_length, windows
 from elmokit.embed.token_table import TokenTable
 from elmokit.embed.tokenised import check_sentences, cut_tokens, longest_token, tokens_of
@@ -88,6 +89,10 @@ class Embedder(ABC, Generic[State]):
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        fork.register(self)
+
+    def after_fork(self) -> None:
+        """Replace what does not work in a forked child process."""
 
     # ------------------------------------------------------------------------- what a backend does
 

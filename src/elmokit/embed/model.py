@@ -114,6 +114,7 @@ class ElmoModel(Embedder[LstmState]):
         precision: str = "exact",
     ) -> None:
         super().__init__()
+        self._parts = parts
         self.device = choose_device(device)
         self.bilm = parts.bilm.to(self.device).eval().requires_grad_(False)
         self.config: BiLMConfig = self.bilm.config
@@ -137,6 +138,10 @@ class ElmoModel(Embedder[LstmState]):
             dim=self.config.lstm.projection_dim,
             lock=self.lock,
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the weights; the copy has its own lock, cache and engine."""
+        return _rebuild, (self._parts, str(self.device), self.precision)
 
     # ----------------------------------------------------------------------- what embedding needs
 
@@ -330,3 +335,7 @@ class ElmoModel(Embedder[LstmState]):
         ]
         name = self.metadata.get("name") or self.source or "memory"
         return html.card(f"ElmoModel {name}", rows)
+
+
+def _rebuild(parts: ModelParts, device: str, precision: str) -> ElmoModel:
+    return ElmoModel(parts, device=device, precision=precision)

@@ -75,16 +75,29 @@ class OnnxModel(Embedder[ArrayState]):
                 "asked for. For 'fast' convert the model with --to onnx --storage int8."
             )
         self._lexicon = parts.lexicon
-        self._graphs = {BILM: parts.bilm, ENCODER: parts.encoder}
+        self._parts = parts
+        self._open_sessions(onnx_threads())
+        self.cache = _ArrayTable(self)
+
+    def _open_sessions(self, threads: int | None) -> None:
         lstm = self.config.lstm
         states = {"cell": lstm.dim, "hidden": lstm.projection_dim}
-        self._encoder = _session(parts.encoder, {"ids"}, {})
+        self._encoder = _session(self._parts.encoder, threads, {"ids"}, {})
         self._bilm = _session(
-            parts.bilm,
+            self._parts.bilm,
+            threads,
             {"x", "lengths", "cell", "hidden"},
             {"x": lstm.projection_dim, **states},
         )
-        self.cache = _ArrayTable(self)
+
+    def after_fork(self) -> None:
+        """Open the graphs again: their threads stayed in the parent process."""
+        _abandoned.extend([self._encoder, self._bilm])
+        self._open_sessions(threads=1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the graphs; the copy has its own lock, cache and sessions."""
+        return _rebuild, (self._parts, self.precision)
 
     @property
     def lexicon(self) -> Lexicon | None:
@@ -124,7 +137,7 @@ class OnnxModel(Embedder[ArrayState]):
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the two graphs, which hold all numbers, as the bytes of their files."""
-        for name, graph in sorted(self._graphs.items()):
+        for name, graph in ((BILM, self._parts.bilm), (ENCODER, self._parts.encoder)):
             if isinstance(graph, bytes):
                 yield name, np.frombuffer(graph, dtype=np.uint8)
             else:
@@ -227,14 +240,24 @@ class _ArrayTable(TokenTable[FloatArray]):
         return self._model.encode(tokens)
 
 
-def _session(graph: Path | bytes, inputs: set[str], last_axes: dict[str, int]) -> Any:
-    """Open a graph and see that it is one of ours, of the shape that config.json tells."""
+# Sessions of the parent in a forked child: destroying one would wait for threads that do not exist.
+_abandoned: list[Any] = []
+
+
+def _rebuild(parts: OnnxParts, precision: str) -> OnnxModel:
+    return OnnxModel(parts, precision=precision)
+
+
+def _session(
+    graph: Path | bytes, threads: int | None, inputs: set[str], last_axes: dict[str, int]
+) -> Any:
+    """Open a graph and check that its inputs and sizes are those of config.json."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
         raise DependencyError("onnxruntime", "onnx", "A model in ONNX") from None
     options = onnxruntime.SessionOptions()
-    if (threads := onnx_threads()) is not None:
+    if threads is not None:
         options.intra_op_num_threads = threads
     where = "the graph" if isinstance(graph, bytes) else str(graph)
     try:

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.errors import DataError
+
 BEGIN_SENTENCE = "<S>"
 END_SENTENCE = "</S>"
 
@@ -82,11 +84,28 @@ def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> N
         Character ids, a numpy array of shape (B, T, max_characters); `torch.from_numpy` makes it
         what the modules take.
     """
+    check_token_lists(sentences)
     longest = max((len(sentence) for sentence in sentences), default=0)
     ids = np.full((len(sentences), longest, max_characters), PADDING_POSITION, dtype=np.int64)
     for row, sentence in enumerate(sentences):
         ids[row, : len(sentence)] = char_ids_table(sentence, max_characters)
     return ids
+
+
+def check_token_lists(sentences: Sequence[Sequence[str]]) -> None:
+    """Raise if sentences are not lists of tokens: a string would be read as a list of letters."""
+    for i, sentence in enumerate([sentences] if isinstance(sentences, str) else sentences):
+        if isinstance(sentence, str):
+            raise DataError(
+                f"Sentence {i} is the string {sentence[:60]!r}; expected a list of tokens such as "
+                f"{sentence.split()[:3]!r}. elmokit.tokenize splits a string into tokens."
+            )
+        for k, token in enumerate(sentence):
+            if not isinstance(token, str):
+                raise DataError(
+                    f"Token {k} of sentence {i} is a {type(token).__name__} ({token!r:.40}); "
+                    "expected a string."
+                )
 
 
 def spelled_length(ids: NDArray[np.int64], pad: int = _PAD_CHAR) -> NDArray[np.int64]:

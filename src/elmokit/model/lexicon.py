@@ -22,7 +22,12 @@ from numpy.typing import NDArray
 
 from elmokit.config import LexiconConfig
 from elmokit.errors import WeightsError
-from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, PADDING_POSITION
+from elmokit.model.chars import (
+    BEGIN_SENTENCE,
+    END_SENTENCE,
+    PADDING_POSITION,
+    check_token_lists,
+)
 
 BEGIN = "<bos>"
 END = "<eos>"
@@ -110,6 +115,7 @@ class Lexicon:
         Returns:
             Shape (B, T, columns).
         """
+        check_token_lists(sentences)
         longest = max((len(sentence) for sentence in sentences), default=0)
         ids = np.full((len(sentences), longest, self.columns), PADDING_POSITION, dtype=np.int64)
         for row, sentence in enumerate(sentences):

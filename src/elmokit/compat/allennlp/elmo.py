@@ -27,14 +27,9 @@ def batch_to_ids(batch: Iterable[Iterable[str]]) -> Tensor:
     Returns:
         Character ids (B, T, 50), zero where there is no token.
     """
-    sentences = [list(sentence) for sentence in batch]
-    for row, sentence in enumerate(sentences):
-        for k, token in enumerate(sentence):
-            if not isinstance(token, str):
-                raise DataError(
-                    f"Token {k} of sentence {row} is a {type(token).__name__}; expected a string."
-                )
-    return torch.from_numpy(batch_ids(sentences))
+    return torch.from_numpy(
+        batch_ids([row if isinstance(row, str) else list(row) for row in batch])
+    )
 
 
 class ElmoOutput(TypedDict):
@@ -129,6 +124,11 @@ class Elmo(nn.Module):
             `elmo_representations`, a list of (B, T, 2D), zero where there is no token, and `mask`,
             (B, T), True where there is one; or the shape of the input.
         """
+        if not isinstance(inputs, Tensor):
+            raise DataError(
+                f"inputs is a {type(inputs).__name__}; expected the tensor of character ids that "
+                "batch_to_ids returns: elmo(batch_to_ids(sentences))."
+            )
         shape = inputs.shape[:-1] if inputs.dim() > 3 else None
         if word_inputs is not None:
             shape = word_inputs.shape if word_inputs.dim() > 2 else shape

@@ -1,0 +1,62 @@
+"""Make models usable in forked processes (`multiprocessing`, spaCy's `n_process`, gunicorn).
+
+A fork copies memory but no threads. Without care a forked child hangs at the first operation that
+waits for a thread of the parent's pool (OpenMP, onnxruntime), or at a lock that another thread of
+the parent held. So a fork waits until no model computes, and the child computes with one thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import weakref
+from typing import Protocol
+
+
+class Forkable(Protocol):
+    """A model that takes part."""
+
+    lock: threading.RLock
+
+    def after_fork(self) -> None:
+        """Replace what does not work in a forked child."""
+
+
+_models: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_held: list[Forkable] = []  # during a fork: the models whose locks this thread holds
+_one_fork = threading.RLock()
+
+
+def register(model: Forkable) -> None:
+    """Make a model usable in processes that are forked from now on."""
+    _install_handlers()
+    _models.add(model)
+
+
+@functools.cache
+def _install_handlers() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_in_child)
+
+
+def _lock() -> None:
+    _one_fork.acquire()
+    _held.extend(_models)
+    for model in _held:
+        model.lock.acquire()
+
+
+def _unlock() -> None:
+    while _held:
+        _held.pop().lock.release()
+    _one_fork.release()
+
+
+def _in_child() -> None:
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+    for model in _held:
+        model.after_fork()
+    _unlock()
