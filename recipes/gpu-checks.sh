@@ -24,7 +24,7 @@ part train-original.json elmo bench train --preset original --rows 128,512,1024,
 part train-original-zipf.json elmo bench train --preset original --rows 128,1024 --json
 part train-medium.json elmo bench train --preset medium --rows 128,1024,4096 --data "$data" --json
 part reader.json python "$here/benchmarks/gpu_reader.py" original
-part embed.json elmo bench embed --preset original --device cuda --batch 1,128,1024 --loads 1 \
+part embed.json elmo bench embed --preset original --device cuda --batch 1,128,1024 \
   --rounds 3 --tokens 40000 --text "$text" --json
 part kill.txt bash "$here/recipes/gpu-kill.sh" "$out/kill" "$text"
 

@@ -43,7 +43,7 @@ from torch import Tensor, nn
 
 import elmokit
 from elmokit.embed.batching import batches_by_length, windows
-from elmokit.embed.bench.text import read_text
+from elmokit.embed.bench import read_text
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.spaces import cosines, probe_spaces
 from elmokit.embed.static import GLOVE, load_static

@@ -29,7 +29,7 @@ import torch
 from elmokit.sources.folder import size_of
 
 import elmokit
-from elmokit.embed.bench.text import EXAMPLE, BenchText, read_text
+from elmokit.embed.bench import EXAMPLE, BenchText, read_text
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.onnx_export import export
 from elmokit.sources.resolve import load_parts

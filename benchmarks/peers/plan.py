@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elmokit.embed.bench.text import Supply
+from elmokit.embed.bench import Supply
 
 Sentences = list[list[str]]
 

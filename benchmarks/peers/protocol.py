@@ -1,7 +1,7 @@
 """The answering end of a peer: requests and answers are lines of JSON.
 
 It runs inside the peer's own environment (Python 3.9 for AllenNLP), so it needs nothing but the
-standard library. The asking end is `elmokit.embed.bench.child.Child`.
+standard library. The asking end is child.py.
 
     {"do": "load", ...}                              -> {"load_s": ..., "versions": {...}}
     {"do": "time", "sentences": [[...]], "batch": B} -> {"seconds": ..., "tokens": ...}

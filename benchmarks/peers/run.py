@@ -24,16 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import table
 import torch
+from child import Child, ChildError
 from environments import Unavailable, environment
+from numpy.typing import NDArray
 from plan import Plan, make_plan
 
 from elmokit.convert import bilm_hdf5
-from elmokit.embed.bench.child import Child, ChildError
-from elmokit.embed.bench.report import machine
-from elmokit.embed.bench.run import compare, vectors_of
-from elmokit.embed.bench.text import read_text
+from elmokit.embed.bench import machine, read_text
 from elmokit.embed.precision import PRECISIONS
 from elmokit.model.bilm import BiLM
 from elmokit.presets import preset
@@ -251,8 +251,6 @@ def start(
             notes.append(f"{key}: {error}")
             say(f"{key} is left out: {error}")
             continue
-        if peer == "ours":
-            loaded["versions"] = process.ask("describe")["versions"]
         processes[key] = process
         loads[key] = {"load_s": round(loaded["load_s"], 3), "versions": loaded["versions"]}
         if "vocabulary" in values:
@@ -274,6 +272,26 @@ def check_vectors(processes: dict[str, Child], plan: Plan, folder: Path) -> list
         say(f"{key}: largest difference to ours-exact {row['largest_difference']:.1e}")
         found.append(row)
     return found
+
+
+def vectors_of(child: Child, sentences: list[list[str]], folder: Path) -> NDArray[np.float32]:
+    """Let a process compute vectors, shape (L + 1, N, 2D)."""
+    out = folder / "vectors.npy"
+    child.ask("vectors", sentences=sentences, out=str(out))
+    vectors: NDArray[np.float32] = np.load(out)
+    return vectors
+
+
+def compare(vectors: NDArray[np.float32], truth: NDArray[np.float32]) -> dict[str, Any]:
+    """Say how far vectors (L + 1, N, 2D) are from the true ones."""
+    a, b = vectors.astype(np.float64), truth.astype(np.float64)
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    cosine = (a * b).sum(axis=-1) / np.maximum(norms, 1e-30)
+    return {
+        "largest_difference": float(f"{np.abs(a - b).max():.3g}"),
+        "cosine_mean": [round(float(layer.mean()), 6) for layer in cosine],
+        "cosine_worst": [round(float(layer.min()), 6) for layer in cosine],
+    }
 
 
 def fill(processes: dict[str, Child], plan: Plan, batch: int) -> dict[str, dict[str, Any]]:

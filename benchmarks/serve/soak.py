@@ -32,8 +32,7 @@ import numpy as np
 from clients import JSON, NPY, Connection, request
 from run import CLIENT_CORE, ROOT, Served
 
-from elmokit.embed.bench.report import machine
-from elmokit.embed.bench.text import read_text
+from elmokit.embed.bench import machine, read_text
 
 Body = Callable[[list[list[str]]], dict[str, Any]]
 

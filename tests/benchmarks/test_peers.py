@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
@@ -18,7 +19,7 @@ RESULTS = PEERS.parents[1] / "results" / "embed-speed.json"
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """The modules of benchmarks/peers, by name, as `python benchmarks/peers/run.py` finds them."""
-    names = ("run", "plan", "table", "environments", "protocol")
+    names = ("run", "plan", "table", "environments", "protocol", "child")
     monkeypatch.syspath_prepend(str(PEERS))
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -59,3 +60,29 @@ def test_our_pages_show_what_was_measured(peers: Any, page: str, short: list[str
     if not RESULTS.is_file() or not path.is_file():
         pytest.skip("a source package has no results")
     assert peers("table").main([*short, "--check", str(path)]) == 0
+
+
+def test_a_measuring_process_that_dies_says_why(peers: Any) -> None:
+    child = peers("child")
+    program = [sys.executable, "-c", "import sys; sys.exit('out of luck')"]
+    with child.Child(program) as process, pytest.raises(child.ChildError, match="luck"):
+        process.ask("load")
+
+
+def test_a_measuring_process_that_hangs_is_stopped(peers: Any) -> None:
+    child = peers("child")
+    program = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with (
+        child.Child(program, limit=0.2) as process,
+        pytest.raises(child.ChildError, match="no answer to 'load'"),
+    ):
+        process.ask("load")
+
+
+def test_vectors_are_compared_layer_by_layer(peers: Any) -> None:
+    truth = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(np.float32)
+    other = truth.copy()
+    other[1, 2] *= -1
+    compared = peers("run").compare(other, truth)
+    assert compared["cosine_worst"] == [1, -1, 1]
+    assert compared["cosine_mean"] == [1, pytest.approx(0.6), 1]

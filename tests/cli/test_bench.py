@@ -17,11 +17,10 @@ def test_a_report_is_json_on_stdout(tmp_path: Path) -> None:
     text.write_text("The cat sat on the mat. It slept.\n" * 50)
     arguments = ["embed", "--preset", "toy", "--batch", "1,4", "--precision", "exact"]
     arguments += ["--threads", "1", "--device", "cpu", "--tokens", "60", "--rounds", "1"]
-    result = CliRunner().invoke(app, [*arguments, "--loads", "1", "--text", str(text), "--json"])
+    result = CliRunner().invoke(app, [*arguments, "--text", str(text), "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["model"]["name"] == "toy"
-    assert report["model"]["random_weights"] is True
     assert [row["batch"] for row in report["cells"]] == [1, 4]
     assert report["machine"]["cores"] >= 1
 
@@ -29,12 +28,12 @@ def test_a_report_is_json_on_stdout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--batch", "1,two"], "list of numbers"),
-        (["--batch", "0"], "at least 1"),
-        (["--batch", ""], "at least one batch size"),
-        (["--threads", "x"], "list of numbers"),
-        (["--lengths", "1e3"], "list of numbers"),
-        (["--preset", "toy", "--model", "x"], "exclude each other"),
+        (["--batch", "1,two"], "batches"),
+        (["--batch", "0"], "batches"),
+        (["--batch", ""], "batches"),
+        (["--threads", "x"], "threads"),
+        (["--lengths", "x"], "lengths"),
+        (["--preset", "toy", "--model", "x"], "preset"),
         (["--tokens", "0"], "tokens"),
     ],
 )
@@ -55,3 +54,16 @@ def test_names_that_do_not_exist_are_our_errors() -> None:
         assert said in str(result.exception)
     result = runner.invoke(app, ["embed", "--text", "nowhere.txt"])
     assert isinstance(result.exception, DataError)
+
+
+def test_training_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmokit.train.bench._MADE_UP_TOKENS", 20_000)
+    arguments = ["train", "--preset", "toy", "--rows", "2,4", "--vocabulary", "1000"]
+    arguments += ["--rounds", "4", "--device", "cpu", "--set", "step.negatives=16"]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    speeds = json.loads(result.stdout)["speeds"]
+    assert [speed["rows"] for speed in speeds] == [2, 4]
+    assert all(speed["tokens_per_second"] > 0 for speed in speeds)
+    shown = CliRunner().invoke(app, arguments)
+    assert "tokens per second" in shown.stdout

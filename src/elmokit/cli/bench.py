@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.options import AnyModel, AsJson, Device, Weights, usage_errors
+from elmokit.cli.options import AnyModel, AsJson, Device, Weights, as_settings, usage_errors
+from elmokit.cli.progress import teller
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -24,19 +26,19 @@ def train(
         str, typer.Option(help="Batch sizes to try, separated by commas.")
     ] = "128,512,1024,2048",
     data: Annotated[
-        Path | None, typer.Option(help="A prepared corpus; without it, made-up text.")
+        str | None, typer.Option(help="A prepared corpus. Default: made-up text.")
     ] = None,
-    vocabulary: Annotated[int, typer.Option(help="Words of the made-up vocabulary.")] = 150_000,
+    vocabulary: Annotated[
+        int, typer.Option(min=1000, help="Words of the made-up vocabulary.")
+    ] = 150_000,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As for `elmo train`.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Steps to time, a multiple of 4.")] = 40,
+    rounds: Annotated[int, typer.Option(min=1, help="Steps to time, a multiple of 4.")] = 40,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Time whole training steps, from character ids to changed weights."""
-    import json
-
     import torch
 
     from elmokit.data.corpus import Corpus
@@ -50,21 +52,20 @@ def train(
         configs = [with_settings(run_preset(preset), change) for change in changes]
     where = choose_device(device)
     text = Text(None if data is None else Corpus.open(data), vocabulary)
-    name = torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"
-    typer.echo(f"{preset} on {name}, vocabulary {text.n_words:,}", err=True)
-    found = []
-    for config in configs:
-        speed = measure(config, text, where, rounds=max(4, rounds - rounds % 4))
-        found.append(speed.to_dict())
-        typer.echo(
-            f"  {config.step.rows:5} x {speed.steps}: {speed.tokens_per_second:12,.0f} tokens/s  "
-            f"{speed.milliseconds:8.2f} ms  {speed.distinct:6,.0f} distinct words  "
-            f"{speed.memory_gib:6.1f} GiB  {speed.share_of_peak:4.0%} of the bf16 peak",
-            err=True,
-        )
+    speeds = [measure(config, text, where, rounds=rounds) for config in configs]
+    report = {
+        "preset": preset,
+        "vocabulary": text.n_words,
+        "device": torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU",
+        "torch": torch.__version__,
+        "speeds": speeds,
+    }
     if as_json:
-        report = {"preset": preset, "device": name, "torch": torch.__version__, "speeds": found}
         typer.echo(json.dumps(report, indent=2))
+        return
+    typer.echo(f"{preset} on {report['device']}, vocabulary {text.n_words:,}\n")
+    columns = ("rows", "steps", "tokens_per_second", "milliseconds", "distinct", "memory_gib")
+    typer.echo(_table(speeds, columns))
 
 
 @app.command("embed")
@@ -82,98 +83,111 @@ def embed(
         str, typer.Option(help="Sentences per call, separated by commas.")
     ] = "1,32,64,128",
     precision: Annotated[
-        str | None,
-        typer.Option(
-            help="Such as exact,fast. Nothing: all that this model can have here.",
-            show_default=False,
-        ),
-    ] = None,
+        str,
+        typer.Option(help="For example exact,fast. Default: all that this model has here."),
+    ] = "",
     threads: Annotated[
-        str | None,
-        typer.Option(help="CPU threads, such as 1,2. Nothing: torch's own choice."),
-    ] = None,
+        str, typer.Option(help="CPU threads, for example 1,2. Default: torch's choice.")
+    ] = "",
     device: Device = "auto",
     text: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="A text file, a paragraph per line. Nothing: examples/corpus.txt where it is "
-            "there, else made-up words.",
+            help="A text file, a paragraph per line. Default: examples/corpus.txt, or made-up "
+            "words where that is not installed.",
             show_default=False,
         ),
     ] = None,
     tokens: Annotated[
         int,
         typer.Option(
-            min=1,
-            help="Tokens that fill the cache first, and tokens per batch size that are then timed.",
+            help="Tokens that fill the cache first, and tokens per batch size that are then timed."
         ),
     ] = 20_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Times that each cell is measured.")] = 5,
-    loads: Annotated[
-        int, typer.Option(min=1, help="Fresh processes that loading is measured in.")
-    ] = 3,
+    rounds: Annotated[int, typer.Option(help="How often each cell is measured.")] = 5,
     lengths: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="N,N,...",
-            help="Instead of the cells: runs of so many tokens each, such as "
+            help="Instead of the cells: runs of so many tokens each, for example "
             "1000,10000,100000,1000000, and one very long sentence. Shows that time grows "
             "linearly and memory does not.",
             show_default=False,
         ),
-    ] = None,
+    ] = "",
     long_sentence: Annotated[
-        int, typer.Option("--long", min=1, help="With --lengths: tokens of the long sentence.")
+        int, typer.Option("--long", help="With --lengths: tokens of the long sentence.")
     ] = 10_000,
     as_json: AsJson = False,
 ) -> None:
     """Time embedding: tokens/s, the first vector, loading, memory.
 
-    Every precision and number of threads has its own process. They are timed
+    Each precision and number of threads has its own process. They are timed
     in turn on the same sentences, and medians are reported.
     """
-    if model is not None and preset is not None:
-        raise typer.BadParameter("a model and a preset exclude each other.", param_hint="--preset")
-    batches, runs = _numbers(batch, "--batch"), _numbers(lengths, "--lengths")
-    cores = _numbers(threads, "--threads")
-    if not batches:
-        raise typer.BadParameter("at least one batch size is needed.", param_hint="--batch")
-    import json
+    from dataclasses import replace
 
-    from elmokit.embed.bench.report import BenchSettings
-    from elmokit.embed.bench.run import measure
-    from elmokit.embed.bench.table import render
+    from elmokit.embed.bench import BenchSettings, measure
+    from elmokit.settings import with_settings
 
-    report = measure(
-        BenchSettings(
+    values: dict[str, object] = {
+        "batches": f"[{batch}]",
+        "threads": f"[{threads}]",
+        "lengths": f"[{lengths}]",
+        "tokens": tokens,
+        "rounds": rounds,
+        "long_sentence": long_sentence,
+    }
+    with usage_errors():
+        settings = replace(
+            with_settings(BenchSettings(), as_settings(values)),
             model=model,
             weights=weights,
             preset=preset,
-            batches=batches,
-            precisions=tuple(name.strip() for name in (precision or "").split(",") if name),
-            threads=cores,
+            precisions=tuple(name.strip() for name in precision.split(",") if name),
             device=device,
-            tokens=tokens,
-            rounds=rounds,
-            loads=loads,
             text=text,
-            lengths=runs,
-            long_sentence=long_sentence,
-        ),
-        lambda line: typer.echo(line, err=True),
-    )
-    typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else render(report))
-
-
-def _numbers(values: str | None, option: str) -> tuple[int, ...]:
-    """Read a list of positive numbers such as 1,32,64."""
-    try:
-        found = tuple(int(part) for part in values.split(",")) if values else ()
-    except ValueError:
-        found = (0,)
-    if any(number < 1 for number in found):
-        raise typer.BadParameter(
-            f"'{values}' is not a list of numbers of at least 1, such as 1,32,64.",
-            param_hint=option,
         )
-    return found
+    report = measure(settings, teller())
+    typer.echo(json.dumps(report, indent=2) if as_json else _render(report))
+
+
+def _render(report: dict[str, Any]) -> str:
+    model, machine, text = report["model"], report["machine"], report["text"]
+    parts = [
+        f"{model['name']}: {model['shape']}, {model['parameters']:,} parameters\n"
+        f"{machine['device']}, {machine['cores']} cores, torch {machine['versions']['torch']}\n"
+        f"text: {text['name']}, {text['tokens_per_sentence']} tokens a sentence"
+    ]
+    loads = ("load_s", "first_vector_ms", "sentence_ms", "sentence_p99_ms", "loaded_gib")
+    rates = ("tokens_per_second", "known_tokens_per_second", "hit_rate", "seconds", "peak_gib")
+    for name, columns in (
+        ("cells", ("batch", *rates)),
+        ("lengths", ("tokens", *rates)),
+        ("long_sentence", ("tokens", "ms_per_token", "short_tokens", "short_ms_per_token")),
+        ("loads", (*loads, "peak_gib")),
+    ):
+        if report.get(name):
+            parts.append(_table(report[name], ("precision", "threads", *columns)))
+    return "\n\n".join([*parts, *(f"note: {note}" for note in report["notes"])])
+
+
+def _table(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
+    """Set those columns that the rows have."""
+    rows = list(rows)
+    names = [name for name in columns if name in rows[0]]
+    cells = [[name.replace("_", " ") for name in names]]
+    cells += [[_format(row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(value.rjust(width) for value, width in zip(line, widths, strict=True))
+        for line in cells
+    )
+
+
+def _format(value: Any) -> str:
+    if value is None:
+        return "auto"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

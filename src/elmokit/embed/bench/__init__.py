@@ -1,1 +1,0 @@
-"""How fast a machine embeds."""

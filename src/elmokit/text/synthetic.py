@@ -1,0 +1,45 @@
+"""Made-up text for benchmarks, always the same: what decides speed is as in English.
+
+Word frequencies follow Zipf's law, with about 9,000 distinct words in 41,000 tokens; words have the
+lengths of English words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DISTINCT, _DRAWN = 9000, 2 * 1024 * 20
+
+
+def draw_ids(n_words: int, n_tokens: int) -> NDArray[np.int64]:
+    """Draw ids below `n_words`, the most frequent first."""
+    ranks = np.arange(1, n_words + 1)
+    low, high = 0.5, 2.0
+    for _ in range(30):  # the larger the exponent, the fewer distinct words
+        exponent = (low + high) / 2
+        p = (ranks + 2.7) ** -exponent
+        p /= p.sum()
+        distinct = -np.expm1(_DRAWN * np.log1p(-p)).sum()
+        low, high = (exponent, high) if distinct > _DISTINCT else (low, exponent)
+    return np.random.default_rng(0).choice(n_words, n_tokens, p=p)
+
+
+def make_words(n: int) -> list[str]:
+    """Make words of random letters."""
+    rng = np.random.default_rng(1)
+    lengths = np.clip(rng.normal(8.0, 3.0, n).round(), 1, 30).astype(int)
+    letters = rng.integers(97, 123, (n, 30), dtype=np.uint8)
+    return [letters[i, :size].tobytes().decode() for i, size in enumerate(lengths)]
+
+
+def make_sentences() -> Iterator[list[str]]:
+    """Yield half a million tokens in sentences of about 20."""
+    vocabulary = make_words(60_000)
+    tokens = [vocabulary[i] for i in draw_ids(len(vocabulary), 500_000)]
+    sizes = np.exp(np.random.default_rng(2).normal(np.log(20.0), 0.6, 40_000))
+    ends = np.cumsum(np.clip(sizes, 2, 120).astype(int))
+    yield from (tokens[a:b] for a, b in pairwise(ends) if a < len(tokens))
