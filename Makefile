@@ -16,7 +16,7 @@ DEV_SETUP := $(VENV)/.ready-dev
 DOCS_SETUP := $(VENV)/.ready-docs
 RAY_SETUP := $(VENV)/.ready-ray
 
-.PHONY: help demo test test-ci test-all test-gpu check format docs docs-serve clean
+.PHONY: help demo test test-ci test-all test-gpu check format docs docs-serve model-packages clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -71,6 +71,9 @@ docs: $(DOCS_SETUP)  ## Build the documentation site into build/site, with no wa
 
 docs-serve: $(DOCS_SETUP)  ## Show the site at http://127.0.0.1:8000, and again after each change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --watch src
+
+model-packages: $(SETUP)  ## Build the models of weights/ into packages for pip, in dist/
+	for model in weights/*/; do $(BIN)/elmo package $$model -o dist; done
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) out build .pytest_cache .mypy_cache .ruff_cache

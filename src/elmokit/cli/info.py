@@ -26,12 +26,18 @@ def info(
         ),
     ] = None,
     weights: Weights = None,
+    installed: Annotated[
+        bool, typer.Option("--installed", help="List the models that can be loaded by name.")
+    ] = False,
     as_json: TextAsJson = False,
 ) -> None:
-    """Say what a model is: layers, sizes, parameters, what it brings along.
+    """Describe a model: layers, sizes, parameters, and which parts it has.
 
-    All weights are read and checked, so this also tells whether the files are sound.
+    All weights are read and checked, so this also tells whether the files are intact.
     """
+    if installed:
+        _list_installed(as_json)
+        return
     from elmokit.embed.loading import is_onnx
 
     parts: ModelParts | OnnxParts
@@ -50,6 +56,24 @@ def info(
         typer.echo(f"{label:<12}{text}")
     for line in _card_start(parts):
         typer.echo(f"  {line}")
+
+
+def _list_installed(as_json: bool) -> None:
+    from elmokit.sources.package import installed_models
+    from elmokit.sources.resolve import named_models
+
+    packages = installed_models()
+    rows: list[dict[str, Any]] = []
+    for name, path in named_models().items():
+        size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+        own = name not in packages or packages[name].path != path
+        package = "elmokit" if own else f"{packages[name].package} {packages[name].version}"
+        rows.append({"name": name, "package": package, "bytes": size, "path": str(path)})
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    for row in rows:
+        typer.echo(f"{row['name']:<20} {row['bytes'] / 1e6:6.1f} MB  {row['package']}")
 
 
 def _facts(parts: ModelParts) -> dict[str, Any]:

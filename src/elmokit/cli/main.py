@@ -23,6 +23,7 @@ from elmokit.cli import (
     index,
     info,
     neighbors,
+    package,
     perplexity,
     plot,
     prepare,
@@ -59,6 +60,7 @@ app.command("warm")(warm.warm)
 app.command("serve")(serve.serve)
 app.command("info")(info.info)
 app.command("convert")(convert.convert)
+app.command("package")(package.package)
 app.command("doctor")(doctor.doctor)
 app.add_typer(plot.app, name="plot")
 app.add_typer(probe.app, name="probe")

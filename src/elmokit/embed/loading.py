@@ -51,7 +51,7 @@ def load(
         path: The model. One of:
 
             - nothing: the model that comes with the package;
-            - a name: `english`, `english-original` (in a checkout), `allennlp:original`, ...;
+            - a name: `english`, `allennlp:original`, or that of an installed model package;
             - a model folder, as `elmo train` and `elmo convert` make it;
             - an `options.json` of AllenNLP or bilm-tf, its folder, its address, or its HDF5 file;
             - a folder of ELMoForManyLangs;

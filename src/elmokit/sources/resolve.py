@@ -9,14 +9,16 @@ from elmokit.errors import WeightsError, nearest
 from elmokit.sources import archive, hdf5dir, hub, manylangs, modeldir, onnxdir, published, tfdir
 from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
+from elmokit.sources.package import installed_models
 from elmokit.storage.atomic import restore_directory
 
 #: The model that comes with the package, a folder in `elmokit/models/`.
 DEFAULT_MODEL = "english"
 
 _MODELS = Path(__file__).resolve().parent.parent / "models"
-# Models too large for the package lie in a checkout of the repository, beside `src/`.
+# Models too large for the package are packages of their own, built from a checkout's `weights/`.
 _WEIGHTS = Path(__file__).resolve().parents[3] / "weights"
+_PACKAGED = ("english-original",)
 _KINDS = (
     "a folder of elmokit, a folder or zip with an options.json and an HDF5 file, such an "
     "options.json, a folder or zip of ELMoForManyLangs, or a checkpoint of bilm-tf"
@@ -35,8 +37,8 @@ def load_parts(
         path: A model directory; a folder, a zip, an `options.json` or a weight file of AllenNLP or
             bilm-tf; a folder or zip of ELMoForManyLangs; a checkpoint of bilm-tf's training, or
             its folder; the address of one of these files; a name such as `allennlp:original` or
-            `english-original` (the latter in a checkout of the repository), or
-            `hf://user/model` of the Hugging Face hub.
+            that of an installed model package (`english-original`: pip install
+            elmokit-english-original), or `hf://user/model` of the Hugging Face hub.
             Nothing means the model that comes with the package.
         weights: The HDF5 file, if it does not lie beside the `options.json`.
         vocab: The words, one per line, if they do not lie beside the model as `vocab.txt`.
@@ -72,12 +74,13 @@ def load_parts(
 
 
 def named_models() -> dict[str, Path]:
-    """Return the models that came with the package or its checkout, by name.
+    """Return the models of this package, of its checkout and of installed packages, by name.
 
     A folder of the same name in the working directory is reached as ./NAME.
     """
     folders = [entry for room in (_MODELS, _WEIGHTS) if room.is_dir() for entry in room.iterdir()]
-    return {folder.name: folder for folder in sorted(folders) if modeldir.is_model_dir(folder)}
+    own = {folder.name: folder for folder in sorted(folders) if modeldir.is_model_dir(folder)}
+    return {name: model.path for name, model in installed_models().items()} | own
 
 
 def _bundled(vocab: Path | None) -> ModelParts:
@@ -178,7 +181,9 @@ def _not_found(text: str, path: Path) -> str:
     if path.parent.is_dir():
         beside = [entry.name for entry in path.parent.iterdir()]
     hint = nearest(path.name, beside) or nearest(text, _names())
-    if f"allennlp:{text}" in published.PUBLISHED:
+    if text in _PACKAGED:
+        hint = f" Install it with: pip install elmokit-{text}"
+    elif f"allennlp:{text}" in published.PUBLISHED:
         hint = f" Did you mean 'allennlp:{text}'?"
     return (
         f"There is no '{text}'.{hint} A model is {_KINDS}, or one of the names "

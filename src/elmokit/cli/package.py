@@ -1,0 +1,37 @@
+"""`elmo package`: build a model into a package that pip installs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def package(
+    model: Annotated[
+        Path,
+        typer.Argument(help="Model directory, as written by elmo train, finetune or convert."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Directory to write the wheel to.")
+    ] = Path("dist"),
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Name to load the model by. Default: the name of the model directory.",
+            show_default=False,
+        ),
+    ] = None,
+    version: Annotated[str, typer.Option(help="Version of the package.")] = "1.0.0",
+) -> None:
+    """Build a model into a wheel, elmokit_NAME-VERSION-py3-none-any.whl.
+
+    Where the wheel is installed (pip install FILE), the model is loaded by its name:
+    elmokit.load("NAME") in Python, NAME as MODEL in every command. elmo info --installed lists the
+    installed models.
+    """
+    from elmokit.sources.package import build_package
+
+    wheel = build_package(model, output, name=name or model.resolve().name, version=version)
+    typer.echo(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,134 @@
+"""Models as packages that pip installs: build one from a model directory, and find those installed.
+
+A package `elmokit-NAME` holds the model directory as data and names it in the entry-point group
+`elmokit_models`. Finding a model imports nothing of its package.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from elmokit.errors import ConfigError, WeightsError
+from elmokit.sources import modeldir
+from elmokit.storage.atomic import replace_file
+
+GROUP = "elmokit_models"
+
+_NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
+_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?")
+# The same bytes from the same model: zip files cannot hold an earlier date.
+_DATE = (1980, 1, 1, 0, 0, 0)
+_MODULE = '''"""The model {name} for elmokit."""
+
+import elmokit
+
+
+def load(**options):
+    """Load the model; `options` are those of `elmokit.load`."""
+    return elmokit.load("{name}", **options)
+'''
+
+
+@dataclass(frozen=True)
+class InstalledModel:
+    """A model of an installed package.
+
+    Attributes:
+        name: What `elmokit.load` takes.
+        package: The name of the package.
+        version: Its version.
+        path: The model directory.
+    """
+
+    name: str
+    package: str
+    version: str
+    path: Path
+
+
+def installed_models() -> dict[str, InstalledModel]:
+    """Return the models of installed packages, by name."""
+    found = {}
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        if entry.dist is not None:
+            path = Path(str(entry.dist.locate_file(entry.module))) / "model"
+            model = InstalledModel(entry.name, entry.dist.name, entry.dist.version, path)
+            found[entry.name] = model
+    return found
+
+
+def build_package(model: Path, output: Path, *, name: str, version: str) -> Path:
+    """Build a wheel that pip installs and `elmokit.load(name)` finds.
+
+    Args:
+        model: A model directory.
+        output: The directory to write the wheel to.
+        name: The name of the model: lower-case letters, digits, and single `-`, `_` or `.`.
+        version: The version of the package, such as 1.0.0.
+
+    Returns:
+        The wheel. The same model gives the same bytes.
+    """
+    if not modeldir.is_model_dir(model):
+        raise WeightsError(
+            f"{model} is not a model directory of elmokit. Make one with: elmo convert {model} OUT"
+        )
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"The model name {name!r} cannot be the name of a package; expected lower-case letters "
+            "and digits, separated by single '-', '_' or '.'. Choose another one with --name."
+        )
+    if not _VERSION.fullmatch(version):
+        raise ConfigError(f"{version!r} is not a version; expected one such as 1.0.0 or 1.0.0rc1.")
+    module = "elmokit_" + re.sub(r"[-_.]", "_", name)
+    output.mkdir(parents=True, exist_ok=True)
+    wheel = output / f"{module}-{version}-py3-none-any.whl"
+    with replace_file(wheel) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        record = []
+        for path, content in _contents(model, module, name, version):
+            # Weights do not get smaller by compression.
+            info = zipfile.ZipInfo(path, _DATE)
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+            record.append(f"{path},sha256={digest.decode()},{len(content)}")
+        listed = f"{module}-{version}.dist-info/RECORD"
+        lines = "\n".join([*record, f"{listed},,", ""])
+        archive.writestr(zipfile.ZipInfo(listed, _DATE), lines)
+    return wheel
+
+
+def _contents(model: Path, module: str, name: str, version: str) -> Iterator[tuple[str, bytes]]:
+    yield f"{module}/__init__.py", _MODULE.format(name=name).encode()
+    files = [model / file for file in modeldir.FILES if (model / file).is_file()]
+    for file in files:
+        yield f"{module}/model/{file.name}", file.read_bytes()
+    card = next((file.read_text("utf-8") for file in files if file.name == modeldir.CARD), "")
+    metadata = [
+        "Metadata-Version: 2.1",
+        f"Name: elmokit-{name}",
+        f"Version: {version}",
+        f"Summary: The model {name} for elmokit",
+        "Requires-Python: >=3.11",
+        "Requires-Dist: elmokit",
+        "Description-Content-Type: text/markdown",
+        "",
+        card,
+    ]
+    wheel = [
+        "Wheel-Version: 1.0",
+        "Generator: elmokit",
+        "Root-Is-Purelib: true",
+        "Tag: py3-none-any",
+    ]
+    info = f"{module}-{version}.dist-info"
+    yield f"{info}/METADATA", "\n".join(metadata).encode()
+    yield f"{info}/WHEEL", "\n".join([*wheel, ""]).encode()
+    yield f"{info}/entry_points.txt", f"[{GROUP}]\n{name} = {module}\n".encode()
