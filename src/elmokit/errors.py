@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -39,16 +40,44 @@ class DownloadError(ElmoError):
 class DependencyError(ElmoError):
     """A package that is not installed: an optional one, or torch where elmokit runs without it."""
 
-    def __init__(self, package: str, extra: str | None, purpose: str) -> None:
+    def __init__(self, package: str, extra: str | None, purpose: str, hint: str = "") -> None:
         wanted = package if extra is None else f"'elmokit[{extra}]'"
         super().__init__(
             f"{purpose} needs the package '{package}', which is not installed. "
-            f"Install it with: pip install {wanted}"
+            f"Install it with: pip install {wanted}{hint}"
         )
 
 
 class ElmoWarning(UserWarning):
     """Something that works but that the user should know."""
+
+
+#: Packages that are imported by another name than they are installed by.
+_DISTRIBUTIONS = {"lance": "pylance", "sklearn": "scikit-learn"}
+
+
+@contextmanager
+def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterator[None]:
+    """Report a missing optional package; put the imports that need it inside.
+
+    Enter it before any work starts: a user should not wait to be told what to install.
+
+    Args:
+        extra: The extra of elmokit that installs the package; None: the package itself.
+        purpose: What needs it, for the message.
+        hint: What else to do, appended to the message.
+
+    Raises:
+        DependencyError: A package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name == "elmokit":
+            raise
+        package = _DISTRIBUTIONS.get(name, name.replace("_", "-"))
+        raise DependencyError(package, extra, purpose, hint) from None
 
 
 def output_error(path: Path, error: OSError) -> OutputError:

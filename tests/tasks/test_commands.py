@@ -17,6 +17,8 @@ from tests.conftest import TINY_MODEL
 from tests.tasks.conftest import SMALL
 from tests.tasks.own_task import own_task
 
+ALONE = ("--static", "none")
+
 
 def elmo(*arguments: object, given: str | None = None) -> Result:
     """Run a command in this process, which has torch already."""
@@ -129,10 +131,10 @@ def test_what_a_task_of_ones_own_lacks_is_said(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ner", "train", "nothing.txt", "nothing.txt", "-o", "x"], "does not exist"),
+        (["ner", "train", "nothing.txt", "nothing.txt", "-o", "x", *ALONE], "does not exist"),
         (["gone.py", "predict", "x", "-"], "no file gone.py"),
         (["ner", "predict", "nowhere", "-"], "no trained task model"),
-        (["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none"], "line 1"),
+        (["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none", *ALONE], "line 1"),
     ],
 )
 def test_wrong_use_is_told(arguments: list[str], message: str) -> None:

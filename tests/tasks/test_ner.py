@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, ElmoWarning
+from elmokit.sources import hub, published, resolve
 from elmokit.tasks import loop
 from elmokit.tasks.batches import Dataset, texts_of
 from elmokit.tasks.data import Data, load_data
@@ -279,6 +280,41 @@ def test_settings_of_another_kind_are_refused(trained: Any, tmp_path: Path) -> N
         config.write_text(json.dumps(changed))
         with pytest.raises(loop.ElmoError, match=r"config\.json|weights\.safetensors"):
             load_saved(tmp_path / "run", TASK, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["https://example.org/options.json", "hf://user/model", "allennlp:small", "a\0b", "x" * 5000],
+)
+def test_a_folder_cannot_have_a_biLM_fetched(
+    trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fetched(*_: object, **__: object) -> None:
+        raise AssertionError("something was fetched")
+
+    for place in (resolve, hub, published):
+        monkeypatch.setattr(place, "fetch", fetched)
+    shutil.copytree(trained[0], tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    values = json.loads(config.read_text())
+    values["elmo"]["model"] = name
+    config.write_text(json.dumps(values))
+    with pytest.raises(loop.ElmoError, match="--model"):
+        load_saved(tmp_path / "run", TASK, device="cpu")
+
+
+def test_a_folder_and_its_biLM_move_together(
+    files: tuple[str, str], tmp_path: Path, elmo: ElmoModel, cache: LayerCache
+) -> None:
+    shutil.copytree(TINY_MODEL, tmp_path / "here" / "bilm")
+    given = str(tmp_path / "here" / "bilm")
+    config = settings("train.epochs=1")
+    data = load_data(TASK, config, *files, elmo=elmo, model=given, cache=cache)
+    loop.train(TASK, config, data, tmp_path / "here" / "run")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert load_saved(tmp_path / "there" / "run", TASK, device="cpu").elmo is not None
+    written = (tmp_path / "there" / "run" / "config.json").read_text()
+    assert str(tmp_path) not in written
 
 
 def test_another_biLM_is_refused(trained: Any, tmp_path: Path) -> None:

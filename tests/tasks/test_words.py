@@ -12,7 +12,7 @@ from elmokit.errors import DataError, WeightsError
 from elmokit.tasks.batches import TokenBatch
 from elmokit.tasks.config import StaticConfig
 from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
-from elmokit.tasks.words import UNKNOWN_ROW, Words
+from elmokit.tasks.words import UNKNOWN_ROW, Words, load_table
 
 CPU = torch.device("cpu")
 
@@ -24,7 +24,7 @@ def words(tmp_path: Path) -> Words:
     path.write_text("".join(f"{word} {value} {value} {-value}\n" for word, value in table.items()))
     config = StaticConfig(str(path), words=6)
     training = [["The", "dog", "Xyz", "xyz", "once"], ["Paris"]]
-    return Words.build(config, training, [["rare", "nowhere"]])
+    return Words.build(config, load_table(config), training, [["rare", "nowhere"]])
 
 
 def first(words: Words, token: str) -> float:
@@ -69,12 +69,12 @@ def test_only_words_of_the_training_data_are_trained(words: Words) -> None:
 
 
 def test_words_without_a_table(tmp_path: Path) -> None:
-    words = Words.build(StaticConfig("none", dim=7), [["a", "a", "b"]])
+    words = Words.build(StaticConfig("none", dim=7), None, [["a", "a", "b"]])
     assert words.vectors.shape == (2, 7)
     words.save(tmp_path)
     assert len(Words.load(tmp_path)) == 2
     with pytest.raises(DataError, match="glove-6b-50d"):
-        Words.build(StaticConfig("glove-50d"), [])
+        load_table(StaticConfig("glove-50d"))
 
 
 def test_word_dropout_shows_the_unknown_vector_in_training_only(words: Words) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.bulk.input import Place, Sentence, sentences_of
-from elmokit.errors import DataError, DependencyError, ElmoError
+from elmokit.errors import DataError, ElmoError, optional_imports
 from elmokit.text.lines import STDIN, Line, read_lines
 
 #: Bytes of text in a chunk, about: two hundred thousand tokens, which become one shard.
@@ -188,10 +188,8 @@ def _is_text(kind: Any) -> bool:
 
 
 def _pyarrow() -> Any:
-    try:
+    with optional_imports("arrow", "A Parquet file or a remote one"):
         import pyarrow
         import pyarrow.fs
         import pyarrow.parquet
-    except ImportError as error:
-        raise DependencyError("pyarrow", "arrow", "A Parquet file or a remote one") from error
     return pyarrow

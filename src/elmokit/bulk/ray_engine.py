@@ -23,7 +23,7 @@ from elmokit.bulk.shard_folder import ShardFolder
 from elmokit.bulk.shards import Record, ShardPlan, write_shard
 from elmokit.embed.loading import is_onnx
 from elmokit.embed.onnx_model import check_device
-from elmokit.errors import ConfigError, DependencyError, ElmoError
+from elmokit.errors import ConfigError, DependencyError, ElmoError, optional_imports
 
 # The text of a few chunks and their records are all that goes through the object store.
 _STORE_BYTES = 200 * 2**20
@@ -212,9 +212,7 @@ def _our_errors() -> Iterator[None]:
 
 
 def _ray() -> Any:
-    try:
+    with optional_imports("ray", "--engine ray"):
         import ray
         import ray.data
-    except ImportError as error:
-        raise DependencyError("ray", "ray", "--engine ray") from error
     return ray

@@ -95,6 +95,8 @@ def convert(
     from elmokit.sources import hdf5dir, modeldir, onnxdir
     from elmokit.sources.resolve import load_parts
 
+    if to is Format.ONNX:
+        onnxdir.check_available()
     parts = load_parts(model, weights, vocab=vocab)
     if without_head:
         _leave_out_head(parts)

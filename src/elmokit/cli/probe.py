@@ -118,9 +118,9 @@ def pos(
     given = [file for file in (train, dev, test) if file is not None]
     if len(given) != (3 if folder is None else 0):
         raise typer.BadParameter("give either a FOLDER or all of --train, --dev and --test")
+    table = None if static is None else load_static(static)
     files = Splits(*given) if folder is None else find_splits(folder)
     treebank = Treebank(*(read_conllu(file, tags.value) for file in files))
-    table = None if static is None else load_static(static)
     elmo = load(model, weights, device, precision.value)
     spaces = probe_spaces(layer or ["all"], elmo.config.n_layers)
     tokens = sum(len(sentence.words) for part in treebank for sentence in part)
@@ -209,10 +209,10 @@ def wsd(
     from elmokit.probes.wordnet import read_wordnet
     from elmokit.probes.wsd import measure_wsd, tokens_to_read
 
+    table = None if static is None else load_static(static)
     senses = read_wordnet(wordnet)
     sets = read_sets(evaluation)
     training = read_semcor(semcor)
-    table = None if static is None else load_static(static)
     elmo = load(model, weights, device, precision.value)
     spaces = probe_spaces(layer or ["all"], elmo.config.n_layers)
     shown = not quiet and sys.stderr.isatty()
@@ -275,8 +275,8 @@ def wic(
     from elmokit.embed.static import load_static
     from elmokit.probes.wic import measure_wic, read_wic
 
-    pairs = read_wic(data, gold)
     table = None if static is None else load_static(static)
+    pairs = read_wic(data, gold)
     elmo = load(model, weights, device)
     shown = not quiet and sys.stderr.isatty()
     with tqdm(total=len(pairs), unit=" pairs", disable=not shown) as bar:
@@ -343,9 +343,9 @@ def morphology(
         vocabulary_of,
     )
 
+    table = None if static is None else load_static(static)
     given = bundled_pairs() if pairs is None else read_pairs(pairs)
     listed = None if words is None else read_words(words, max_words)
-    table = None if static is None else load_static(static)
     elmo = load(model, weights, device)
     vocabulary = vocabulary_of(elmo, table, max_words) if listed is None else listed
     report = measure_morphology(elmo, given, vocabulary, static=table, seed=seed)

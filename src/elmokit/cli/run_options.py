@@ -32,7 +32,21 @@ Resume = Annotated[
 ExportHdf5 = Annotated[
     bool, typer.Option("--export-hdf5", help="Also write files for AllenNLP and bilm-tf.")
 ]
-Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Log to TensorBoard, too.")]
+
+
+def _check_tensorboard(wanted: bool) -> bool:
+    """Report a missing TensorBoard before data and models are opened."""
+    if wanted:
+        from elmokit.train.metrics import check_tensorboard
+
+        check_tensorboard()
+    return wanted
+
+
+Tensorboard = Annotated[
+    bool,
+    typer.Option("--tensorboard", callback=_check_tensorboard, help="Log to TensorBoard, too."),
+]
 Deterministic = Annotated[
     bool,
     typer.Option("--deterministic", help="On a GPU: the same bits every time, at a price."),

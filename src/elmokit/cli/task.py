@@ -158,7 +158,7 @@ def train(
     """
     from elmokit.device import choose_device
     from elmokit.embed.layer_cache import GIB, LayerCache
-    from elmokit.embed.model import load
+    from elmokit.embed.model import ElmoModel, load
     from elmokit.settings import with_settings
     from elmokit.tasks.data import Data, load_data
     from elmokit.tasks.loop import train as run_training
@@ -179,14 +179,19 @@ def train(
     tell = teller(shown=not quiet)
     with part_bar(shown=not quiet) as progress:
 
+        def load_bilm() -> ElmoModel:
+            return load(model, device=where, precision=precision.value)
+
         def read_data() -> Data[Any]:
-            bilm = None
-            if config.elmo.place != "none":
-                bilm = load(model, device=where, precision=precision.value)
             size = round(cache_gb * GIB)
-            cache = LayerCache(cache_dir, max_bytes=size, tell=tell, progress=progress)
-            given: dict[str, Any] = {"elmo": bilm, "model": model, "cache": cache}
-            return load_data(task, config, train, dev, test, **given, device=where, tell=tell)
+            return load_data(
+                *(task, config, train, dev, test),
+                elmo=None if config.elmo.place == "none" else load_bilm,
+                model=model,
+                cache=LayerCache(cache_dir, max_bytes=size, tell=tell, progress=progress),
+                device=where,
+                tell=tell,
+            )
 
         result = run_training(
             task,
@@ -221,13 +226,11 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Score a trained task model on a labelled file, as the official script does."""
-    from elmokit.errors import DataError
+    from elmokit.tasks.data import read_examples
     from elmokit.tasks.saved import load_saved
 
     task = _task(context)
-    examples = task.read(file)
-    if not examples:
-        raise DataError(f"{file} holds no examples.")
+    examples = read_examples(task, file)
     saved = load_saved(folder, task, model=model, device=device)
     for note in task.notes(task.scored(examples, saved.config), saved.facts):
         typer.echo(f"note: {note}", err=True)

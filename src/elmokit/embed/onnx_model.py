@@ -17,7 +17,7 @@ from elmokit.embed.embedder import Embedder, StateArrays, bounded
 from elmokit.embed.threads import onnx_threads
 from elmokit.embed.token_table import DEFAULT_BYTES, TokenTable
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import ConfigError, DependencyError, WeightsError
+from elmokit.errors import ConfigError, WeightsError, optional_imports
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.trimming import trimmed_blocks
 from elmokit.sources.onnxdir import BILM, ENCODER, OnnxParts
@@ -252,10 +252,8 @@ def _session(
     graph: Path | bytes, threads: int | None, inputs: set[str], last_axes: dict[str, int]
 ) -> Any:
     """Open a graph and check that its inputs and sizes are those of config.json."""
-    try:
+    with optional_imports("onnx", "A model in ONNX"):
         import onnxruntime
-    except ModuleNotFoundError:
-        raise DependencyError("onnxruntime", "onnx", "A model in ONNX") from None
     options = onnxruntime.SessionOptions()
     if threads is not None:
         options.intra_op_num_threads = threads

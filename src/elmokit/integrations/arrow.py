@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 
 from elmokit.embed.vectors import FloatArray, SentenceVectors
-from elmokit.errors import DataError, DependencyError
+from elmokit.errors import DataError, optional_imports
 from elmokit.integrations.layers import choose_space
 
-try:
+with optional_imports("arrow", "A table of Arrow"):
     import pyarrow as pa
-except ImportError as error:
-    raise DependencyError("pyarrow", "arrow", "A table of Arrow") from error
 
 _LAYER = "layer_"
 _PLAIN = ("sentence", "token_index", "token", "start", "end")
@@ -99,10 +97,8 @@ def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: An
         vectors: What `embed` returned.
         chosen: `layer` and `mix`, as for `to_arrow`.
     """
-    try:
+    with optional_imports(None, "A data frame of pandas"):
         import pandas as pd
-    except ImportError as error:
-        raise DependencyError("pandas", None, "A data frame of pandas") from error
     return to_arrow(vectors, **chosen).to_pandas(types_mapper=pd.ArrowDtype)
 
 
@@ -113,10 +109,8 @@ def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: An
         vectors: What `embed` returned.
         chosen: `layer` and `mix`, as for `to_arrow`.
     """
-    try:
+    with optional_imports(None, "A data frame of polars"):
         import polars as pl
-    except ImportError as error:
-        raise DependencyError("polars", None, "A data frame of polars") from error
     return pl.from_arrow(to_arrow(vectors, **chosen), rechunk=False)
 
 

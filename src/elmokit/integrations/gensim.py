@@ -20,14 +20,12 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenised import tokens_of
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import ConfigError, DataError, DependencyError
+from elmokit.errors import ConfigError, DataError, optional_imports
 from elmokit.integrations.layers import choose_space
 from elmokit.text.lines import read_lines
 
-try:
+with optional_imports("gensim", "KeyedVectors"):
     from gensim.models import KeyedVectors
-except ImportError as error:
-    raise DependencyError("gensim", "gensim", "KeyedVectors") from error
 
 _BLOCK = 4096  # words that are encoded together
 

@@ -17,16 +17,14 @@ import numpy as np
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.spaces import Concatenation, Space
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import ConfigError, DataError, DependencyError, nearest
+from elmokit.errors import ConfigError, DataError, nearest, optional_imports
 from elmokit.integrations.layers import choose_space
 from elmokit.integrations.named import NamedModel
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
 
-try:
+with optional_imports("sklearn", "ElmoVectorizer"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-except ImportError as error:
-    raise DependencyError("scikit-learn", "sklearn", "ElmoVectorizer") from error
 
 POOLINGS = ("mean", "max", "first")
 

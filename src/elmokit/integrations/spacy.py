@@ -31,17 +31,15 @@ import numpy as np
 
 from elmokit.embed.spaces import Space
 from elmokit.embed.vectors import FloatArray, SentenceVectors
-from elmokit.errors import ConfigError, DataError, DependencyError
+from elmokit.errors import ConfigError, DataError, optional_imports
 from elmokit.integrations.layers import choose_space
 from elmokit.integrations.named import NamedModel
 from elmokit.text.sentences import split_sentences
 
-try:
+with optional_imports("spacy", "The pipe of spaCy"):
     import srsly
     from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
-except ImportError as error:
-    raise DependencyError("spacy", "spacy", "The pipe of spaCy") from error
 
 #: Where the layers of a doc lie in `doc.user_data`, and the weights that make one vector of them.
 LAYERS = "elmokit_layers"

@@ -6,15 +6,13 @@ import io
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import DependencyError, OutputError, nearest
+from elmokit.errors import OutputError, nearest, optional_imports
 from elmokit.storage.atomic import replace_file
 
-try:
+with optional_imports("plot", "A figure"):
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
-except ModuleNotFoundError as error:
-    raise DependencyError("matplotlib", "plot", "A figure") from error
 
 SUFFIXES = (".svg", ".png")
 #: For categories: Okabe and Ito's colors, which the color-blind can tell apart.

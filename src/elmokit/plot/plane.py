@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 from elmokit.embed.spaces import unit
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import DependencyError
+from elmokit.errors import optional_imports
 
-try:
+with optional_imports("plot", "A plane of points"):
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
     from sklearn.metrics import silhouette_score
-except ModuleNotFoundError as error:
-    raise DependencyError("scikit-learn", "plot", "A plane of points") from error
 
 Labels = NDArray[np.int64]
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from elmokit.embed.spaces import Space
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import ConfigError, DataError, DependencyError
+from elmokit.errors import ConfigError, DataError, optional_imports
 from elmokit.storage.lock import RUN_LOCK
 from elmokit.storage.manifest import check_format, read_json, write_json
 
@@ -172,10 +172,8 @@ def spaces_to_store(spaces: Sequence[Space]) -> list[Space]:
 def import_lance() -> Any:
     """Import the database library, an optional dependency."""
     os.environ.setdefault("LANCE_LOG", "error")  # it warns of every small table
-    try:
+    with optional_imports("search", "A token index"):
         import lance
-    except ImportError as error:
-        raise DependencyError("pylance", "search", "A token index") from error
     return lance
 
 

@@ -13,19 +13,15 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from elmokit.errors import ConfigError, DependencyError
+from elmokit.errors import ConfigError, optional_imports
 from elmokit.serve.service import Service
 from elmokit.serve.settings import Settings
 
-try:
+with optional_imports("serve", "elmo serve"):
     import uvicorn
 
     from elmokit.serve.app import create_app
     from elmokit.serve.protocol import HeaderTimeoutProtocol
-except ModuleNotFoundError as error:
-    if (error.name or "").startswith("elmokit"):
-        raise
-    raise DependencyError(str(error.name), "serve", "elmo serve") from None
 
 #: Seconds that an idle connection is kept; proxies keep theirs for a minute.
 _KEEP_ALIVE = 75

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import DependencyError, DownloadError, ElmoWarning, WeightsError, output_error
+from elmokit.errors import DownloadError, ElmoWarning, WeightsError, optional_imports, output_error
 from elmokit.sources import hdf5dir, modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.modelfiles import read_config
@@ -85,10 +85,8 @@ def fetch(name: str) -> Path:
         name: `hf://user/model`, at a branch, a tag or a commit with `@revision`.
     """
     model = parse(name)
-    try:
+    with optional_imports("hub", f"The model {model}"):
         from huggingface_hub import constants, utils
-    except ImportError as error:
-        raise DependencyError("huggingface-hub", "hub", f"The model {model}") from error
     if _offline():
         return _kept(model, "HF_HUB_OFFLINE is set")
     endpoint = _endpoint()

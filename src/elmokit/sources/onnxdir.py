@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ConfigError, DependencyError, WeightsError, nearest
+from elmokit.errors import ConfigError, WeightsError, nearest, optional_imports
 from elmokit.model.lexicon import Lexicon
 from elmokit.sources import card, modelfiles
 from elmokit.storage.atomic import restore_directory
@@ -91,6 +91,13 @@ def is_onnx_dir(path: Path) -> bool:
     return all((path / name).is_file() for name in (BILM, ENCODER, modelfiles.CONFIG))
 
 
+def check_available() -> None:
+    """Raise if the packages that write and check ONNX are not installed."""
+    with optional_imports("onnx", "Writing ONNX"):
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+
+
 def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
     """Turn a model into ONNX, in memory.
 
@@ -103,13 +110,9 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
             f"ONNX is not stored as '{storage}'.{nearest(storage, STORAGES)} "
             f"There are: {', '.join(STORAGES)}."
         )
-    try:
-        from elmokit.convert.onnx_bilm import bilm_model
-        from elmokit.convert.onnx_encoder import encoder_model
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "onnx":
-            raise
-        raise DependencyError("onnx", "onnx", "Writing ONNX") from None
+    check_available()
+    from elmokit.convert.onnx_bilm import bilm_model
+    from elmokit.convert.onnx_encoder import encoder_model
     from elmokit.model.lexicon_encoder import LexiconEncoder
 
     parts.check()

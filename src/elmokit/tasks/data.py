@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
@@ -22,7 +22,7 @@ from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.task import Facts, Task
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import Words, load_table
 from elmokit.telling import Tell, silent
 
 
@@ -107,7 +107,7 @@ def load_data(
     dev: str,
     test: str | None = None,
     *,
-    elmo: ElmoModel | None = None,
+    elmo: ElmoModel | Callable[[], ElmoModel] | None = None,
     model: str | None = None,
     cache: LayerCache | None = None,
     device: str | torch.device = "cpu",
@@ -121,7 +121,7 @@ def load_data(
         train: The file to train on.
         dev: The file that decides when to stop.
         test: The file to measure the best model on.
-        elmo: The biLM; None if ELMo has no part.
+        elmo: The biLM, or a function that loads it; None if ELMo has no part.
         model: What `elmo` was loaded by, to be noted.
         cache: Where layers are kept; by default in the user's cache folder.
         device: Where the task model will be.
@@ -129,7 +129,10 @@ def load_data(
     """
     device = torch.device(device)
     cache = LayerCache(tell=tell) if cache is None else cache
+    table = load_table(config.static)  # first: an extra may be missing
     about = None
+    if elmo is not None and not isinstance(elmo, ElmoModel):
+        elmo = elmo()
     if elmo is not None:
         about = ElmoAbout.of(elmo, model, config.elmo.state)
         ElmoPlaces(config.elmo, about.shape)  # refuses weights of another number of layers
@@ -137,9 +140,7 @@ def load_data(
     for part, path in (("train", train), ("dev", dev), ("test", test)):
         if path is None:
             continue
-        examples[part] = task.read(path)
-        if not examples[part]:
-            raise DataError(f"{path} holds no examples.")
+        examples[part] = read_examples(task, path)
         tokens = sum(len(text) for text in texts_of(examples[part]))
         tell(f"{part}: {len(examples[part]):,} examples, {tokens:,} tokens ({path})")
     examples["train"] = share_of(examples["train"], config.train.share)
@@ -154,7 +155,7 @@ def load_data(
         for note in task.notes(task.scored(examples[part], config), facts):
             tell(f"{part}: {note}")
     others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
-    words = Words.build(config.static, texts_of(examples["train"]), others)
+    words = Words.build(config.static, table, texts_of(examples["train"]), others)
     sets = {}
     for part, found in examples.items():
         layers = None
@@ -170,6 +171,14 @@ def load_data(
         words,
         about,
     )
+
+
+def read_examples(task: Task[E], path: str) -> list[E]:
+    """Read a file of labelled examples, of which there is at least one."""
+    examples = task.read(path)
+    if not examples:
+        raise DataError(f"{path} holds no examples.")
+    return examples
 
 
 def share_of(examples: list[E], share: float) -> list[E]:

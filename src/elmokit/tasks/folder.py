@@ -19,23 +19,29 @@ _SAVING = ("train.checkpoint_every", "train.checkpoint_seconds")
 _MAY_CHANGE = ("train.epochs", "train.patience", *_SAVING)
 
 
-def check_folder(out: Path, task: Task[Any], config: TaskConfig, *, resume: bool) -> None:
+def check_folder(
+    out: Path, task: Task[Any], config: TaskConfig, *, resume: bool
+) -> dict[str, Any] | None:
     """Refuse a folder where a run with these settings cannot be made.
 
     It needs no data, so that it can be asked before they are read and layers are computed.
+
+    Returns:
+        The config.json of the run that has ended there, if one has.
     """
     if saved.is_task_dir(out):
         if not resume:
             raise OutputError(
                 f"{out} holds a trained task model already. Choose another folder, or remove it."
             )
-        then = _check_settings(out, task, config, saved.read_config(out))
+        values = saved.read_config(out)
+        then = _check_settings(out, task, config, values)
         if changed := differences(config, then, ignore=_SAVING):
             raise ConfigError(
                 f"The run in {out} has ended and cannot be made longer ({', '.join(changed)} "
                 "changed). Start a new one in another folder."
             )
-        return
+        return values
     foreign = sorted(saved.foreign(out) - {FILE, checkpoint.FOLDER})
     if foreign:
         raise OutputError(
@@ -43,20 +49,18 @@ def check_folder(out: Path, task: Task[Any], config: TaskConfig, *, resume: bool
             "empty."
         )
     if (path := checkpoint.newest(out)) is None:
-        return
+        return None
     if not resume:
         raise ConfigError(
             f"{out} already holds a run ({path.name}). Go on with --resume, or choose another "
             "folder."
         )
     _check_settings(out, task, config, checkpoint.read_run(path))
+    return None
 
 
-def finished(out: Path, data: Data[Any]) -> dict[str, Any] | None:
-    """Return the results of a run that has ended in a folder, if one has, with the same data."""
-    if not saved.is_task_dir(out):
-        return None
-    values = saved.read_config(out)
+def results_of(out: Path, values: dict[str, Any], data: Data[Any]) -> dict[str, Any]:
+    """Return the results of a run that has ended; refuse other data than it had."""
     check_data(out, data, values)
     results: dict[str, Any] = values["results"]
     # Folders of earlier versions do not tell which file they were measured on.

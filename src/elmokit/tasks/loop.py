@@ -29,7 +29,7 @@ from elmokit.tasks.batches import Batch, Dataset, E, plan
 from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
 from elmokit.tasks.config import TaskConfig, TrainConfig
 from elmokit.tasks.data import Data
-from elmokit.tasks.folder import check_data, check_folder, finished
+from elmokit.tasks.folder import check_data, check_folder, results_of
 from elmokit.tasks.nn.elmo import ElmoPlaces
 from elmokit.tasks.task import Scores, Task, TaskModel
 from elmokit.telling import Tell, TellProgress, silent
@@ -97,9 +97,10 @@ def train(
     is_new = not out.exists()
     try:
         with run_lock(out):
-            check_folder(out, task, config, resume=resume)
+            ended = check_folder(out, task, config, resume=resume)
             data = data() if callable(data) else data
-            if (results := finished(out, data)) is not None:
+            if ended is not None:
+                results = results_of(out, ended, data)
                 tell(f"The run in {out} is finished already.")
                 return TaskResult(**results)
             return _train(task, config, data, out, resume, torch.device(device), tell, progress)

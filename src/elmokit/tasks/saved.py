@@ -13,8 +13,9 @@ config.json is written last: where it is, the directory is complete.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
 
@@ -27,6 +28,7 @@ from elmokit.embed.layers import LiveLayers
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.model.blank import blank
+from elmokit.sources.resolve import named_models
 from elmokit.sources.tensors import write_tensors
 from elmokit.storage.atomic import replace_directory, replace_file, write_text
 from elmokit.storage.manifest import check_format, read_json, write_json
@@ -115,18 +117,19 @@ def save(
     with replace_directory(path / WORDS) as folder:
         data.words.save(folder)
     write_json(path / LABELS, data.facts, ensure_ascii=False, indent=1)
+    elmo = None if data.elmo is None else replace(data.elmo, model=_stored(data.elmo.model, path))
     values = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "elmokit": __version__,
         "task": task.name,
-        "elmo": None if data.elmo is None else data.elmo.to_dict(),
+        "elmo": None if elmo is None else elmo.to_dict(),
         "data": data.digest,
         "test": data.test_digest,
         "results": results,
         "config": config.to_dict(),
     }
-    write_text(path / CARD, _card(task, config, data.elmo, results) + "\n")
+    write_text(path / CARD, _card(task, config, elmo, results) + "\n")
     write_json(path / CONFIG, values, ensure_ascii=False)
 
 
@@ -189,13 +192,13 @@ def read_config(path: Path) -> dict[str, Any]:
 def _load_elmo(
     path: Path, about: ElmoAbout, config: TaskConfig, model: str | None, device: torch.device
 ) -> ElmoModel:
-    name = model if model is not None else about.model
     try:
-        elmo = load(name, device=device, precision=about.precision)
+        elmo = load(model or _named(about.model, path), device=device, precision=about.precision)
     except WeightsError as error:
         raise WeightsError(
-            f"The biLM that {path} was trained with is not here: {error} If it has moved, say "
-            "where it is with --model."
+            f"The biLM that {path} was trained with ({about.model or 'the default'}) is not here: "
+            f"{error} Say which one to use with --model; one that is not on this machine is never "
+            "fetched because a file names it."
         ) from error
     if fingerprint(elmo, config.elmo.state) != about.fingerprint:
         raise WeightsError(
@@ -203,6 +206,23 @@ def _load_elmo(
             f"than {elmo.source}. Give the right one with --model."
         )
     return elmo
+
+
+def _stored(model: str | None, path: Path) -> str | None:
+    """Return what config.json calls a biLM: a path from its folder, or its name."""
+    if model is None or not Path(model).exists():
+        return model
+    relative = Path(os.path.relpath(model, path.resolve())).as_posix()
+    return relative if relative.startswith("..") else f"./{relative}"
+
+
+def _named(model: str | None, path: Path) -> str | Path | None:
+    """Return the biLM that a config.json names: one that is installed, or a path from its folder.
+
+    The file may come from anywhere. It cannot have anything fetched: an address or the name of a
+    published model is no path on this machine.
+    """
+    return model if model is None or model in named_models() else path.resolve() / model
 
 
 def _card(

@@ -71,6 +71,7 @@ class Words:
     def build(
         cls,
         config: StaticConfig,
+        table: StaticVectors | None,
         training: Iterable[Sequence[str]],
         others: Iterable[Sequence[str]] = (),
         *,
@@ -79,13 +80,13 @@ class Words:
         """Collect the words of the data and give each its vector.
 
         Args:
-            config: Which vectors.
+            config: How many words are kept, and how long vectors are where there is no table.
+            table: Where vectors come from, see `load_table`.
             training: Texts to be trained on.
             others: Texts that will be asked for, such as those of the dev set. Only words with
                 vectors in the table are taken from them.
             seed: Of the vectors of words that have none.
         """
-        table = None if config.source == "none" else load_static(config.source)
         counts = Counter(token for text in training for token in text)
         places: dict[str, int | None] = {}  # a word -> its row in the table
         loose: Counter[str] = Counter()
@@ -136,6 +137,11 @@ class Words:
                 "vectors: they are not of the same model."
             )
         return cls(words, len(found["training"]), vectors)
+
+
+def load_table(config: StaticConfig) -> StaticVectors | None:
+    """Load the static vectors of a task model, if its settings name any."""
+    return None if config.source == "none" else load_static(config.source)
 
 
 def _line(word: str) -> str:

@@ -7,11 +7,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import DependencyError
+from elmokit.errors import optional_imports
 from elmokit.storage.atomic import replace_file
 from elmokit.train.config import RunConfig
 
 FILE = "metrics.jsonl"
+
+
+def check_tensorboard() -> None:
+    """Raise if TensorBoard is not installed."""
+    with optional_imports("log", "Logging to TensorBoard"):
+        import tensorboard  # noqa: F401
 
 
 class Metrics:
@@ -30,10 +36,9 @@ class Metrics:
         self._file = self._path.open("a", encoding="utf-8")
         self._board: Any = None
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise DependencyError("tensorboard", "log", "Logging to TensorBoard") from error
+            check_tensorboard()
+            from torch.utils.tensorboard import SummaryWriter
+
             self._board = SummaryWriter(str(run / "tensorboard"), purge_step=done)
 
     def write(self, values: dict[str, Any]) -> None:

@@ -75,5 +75,5 @@ def test_from_training_to_prediction(files: tuple[str, str], tmp_path: Path) -> 
     assert "bad.conll, line 1" in error("task", "coref", "evaluate", out, bad)
     told = error("task", "coref", "predict", out, tmp_path, "--input", "conll")
     assert "is a directory" in told
-    told = error("task", "ner", "train", tmp_path, tmp_path, "-o", "x", "--elmo", "none")
+    told = error("task", "ner", "train", tmp_path, tmp_path, "-o", "x", "--static", "none")
     assert "is a directory" in told

@@ -12,7 +12,15 @@ from elmokit.bulk.files.layout import Layout
 from elmokit.bulk.files.part import Part, SourceSentence, make_part
 from elmokit.bulk.files.reading import StoredVectors
 from elmokit.embed.vectors import SentenceVectors
-from elmokit.errors import ConfigError, DataError, DependencyError, ElmoError, OutputError, nearest
+from elmokit.errors import (
+    ConfigError,
+    DataError,
+    DependencyError,
+    ElmoError,
+    OutputError,
+    nearest,
+    optional_imports,
+)
 from elmokit.storage.atomic import replace_file
 
 #: Suffix -> module of this package.
@@ -57,12 +65,8 @@ def format_of(path: Path) -> Format:
 
 def check_package(name: str, purpose: str) -> None:
     """Raise if a package is missing, as it may where elmokit was installed without torch."""
-    try:
+    with optional_imports(None, purpose):
         importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise DependencyError(name, None, purpose) from None
 
 
 def open_vectors(path: str | Path) -> StoredVectors:

@@ -29,15 +29,13 @@ from elmokit.bulk.files.reading import (
     describe,
     read_description,
 )
-from elmokit.errors import DataError, DependencyError
+from elmokit.errors import DataError, optional_imports
 
 
 def check_available() -> None:
     """Raise if pyarrow is not installed."""
-    try:
+    with optional_imports("arrow", "A .parquet file"):
         import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise DependencyError("pyarrow", "arrow", "A .parquet file") from error
 
 
 def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]) -> None:

@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmokit.errors import DependencyError
+from elmokit.errors import optional_imports
 
-try:
+with optional_imports("coref", "Coreference"):
     from scipy.optimize import linear_sum_assignment
-except ModuleNotFoundError as error:
-    raise DependencyError("scipy", "coref", "Coreference") from error
 
 #: The clusters of a document; a mention is in one of them at most.
 Clusters = Sequence[Collection[Hashable]]
