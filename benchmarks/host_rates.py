@@ -33,9 +33,9 @@ from elmokit.embed.model import load
 SETTINGS = {
     "all layers, float32": EmbedSettings(),
     "all layers, float16": EmbedSettings(dtype="float16"),
-    "average, float32": EmbedSettings(layers="average"),
-    "average, float16": EmbedSettings(layers="average", dtype="float16"),
-    "top, float16": EmbedSettings(layers="top", dtype="float16"),
+    "average, float32": EmbedSettings(layer="average"),
+    "average, float16": EmbedSettings(layer="average", dtype="float16"),
+    "top, float16": EmbedSettings(layer="top", dtype="float16"),
 }
 
 

@@ -38,7 +38,7 @@ import torch
 from pyarrow import parquet
 
 import elmokit
-from elmokit.embed.spaces import choose_spaces, unit
+from elmokit.embed.cosine import unit
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
 from elmokit.search.files import column_name, vector_column
@@ -46,7 +46,7 @@ from elmokit.search.index import TokenIndex, folder_bytes
 from elmokit.search.neighbors import Rules
 
 QUERY = "He will [play] in the final ."
-TOP = choose_spaces(["top"], 3)
+TOP = "top"
 QUERIES = 200
 PART = 16384
 CELLS = 2048  # of faiss
@@ -119,7 +119,7 @@ def queries(folder: Path) -> dict[str, Any]:
     index = TokenIndex.open(folder)
     elmo.neighbors(QUERY, index)
     before = own_mb()
-    top = {"spaces": TOP}
+    top = {"layer": TOP}
     figures: dict[str, Any] = {"bytes": index.n_bytes, "tokens": index.tokens}
     figures["top"] = timed(lambda _: index.neighbors([QUERY], elmo, **top), 5)
     figures["every_layer_and_average"] = timed(lambda _: index.neighbors([QUERY], elmo), 3)
@@ -137,11 +137,11 @@ def ann_queries(folder: Path) -> dict[str, Any]:
     """Time approximate queries, without and with filters."""
     index = TokenIndex.open(folder)
     numbers = sample(index)
-    index.neighbors([1], spaces=TOP, ann=True)
+    index.neighbors([1], layer=TOP, ann=True)
     other = Rules(words="other", other_sentences=True)
 
     def query(i: int, rules: Rules | None = None) -> None:
-        index.neighbors([int(numbers[i])], spaces=TOP, ann=True, rules=rules)
+        index.neighbors([int(numbers[i])], layer=TOP, ann=True, rules=rules)
 
     return {"top": timed(query, 20), "other_words": timed(lambda i: query(i, other), 20)}
 
@@ -164,7 +164,7 @@ def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
     figures["ann"] = phase(lambda: build_faiss(index, work))
     figures["bytes"] = folder_bytes(work)
     made = faiss.read_index(str(work / "top.faiss"), faiss.IO_FLAG_MMAP)
-    truth = [index.neighbors([int(n)], spaces=TOP, rules=Rules(distinct="token")) for n in numbers]
+    truth = [index.neighbors([int(n)], layer=TOP, rules=Rules(distinct="token")) for n in numbers]
     tenth = [found[0].lists["layer 2"][-1].score for found in truth]
     made.nprobe = 1
     while True:

@@ -44,8 +44,8 @@ from torch import Tensor, nn
 import elmokit
 from elmokit.embed.batching import batches_by_length, windows
 from elmokit.embed.bench import read_text
+from elmokit.embed.cosine import cosines
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import cosines, probe_spaces
 from elmokit.embed.static import GLOVE, load_static
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ElmoWarning
@@ -243,11 +243,11 @@ def wic(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
 def pos(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     """Probe for parts of speech."""
     treebank = Treebank(*(read_conllu(file, "xpos") for file in find_splits(args.ud)))
-    spaces = probe_spaces(["all", "concat"], encoder.config.n_layers)
+    layer = ["all", "average", "concat"]
     report = measure_pos(
         cast(ElmoModel, encoder),
         treebank,
-        spaces=spaces,
+        layer=layer,
         seeds=range(args.seed, args.seed + args.runs),
         cache=args.cache,
         on_result=lambda result, _: print(f"{result.name}: {result.accuracy:.2%}", file=sys.stderr),  # noqa: T201
@@ -262,7 +262,7 @@ def wsd(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
         read_semcor(args.semcor),
         read_sets(args.wsd),
         read_wordnet(None),
-        spaces=probe_spaces(["all", "concat"], encoder.config.n_layers),
+        layer=["all", "average", "concat"],
         seed=args.seed,
     )
     return without_difference(json_values(report))

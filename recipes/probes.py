@@ -32,7 +32,7 @@ import torch
 from tqdm import tqdm
 
 import elmokit
-from elmokit.embed.spaces import probe_spaces
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.conllu import find_splits, read_conllu
 from elmokit.probes.pos import Correct, PosResult, Treebank, measure_pos, words_of
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--semcor", type=Path, help="SemCor as lines of JSON")
     parser.add_argument("--wsd", type=Path, help="Evaluation_Datasets")
     parser.add_argument("--wordnet", type=Path, help="index.sense or its folder")
-    parser.add_argument("--layer", nargs="+", default=["all", "concat"])
+    parser.add_argument("--layer", nargs="+", default=["all", "average", "concat"])
     parser.add_argument("--static", default=GLOVE)
     parser.add_argument("--state", default="reset", choices=["reset", "warm"])
     parser.add_argument("--seed", type=int, default=0)
@@ -140,7 +140,7 @@ def pos_figures(args: argparse.Namespace, static: StaticVectors) -> None:
         for tags in args.tags if len(args.precision) == 2 else ():
             treebank = Treebank(*(read_conllu(f, tags) for f in find_splits(args.ud)))
             clusters = words_of(treebank).clusters[2]
-            for name in (s.name for s in probe_spaces(args.layer, elmo.config.n_layers)):
+            for name in (c.label for c in LayerChoice.parse_all(args.layer, elmo.config.n_layers)):
                 pair = (f"{tags}, {name}, fast", f"{tags}, {name}, exact")
                 cost = difference(right, clusters, *pair, seed=args.seed)
                 assert cost is not None
@@ -169,7 +169,7 @@ def pos_run(
             elmo,
             treebank,
             tags=tags,
-            spaces=probe_spaces(args.layer, elmo.config.n_layers),
+            layer=args.layer,
             static=static,
             state=args.state,
             seeds=range(args.seed, args.seed + args.runs),
@@ -194,7 +194,7 @@ def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> None:
                 training,
                 sets,
                 wordnet,
-                spaces=probe_spaces(args.layer, elmo.config.n_layers),
+                layer=args.layer,
                 static=static,
                 state=args.state,
                 seed=args.seed,

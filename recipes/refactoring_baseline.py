@@ -241,7 +241,7 @@ def files(folder: Path) -> dict[str, Any]:
     for suffix in ("h5", "npz", "safetensors", "parquet"):
         for layers in ("all", "top", "average", "mix"):
             mix = ["--mix", "0.2,0.3,0.5", "--gamma", 2] if layers == "mix" else []
-            runs[f"{layers}.{suffix}"] = (f"{layers}.{suffix}", ["--layers", layers, *mix])
+            runs[f"{layers}.{suffix}"] = (f"{layers}.{suffix}", ["--layer", layers, *mix])
     runs["float16.h5"] = ("float16.h5", ["--dtype", "float16"])
     runs["carry.h5"] = ("carry.h5", ["--state", "carry", "--rows", 3])
     runs["shards"] = ("shards", ["--shard-bytes", 8192])

@@ -153,7 +153,7 @@ def configurations() -> Iterator[Settings]:
         yield run_preset(name).model
     for name in TASKS:
         yield from load_task(name).presets.values()
-    yield EmbedSettings(layers="mix", mix=(0.5, 0.25, 0.25), gamma=2.0)
+    yield EmbedSettings(layer="mix", mix=(0.5, 0.25, 0.25), gamma=2.0)
 
 
 @pytest.mark.parametrize("config", list(configurations()))
@@ -288,7 +288,7 @@ def test_rules_over_several_fields_name_one_of_them() -> None:
     for make, name in (
         (lambda: LstmConfig(dim=4, projection_dim=8), "projection_dim"),
         (lambda: CharCnnConfig(filters=((9, 1),), max_characters_per_token=8), "filters"),
-        (lambda: EmbedSettings(layers="mix"), "mix"),
+        (lambda: EmbedSettings(layer="mix"), "mix"),
         (lambda: EmbedSettings(gamma=2.0), "gamma"),
         (lambda: EmbedSettings(rows=2), "rows"),
     ):

@@ -118,7 +118,7 @@ async def load(
         connection = Connection(host, port)
         while time.perf_counter() < end:
             sentence = next(supply)
-            body = json.dumps({"sentences": [sentence], "layers": "top"}).encode()
+            body = json.dumps({"sentences": [sentence], "layer": "top"}).encode()
             start = time.perf_counter()
             try:
                 answer = await connection.post("/v1/embed", body, accept)

@@ -151,7 +151,7 @@ class Served:
         for first in range(0, len(sentences), BATCH // 2):
             body = {
                 "sentences": sentences[first : first + BATCH // 2],
-                "layers": "top",
+                "layer": "top",
                 "pooling": "mean",
             }
             asked = urllib.request.Request(

@@ -64,9 +64,9 @@ def _embed(**options: Any) -> Body:
 SCENARIOS: dict[str, tuple[dict[str, Kind], int]] = {
     "mixed": (
         {
-            "single": Kind(0.50, "/v1/embed", 1, _embed(layers="top"), NPY),
+            "single": Kind(0.50, "/v1/embed", 1, _embed(layer="top"), NPY),
             "several": Kind(0.15, "/v1/embed", 10, _embed()),
-            "large": Kind(0.10, "/v1/embed", 200, _embed(layers="average", pooling="mean")),
+            "large": Kind(0.10, "/v1/embed", 200, _embed(layer="average", pooling="mean")),
             "score": Kind(0.10, "/v1/score", 3, _embed()),
             "substitutes": Kind(0.10, "/v1/substitutes", 1, lambda s: {"sentence": s[0][:20]}),
             "similarity": Kind(0.05, "/v1/similarity", 2, lambda s: _embed()([w[:50] for w in s])),
@@ -75,8 +75,8 @@ SCENARIOS: dict[str, tuple[dict[str, Kind], int]] = {
     ),
     "large": (
         {
-            "single": Kind(1.0, "/v1/embed", 1, _embed(layers="top"), NPY),
-            "large": Kind(1e-9, "/v1/embed", 1000, _embed(layers="top", pooling="mean"), NPY),
+            "single": Kind(1.0, "/v1/embed", 1, _embed(layer="top"), NPY),
+            "large": Kind(1e-9, "/v1/embed", 1000, _embed(layer="top", pooling="mean"), NPY),
         },
         1,
     ),
@@ -138,7 +138,7 @@ async def client(
 
 _HOSTILE = (
     b'{"sentences": [' + b"1," * 500_000 + b"1]}",
-    b'{"sentences": [["a"]], "layers": [' + b"0," * 1000 + b"0]}",
+    b'{"sentences": [["a"]], "layer": [' + b"0," * 1000 + b"0]}",
     b"[" * 100_000,
     json.dumps({"sentences": [["word"] * 20] * 100}).encode(),  # and then the client leaves
 )

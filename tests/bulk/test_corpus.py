@@ -89,10 +89,10 @@ def test_paragraphs_are_split_and_tokens_know_where_they_stood(
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (EmbedSettings(layers="top"), lambda item: item.top),
-        (EmbedSettings(layers="average"), lambda item: item.average),
+        (EmbedSettings(layer="top"), lambda item: item.top),
+        (EmbedSettings(layer="average"), lambda item: item.average),
         (
-            EmbedSettings(layers="mix", mix=(0.2, 0.3, 0.5), gamma=2.0, dtype="float16"),
+            EmbedSettings(layer="mix", mix=(0.2, 0.3, 0.5), gamma=2.0, dtype="float16"),
             lambda item: item.mix([0.2, 0.3, 0.5], 2.0).astype(np.float16),
         ),
     ],

@@ -46,32 +46,34 @@ def sentences() -> list[SentenceVectors]:
     return some_sentences()
 
 
-def expected(item: SentenceVectors, layers: str, dtype: str) -> np.ndarray:
+def expected(item: SentenceVectors, layer: str, dtype: str) -> np.ndarray:
     arrays = {
         "all": item.layers,
         "top": item.top,
         "average": item.average,
+        "concat": np.concatenate(list(item.layers), axis=1),
+        "1": item.layers[1],
         "mix": item.mix([0.2, 0.3, 0.5], 1.5),
     }
-    return arrays[layers].astype(dtype)
+    return arrays[layer].astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("layers", ["all", "top", "average", "mix"])
+@pytest.mark.parametrize("layer", ["all", "top", "average", "concat", "1", "mix"])
 @pytest.mark.parametrize("suffix", ALL_SUFFIXES)
 def test_round_trip(
-    tmp_path: Path, sentences: list[SentenceVectors], suffix: str, layers: str, dtype: str
+    tmp_path: Path, sentences: list[SentenceVectors], suffix: str, layer: str, dtype: str
 ) -> None:
     path = tmp_path / f"vectors{suffix}"
-    mix = {"mix": [0.2, 0.3, 0.5], "gamma": 1.5} if layers == "mix" else {}
-    write_vectors(path, sentences, layers=layers, dtype=dtype, **mix)
+    mix = {"mix": [0.2, 0.3, 0.5], "gamma": 1.5} if layer == "mix" else {}
+    write_vectors(path, sentences, layer=layer, dtype=dtype, **mix)
     with open_vectors(path) as stored:
         assert len(stored) == len(sentences)
-        assert stored.layout.layers == layers
+        assert stored.layout.layer == layer
         for given_, (tokens, vectors) in zip(sentences, stored, strict=True):
             assert tokens == given_.tokens
             assert vectors.dtype == dtype
-            np.testing.assert_array_equal(vectors, expected(given_, layers, dtype))
+            np.testing.assert_array_equal(vectors, expected(given_, layer, dtype))
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
@@ -157,12 +159,12 @@ def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"layers": "last"}, "No layers 'last'"),
+        ({"layer": "last"}, "'last': expected 0 to 2, top, average, concat, mix or all"),
         ({"dtype": "float8"}, "Did you mean 'float"),
-        ({"layers": "mix"}, "Weights s are needed"),
-        ({"mix": [1, 0, 0]}, "Weights s are needed"),
-        ({"layers": "mix", "mix": [1, 0]}, "needs 3 finite weights"),
-        ({"layers": "mix", "mix": [1, 0, 0], "gamma": float("nan")}, "gamma"),
+        ({"layer": "mix"}, "for mix: None"),
+        ({"mix": [1, 0, 0]}, "unless layer is 'mix'"),
+        ({"layer": "mix", "mix": [1, 0]}, "needs 3 finite weights"),
+        ({"layer": "mix", "mix": [1, 0, 0], "gamma": float("nan")}, "gamma"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(

@@ -38,7 +38,7 @@ def test_hdf5_is_what_readers_of_allennlp_expect(
         index = json.loads(file["sentence_to_index"][0])
         # As with AllenNLP, of equal sentences the last one is named.
         assert index == {"I read the b\u00f6\u00f6k .": "3", "": "4", "Yes \U0001f642": "2"}
-    write_vectors(path, sentences, layers="top")
+    write_vectors(path, sentences, layer="top")
     with h5py.File(path) as file:
         assert file["0"].shape == (5, DIM)
 
@@ -69,7 +69,7 @@ def test_hdf5_of_other_programs_is_read(tmp_path: Path) -> None:
         text[0] = json.dumps({"Hello .": "1", "not the number of tokens": "2"})
     with open_vectors(path) as stored:
         assert len(stored) == 3
-        assert (stored.layout.layers, stored.layout.dim) == ("all", 4)
+        assert (stored.layout.layer, stored.layout.dim) == ("all", 4)
         assert [s.tokens for s in stored] == [None, ["Hello", "."], None]
         np.testing.assert_array_equal(stored[1].vectors, layers)
     with h5py.File(path, "w") as file:  # bilm-tf wrote no index; others one layer in float64
@@ -137,7 +137,7 @@ def test_parquet_is_one_row_per_token(
     np.testing.assert_array_equal(
         rows[6]["layer_2"], sentences[2].layers[2, 1].astype(dtype).astype(float)
     )
-    write_vectors(path, [sentence("a", offsets=False)], layers="top")
+    write_vectors(path, [sentence("a", offsets=False)], layer="top")
     row = pq.read_table(path).to_pylist()[0]
     assert row["start"] is None
     assert len(row["vector"]) == DIM

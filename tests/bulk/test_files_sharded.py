@@ -101,10 +101,10 @@ def test_documents_and_their_sentences(make: Callable[..., Path], documents: lis
 @pytest.mark.parametrize(
     "settings",
     [
-        EmbedSettings(layers="top", dtype="float16", part_tokens=20),
-        EmbedSettings(layers="average", part_tokens=20),
-        EmbedSettings(layers="mix", mix=(0.5, 0.25, 0.25), gamma=2.0, part_tokens=20),
-        EmbedSettings(layers="average", tokenized=True, part_tokens=20),
+        EmbedSettings(layer="top", dtype="float16", part_tokens=20),
+        EmbedSettings(layer="average", part_tokens=20),
+        EmbedSettings(layer="mix", mix=(0.5, 0.25, 0.25), gamma=2.0, part_tokens=20),
+        EmbedSettings(layer="average", tokenized=True, part_tokens=20),
     ],
 )
 def test_layers_and_numbers(
@@ -210,7 +210,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     [
         ("manifest.json", lambda v: v.update(version=1), "of version 1; this elmokit reads 2"),
         ("manifest.json", lambda v: v.pop("dim"), "is damaged"),
-        ("manifest.json", lambda v: v.update(layers="odd"), "is damaged"),
+        ("manifest.json", lambda v: v.update(layer="odd"), "is damaged"),
         ("manifest.json", lambda v: v.update(documents=[]), "is damaged"),
         ("shards.json", lambda v: v.pop("shards"), "lists no shards"),
         ("shards.json", lambda v: v["shards"][0].pop("sentences"), "is damaged"),

@@ -95,7 +95,7 @@ def test_a_text_of_the_examples_by_the_tiny_model(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(corpus.read_text("utf-8").splitlines(keepends=True)[:40]))
     export(load_parts(TINY_MODEL), tmp_path / "onnx")
-    settings = EmbedSettings(split=True, layers="average", part_tokens=300)
+    settings = EmbedSettings(split=True, layer="average", part_tokens=300)
     for model, name in ((TINY_MODEL, "torch.npz"), (tmp_path / "onnx", "onnx.npz")):
         done = embed_corpus(elmokit.load(model), [text], tmp_path / name, settings)
         assert done.tokens > 500

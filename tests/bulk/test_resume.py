@@ -108,7 +108,7 @@ def test_an_interrupted_run_is_never_thrown_away_unasked(
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"layers": "top"}, "layers was 'all' and is now 'top'"),
+        ({"layer": "top"}, "layer was 'all' and is now 'top'"),
         ({"dtype": "float16"}, "dtype was 'float32'"),
         ({"tokenized": True, "part_tokens": 20}, "tokenized was False"),
         ({"part_tokens": 21}, "part_tokens was 20 and is now 21"),

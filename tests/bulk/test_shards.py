@@ -88,8 +88,8 @@ def test_rows_are_tokens_with_their_places_and_vectors(
 @pytest.mark.parametrize(
     "settings",
     [
-        EmbedSettings(layers="average", dtype="float16", part_tokens=20),
-        EmbedSettings(tokenized=True, layers="top", part_tokens=20),
+        EmbedSettings(layer="average", dtype="float16", part_tokens=20),
+        EmbedSettings(tokenized=True, layer="top", part_tokens=20),
     ],
 )
 def test_layers_and_numbers_can_be_chosen(
@@ -169,7 +169,7 @@ def test_a_document_that_changed_is_refused(
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"settings": EmbedSettings(layers="top", part_tokens=20)}, "layers was 'all'"),
+        ({"settings": EmbedSettings(layer="top", part_tokens=20)}, "layer was 'all'"),
         ({"chunk_bytes": 61}, "chunk_bytes was 60"),
         ({"column": "body"}, "column was 'text'"),
     ],
@@ -196,10 +196,10 @@ def test_nothing_is_thrown_away_unasked(make: Callable[..., Any], tmp_path: Path
     make("out")
     with pytest.raises(OutputError, match="--resume"):
         make("out")
-    make("whole", settings=EmbedSettings(layers="top", part_tokens=20), chunk_bytes=200)
+    make("whole", settings=EmbedSettings(layer="top", part_tokens=20), chunk_bytes=200)
     (tmp_path / "out" / "notes.txt").write_text("mine")
     make(
-        "out", settings=EmbedSettings(layers="top", part_tokens=20), chunk_bytes=200, overwrite=True
+        "out", settings=EmbedSettings(layer="top", part_tokens=20), chunk_bytes=200, overwrite=True
     )
     assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
     (tmp_path / "out" / "notes.txt").unlink()

@@ -109,9 +109,9 @@ def test_neighbors_takes_queries_from_a_file_and_a_mix(elmo: Elmo, tmp_path: Pat
     [
         ([], 2, "no query"),
         (["--query", "no mark"], 1, "no word in brackets"),
-        (["--query", "a [b]", "--layer", "7"], 1, "No layer '7'"),
-        (["--query", "a [b]", "--layer", "mix"], 2, "go together"),
-        (["--query", "a [b]", "--mix", "1,1,1"], 2, "go together"),
+        (["--query", "a [b]", "--layer", "7"], 1, "Invalid layer '7'"),
+        (["--query", "a [b]", "--layer", "mix"], 2, "Invalid value for mix"),
+        (["--query", "a [b]", "--mix", "1,1,1"], 2, "unless layer is 'mix'"),
         (["--query", "a [b]", "--mix", "x", "--layer", "mix"], 2, "not a list of numbers"),
         (["--query", "a [b]", "--mix", "1", "--layer", "mix"], 1, "needs 3 finite weights"),
         (["--query", "a [b]", "--same-word", "--other-words"], 2, "--same-word"),

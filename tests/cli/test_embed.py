@@ -87,7 +87,7 @@ def test_standard_input(elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None:
     code, _, _ = elmo(
-        *("text.txt", "-o", "vectors.safetensors", "--split", "--layers", "mix"),
+        *("text.txt", "-o", "vectors.safetensors", "--split", "--layer", "mix"),
         *("--mix", "0.5,0.25,0.25", "--gamma", "2", "--dtype", "float16"),
         *("--state", "carry", "--rows", "2", "--device", "cpu"),
     )
@@ -100,17 +100,17 @@ def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None
             assert found.vectors.dtype == np.float16
             mixed = item.mix([0.5, 0.25, 0.25], 2.0)
             np.testing.assert_allclose(found.vectors, mixed, atol=5e-3)
-    assert elmo("text.txt", "-o", "tokens.npz", "--tokenized", "--layers", "top")[0] == 0
+    assert elmo("text.txt", "-o", "tokens.npz", "--tokenized", "--layer", "top")[0] == 0
     assert open_vectors(tmp_path / "tokens.npz")[2].tokens == ["Don't!", "It's", "mine."]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--layers", "mix"], "one weight per layer"),
-        (["--mix", "1,0,0"], "mix: (1.0, 0.0, 0.0)"),
-        (["--layers", "mix", "--mix", "one,0,0"], "not a list of numbers"),
-        (["--layers", "last"], "last"),
+        (["--layer", "mix"], "one weight per layer"),
+        (["--mix", "1,0,0"], "mix: [1.0, 0.0, 0.0]"),
+        (["--layer", "mix", "--mix", "one,0,0"], "not a list of numbers"),
+        (["--layer", "last"], "expected a layer number, top, average, concat, mix or all"),
         (["--rows", "2"], "rows: 2"),
         (["--state", "carry", "--rows", "0"], "rows: 0"),
         (["--workers", "0"], "--workers"),
@@ -135,7 +135,7 @@ def test_wrong_usage_exits_with_2(
         (["missing.txt", "-o", "vectors.npz"], "missing.txt does not exist"),
         ([".", "-o", "vectors.npz"], "is a directory"),
         (["text.txt", "-o", "text.txt/vectors.npz"], "Cannot write text.txt/vectors.npz"),
-        (["text.txt", "-o", "v.npz", "--layers", "mix", "--mix", "1,0"], "needs 3 finite weights"),
+        (["text.txt", "-o", "v.npz", "--layer", "mix", "--mix", "1,0"], "needs 3 finite weights"),
         (["text.txt", "-o", "v.npz", "--state", "warm"], "elmo warm"),
         (["text.txt", "-o", "v.npz", "--device", "abacus"], "'abacus' is not a device"),
         (["text.txt", "-o", "v.npz", "--devices", "cpu,abacus"], "'abacus' is not a device"),
@@ -238,7 +238,7 @@ def test_resuming_nothing_says_so(elmo: Elmo) -> None:
 
 def test_a_name_without_a_suffix_is_a_folder_of_shards(elmo: Elmo, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    options = ("text.txt", "-o", "shards/", "--shard-bytes", "20", "--layers", "top")
+    options = ("text.txt", "-o", "shards/", "--shard-bytes", "20", "--layer", "top")
     code, _, errors = elmo(*options)
     assert code == 0
     assert errors.startswith("shards: 3 sentences, 13 tokens, ")

@@ -79,7 +79,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["index", "no.txt", "-o", "other"], 1, "no.txt does not exist"),
         (["index", "text.txt", "-o", "index"], 1, "already exists"),
         (["index", "text.txt", "-o", "."], 1, "other files"),
-        (["index", "text.txt", "-o", "other", "--layer", "7"], 1, "No layer '7'"),
+        (["index", "text.txt", "-o", "other", "--layer", "7"], 1, "Invalid layer '7'"),
     ],
 )
 def test_what_is_wrong_is_said(elmo: Elmo, arguments: list[str], code: int, message: str) -> None:
@@ -135,7 +135,7 @@ def test_an_approximate_index_is_added_and_its_recall_is_reported(
     (tmp_path / "text.txt").write_text(TEXT * 5)
     model = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
     save(ModelParts(random_bilm(TINY)), tmp_path / "model")
-    build_index(model, [tmp_path / "text.txt"], tmp_path / "index", IndexSettings(layers=("top",)))
+    build_index(model, [tmp_path / "text.txt"], tmp_path / "index", IndexSettings(layer=("top",)))
     code, output, errors = elmo(
         "index", "-o", "index", "--ann", "top", "--json", model=tmp_path / "model"
     )

@@ -83,9 +83,9 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
         (
             ["pos", "ud", "--layer", "9"],
             1,
-            "No layer '9'. This model has 0 to 2, top, average, concat, and all.",
+            "Invalid layer '9': expected 0 to 2, top, average, concat, mix or all.",
         ),
-        (["pos", "ud", "--layer", "mix"], 1, "No layer 'mix'. This model has"),
+        (["pos", "ud", "--layer", "mix"], 2, "Invalid value for mix"),
         (["pos", "ud", "--state", "warm"], 1, "elmo warm"),
         (["wsd", "semcor.jsonl", "sets", "--wordnet", "sets"], 1, "apt-get install wordnet-base"),
         (["wsd", "no.jsonl", "sets", "--wordnet", "."], 1, "no.jsonl does not exist"),

@@ -147,9 +147,7 @@ def test_wrong_layers_are_refused(config: dict[str, object]) -> None:
         pipeline(**config)("light")
 
 
-@pytest.mark.parametrize(
-    "config", [{"layer": "concat"}, {"precision": "quick"}, {"batch_tokens": 0}]
-)
+@pytest.mark.parametrize("config", [{"precision": "quick"}, {"batch_tokens": 0}])
 def test_wrong_settings_are_refused_at_once(config: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         pipeline(**config)

@@ -22,7 +22,6 @@ import elmokit
 from elmokit.cli.main import run
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.scoring import SentenceScore
-from elmokit.embed.spaces import choose_spaces
 from elmokit.errors import ConfigError, DataError, OutputError
 from elmokit.plot.figure import Picture, check_picture, write_picture
 from elmokit.plot.layers import draw_layers, read_mixes
@@ -35,7 +34,6 @@ from elmokit.text.marked import Marked
 from tests.conftest import TINY_MODEL
 
 USES = "He will [play] now .\tsport\nThe [play] was long .\tstage\nA [play] by him .\tstage\n"
-EVERY = choose_spaces(["0", "1", "2"], 3)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +53,7 @@ def texts(picture: Picture) -> list[str]:
 
 def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: Path) -> None:
     (tmp_path / "uses.txt").write_text(USES)
-    found = senses_of(elmo, read_uses(tmp_path / "uses.txt"), EVERY)
+    found = senses_of(elmo, read_uses(tmp_path / "uses.txt"))
     assert found.word == "play"
     assert found.groups == ["sport", "stage", "stage"]
     assert [plane.different for plane in found.planes] == [1, 3, 3]
@@ -73,7 +71,7 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
 def test_numbers_of_uses_do_not_cover_each_other(elmo: ElmoModel) -> None:
     words = ["now", "then", "later", "today", "soon", "again", "there", "here", "well", "alone"]
     uses = [Use(Marked.read(f"He will [play] {word} .")) for word in words for _ in (1, 2)]
-    picture = draw_senses(senses_of(elmo, uses, EVERY[2:], clusters=2))
+    picture = draw_senses(senses_of(elmo, uses, layer="top", clusters=2))
     picture.draw_without_rendering()
     digits = [Text.get_window_extent(label) for label in picture.axes[0].texts]
     assert len(digits) == 20
@@ -82,13 +80,13 @@ def test_numbers_of_uses_do_not_cover_each_other(elmo: ElmoModel) -> None:
 
 def test_every_layer_is_drawn_unless_told(elmo: ElmoModel) -> None:
     uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
-    assert senses_of(elmo, uses).to_dict() == senses_of(elmo, uses, EVERY).to_dict()
+    assert senses_of(elmo, uses).to_dict() == senses_of(elmo, uses, layer=[0, 1, 2]).to_dict()
     assert list(similarity_of(elmo, "I read it .").cosines) == ["layer 0", "layer 1", "layer 2"]
 
 
 def test_distances_on_the_plane_of_three_points_are_those_of_the_vectors(elmo: ElmoModel) -> None:
     uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
-    found = senses_of(elmo, uses, EVERY[2:])
+    found = senses_of(elmo, uses, layer="top")
     (plane,) = found.planes
     layers = [elmo.embed(" ".join(u.at.tokens)).top[u.at.position] for u in uses]
     vectors = np.stack([v / np.linalg.norm(v) for v in layers])
@@ -106,7 +104,7 @@ def test_many_uses_come_from_an_index_without_a_model(elmo: ElmoModel, tmp_path:
     settings = IndexSettings(tokenized=True)
     build_index(elmo, [tmp_path / "text.txt"], tmp_path / "index", settings)
     index = TokenIndex.open(tmp_path / "index")
-    found = senses_in(index, "play", EVERY, limit=30, clusters=2)
+    found = senses_in(index, "play", limit=30, clusters=2)
     assert len(found.uses) == 30
     assert {use.at.word for use in found.uses} == {"Play", "play"}
     assert [plane.different for plane in found.planes] == [2, 30, 30]
@@ -116,7 +114,7 @@ def test_many_uses_come_from_an_index_without_a_model(elmo: ElmoModel, tmp_path:
     assert any("2 different vectors for 30 uses" in text for text in told)
     assert not any("[Play]" in text for text in told)  # too many to be listed
     with pytest.raises(DataError, match="'xyz' is not in the index"):
-        senses_in(index, "xyz", EVERY)
+        senses_in(index, "xyz")
 
 
 def test_bad_uses_are_named(elmo: ElmoModel, tmp_path: Path) -> None:
@@ -125,17 +123,17 @@ def test_bad_uses_are_named(elmo: ElmoModel, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"uses\.txt, line 2: There is no word"):
         read_uses(path)
     with pytest.raises(DataError, match="at least 3 uses"):
-        senses_of(elmo, [Use(Marked(("a",), 0))], EVERY)
+        senses_of(elmo, [Use(Marked(("a",), 0))])
     mixed = [Use(Marked(("a",), 0), sense) for sense in ("x", "", "x")]
     with pytest.raises(DataError, match="2 of the 3 uses have a sense"):
-        senses_of(elmo, mixed, EVERY)
+        senses_of(elmo, mixed)
 
 
 # ------------------------------------------------------------------------------------- similarity
 
 
 def test_cells_are_the_cosines(elmo: ElmoModel) -> None:
-    found = similarity_of(elmo, "I read it .", ["You", "read"], EVERY)
+    found = similarity_of(elmo, "I read it .", ["You", "read"])
     a, b = elmo.embed("I read it ."), elmo.embed([["You", "read"]])[0]
     for j, cosines in enumerate(found.cosines.values()):
         for r in range(4):
@@ -152,14 +150,14 @@ def test_cells_are_the_cosines(elmo: ElmoModel) -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 60)])
 def test_any_size_can_be_drawn(elmo: ElmoModel, rows: int, columns: int) -> None:
-    found = similarity_of(elmo, ["extraordinarily-long"] * rows, ["b"] * columns, EVERY)
+    found = similarity_of(elmo, ["extraordinarily-long"] * rows, ["b"] * columns)
     assert texts(draw_similarity(found)).count("b") >= 3 * columns
 
 
 def test_sentences_that_cannot_be_drawn_are_said(elmo: ElmoModel) -> None:
     for sentence in ("", "a " * 61):
         with pytest.raises(DataError, match="1 to 60 tokens"):
-            similarity_of(elmo, sentence, None, EVERY)
+            similarity_of(elmo, sentence)
 
 
 # ----------------------------------------------------------------------------------------- layers

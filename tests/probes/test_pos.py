@@ -11,7 +11,7 @@ import pytest
 
 import elmokit
 from elmokit.embed.layer_cache import LayerCache
-from elmokit.embed.spaces import every_space, probe_spaces
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import StaticVectors
 from elmokit.errors import DataError
 from elmokit.probes.conllu import TaggedSentence
@@ -94,16 +94,16 @@ def test_the_penalty_makes_weights_smaller() -> None:
 # ------------------------------------------------------------------------------------- the layers
 
 
-def test_a_table_of_layers_gives_the_vectors_of_a_space(
+def test_a_table_of_layers_gives_the_vectors_of_a_choice(
     tmp_path: Path, elmo: elmokit.ElmoModel
 ) -> None:
     layers = LayerCache(tmp_path).table(elmo, SENTENCES)
     assert layers is not None
     expected = np.concatenate([v.layers for v in elmo.embed(SENTENCES)], axis=1)
     rows = np.array([8, 0, 3])
-    for space in (*every_space(3), *probe_spaces(["concat"], 3)):
-        table = LayerTable(layers, space)
-        wanted = space.of(expected)
+    for choice in LayerChoice.parse_all(["all", "average", "concat"], 3):
+        table = LayerTable(layers, choice)
+        wanted = choice.apply(expected)
         assert table.shape == wanted.shape
         assert table[rows].dtype == np.float16
         np.testing.assert_allclose(table[rows], wanted[rows], rtol=2e-3, atol=2e-3)
@@ -186,7 +186,7 @@ def test_layers_learn_tags_that_go_by_the_word(tmp_path: Path, elmo: elmokit.Elm
         elmo,
         bank,
         tags="upos",
-        spaces=probe_spaces(["all", "concat"], 3),
+        layer=["all", "average", "concat"],
         static=StaticVectors("toy", ["cat", "sat"], np.eye(2, dtype=np.float32)),
         seeds=[0, 1],
         settings=ProbeSettings(learning_rate=0.02, batch=16, max_epochs=15),

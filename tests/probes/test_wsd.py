@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.embed.spaces import probe_spaces, unit
+from elmokit.embed.cosine import unit
 from elmokit.embed.static import StaticVectors
 from elmokit.errors import DataError
 from elmokit.probes.raganato import EvaluationSet, Instance, read_sets
@@ -96,7 +96,7 @@ def test_the_whole_way(
         training,
         sets,
         wordnet,
-        spaces=probe_spaces(["all", "concat"], 3),
+        layer=["all", "average", "concat"],
         static=table,
         on_tokens=seen.append,
     )

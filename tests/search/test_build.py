@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("lance", reason="the extra 'search' is not installed")
 
 import elmokit
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import choose_spaces, every_space
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.search.build import IndexSettings, build_index, kept_tokens
 from elmokit.search.files import MANIFEST
@@ -72,17 +72,18 @@ def test_the_chosen_layers_are_stored_and_others_are_refused(
     stored: list[str],
     searched: list[str],
 ) -> None:
-    build_index(elmo, [text], tmp_path / "i", IndexSettings(layers=layers))
+    build_index(elmo, [text], tmp_path / "i", IndexSettings(layer=layers))
     index = TokenIndex.open(tmp_path / "i")
     assert list(index.meta.stored) == stored
-    assert index.spaces == choose_spaces(searched, 3)
-    assert index.neighbors(QUERIES[:1], elmo)[0].lists.keys() == {s.name for s in index.spaces}
-    for space in every_space(3):
-        if space not in index.spaces:
-            with pytest.raises(ConfigError, match=space.name):
-                index.neighbors(QUERIES[:1], elmo, spaces=[space])
+    labels = [choice.label for choice in LayerChoice.parse_all(searched, 3)]
+    assert [choice.label for choice in index.choices] == labels
+    assert list(index.neighbors(QUERIES[:1], elmo)[0].lists) == labels
+    for choice in LayerChoice.parse_all(ALL_AND_AVERAGE, 3):
+        if choice.label not in labels:
+            with pytest.raises(ConfigError, match=choice.label):
+                index.neighbors(QUERIES[:1], elmo, layer=choice)
     if layers == ("0", "2"):  # a mix of what is stored
-        index.neighbors(QUERIES[:1], elmo, spaces=choose_spaces(["mix"], 3, (0.5, 0, 0.5)))
+        index.neighbors(QUERIES[:1], elmo, layer="mix", mix=(0.5, 0, 0.5))
 
 
 def test_the_memory_of_a_build_does_not_grow_with_the_text(
@@ -115,7 +116,7 @@ def test_an_index_is_replaced_only_when_asked(elmo: ElmoModel, tmp_path: Path) -
         with pytest.raises(OutputError, match="already exists"):
             build_index(elmo, [text], out, TOKENIZED, **options)
     assert TokenIndex.open(out).tokens == 3
-    settings = IndexSettings(layers=("top",), tokenized=True)
+    settings = IndexSettings(layer=("top",), tokenized=True)
     build_index(elmo, [text], out, settings, overwrite=True)
     index = TokenIndex.open(out)
     assert (index.tokens, list(index.meta.stored)) == (4, ["layer 2"])
@@ -134,8 +135,8 @@ def test_text_is_added_to_an_index(elmo: ElmoModel, text: Path, tmp_path: Path) 
         build_index(elmo, [more], out, TOKENIZED, append=True)
     build_index(elmo, [text], out, TOKENIZED)
     before = TokenIndex.open(out)
-    other = IndexSettings(layers=("top",), tokenized=True, part_tokens=300)
-    with pytest.raises(ConfigError, match="layers"):
+    other = IndexSettings(layer=("top",), tokenized=True, part_tokens=300)
+    with pytest.raises(ConfigError, match="layer was"):
         build_index(elmo, [more], out, other, append=True)
     with pytest.raises(OutputError):
         build_index(elmo, [more], out, TOKENIZED, append=True, overwrite=True)
@@ -203,8 +204,8 @@ def test_an_interrupted_build_is_resumed_with_the_same_settings_and_text_only(
         TokenIndex.open(out)
     with pytest.raises(OutputError, match="--resume"):
         build_index(elmo, [text], out, TOKENIZED)
-    other = IndexSettings(tokenized=True, part_tokens=300, layers=("top",))
-    with pytest.raises(ConfigError, match="layers"):
+    other = IndexSettings(tokenized=True, part_tokens=300, layer=("top",))
+    with pytest.raises(ConfigError, match="layer was"):
         build_index(elmo, [text], out, other, resume=True)
     text.write_text("another beginning\n" + text.read_text())
     with pytest.raises(DataError, match="is not what"):

@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("lance", reason="the extra 'search' is not installed")
 
+from elmokit.embed.cosine import unit
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import choose_spaces, unit
 from elmokit.errors import ConfigError, DataError
 from elmokit.search import files
 from elmokit.search.approximate import add_ann
@@ -76,8 +77,12 @@ def test_the_exact_search_is_brute_force_over_the_stored_vectors(
         np.array(tokens["layer_2"], np.float32),
     ]
     vectors = unit(np.tensordot(np.array(weights, np.float32), np.stack(layers), axes=1))
-    (space,) = choose_spaces(["mix"], 3, weights)
-    everything = {"k": index.tokens, "spaces": [space], "rules": Rules(distinct="token")}
+    everything = {
+        "k": index.tokens,
+        "layer": "mix",
+        "mix": weights,
+        "rules": Rules(distinct="token"),
+    }
     for query in (5, 200):
         (found,) = index.neighbors([query], **everything)
         scores = np.full(index.tokens, -np.inf)
@@ -171,33 +176,32 @@ def test_an_approximate_index_reaches_its_recall_and_keeps_to_the_filters(
     elmo: ElmoModel, folder: Path, tmp_path: Path
 ) -> None:
     text, more = folder / "text.txt", tmp_path / "more.txt"
-    settings = IndexSettings(layers=("0", "2"), tokenized=True)
+    settings = IndexSettings(layer=("0", "2"), tokenized=True)
     build_index(elmo, [text], tmp_path / "i", settings)
     index = TokenIndex.open(tmp_path / "i")
-    mix: dict[str, Any] = {"names": ["top", "mix"], "n_layers": 3, "mix": (0.5, 0, 0.5)}
-    spaces = choose_spaces(**mix)
+    choices = LayerChoice.parse_all(["top", "mix"], 3, (0.5, 0, 0.5))
     with pytest.raises(ConfigError, match="layer 2"):
-        index.neighbors([3], spaces=spaces, ann=True)
+        index.neighbors([3], layer=choices, ann=True)
     with pytest.raises(ConfigError, match=r"1\.5"):
-        add_ann(index, spaces, recall=1.5)
-    ann = add_ann(index, spaces, recall=0.9).meta.ann
+        add_ann(index, choices, recall=1.5)
+    ann = add_ann(index, choices, recall=0.9).meta.ann
     index = TokenIndex.open(index.folder)
     assert index.meta.ann == ann
     assert ann["layer 2"]["recall_at_10"] >= 0.9
-    check_approximate(index, spaces)
+    check_approximate(index, choices)
     more.write_text("a river , a bank\n")
     build_index(elmo, [more], tmp_path / "i", settings, append=True)
     index = TokenIndex.open(index.folder)
-    check_approximate(index, spaces)
-    (found,) = index.neighbors(["a [river] , a bank"], elmo, spaces=spaces, ann=True)
+    check_approximate(index, choices)
+    (found,) = index.neighbors(["a [river] , a bank"], elmo, layer=choices, ann=True)
     assert found.lists["layer 2"][0].where == f"{more}:1"
 
 
-def check_approximate(index: TokenIndex, spaces: Any) -> None:
+def check_approximate(index: TokenIndex, choices: Any) -> None:
     numbers = list(range(0, index.tokens, 40))
     for rules in (Rules(distinct="token"), Rules("other", "word", other_sentences=True)):
-        exact = index.neighbors(numbers, spaces=spaces, rules=rules, k=5)
-        found = index.neighbors(numbers, spaces=spaces, rules=rules, k=5, ann=True)
+        exact = index.neighbors(numbers, layer=choices, rules=rules, k=5)
+        found = index.neighbors(numbers, layer=choices, rules=rules, k=5, ann=True)
         right = total = 0
         for a, b in zip(exact, found, strict=True):
             for name, listed in a.lists.items():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.embed.spaces import choose_spaces, every_space
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice
 from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.search import neighbors as module
 from elmokit.search.neighbors import Neighbors, NeighborSearch, Passage, Rules, neighbors
@@ -185,7 +185,9 @@ def test_only_what_is_among_the_best_is_remembered(elmo: elmokit.ElmoModel) -> N
     draw = random.Random(1)
     query = QUERIES[0]
     vectors = elmo.embed([list(query.tokens)])[0].layers[:, query.position]
-    search = NeighborSearch([query], [vectors], every_space(3), 3, [Rules()])
+    search = NeighborSearch(
+        [query], [vectors], LayerChoice.parse_all(ALL_AND_AVERAGE, 3), 3, [Rules()]
+    )
     for _ in range(20):
         sentences = [draw.choices(WORDS, k=5) for _ in range(20)]
         layers, _ = elmo.compute(sentences)
@@ -195,17 +197,11 @@ def test_only_what_is_among_the_best_is_remembered(elmo: elmokit.ElmoModel) -> N
 
 
 def test_a_mix_of_one_layer_is_that_layer(elmo: elmokit.ElmoModel, text: list[list[str]]) -> None:
-    spaces = choose_spaces(["1", "mix", "top", "average"], 3, (0, 2, 0))
-    found = neighbors(elmo, QUERIES[:1], text, k=5, spaces=spaces)[0]
+    chosen = ["1", "mix", "top", "average"]
+    found = neighbors(elmo, QUERIES[:1], text, k=5, layer=chosen, mix=(0, 2, 0))[0]
     assert list(found.lists) == ["layer 1", "mix", "layer 2", "average"]
     scores = [[n.score for n in found.lists[name]] for name in ("layer 1", "mix")]
     np.testing.assert_allclose(*scores, atol=2e-6)
-
-
-@pytest.mark.parametrize("name", ["3", "-1", "bottom", "", "\N{SUPERSCRIPT TWO}"])
-def test_a_layer_that_is_not_there_is_named(name: str) -> None:
-    with pytest.raises(ConfigError, match="0 to 2, top, average"):
-        choose_spaces([name], 3)
 
 
 def test_no_query_is_refused(elmo: elmokit.ElmoModel) -> None:

@@ -38,18 +38,20 @@ def test_wrong_requests_are_told_what_is_wrong(http: httpx.Client) -> None:
     assert error(post(b'{"sentences": []}'), 422)["param"] == "sentences"
     assert error(post(b'{"sentences": [["a", 1]]}'), 422)["param"].startswith("sentences.0")
     assert error(post(b'{"sentences": ["\\ud800"]}'), 400)
-    found = error(post(b'{"sentences": ["a"], "layer": 1}'), 422)
-    assert "layer: Extra inputs" in found["message"]
-    assert "layers: " in error(embed(http, layers="middle"), 422)["message"]
-    assert "No layer 3" in error(embed(http, layers=[0, 3]), 422)["message"]
-    assert error(embed(http, layers=[]), 422)["param"].startswith("layers")
-    assert "3 finite weights" in error(embed(http, layers="mix", s=[1.0]), 422)["message"]
-    assert 'goes with "layers": "mix"' in error(embed(http, s=[1, 0, 0]), 422)["message"]
+    found = error(post(b'{"sentences": ["a"], "layer_": 1}'), 422)
+    assert "layer_: Extra inputs" in found["message"]
+    for layer in ("middle", [0, 3], 3, -1):
+        found = error(embed(http, layer=layer), 422)
+        assert found["message"].endswith("expected 0 to 2, top, average, concat, mix or all.")
+        assert found["param"] == "layer"
+    assert error(embed(http, layer=[]), 422)["param"].startswith("layer")
+    assert "3 finite weights" in error(embed(http, layer="mix", mix=[1.0]), 422)["message"]
+    assert "unless layer is 'mix'" in error(embed(http, mix=[1, 0, 0]), 422)["message"]
     # Before, vectors that overflow were null with status 200.
-    assert error(embed(http, layers="mix", gamma=1e38), 422)["param"].startswith("gamma")
-    assert error(embed(http, layers="mix", s=[1e38, 1e38, 1e38]), 422)["param"].startswith("s")
-    body = b'{"sentences": ["a"], "layers": "mix", "s": [NaN, 1, 1]}'
-    assert error(post(body), 422)["param"].startswith("s")
+    assert error(embed(http, layer="mix", gamma=1e38), 422)["param"].startswith("gamma")
+    assert error(embed(http, layer="mix", mix=[1e38, 1e38, 1e38]), 422)["param"].startswith("mix")
+    body = b'{"sentences": ["a"], "layer": "mix", "mix": [NaN, 1, 1]}'
+    assert error(post(body), 422)["param"].startswith("mix")
     assert "Did you mean 'tiny'?" in error(embed(http, model="tinny"), 404)["message"]
     assert error(http.get("/v1/embed"), 405)
     assert error(http.get("/v1/nothing"), 404)

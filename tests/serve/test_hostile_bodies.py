@@ -17,8 +17,8 @@ WRONG = {
     "sentences": ("/v1/embed", {"sentences": [1] * 900_000}),
     "tokens": ("/v1/embed", {"sentences": [[1] * 900_000]}),
     "tokens of many": ("/v1/score", {"sentences": [[1]] * 450_000}),
-    "layers": ("/v1/embed", {"sentences": ["a"], "layers": ["x"] * 450_000}),
-    "weights": ("/v1/similarity", {"sentences": ["a"], "layers": "mix", "s": [None] * 350_000}),
+    "layer": ("/v1/embed", {"sentences": ["a"], "layer": ["x"] * 450_000}),
+    "weights": ("/v1/similarity", {"sentences": ["a"], "layer": "mix", "mix": [None] * 350_000}),
     "senses": ("/v1/project", {"sentences": ["[a]"], "senses": [1] * 900_000}),
     "queries": ("/v1/neighbors", {"queries": [{"x": 1}] * 220_000}),
     "positions": ("/v1/substitutes", {"sentence": "a", "positions": [-1] * 600_000}),
@@ -53,8 +53,8 @@ def test_an_invalid_body_is_rejected_at_its_first_error(large: httpx.Client, nam
 def test_repeated_layers_are_rejected(large: httpx.Client) -> None:
     """Before, [0] * 400 with 4,096 tokens made an answer of ten gigabytes."""
     for path in ("/v1/embed", "/v1/similarity", "/v1/project"):
-        body = {"sentences": ["[a]"], "layers": [0] * 400}
-        assert error(large.post(path, json=body), 422)["param"].startswith("layers")
+        body = {"sentences": ["[a]"], "layer": [0] * 400}
+        assert error(large.post(path, json=body), 422)["param"].startswith("layer")
 
 
 def test_the_size_of_an_answer_is_bounded_before_it_is_computed() -> None:
@@ -62,7 +62,7 @@ def test_the_size_of_an_answer_is_bounded_before_it_is_computed() -> None:
         running(replace(ALONE, limits=Limits(answer=1000))) as server,
         client(server) as http,
     ):
-        dim = embed(http, ["a"], layers="top").json()["dim"]
+        dim = embed(http, ["a"], layer="top").json()["dim"]
         most = 1000 // (3 * dim)
         assert embed(http, ["a"] * most).status_code == 200
         found = error(embed(http, ["a"] * (most + 1)), 422)

@@ -249,7 +249,7 @@ def topmost(tiny: ElmoModel, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """A service whose index has the top layer alone."""
     folder = tmp_path_factory.mktemp("topmost")
     (folder / "text.txt").write_text(TEXT)
-    build_index(tiny, [folder / "text.txt"], folder / "index", IndexSettings(layers=("top",)))
+    build_index(tiny, [folder / "text.txt"], folder / "index", IndexSettings(layer=("top",)))
     settings = Settings(
         port=0, models={"tiny": str(TINY_MODEL)}, index=folder / "index", device="cpu"
     )

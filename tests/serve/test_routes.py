@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from elmokit.cli.main import app
+from elmokit.embed.cosine import unit
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import unit
 from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
 from tests.serve.conftest import ALONE, client, running
@@ -43,13 +43,21 @@ def refused(http: httpx.Client, path: str, status: int = 422, **body: Any) -> st
 
 def test_cosines_of_every_layer(http: httpx.Client, tiny: ElmoModel) -> None:
     s = [0.2, 0.3, 0.5]
-    found = post(http, "/v1/similarity", sentences=PAIR, s=s, static=True, gram=True)
-    names = [space["name"] for space in found["spaces"]]
+    found = post(
+        http,
+        "/v1/similarity",
+        sentences=PAIR,
+        layer=["all", "average", "mix"],
+        mix=s,
+        static=True,
+        gram=True,
+    )
+    names = [space["name"] for space in found["layers"]]
     assert names == ["layer 0", "layer 1", "layer 2", "average", "mix", "static"]
     assert found["starts"] == [0, 6]
     first, second = tiny.embed(PAIR)
     layers = np.concatenate([first.layers, second.layers], axis=1)
-    matrix = {space["name"]: space["matrix"] for space in found["spaces"]}
+    matrix = {space["name"]: space["matrix"] for space in found["layers"]}
     for j in range(3):
         expected = unit(layers[j]) @ unit(layers[j]).T
         assert np.abs(np.array(matrix[f"layer {j}"]) - expected).max() < 1e-5
@@ -84,7 +92,7 @@ def test_the_uses_of_a_word_on_planes(http: httpx.Client) -> None:
         (2, 1, "pet"),
         (3, 0, None),
     ]
-    planes = {space["name"]: space for space in found["spaces"]}
+    planes = {space["name"]: space for space in found["layers"]}
     assert list(planes) == ["layer 0", "layer 1", "layer 2", "average"]
     # Layer 0 knows no context: one place for all.
     assert np.abs(np.array(planes["layer 0"]["coordinates"])).max() == 0
@@ -137,7 +145,7 @@ def test_wrong_queries(http: httpx.Client) -> None:
     assert "token 10000000" in message(10_000_000)
     assert "not a token" in message({"sentence": "I read", "word": "dog"})
     assert "position is 7" in message({"sentence": ["I", "read"], "position": 7})
-    assert "No layer 9" in message("I [read]", layers=9)
+    assert "Invalid layer '9'" in message("I [read]", layer=9)
 
 
 # --------------------------------------------------------------------------------- language models

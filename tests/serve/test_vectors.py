@@ -30,7 +30,7 @@ def embed(http: httpx.Client, accept: str = "application/json", **body: Any) -> 
 
 def test_json_has_the_very_numbers_of_the_library(http: httpx.Client, tiny: ElmoModel) -> None:
     answer = embed(http).json()
-    assert answer["layers"] == [0, 1, 2]
+    assert answer["layer"] == [0, 1, 2]
     assert (answer["model"], answer["state"], answer["dim"]) == ("tiny", "reset", 32)
     assert answer["usage"] == {"sentences": 3, "tokens": 13}
     for found, expected in zip(answer["sentences"], tiny.embed(SENTENCES), strict=True):
@@ -45,11 +45,11 @@ def test_json_has_the_very_numbers_of_the_library(http: httpx.Client, tiny: Elmo
 @pytest.mark.parametrize(
     "asked",
     [
-        {"layers": "top"},
-        {"layers": "average"},
-        {"layers": 1},
-        {"layers": "mix", "s": [0.2, 0.3, 0.5], "gamma": 2.0},
-        {"layers": "mix"},
+        {"layer": "top"},
+        {"layer": "average"},
+        {"layer": 1},
+        {"layer": "concat"},
+        {"layer": "mix", "mix": [0.2, 0.3, 0.5], "gamma": 2.0},
     ],
 )
 def test_one_vector_per_token(http: httpx.Client, tiny: ElmoModel, asked: dict[str, Any]) -> None:
@@ -58,14 +58,15 @@ def test_one_vector_per_token(http: httpx.Client, tiny: ElmoModel, asked: dict[s
         "top": expected.top,
         "average": expected.average,
         1: expected.layers[1],
-        "mix": expected.mix(asked.get("s"), asked.get("gamma", 1.0)),
-    }[asked["layers"]]
+        "concat": expected.select("concat"),
+        "mix": expected.select(**{"mix": [0, 0, 1], **asked, "layer": "mix"}),
+    }[asked["layer"]]
     found = embed(http, **asked).json()["sentences"][0]["vectors"]
     assert np.abs(np.array(found) - wanted).max() < 2e-6
 
 
 def test_npy_is_all_tokens_in_a_row(http: httpx.Client, tiny: ElmoModel) -> None:
-    answer = embed(http, "application/x-npy", layers="top")
+    answer = embed(http, "application/x-npy", layer="top")
     vectors = np.load(io.BytesIO(answer.content), allow_pickle=False)
     assert vectors.dtype == np.float32
     assert answer.headers["content-type"] == "application/x-npy"
@@ -76,7 +77,7 @@ def test_npy_is_all_tokens_in_a_row(http: httpx.Client, tiny: ElmoModel) -> None
 
 
 def test_npy_of_several_layers_and_of_means(http: httpx.Client, tiny: ElmoModel) -> None:
-    answer = embed(http, "application/x-npy", layers=[2, 0], pooling="mean")
+    answer = embed(http, "application/x-npy", layer=[2, 0], pooling="mean")
     means = np.load(io.BytesIO(answer.content), allow_pickle=False)
     expected = np.stack([s.layers[[2, 0]].mean(axis=1) for s in tiny.embed(SENTENCES)], axis=1)
     assert means.shape == (2, 3, 32)
@@ -98,20 +99,20 @@ def test_arrow_is_a_table_with_a_row_per_token(http: httpx.Client, tiny: ElmoMod
     expected = np.concatenate([s.top for s in tiny.embed(SENTENCES)])
     assert np.abs(found - expected).max() < 2e-6
     assert json.loads(table.schema.metadata[b"elmo"])["model"] == "tiny"
-    pooled = embed(http, "application/vnd.apache.arrow.stream", layers="top", pooling="mean")
+    pooled = embed(http, "application/vnd.apache.arrow.stream", layer="top", pooling="mean")
     table = pa.ipc.open_stream(pooled.content).read_all()
-    assert table.column_names == ["sentence", "tokens", "top"]
+    assert table.column_names == ["sentence", "tokens", "vector"]
     assert table.num_rows == 3
 
 
 def test_pooled_json_has_one_vector_per_sentence(http: httpx.Client, tiny: ElmoModel) -> None:
-    found = embed(http, layers="top", pooling="mean").json()["sentences"]
+    found = embed(http, layer="top", pooling="mean").json()["sentences"]
     expected = tiny.embed(SENTENCES)[1].top.mean(axis=0)
     assert np.abs(np.array(found[1]["vectors"]) - expected).max() < 2e-6
 
 
 def test_warm_starts_from_the_stored_state(http: httpx.Client, full: ElmoModel) -> None:
-    found = embed(http, model="full", state="warm", layers="top").json()["sentences"]
+    found = embed(http, model="full", state="warm", layer="top").json()["sentences"]
     expected = full.embed(SENTENCES, "warm")
     assert np.abs(np.array(found[0]["vectors"]) - expected[0].top).max() < 2e-6
     answer = http.post("/v1/embed", json={"sentences": ["a"], "state": "warm"})
@@ -120,7 +121,7 @@ def test_warm_starts_from_the_stored_state(http: httpx.Client, full: ElmoModel) 
 
 
 def test_a_sentence_without_tokens_has_no_vectors_and_no_mean(http: httpx.Client) -> None:
-    found = embed(http, sentences=["", "a"], layers="top").json()["sentences"]
+    found = embed(http, sentences=["", "a"], layer="top").json()["sentences"]
     assert found[0] == {"tokens": [], "offsets": [], "vectors": []}
     body = {"sentences": ["a", " "], "pooling": "mean"}
     answer = http.post("/v1/embed", json=body)
@@ -152,7 +153,7 @@ def test_vectors_do_not_depend_on_batch_mates(server: Server, tiny: ElmoModel) -
 
 def test_long_tokens_are_told_and_not_kept(server: Server, http: httpx.Client) -> None:
     word = "x" * 3000
-    answer = embed(http, sentences=[["a", word, word[:60]]], layers="top").json()
+    answer = embed(http, sentences=[["a", word, word[:60]]], layer="top").json()
     assert answer["sentences"][0]["tokens"][1] == word
     vectors = answer["sentences"][0]["vectors"]
     assert len(vectors) == 3

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from elmokit import __version__
-from elmokit.bulk.files.layout import LayerChoice, Layout, NumberType
+from elmokit.bulk.files.layout import Layout, NumberType
 from elmokit.config import BiLMConfig
 from elmokit.embed.embedder import Embedder, StatePolicy
 from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.layer_choice import check_layer, check_mix
 from elmokit.settings import Count, Settings, Size, invalid
 
 #: Tokens in a part, about: what is held in memory (200 MB of the original model's vectors), and
@@ -25,9 +26,9 @@ class EmbedSettings(Settings):
     """What decides the vectors of a corpus, besides the model and the text.
 
     Attributes:
-        layers: "all", "top", "average" or "mix".
+        layer: A layer number, "top", "average", "concat", "mix" or "all".
         mix: With "mix", the weights s, one per layer, used as they are.
-        gamma: Scale of the mix.
+        gamma: With "mix", the scale.
         dtype: "float32" or "float16".
         state: What each sentence starts from, see `Embedder`.
         rows: With state="carry", the number of texts that are read side by side.
@@ -36,7 +37,7 @@ class EmbedSettings(Settings):
         part_tokens: Tokens in a part, about.
     """
 
-    layers: LayerChoice = "all"
+    layer: Annotated[str, BeforeValidator(lambda layer: check_layer(layer))] = "all"
     mix: tuple[float, ...] | None = None
     gamma: float = 1.0
     dtype: NumberType = "float32"
@@ -48,22 +49,15 @@ class EmbedSettings(Settings):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if self.layers == "mix" and self.mix is None:
-            raise invalid("mix", None, "one weight per layer (for equal ones, layers='average')")
-        for name, default, other, wanted in (
-            ("mix", None, "layers", "mix"),
-            ("gamma", 1.0, "layers", "mix"),
-            ("rows", 1, "state", "carry"),
-        ):
-            if getattr(self, name) != default and getattr(self, other) != wanted:
-                expected = f"{default} unless {other} is {wanted!r}"
-                raise invalid(name, getattr(self, name), expected)
+        check_mix([self.layer], self.mix, self.gamma)
+        if self.rows != 1 and self.state != "carry":
+            raise invalid("rows", self.rows, "1 unless state is 'carry'")
         return self
 
     def layout(self, config: BiLMConfig) -> Layout:
         """Return what is stored for each token of a model of this shape."""
         return Layout(
-            self.layers, self.dtype, config.n_layers, config.output_dim, self.mix, self.gamma
+            self.layer, self.dtype, config.n_layers, config.output_dim, self.mix, self.gamma
         )
 
 

@@ -10,13 +10,16 @@ from elmokit.cli.embed_told import NOTHING, kept, tell
 from elmokit.cli.options import (
     Device,
     EmbeddingModel,
+    Gamma,
+    Layer,
+    Mix,
     Precision,
     PrecisionName,
     Quiet,
     SummaryAsJson,
     TokenizedLines,
     Weights,
-    read_weights,
+    read_mix,
     usage_errors,
 )
 from elmokit.cli.signals import INTERRUPTED
@@ -30,9 +33,9 @@ def embed(
     weights: Weights = None,
     tokenized: TokenizedLines = False,
     split: own.Split = False,
-    layers: own.LayerChoice = own.Layers.ALL,
-    mix: own.Mix = None,
-    gamma: own.Gamma = 1.0,
+    layer: Layer = "all",
+    mix: Mix = None,
+    gamma: Gamma = 1.0,
     state: own.StateChoice = own.State.RESET,
     rows: own.Rows = 1,
     dtype: own.NumberType = own.Numbers.FLOAT32,
@@ -68,8 +71,8 @@ def embed(
 
     with usage_errors():
         settings = EmbedSettings(
-            layers=layers.value,
-            mix=None if mix is None else read_weights(mix),
+            layer=layer,
+            mix=read_mix(mix, [layer]),
             gamma=gamma,
             dtype=dtype.value,
             state=state.value,

@@ -12,15 +12,6 @@ _PROCESSES = "Several processes"
 _SHARDS = "A folder of shards"
 
 
-class Layers(StrEnum):
-    """What is stored for each token."""
-
-    ALL = "all"
-    TOP = "top"
-    AVERAGE = "average"
-    MIX = "mix"
-
-
 class State(StrEnum):
     """What each sentence starts from."""
 
@@ -103,27 +94,6 @@ PartTokens = Annotated[int | None, typer.Option(hidden=True)]
 
 # --------------------------------------------------------------------------------- which vectors
 
-LayerChoice = Annotated[
-    Layers,
-    typer.Option(
-        help="What is stored per token: all layers, the top one, their average, or a mix.",
-        rich_help_panel=_VECTORS,
-    ),
-]
-Mix = Annotated[
-    str | None,
-    typer.Option(
-        metavar="S0,S1,...",
-        help="With --layers mix: one weight per layer, lowest first. They are the normalised "
-        "weights s of gamma * sum_j s_j h_j and are used as they are, without a softmax.",
-        show_default=False,
-        rich_help_panel=_VECTORS,
-    ),
-]
-Gamma = Annotated[
-    float,
-    typer.Option(help="With --layers mix: the scale of the mix.", rich_help_panel=_VECTORS),
-]
 StateChoice = Annotated[
     State,
     typer.Option(

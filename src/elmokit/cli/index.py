@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elmokit.cli.options import (
+    LAYER_CHOICES,
     AnyModel,
     Device,
     Mix,
@@ -23,7 +24,7 @@ from elmokit.cli.options import (
     SummaryAsJson,
     TokenizedLines,
     Weights,
-    weights_of_mix,
+    read_mix,
 )
 from elmokit.cli.signals import INTERRUPTED
 
@@ -49,8 +50,9 @@ def index(
     layer: Annotated[
         list[str] | None,
         typer.Option(
-            help="What to store: 0, 1, ..., top, average, mix or all; repeat for several. Mixes of "
-            "stored layers need no space of their own. Default: all layers.",
+            metavar="LAYER",
+            help=f"What to store: {LAYER_CHOICES[0].lower()}{LAYER_CHOICES[1:]}; repeat for "
+            "several. What can be made of stored layers needs no space of its own. Default: all.",
             show_default=False,
         ),
     ] = None,
@@ -111,7 +113,7 @@ def index(
 
     Then: elmo neighbors FOLDER --query 'He will \[play] in the final .'
     """
-    mixed = weights_of_mix(mix, [*(layer or ()), *(ann or ())])
+    mixed = read_mix(mix, [*(layer or ()), *(ann or ())])
     if not files and not ann:
         raise typer.BadParameter(
             "give a text, or --ann to add to an existing index.", param_hint="FILES"
@@ -122,8 +124,8 @@ def index(
         from elmokit.search.build import IndexSettings
 
         settings = IndexSettings(
-            layers=tuple(layer or ["all"]),
-            mix=mixed,
+            layer=tuple(layer or ["all"]),
+            mix=mixed if "mix" in (layer or ()) else None,
             state=state.value,
             tokenized=tokenized,
             split=split,
@@ -196,16 +198,15 @@ def _add_ann(
     *,
     quiet: bool,
 ) -> dict[str, Any]:
-    from elmokit.embed.spaces import choose_spaces
     from elmokit.search.approximate import add_ann
     from elmokit.search.index import TokenIndex
 
     opened = TokenIndex.open(folder)
-    spaces = choose_spaces(names, opened.meta.n_layers, mix)
+    choices = opened.parse(names, mix if "mix" in names else None)
     if not quiet:
         typer.echo(f"Building an approximate index of {opened.tokens:,} tokens ...", err=True)
-    added = add_ann(opened, spaces, recall=recall).meta.ann
-    made = {space.name: added[space.name] for space in spaces}
+    added = add_ann(opened, choices, recall=recall).meta.ann
+    made = {choice.label: added[choice.label] for choice in choices}
     for name, about in made.items():
         typer.echo(
             f"{folder}: {name}: {about['probes']} of {about['cells']} cells searched, recall of "

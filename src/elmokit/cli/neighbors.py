@@ -22,11 +22,12 @@ from elmokit.cli.options import (
     StaticTable,
     TokenizedLines,
     Weights,
-    weights_of_mix,
+    read_mix,
 )
 
 if TYPE_CHECKING:
     from elmokit.bulk.input import Corpus
+    from elmokit.embed.layer_choice import LayerChoice
     from elmokit.embed.static import StaticVectors
     from elmokit.search.index import IndexNeighbors
     from elmokit.search.neighbors import Neighbors, Rules
@@ -148,7 +149,7 @@ def neighbors(
     """
     if same_word and other_words:
         raise typer.BadParameter("not together with --same-word.", param_hint="--other-words")
-    mixed = weights_of_mix(mix, layer)
+    mixed = read_mix(mix, layer)
     in_index = len(files) == 1 and Path(files[0]).is_dir()
     if in_index and (max_tokens or split or skip_bad or state is not StateName.RESET):
         raise typer.BadParameter(
@@ -173,7 +174,7 @@ def neighbors(
         marked=marked,
         tokens=token or [],
         k=k,
-        layers=layer or ["all"],
+        layer=layer,
         mix=mixed,
         rules=Rules(
             "same" if same_word else "other" if other_words else "any",
@@ -208,7 +209,7 @@ class _Asked(NamedTuple):
     marked: list[Marked]
     tokens: list[int]
     k: int
-    layers: list[str]
+    layer: list[str] | None
     mix: tuple[float, ...] | None
     rules: Rules
 
@@ -224,13 +225,12 @@ def _in_text(
 ) -> tuple[list[Neighbors], str]:
     from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
+    from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
-    from elmokit.embed.spaces import choose_spaces
     from elmokit.search.neighbors import Passage
     from elmokit.search.neighbors import neighbors as find
 
     elmo = load(*loading)
-    spaces = choose_spaces(asked.layers, elmo.config.n_layers, asked.mix)
     text = (
         Passage(s.tokens, f"{corpus.inputs[s.place.file]}:{s.place.line}")
         for s in corpus.sentences()
@@ -242,7 +242,8 @@ def _in_text(
             asked.marked,
             text,
             k=asked.k,
-            spaces=spaces,
+            layer=asked.layer or ALL_AND_AVERAGE,
+            mix=asked.mix,
             rules=asked.rules,
             state=state,
             max_tokens=max_tokens,
@@ -263,23 +264,21 @@ def _in_index(
     ann: bool,
 ) -> tuple[list[IndexNeighbors], str]:
     from elmokit.embed.model import load
-    from elmokit.embed.spaces import choose_spaces
     from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open(folder)
     elmo = None
     if asked.marked:
         elmo = load(*loading)
-    spaces = None
-    if asked.layers != ["all"]:
-        spaces = choose_spaces(asked.layers, index.meta.n_layers, asked.mix)
-    elif ann:
-        spaces = [space for space in index.spaces if space.name in index.meta.ann] or None
+    layer: Sequence[str | LayerChoice] | None = asked.layer
+    if layer is None and ann:
+        layer = [choice for choice in index.choices if choice.label in index.meta.ann] or None
     found = index.neighbors(
         [*asked.marked, *asked.tokens],
         elmo,
         k=asked.k,
-        spaces=spaces,
+        layer=layer,
+        mix=asked.mix,
         rules=asked.rules,
         min_count=min_count,
         ann=ann,

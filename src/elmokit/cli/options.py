@@ -123,12 +123,18 @@ StaticTable = Annotated[
     ),
 ]
 
-# For commands that look at layers and at mixes of them.
+# Which layers: the same names everywhere, see embed/layer_choice.py.
+LAYER_CHOICES = (
+    "A layer number, top, average (the mean of all layers), concat (all layers side by side), mix "
+    "(a weighted sum, see --mix) or all (every layer by itself)"
+)
+Layer = Annotated[str, typer.Option("--layer", metavar="LAYER", help=f"{LAYER_CHOICES}.")]
 Layers = Annotated[
     list[str] | None,
     typer.Option(
         "--layer",
-        help="0, 1, ..., top, average, mix or all; repeat for several. Nothing: every layer.",
+        metavar="LAYER",
+        help=f"{LAYER_CHOICES}; repeat for several. Default: every layer and the average.",
         show_default=False,
     ),
 ]
@@ -136,10 +142,12 @@ Mix = Annotated[
     str | None,
     typer.Option(
         metavar="S0,S1,...",
-        help="With --layer mix: one weight per layer, lowest first, used as they are.",
+        help="With --layer mix: one weight per layer, lowest first. They are the normalized "
+        "weights s of gamma * sum_j s_j h_j and are used as they are, without a softmax.",
         show_default=False,
     ),
 ]
+Gamma = Annotated[float, typer.Option(help="With --layer mix: the scale of the mix.")]
 
 
 class _UsageError(typer.BadParameter):
@@ -163,15 +171,17 @@ def as_settings(options: Mapping[str, object]) -> list[str]:
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
-def weights_of_mix(mix: str | None, layers: Sequence[str] | None) -> tuple[float, ...] | None:
-    """Read the weights of --mix, which go with the layer of that name."""
-    if (mix is not None) != ("mix" in (layers or ())):
-        raise typer.BadParameter("--layer mix and --mix go together.", param_hint="--mix")
-    return None if mix is None else read_weights(mix)
+def read_mix(mix: str | None, layers: Sequence[str] | None) -> tuple[float, ...] | None:
+    """Read --mix and check it and --layer, as far as that needs no model."""
+    from elmokit.embed.layer_choice import check_layer, check_mix
+
+    weights = None if mix is None else _read_weights(mix)
+    with usage_errors():
+        check_mix([check_layer(layer) for layer in layers or ()], weights)
+    return weights
 
 
-def read_weights(mix: str) -> tuple[float, ...]:
-    """Read numbers with commas between them."""
+def _read_weights(mix: str) -> tuple[float, ...]:
     try:
         return tuple(float(weight) for weight in mix.split(","))
     except ValueError:

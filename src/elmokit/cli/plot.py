@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elmokit.cli.options import (
+    LAYER_CHOICES,
     AnyModel,
     Device,
     HeadModel,
-    Layers,
     Mix,
     State,
     StateName,
     TokenizedLines,
     Weights,
-    weights_of_mix,
+    read_mix,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +36,15 @@ Output = Annotated[
         "--output",
         "-o",
         help="The file to write: .svg or .png.",
+        show_default=False,
+    ),
+]
+DrawnLayers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layer",
+        metavar="LAYER",
+        help=f"{LAYER_CHOICES}; repeat for several. Default: all.",
         show_default=False,
     ),
 ]
@@ -69,7 +78,7 @@ def senses(
             show_default=False,
         ),
     ] = None,
-    layer: Layers = None,
+    layer: DrawnLayers = None,
     mix: Mix = None,
     model: AnyModel = None,
     weights: Weights = None,
@@ -87,10 +96,9 @@ def senses(
     in_index = Path(text).is_dir()
     if in_index != (word is not None):
         raise typer.BadParameter("--word goes with an index, and an index with --word.")
-    mixed = weights_of_mix(mix, layer)
+    mixed = read_mix(mix, layer)
 
     from elmokit.embed.model import load
-    from elmokit.embed.spaces import choose_spaces
     from elmokit.plot.figure import check_picture
     from elmokit.plot.senses import draw_senses, read_uses, senses_in, senses_of
 
@@ -99,15 +107,13 @@ def senses(
         from elmokit.search.index import TokenIndex
 
         index = TokenIndex.open(text)
-        names = layer or [str(j) for j in index.meta.layers] or ["average"]
-        spaces = choose_spaces(names, index.meta.n_layers, mixed)
-        found = senses_in(index, word, spaces, limit=limit, clusters=clusters)
+        found = senses_in(index, word, layer=layer, mix=mixed, limit=limit, clusters=clusters)
     else:
         uses = read_uses(text, tokenized=tokenized)
         elmo = load(model, weights, device)
-        names = layer or [str(j) for j in range(elmo.config.n_layers)]
-        spaces = choose_spaces(names, elmo.config.n_layers, mixed)
-        found = senses_of(elmo, uses, spaces, state=state.value, clusters=clusters)
+        found = senses_of(
+            elmo, uses, layer=layer or "all", mix=mixed, state=state.value, clusters=clusters
+        )
     _finish(draw_senses(found), output, found.to_dict(), as_json=as_json)
 
 
@@ -125,7 +131,7 @@ def similarity(
             show_default=False,
         ),
     ] = None,
-    layer: Layers = None,
+    layer: DrawnLayers = None,
     mix: Mix = None,
     model: AnyModel = None,
     weights: Weights = None,
@@ -138,20 +144,19 @@ def similarity(
 
     One heat map for each layer, or for the average or a mix of them.
     """
-    mixed = weights_of_mix(mix, layer)
+    mixed = read_mix(mix, layer)
 
     from elmokit.embed.model import load
-    from elmokit.embed.spaces import choose_spaces
     from elmokit.plot.figure import check_picture
     from elmokit.plot.similarity import draw_similarity, similarity_of
 
     check_picture(output)
     elmo = load(model, weights, device)
-    n_layers = elmo.config.n_layers
-    spaces = choose_spaces(layer or [str(j) for j in range(n_layers)], n_layers, mixed)
     given = [s.split() if tokenized and s is not None else s for s in (first, second)]
     assert given[0] is not None
-    found = similarity_of(elmo, given[0], given[1], spaces, state=state.value)
+    found = similarity_of(
+        elmo, given[0], given[1], layer=layer or "all", mix=mixed, state=state.value
+    )
     _finish(draw_similarity(found), output, found.to_dict(), as_json=as_json)
 
 

@@ -13,6 +13,8 @@ import typer
 from elmokit.cli.options import (
     AnyModel,
     Device,
+    Layers,
+    Mix,
     Precision,
     PrecisionName,
     Quiet,
@@ -21,6 +23,7 @@ from elmokit.cli.options import (
     StaticTable,
     TextAsJson,
     Weights,
+    read_mix,
 )
 
 if TYPE_CHECKING:
@@ -29,17 +32,6 @@ if TYPE_CHECKING:
     from elmokit.probes.pos import PosResult
 
 app = typer.Typer(help="Measure what each layer knows.", no_args_is_help=True)
-
-Layers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--layer",
-        metavar="LAYER",
-        help="0, 1, ..., top, average, concat (all side by side), or all; several times for "
-        "several. Nothing: every layer and the average.",
-        show_default=False,
-    ),
-]
 
 
 class Tags(StrEnum):
@@ -75,6 +67,7 @@ def pos(
         ),
     ] = Tags.XPOS,
     layer: Layers = None,
+    mix: Mix = None,
     model: AnyModel = None,
     weights: Weights = None,
     state: State = StateName.RESET,
@@ -108,8 +101,8 @@ def pos(
     """
     from tqdm import tqdm
 
+    from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
-    from elmokit.embed.spaces import probe_spaces
     from elmokit.embed.static import load_static
     from elmokit.probes.conllu import Splits, find_splits, read_conllu
     from elmokit.probes.linear import ProbeSettings
@@ -122,7 +115,6 @@ def pos(
     files = Splits(*given) if folder is None else find_splits(folder)
     treebank = Treebank(*(read_conllu(file, tags.value) for file in files))
     elmo = load(model, weights, device, precision.value)
-    spaces = probe_spaces(layer or ["all"], elmo.config.n_layers)
     tokens = sum(len(sentence.words) for part in treebank for sentence in part)
     shown = not quiet and sys.stderr.isatty()
     with tqdm(total=tokens, unit=" words", disable=not shown) as bar:
@@ -135,7 +127,8 @@ def pos(
             elmo,
             treebank,
             tags=tags.value,
-            spaces=spaces,
+            layer=layer or ALL_AND_AVERAGE,
+            mix=read_mix(mix, layer),
             static=table,
             state=state.value,
             seeds=range(seed, seed + runs),
@@ -182,6 +175,7 @@ def wsd(
         ),
     ] = None,
     layer: Layers = None,
+    mix: Mix = None,
     model: AnyModel = None,
     weights: Weights = None,
     state: State = StateName.RESET,
@@ -201,8 +195,8 @@ def wsd(
     """
     from tqdm import tqdm
 
+    from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
-    from elmokit.embed.spaces import probe_spaces
     from elmokit.embed.static import load_static
     from elmokit.probes.raganato import read_sets
     from elmokit.probes.semcor import read_semcor
@@ -214,7 +208,6 @@ def wsd(
     sets = read_sets(evaluation)
     training = read_semcor(semcor)
     elmo = load(model, weights, device, precision.value)
-    spaces = probe_spaces(layer or ["all"], elmo.config.n_layers)
     shown = not quiet and sys.stderr.isatty()
     with tqdm(total=tokens_to_read(training, sets), unit=" tokens", disable=not shown) as bar:
         report = measure_wsd(
@@ -222,7 +215,8 @@ def wsd(
             training,
             sets,
             senses,
-            spaces=spaces,
+            layer=layer or ALL_AND_AVERAGE,
+            mix=read_mix(mix, layer),
             static=table,
             state=state.value,
             seed=seed,

@@ -60,7 +60,8 @@ class Searchable(Protocol[Found]):
         model: ElmoModel | None = None,
         *,
         k: int = 10,
-        spaces: Any = None,
+        layer: Any = None,
+        mix: Sequence[float] | None = None,
         rules: Any = None,
         min_count: int = 1,
         ann: bool = False,
@@ -306,7 +307,8 @@ class ElmoModel(Embedder[LstmState]):
                 number of a token of the index.
             index: An index that `elmo index` made with this model, opened by `TokenIndex.open`.
             k: Neighbours per layer.
-            options: Further ones of `TokenIndex.neighbors`: spaces, rules, min_count, ann.
+            options: Further ones of `TokenIndex.neighbors`: layer, mix, rules,
+                min_count, ann.
         """
         return index.neighbors([query], self, k=k, **options)[0]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.embed.spaces import unit
+from elmokit.embed.cosine import unit
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError, nearest, optional_imports

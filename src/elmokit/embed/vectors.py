@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.embed.layer_choice import LayerChoice, mix_weights
 from elmokit.errors import ConfigError, DataError, nearest
 
 FloatArray = NDArray[np.float32]
@@ -64,6 +65,21 @@ class SentenceVectors:
         weights = mix_weights(len(self.layers), s, w)
         mixed: FloatArray = np.tensordot(np.float32(gamma) * weights, self.layers, axes=1)
         return mixed
+
+    def select(
+        self, layer: str | int, *, mix: Sequence[float] | None = None, gamma: float = 1.0
+    ) -> FloatArray:
+        """Return the vectors that `layer` chooses, by the names that all of elmokit uses.
+
+        Args:
+            layer: A layer number, "top", "average", "concat", "mix" or "all".
+            mix: With "mix", the weights s, one per layer, used as they are.
+            gamma: With "mix", the scale.
+
+        Returns:
+            Shape (T, 2D); (T, (L + 1) 2D) for "concat"; (L + 1, T, 2D) for "all".
+        """
+        return LayerChoice.parse(layer, len(self.layers), mix, gamma).apply(self.layers)
 
     def word(self, word: str, occurrence: int = 0) -> FloatArray:
         """Return the vectors of one word of the sentence, shape (L + 1, 2D).
@@ -134,24 +150,3 @@ def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]
     for row, sentence in zip(batch, vectors, strict=True):
         row[..., : sentence.shape[-2], :] = sentence
     return batch, np.arange(lengths.max()) < lengths[:, np.newaxis]
-
-
-def mix_weights(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> FloatArray:
-    """Return the weights s of a mix from either form, checked against the number of layers."""
-    if s is not None and w is not None:
-        raise ConfigError("Give either s (weights as used) or w (before the softmax), not both.")
-    given = s if s is not None else w
-    if given is None:
-        return np.full(n_layers, 1.0 / n_layers, dtype=np.float32)
-    try:
-        weights = np.asarray(given, dtype=np.float32)
-    except (TypeError, ValueError):
-        weights = np.empty(0, dtype=np.float32)
-    if weights.shape != (n_layers,) or not np.isfinite(weights).all():
-        raise ConfigError(
-            f"A mix of this model needs {n_layers} finite weights, one per layer; found {given!r}."
-        )
-    if w is not None:
-        weights = np.exp(weights - weights.max())
-        weights /= weights.sum()
-    return weights

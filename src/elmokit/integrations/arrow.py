@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import DataError, optional_imports
-from elmokit.integrations.layers import choose_space
 
 with optional_imports("arrow", "A table of Arrow"):
     import pyarrow as pa
@@ -32,16 +32,18 @@ _PLAIN = ("sentence", "token_index", "token", "start", "end")
 def to_arrow(
     vectors: SentenceVectors | Sequence[SentenceVectors],
     *,
-    layer: str | int | None = None,
+    layer: str | int = "all",
     mix: Sequence[float] | None = None,
+    gamma: float = 1.0,
 ) -> pa.Table:
     """Return vectors as a table, one row per token.
 
     Args:
         vectors: What `embed` returned.
         layer: One vector per token, in the column `vector`: the number of a layer, "top",
-            "average", "mix" or "concat". None gives every layer a column of its own.
+            "average", "concat" or "mix". "all" gives every layer a column of its own.
         mix: With "mix", the weights s, one per layer, used as they are.
+        gamma: With "mix", the scale.
 
     Returns:
         A table with one chunk per sentence that has tokens. What is a layer as it stands shares
@@ -50,7 +52,7 @@ def to_arrow(
     items = [vectors] if isinstance(vectors, SentenceVectors) else list(vectors)
     if not items:
         raise DataError("There are no sentences, so the table would not know its columns.")
-    batches = [to_batch(item, n, layer=layer, mix=mix) for n, item in enumerate(items)]
+    batches = [to_batch(item, n, layer=layer, mix=mix, gamma=gamma) for n, item in enumerate(items)]
     return pa.Table.from_batches([b for b in batches if b.num_rows], schema=batches[0].schema)
 
 
@@ -58,8 +60,9 @@ def to_batch(
     vectors: SentenceVectors,
     sentence: int = 0,
     *,
-    layer: str | int | None = None,
+    layer: str | int = "all",
     mix: Sequence[float] | None = None,
+    gamma: float = 1.0,
 ) -> pa.RecordBatch:
     """Return the vectors of one sentence as a record batch; see `to_arrow`.
 
@@ -68,6 +71,7 @@ def to_batch(
         sentence: Its number.
         layer: See `to_arrow`.
         mix: See `to_arrow`.
+        gamma: See `to_arrow`.
     """
     n_tokens = len(vectors)
     starts, ends = (
@@ -82,11 +86,11 @@ def to_batch(
         "start": starts,
         "end": ends,
     }
-    if layer is None and mix is None:
+    choice = LayerChoice.parse(layer, len(vectors.layers), mix, gamma)
+    if choice.name == "all":
         columns |= {f"{_LAYER}{j}": _lists(h) for j, h in enumerate(vectors.layers)}
     else:
-        space = choose_space("mix" if layer is None else layer, len(vectors.layers), mix)
-        columns["vector"] = _lists(space.of(vectors.layers))
+        columns["vector"] = _lists(choice.apply(vectors.layers))
     return pa.record_batch(columns)
 
 
@@ -95,7 +99,7 @@ def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: An
 
     Args:
         vectors: What `embed` returned.
-        chosen: `layer` and `mix`, as for `to_arrow`.
+        chosen: `layer`, `mix` and `gamma`, as for `to_arrow`.
     """
     with optional_imports(None, "A data frame of pandas"):
         import pandas as pd
@@ -107,7 +111,7 @@ def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: An
 
     Args:
         vectors: What `embed` returned.
-        chosen: `layer` and `mix`, as for `to_arrow`.
+        chosen: `layer`, `mix` and `gamma`, as for `to_arrow`.
     """
     with optional_imports(None, "A data frame of polars"):
         import polars as pl

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenised import tokens_of
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, optional_imports
-from elmokit.integrations.layers import choose_space
 from elmokit.text.lines import read_lines
 
 with optional_imports("gensim", "KeyedVectors"):
@@ -55,6 +55,7 @@ def averaged(
     *,
     layer: str | int = "top",
     mix: Sequence[float] | None = None,
+    gamma: float = 1.0,
     words: Iterable[str] | None = None,
     min_count: int = 5,
     max_words: int = 100_000,
@@ -67,8 +68,9 @@ def averaged(
         elmo: The model.
         sentences: Strings or lists of tokens, or a text file with a sentence per line. Read twice
             unless `words` are given, first to count: so no iterator that is spent after once.
-        layer: The vector of a token: the number of a layer, "top", "average", "mix" or "concat".
+        layer: The vector of a token: the number of a layer, "top", "average", "concat" or "mix".
         mix: With "mix", the weights s, one per layer, used as they are.
+        gamma: With "mix", the scale.
         words: Average these; one that never comes is left out. Else the most frequent ones.
         min_count: Leave out words that come less often. A mean of few uses is noise.
         max_words: Keep no more than this many, the most frequent.
@@ -80,7 +82,7 @@ def averaged(
         raise ConfigError(
             f"min_count and max_words should be at least 1, found {min_count} and {max_words}."
         )
-    space = choose_space(layer, elmo.config.n_layers, mix)
+    choice = LayerChoice.parse(layer, elmo.config.n_layers, mix, gamma, allow_all=False)
     chosen = _most_frequent(sentences, min_count, max_words) if words is None else list(words)
     places = {word: place for place, word in enumerate(dict.fromkeys(chosen))}
     counts = np.zeros(len(places), dtype=np.int64)
@@ -88,7 +90,7 @@ def averaged(
     for vectors in elmo.stream(s for s in _tokenised(sentences) if not places.keys().isdisjoint(s)):
         uses = [(k, places[t]) for k, t in enumerate(vectors.tokens) if t in places]
         k, rows = (list(column) for column in zip(*uses, strict=True))
-        h = space.of(vectors.layers)
+        h = choice.apply(vectors.layers)
         if sums is None:
             sums = np.zeros((len(places), h.shape[1]))
         np.add.at(sums, rows, h[k])

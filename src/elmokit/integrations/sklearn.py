@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Concatenation, Space
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, nearest, optional_imports
-from elmokit.integrations.layers import choose_space
 from elmokit.integrations.named import NamedModel
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
@@ -37,10 +36,11 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     Args:
         model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
-        layer: The vector of a token: the number of a layer, "top", "average", "mix", or "concat"
-            (all layers side by side, L + 1 times as long).
+        layer: The vector of a token: the number of a layer, "top", "average", "concat" (all layers
+            side by side, L + 1 times as long) or "mix".
         pooling: "mean" or "max" over the tokens of a text, or its "first" token.
         mix: With layer "mix", the weights s, one per layer, used as they are.
+        gamma: With layer "mix", the scale.
         precision: "exact" or "fast".
         device: "auto", "cpu", "cuda", ...
         batch_tokens: Tokens that run together at most; None leaves the model's own bound.
@@ -57,6 +57,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         layer: str | int = "average",
         pooling: str = "mean",
         mix: Sequence[float] | None = None,
+        gamma: float = 1.0,
         precision: str = "exact",
         device: str = "auto",
         batch_tokens: int | None = None,
@@ -65,6 +66,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.layer = layer
         self.pooling = pooling
         self.mix = mix
+        self.gamma = gamma
         self.precision = precision
         self.device = device
         self.batch_tokens = batch_tokens
@@ -79,7 +81,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         _check_texts(X)
         named = self._named(None)
         with named.loaded() as elmo:
-            self.n_features_out_ = _features(elmo, self._space(elmo))
+            self.n_features_out_ = self._choice(elmo).dim(elmo.config.output_dim)
         self.fingerprint_ = named.identify()
         return self
 
@@ -91,16 +93,17 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         _check_texts(X)
         with self._named(getattr(self, "fingerprint_", None)).loaded() as elmo:
-            space = self._space(elmo)
-            rows = [self._pooled(text, space) for text in _by_text(elmo, X)]
-        vectors: FloatArray = np.zeros((len(rows), _features(elmo, space)), np.float32)
+            choice = self._choice(elmo)
+            rows = [self._pooled(text, choice) for text in _by_text(elmo, X)]
+        dim = choice.dim(elmo.config.output_dim)
+        vectors: FloatArray = np.zeros((len(rows), dim), np.float32)
         for row, pooled in zip(vectors, rows, strict=True):
             if pooled is not None:
                 row[:] = pooled
         return vectors
 
-    def _pooled(self, layers: Sequence[FloatArray], space: Space) -> FloatArray | None:
-        read = [space.of(h) for h in layers if h.shape[1]]
+    def _pooled(self, layers: Sequence[FloatArray], choice: LayerChoice) -> FloatArray | None:
+        read = [choice.apply(h) for h in layers if h.shape[1]]
         if not read:
             return None
         tokens = np.concatenate(read[:1] if self.pooling == "first" else read)
@@ -115,13 +118,15 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _named(self, fingerprint: str | None) -> NamedModel:
         return NamedModel(self.model, self.precision, self.device, self.batch_tokens, fingerprint)
 
-    def _space(self, elmo: ElmoModel) -> Space:
+    def _choice(self, elmo: ElmoModel) -> LayerChoice:
         if self.pooling not in POOLINGS:
             raise ConfigError(
                 f"No pooling {self.pooling!r}.{nearest(self.pooling, POOLINGS)} "
                 f"There are: {', '.join(POOLINGS)}."
             )
-        return choose_space(self.layer, elmo.config.n_layers, self.mix)
+        return LayerChoice.parse(
+            self.layer, elmo.config.n_layers, self.mix, self.gamma, allow_all=False
+        )
 
     @property
     def _n_features_out(self) -> int:
@@ -136,11 +141,6 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags.requires_fit = False
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _features(elmo: ElmoModel, space: Space) -> int:
-    parts = elmo.config.n_layers if isinstance(space, Concatenation) else 1
-    return parts * elmo.config.output_dim
 
 
 def _check_texts(X: Any) -> None:

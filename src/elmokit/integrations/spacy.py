@@ -8,7 +8,7 @@
 It sets
 
     doc._.elmo       `SentenceVectors` of the whole doc, a column per token of spaCy: all layers
-    doc.tensor       (T, 2D), one vector per token as `layer` chooses
+    doc.tensor       (T, D), one vector per token as `layer` chooses
     .vector, .similarity() of tokens, spans and docs
 
 Each sentence is read by itself: those of the doc if a component before has set them, else those
@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.embed.spaces import Space
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray, SentenceVectors
-from elmokit.errors import ConfigError, DataError, optional_imports
-from elmokit.integrations.layers import choose_space
+from elmokit.errors import DataError, optional_imports
 from elmokit.integrations.named import NamedModel
 from elmokit.text.sentences import split_sentences
 
@@ -41,9 +40,9 @@ with optional_imports("spacy", "The pipe of spaCy"):
     from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
 
-#: Where the layers of a doc lie in `doc.user_data`, and the weights that make one vector of them.
+#: Where the layers of a doc lie in `doc.user_data`, and the choice that makes one vector of them.
 LAYERS = "elmokit_layers"
-WEIGHTS = "elmokit_weights"
+CHOICE = "elmokit_choice"
 
 # Tokens of a stream of docs that are read together.
 _WINDOW_TOKENS = 16384
@@ -55,8 +54,9 @@ class ElmoPipe:
 
     Args:
         model: What to load, when the first doc comes.
-        layer: The vector of a token: the number of a layer, "top", "average" or "mix".
+        layer: The vector of a token: the number of a layer, "top", "average", "concat" or "mix".
         mix: With "mix", the weights s, one per layer, used as they are.
+        gamma: With "mix", the scale.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class ElmoPipe:
         model: NamedModel,
         layer: str | int = "average",
         mix: Sequence[float] | None = None,
+        gamma: float = 1.0,
     ) -> None:
-        if layer == "concat":
-            raise ConfigError("doc.tensor holds one vector per token; layer='concat' is for R_k.")
         self.model = model
         self.layer = layer
         self.mix = None if mix is None else [float(weight) for weight in mix]
+        self.gamma = gamma
 
     def __call__(self, doc: Doc) -> Doc:
         """Set the vectors of a doc."""
@@ -96,15 +96,15 @@ class ElmoPipe:
         places = [(doc, place) for doc in docs for place in _sentences(doc)]
         with self.model.loaded() as elmo:
             n_layers, dim = elmo.config.n_layers, elmo.config.output_dim
-            space = choose_space(self.layer, n_layers, self.mix)
+            choice = LayerChoice.parse(self.layer, n_layers, self.mix, self.gamma, allow_all=False)
             found = elmo.embed([[doc[i].text for i in place] for doc, place in places])
         layers = {id(doc): np.zeros((n_layers, len(doc), dim), np.float32) for doc in docs}
         for (doc, place), vectors in zip(places, found, strict=True):
             layers[id(doc)][:, place] = vectors.layers
         for doc in docs:
             doc.user_data[LAYERS] = layers[id(doc)]
-            doc.user_data[WEIGHTS] = list(space.weights)
-            doc.tensor = np.ascontiguousarray(space.of(layers[id(doc)]))
+            doc.user_data[CHOICE] = choice.to_json()
+            doc.tensor = np.ascontiguousarray(choice.apply(layers[id(doc)]))
             attach(doc)
         return docs
 
@@ -131,7 +131,7 @@ class ElmoPipe:
 
     def _settings(self) -> dict[str, Any]:
         stored = {**asdict(self.model), "fingerprint": self.model.identify()}
-        return stored | {"layer": self.layer, "mix": self.mix}
+        return stored | {"layer": self.layer, "mix": self.mix, "gamma": self.gamma}
 
     def _take(self, stored: Any) -> ElmoPipe:
         try:
@@ -144,7 +144,7 @@ class ElmoPipe:
                 batch_tokens=self.model.batch_tokens or stored["batch_tokens"],
                 fingerprint=stored["fingerprint"],
             )
-            self.layer, self.mix = stored["layer"], stored["mix"]
+            self.layer, self.mix, self.gamma = stored["layer"], stored["mix"], stored["gamma"]
         except (TypeError, KeyError) as error:
             raise DataError(f"What is stored is not of this pipe: {error!r:.80}.") from error
         self.model = model
@@ -157,12 +157,13 @@ def make_pipe(
     model: str | None,
     layer: str | int,
     mix: list[float] | None,
+    gamma: float,
     precision: str,
     device: str,
     batch_tokens: int | None,
 ) -> ElmoPipe:
     """Make the pipe that `nlp.add_pipe("elmokit")` asks for."""
-    return ElmoPipe(NamedModel(model, precision, device, batch_tokens), layer, mix)
+    return ElmoPipe(NamedModel(model, precision, device, batch_tokens), layer, mix, gamma)
 
 
 Language.factory(
@@ -173,6 +174,7 @@ Language.factory(
         "model": None,
         "layer": "average",
         "mix": None,
+        "gamma": 1.0,
         "precision": "exact",
         "device": "auto",
         "batch_tokens": None,
@@ -243,7 +245,8 @@ def _rows(doc: Doc, part: slice) -> FloatArray:
         rows: FloatArray = doc.tensor[part]
         return rows
     # Not the tensor: a component after the pipe may have put its own there.
-    return Space("", tuple(doc.user_data[WEIGHTS])).of(layers[:, part])
+    choice = LayerChoice.parse(n_layers=len(layers), **doc.user_data[CHOICE])
+    return choice.apply(layers[:, part])
 
 
 def _vector(piece: Doc | Span | Token) -> FloatArray:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.spaces import unit
+from elmokit.embed.cosine import unit
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import optional_imports
 

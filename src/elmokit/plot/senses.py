@@ -16,8 +16,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from elmokit.embed.cosine import unit
+from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, every_layer, unit
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
@@ -42,10 +43,10 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """The uses in one space.
+    """The uses in one layer.
 
     Attributes:
-        space: Its name.
+        layer: Its name.
         points: Coordinates on the principal plane, (n, 2).
         shares: Shares of the variance that both axes show.
         different: How many different vectors there are.
@@ -53,7 +54,7 @@ class Plane:
         separation: The silhouette of the groups, None without two.
     """
 
-    space: str
+    layer: str
     points: FloatArray
     shares: tuple[float, float]
     different: int
@@ -63,14 +64,14 @@ class Plane:
 
 @dataclass(frozen=True, eq=False)
 class Senses:
-    """The uses of a word in several spaces.
+    """The uses of a word in several layers.
 
     Attributes:
         word: The word.
         uses: Its uses.
         groups: The group of each: a sense, or a cluster.
         given: Whether the groups are senses that were given.
-        planes: One for each space.
+        planes: One for each layer.
     """
 
     word: str
@@ -90,7 +91,7 @@ class Senses:
             ],
             "planes": [
                 {
-                    "space": plane.space,
+                    "layer": plane.layer,
                     "points": np.round(plane.points.astype(float), 4).tolist(),
                     "shares": [round(share, 4) for share in plane.shares],
                     "different_vectors": plane.different,
@@ -120,8 +121,9 @@ def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
 def senses_of(
     model: ElmoModel,
     uses: Sequence[Use],
-    spaces: Sequence[Space] | None = None,
     *,
+    layer: Layers = "all",
+    mix: Sequence[float] | None = None,
     state: Literal["reset", "warm"] = "reset",
     clusters: int | None = None,
 ) -> Senses:
@@ -130,33 +132,40 @@ def senses_of(
     Args:
         model: The model.
         uses: The uses; either all have a sense or none has.
-        spaces: The spaces, one plane for each; None is every layer.
+        layer: The layers, one plane for each, as for `LayerChoice.parse_all`.
+        mix: With layer "mix", its weights.
         state: What each sentence starts from.
-        clusters: Without senses, how many clusters to find in the last space; None chooses.
+        clusters: Without senses, how many clusters to find in the last layer; None chooses.
     """
     _check(uses)
-    spaces = every_layer(model.config.n_layers) if spaces is None else spaces
+    choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers, _ = model.compute([use.at.tokens for use in uses], state)
     own = np.stack([h[:, u.at.position] for u, h in zip(uses, layers, strict=True)], axis=1)
-    return _senses(uses, [(s.name, unit(s.of(own))) for s in spaces], clusters)
+    return _senses(uses, [(c.label, unit(c.apply(own))) for c in choices], clusters)
 
 
 def senses_in(
     index: TokenIndex,
     word: str,
-    spaces: Sequence[Space],
     *,
+    layer: Layers | None = None,
+    mix: Sequence[float] | None = None,
     limit: int = 200,
     clusters: int | None = None,
 ) -> Senses:
-    """Compute the planes of the uses of a word in an index: as many as `limit`, spread over it."""
+    """Compute the planes of the uses of a word in an index: as many as `limit`, spread over it.
+
+    By default the planes are those of the layers that the index holds.
+    """
     found = np.array(index.find(word), dtype=np.int64)
     if not len(found):
         raise DataError(f"The word '{word}' is not in the index {index.folder}.")
     chosen = found[np.unique(np.linspace(0, len(found) - 1, min(limit, len(found))).astype(int))]
     uses = [Use(index.token(number).at) for number in chosen.tolist()]
     _check(uses)
-    return _senses(uses, [(s.name, index.vectors(s, chosen.tolist())) for s in spaces], clusters)
+    choices = index.meta.choices if layer is None else index.parse(layer, mix)
+    vectors = [(c.label, index.vectors(c, chosen.tolist())) for c in choices]
+    return _senses(uses, vectors, clusters)
 
 
 def _check(uses: Sequence[Use]) -> None:
@@ -222,7 +231,7 @@ def _agree(points: FloatArray, groups: Any) -> int:
 
 
 def draw_senses(senses: Senses) -> Picture:
-    """Draw a plane for each space, and below it the sentences if they are not too many."""
+    """Draw a plane for each layer, and below it the sentences if they are not too many."""
     columns = min(len(senses.planes), _PER_ROW)
     rows = -(-len(senses.planes) // columns)
     numbered = len(senses.uses) <= _NUMBERED
@@ -248,7 +257,7 @@ def draw_senses(senses: Senses) -> Picture:
         axes.set_visible(False)
     for axes, plane in zip(panels, senses.planes, strict=False):
         _panel(axes, senses, plane, names, numbered=numbered)
-    by = "sense" if senses.given else f"cluster of {senses.planes[-1].space}"
+    by = "sense" if senses.given else f"cluster of {senses.planes[-1].layer}"
     picture.legend(
         handles=[
             Line2D([], [], label=f"{readable(n, 24)} ({senses.groups.count(n)})", **_look(i))
@@ -277,7 +286,7 @@ def _panel(
     axes: Axes, senses: Senses, plane: Plane, names: Sequence[str], *, numbered: bool
 ) -> None:
     n = len(senses.uses)
-    axes.set_title(plane.space, loc="left", fontsize=10, fontweight="bold")
+    axes.set_title(plane.layer, loc="left", fontsize=10, fontweight="bold")
     axes.set(xticks=[], yticks=[], facecolor="#f5f6f8")
     axes.spines[["top", "right"]].set_visible(False)
     if plane.different == 1:

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from elmokit.embed.cosine import unit
+from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, every_layer, unit
 from elmokit.embed.tokenised import tokens_of
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
@@ -26,7 +27,7 @@ class Similarity:
     Attributes:
         rows: The tokens of one sentence.
         columns: Those of the other.
-        cosines: For each space its name and the cosines, (R, C).
+        cosines: For each layer its name and the cosines, (R, C).
     """
 
     rows: list[str]
@@ -49,11 +50,12 @@ def similarity_of(
     model: ElmoModel,
     rows: str | Sequence[str],
     columns: str | Sequence[str] | None = None,
-    spaces: Sequence[Space] | None = None,
     *,
+    layer: Layers = "all",
+    mix: Sequence[float] | None = None,
     state: Literal["reset", "warm"] = "reset",
 ) -> Similarity:
-    """Compare two sentences, or one with itself; in every layer unless told."""
+    """Compare two sentences, or one with itself; in every layer by default."""
     given = [rows] if columns is None else [rows, columns]
     tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(given)]
     for words in tokens:
@@ -61,17 +63,16 @@ def similarity_of(
             raise DataError(
                 f"A sentence of the figure should have 1 to {_MOST} tokens, found {len(words)}."
             )
-    spaces = every_layer(model.config.n_layers) if spaces is None else spaces
     layers, _ = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}
-    for space in spaces:
-        a, b = unit(space.of(layers[0])), unit(space.of(layers[-1]))
-        cosines[space.name] = a @ b.T
+    for choice in LayerChoice.parse_all(layer, model.config.n_layers, mix):
+        a, b = unit(choice.apply(layers[0])), unit(choice.apply(layers[-1]))
+        cosines[choice.label] = a @ b.T
     return Similarity(tokens[0], tokens[-1], cosines)
 
 
 def draw_similarity(found: Similarity) -> Picture:
-    """Draw a heat map for each space: the darker, the nearer."""
+    """Draw a heat map for each layer: the darker, the nearer."""
     n, rows, columns = len(found.cosines), len(found.rows), len(found.columns)
     cell = min(max(9 / (n * columns), 0.2), 0.4)  # inches
     per_row = max(1, min(n, int(11 / (columns * cell))))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from elmokit.embed.spaces import Space
+from elmokit.embed.layer_choice import LayerChoice
 
 HalfArray = NDArray[np.float16]
 _BLOCK = 8192
@@ -29,22 +29,20 @@ class LayerTable:
 
     Args:
         layers: h_{k,j} of all tokens, shape (N, L + 1, 2D).
-        space: Which vector to make of the layers of a token.
+        choice: Which vector to make of the layers of a token.
     """
 
-    def __init__(self, layers: HalfArray, space: Space) -> None:
+    def __init__(self, layers: HalfArray, choice: LayerChoice) -> None:
         self._layers = layers
-        self._space = space
-        self.shape = (len(layers), self._of(np.zeros((1, *layers.shape[1:]), np.float16)).shape[1])
+        self._choice = choice
+        self.shape = (len(layers), choice.dim(layers.shape[2]))
 
     def __getitem__(self, rows: NDArray[np.int64]) -> HalfArray:
-        if (j := self._space.layer) is not None:
+        if (j := self._choice.number) is not None:
             layer: HalfArray = self._layers[rows, j]
             return layer
-        return self._of(self._layers[rows])
-
-    def _of(self, layers: HalfArray) -> HalfArray:
-        return self._space.of(layers.transpose(1, 0, 2).astype(np.float32)).astype(np.float16)
+        layers = self._layers[rows].transpose(1, 0, 2).astype(np.float32)
+        return self._choice.apply(layers).astype(np.float16)
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.embed.cosine import unit
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.precision import exact
-from elmokit.embed.spaces import unit
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError

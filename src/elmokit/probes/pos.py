@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.embed.layer_cache import LayerCache
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, every_space
 from elmokit.embed.static import StaticVectors
 from elmokit.errors import DataError
 from elmokit.probes.conllu import TaggedSentence
@@ -191,7 +191,8 @@ def measure_pos(
     treebank: Treebank,
     *,
     tags: str = "xpos",
-    spaces: Sequence[Space] | None = None,
+    layer: Layers = ALL_AND_AVERAGE,
+    mix: Sequence[float] | None = None,
     static: StaticVectors | None = None,
     state: Literal["reset", "warm"] = "reset",
     seeds: Sequence[int] = (0,),
@@ -206,7 +207,8 @@ def measure_pos(
         model: The model.
         treebank: The data.
         tags: What the tags are called in the report.
-        spaces: The layers to probe; None is all of them and their average.
+        layer: The layers to probe, as for `LayerChoice.parse_all`.
+        mix: With layer "mix", its weights.
         static: Static vectors to compare with.
         state: What each sentence starts from.
         seeds: A probe is trained with each of them.
@@ -215,7 +217,7 @@ def measure_pos(
         on_tokens: Called with the number of words embedded so far.
         on_result: Called with each result as it comes, and how right each word was (0 to 1).
     """
-    spaces = every_space(model.config.n_layers) if spaces is None else spaces
+    choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     words = words_of(treebank)
     correct: dict[str, Correct] = {}
     results: list[PosResult] = []
@@ -257,8 +259,8 @@ def measure_pos(
         )
         layers = store.table(model, words.sentences, state=state)
         assert layers is not None  # the cache has no bound
-        for space in spaces:
-            probe(space.name, LayerTable(layers, space))
+        for choice in choices:
+            probe(choice.label, LayerTable(layers, choice))
         del layers  # Windows removes no file that is mapped
     parts = (len(treebank.train), len(treebank.dev), len(treebank.test))
     return PosReport(

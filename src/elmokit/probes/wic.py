@@ -24,8 +24,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.embed.cosine import cosines
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, cosines, every_space
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
@@ -222,7 +223,8 @@ def measure_wic(
     model: ElmoModel,
     pairs: Sequence[WicPair],
     *,
-    spaces: Sequence[Space] | None = None,
+    layer: Layers = ALL_AND_AVERAGE,
+    mix: Sequence[float] | None = None,
     static: StaticVectors | None = None,
     state: Literal["reset", "warm"] = "reset",
     seed: int = 0,
@@ -233,13 +235,14 @@ def measure_wic(
     Args:
         model: The model.
         pairs: The data.
-        spaces: The layers to look at; None is all of them and their average.
+        layer: The layers to compare, as for `LayerChoice.parse_all`.
+        mix: With layer "mix", its weights.
         static: Static vectors to compare with.
         state: What each sentence starts from.
         seed: Of the bootstrap.
         on_pairs: Called with the number of pairs embedded so far.
     """
-    spaces = every_space(model.config.n_layers) if spaces is None else spaces
+    choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     fits: Counter[str] = Counter()
     used: list[WicPair] = []
     targets: list[tuple[Target, Target]] = []
@@ -259,7 +262,7 @@ def measure_wic(
         words, sentences, unknown = _static_scores(static, targets)
         scores[f"{static.name}, the word"] = words
         scores[f"{static.name}, mean of the sentence"] = sentences
-    scores |= _scores(model, targets, spaces, state, on_pairs)
+    scores |= _scores(model, targets, choices, state, on_pairs)
     halves = [half_of(pair.lemma) for pair in used]
     return WicReport(
         tuple(judge(name, found, used, seed=seed) for name, found in scores.items()),
@@ -284,12 +287,12 @@ def _target(usage: Usage, fits: Counter[str]) -> Target | None:
 def _scores(
     model: ElmoModel,
     targets: Sequence[tuple[Target, Target]],
-    spaces: Sequence[Space],
+    choices: Sequence[LayerChoice],
     state: Literal["reset", "warm"],
     on_pairs: Callable[[int], None] | None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the cosine of each pair in each space; each sentence is read once per block."""
-    blocks: dict[str, list[FloatArray]] = {space.name: [] for space in spaces}
+    """Return the cosine of each pair in each layer; each sentence is read once per block."""
+    blocks: dict[str, list[FloatArray]] = {choice.label: [] for choice in choices}
     for begin in range(0, len(targets), _PAIRS):
         block = targets[begin : begin + _PAIRS]
         sentences = list(dict.fromkeys(usage.tokens for pair in block for usage in pair))
@@ -300,8 +303,8 @@ def _scores(
             np.stack([of[p[i].tokens][:, p[i].first : p[i].last].mean(axis=1) for p in block], 1)
             for i in (0, 1)
         )
-        for space in spaces:
-            blocks[space.name].append(cosines(space.of(a), space.of(b)))
+        for choice in choices:
+            blocks[choice.label].append(cosines(choice.apply(a), choice.apply(b)))
         if on_pairs is not None:
             on_pairs(begin + len(block))
     return {name: np.concatenate(found).astype(np.float64) for name, found in blocks.items()}

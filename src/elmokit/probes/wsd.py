@@ -7,7 +7,7 @@ use or word of several parts is the mean of their vectors. Keys that WordNet doe
 right and are left out and counted.
 
 The mean of a mix of layers is the mix of their means, so that the layers are read once and serve
-for all spaces. Beside the layers stand the first sense of WordNet, the most frequent sense of
+for all layers. Beside the layers stand the first sense of WordNet, the most frequent sense of
 SemCor, and static vectors: of the word alone, and the mean of its sentence.
 """
 
@@ -21,8 +21,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.embed.cosine import unit
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, every_space, unit
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
@@ -214,7 +215,8 @@ def measure_wsd(
     sets: Sequence[EvaluationSet],
     wordnet: WordNet,
     *,
-    spaces: Sequence[Space] | None = None,
+    layer: Layers = ALL_AND_AVERAGE,
+    mix: Sequence[float] | None = None,
     static: StaticVectors | None = None,
     state: Literal["reset", "warm"] = "reset",
     seed: int = 0,
@@ -227,13 +229,14 @@ def measure_wsd(
         training: Sentences with senses.
         sets: What to disambiguate; the last one is looked at more closely.
         wordnet: The senses that there are.
-        spaces: The layers to look at; None is all of them and their average.
+        layer: The layers to compare, as for `LayerChoice.parse_all`.
+        mix: With layer "mix", its weights.
         static: Static vectors to compare with.
         state: What each sentence starts from.
         seed: Of the bootstrap.
         on_tokens: Called with the number of tokens read so far, see `tokens_to_read`.
     """
-    spaces = every_space(model.config.n_layers) if spaces is None else spaces
+    choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     tagged = [sentence for sentence in training if sentence.stretches]
     judge = _Judge(sets, seed)
     done = 0
@@ -254,11 +257,12 @@ def measure_wsd(
         means = sense_centroids(_static(static, [s.words for s in tagged]), tagged, wordnet)
         queries = [_queries(_static(static, s.sentences), s) for s in sets]
         names = (f"{static.name}, the word", f"{static.name}, mean of the sentence")
-        ways = [Space(name, (float(i == 0), float(i == 1))) for i, name in enumerate(names)]
-        _judge_spaces(judge, ways, queries, sets, means, candidates)
+        ways = zip(names, LayerChoice.parse_all("all", 2), strict=True)
+        _judge_layers(judge, ways, queries, sets, means, candidates)
         static_unknown = int((~queries[-1][0].any(axis=1)).sum())
     queries = [_queries(read(s.sentences), s) for s in sets]
-    _judge_spaces(judge, spaces, queries, sets, centroids, candidates)
+    named = [(choice.label, choice) for choice in choices]
+    _judge_layers(judge, named, queries, sets, centroids, candidates)
     stretches = [stretch for s in tagged for stretch in s.stretches]
     unmet = {s.name: [i.entry for i in s.instances if i.entry not in candidates.met] for s in sets}
     return WsdReport(
@@ -305,20 +309,20 @@ def _static(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> Iterat
         yield layers
 
 
-def _judge_spaces(
+def _judge_layers(
     judge: _Judge,
-    spaces: Sequence[Space],
+    named: Iterable[tuple[str, LayerChoice]],
     queries: Sequence[FloatArray],
     sets: Sequence[EvaluationSet],
     centroids: Centroids,
     candidates: Candidates,
 ) -> None:
-    for space in spaces:
-        means = unit(space.of(centroids.vectors))
+    for name, choice in named:
+        means = unit(choice.apply(centroids.vectors))
         judge(
-            space.name,
+            name,
             [
-                nearest_senses(space.of(q), s.instances, means, centroids.rows, candidates)
+                nearest_senses(choice.apply(q), s.instances, means, centroids.rows, candidates)
                 for q, s in zip(queries, sets, strict=True)
             ],
         )

@@ -1,4 +1,4 @@
-"""Approximate search of large indices: an inverted file (IVF) over the vectors of a space.
+"""Approximate search of large indices: an inverted file (IVF) over the vectors of a layer.
 
 A query looks into the nearest cells only. The candidates of the database are compared again with
 the stored vectors, so scores are exact and all filters hold; what may be missing are tokens in
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.embed.spaces import Space
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
@@ -36,31 +36,31 @@ _CANDIDATES = 10  # candidates that are compared again, per requested neighbor
 def search_approximately(
     index: TokenIndex,
     queries: Tokens,
-    spaces: Sequence[Space],
+    choices: Sequence[LayerChoice],
     k: int,
     rules: Rules,
     min_count: int = 1,
 ) -> list[TopK]:
-    """Return the k nearest tokens of each query among the candidates, for each space."""
+    """Return the k nearest tokens of each query among the candidates, for each layer."""
     found = []
-    for i, space in enumerate(spaces):
-        about = index.meta.ann.get(space.name)
+    for i, choice in enumerate(choices):
+        about = index.meta.ann.get(choice.label)
         if about is None:
             known = ", ".join(index.meta.ann) or "none"
             raise ConfigError(
-                f"The index {index.folder} has no approximate index for {space.name} (it has: "
+                f"The index {index.folder} has no approximate index for {choice.label} (it has: "
                 f"{known}). Add one with: elmo index -o {index.folder} --ann LAYER, or search "
                 "exactly."
             )
         own = queries._replace(vectors=[queries.vectors[i]])
-        found.append(_search(index, own, space, k, rules, min_count, about["probes"]))
+        found.append(_search(index, own, choice, k, rules, min_count, about["probes"]))
     return found
 
 
 def _search(
     index: TokenIndex,
     queries: Tokens,
-    space: Space,
+    choice: LayerChoice,
     k: int,
     rules: Rules,
     min_count: int,
@@ -73,10 +73,10 @@ def _search(
         candidates = min(_CANDIDATES * k, index.tokens)
         while True:
             vector = query.vectors[0][0]
-            rows = _candidates(index, space, vector, candidates, probes, condition)
+            rows = _candidates(index, choice, vector, candidates, probes, condition)
             exact = ExactSearch(query, k, rules)
             for batch in rows.to_batches():
-                exact.add(index.read_tokens(batch, [space], min_count))
+                exact.add(index.read_tokens(batch, [choice], min_count))
             best = exact.best[0]
             # Rules may leave fewer than k: get more candidates, as long as there are more.
             if best.ids[0, -1] >= 0 or len(rows) < candidates or candidates == index.tokens:
@@ -98,10 +98,10 @@ def _condition(index: TokenIndex, query: Tokens, rules: Rules) -> str:
 
 
 def _candidates(
-    index: TokenIndex, space: Space, vector: FloatArray, n: int, probes: int, condition: str
+    index: TokenIndex, choice: LayerChoice, vector: FloatArray, n: int, probes: int, condition: str
 ) -> Any:
     nearest = {
-        "column": column_name(space),
+        "column": column_name(choice),
         "q": vector.astype(np.float16),
         "k": n,
         "metric": "cosine",
@@ -109,7 +109,7 @@ def _candidates(
     }
     try:
         return index.tables["tokens"].to_table(
-            columns=[*index.columns([space]), "_distance"],
+            columns=[*index.columns([choice]), "_distance"],
             nearest=nearest,
             filter=condition,
             prefilter=True,
@@ -122,13 +122,13 @@ def _candidates(
 
 
 def add_ann(
-    index: TokenIndex, spaces: Sequence[Space], *, recall: float = 0.95, seed: int = 0
+    index: TokenIndex, choices: Sequence[LayerChoice], *, recall: float = 0.95, seed: int = 0
 ) -> TokenIndex:
-    """Add an approximate index for each of some spaces.
+    """Add an approximate index for each of some layers.
 
     Args:
         index: The index; its folder is written to.
-        spaces: The spaces. The vectors of a mix that is not stored are added to the tokens.
+        choices: The layers. The vectors of a mix that is not stored are added to the tokens.
         recall: The share of the 10 nearest tokens to find, on average.
         seed: Seed of the tokens that recall is measured with.
 
@@ -139,69 +139,69 @@ def add_ann(
         raise ConfigError(f"Invalid recall {recall}: expected a share above 0, up to 1.")
     with run_lock(index.folder):
         index = TokenIndex.open(index.folder)
-        for space in spaces:
-            index = _add(index, space, recall, seed)
+        for choice in choices:
+            index = _add(index, choice, recall, seed)
     return index
 
 
-def _add(index: TokenIndex, space: Space, recall: float, seed: int) -> TokenIndex:
+def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> TokenIndex:
     lance = import_lance()
     table = lance.dataset(table_path(index.folder, "tokens"))
     if table.version != index.meta.versions["tokens"]:  # what an interrupted call left
         table = index.tables["tokens"]
         table.restore()
     stored = index.meta.stored
-    if column_name(space) not in table.schema.names:
-        _add_column(index, space, table)
-        stored = {**stored, space.name: list(space.weights)}
+    if column_name(choice) not in table.schema.names:
+        _add_column(index, choice, table)
+        stored = {**stored, choice.label: list(choice.weights)}
     cells = 1 << max(0, round(np.log2(np.sqrt(index.tokens))))
     table.create_index(
-        column_name(space), "IVF_FLAT", metric="cosine", num_partitions=cells, replace=True
+        column_name(choice), "IVF_FLAT", metric="cosine", num_partitions=cells, replace=True
     )
     versions = {**index.meta.versions, "tokens": table.version}
     meta = index.meta.model_copy(update={"stored": stored, "versions": versions})
     changed = TokenIndex(index.folder, meta, {**index.tables, "tokens": table})
-    about = _measure(changed, space, cells, recall, seed)
-    changed.meta = meta.model_copy(update={"ann": {**meta.ann, space.name: about}})
+    about = _measure(changed, choice, cells, recall, seed)
+    changed.meta = meta.model_copy(update={"ann": {**meta.ann, choice.label: about}})
     changed.meta.write(index.folder)
     return changed
 
 
-def _add_column(index: TokenIndex, space: Space, table: Any) -> None:
-    """Add the vectors of a space to the token table."""
+def _add_column(index: TokenIndex, choice: LayerChoice, table: Any) -> None:
+    """Add the vectors of a layer to the token table."""
     import pyarrow as pa
 
     lance = import_lance()
-    name = column_name(space)
-    index.vectors(space, [0])  # loads layer 0: the function below must not use the database
+    name = column_name(choice)
+    index.vectors(choice, [0])  # loads layer 0: the function below must not use the database
 
     def compute(batch: Any) -> Any:
-        (vectors,) = index.space_vectors(batch, [space])
+        (vectors,) = index.chosen_vectors(batch, [choice])
         return pa.RecordBatch.from_arrays([vector_column(vectors)], [name])
 
-    schema = pa.schema([pa.field(name, pa.list_(pa.float16(), index.meta.dim))])
-    table.add_columns(lance.batch_udf(schema)(compute), read_columns=index.columns([space]))
+    schema = pa.schema([pa.field(name, pa.list_(pa.float16(), choice.dim(index.meta.dim)))])
+    table.add_columns(lance.batch_udf(schema)(compute), read_columns=index.columns([choice]))
 
 
 def _measure(
-    index: TokenIndex, space: Space, cells: int, wanted: float, seed: int
+    index: TokenIndex, choice: LayerChoice, cells: int, wanted: float, seed: int
 ) -> dict[str, Any]:
     """Find the fewest cells that reach the requested recall."""
     draw = np.random.default_rng(seed)
     tokens = draw.choice(index.tokens, size=min(index.tokens, _QUERIES), replace=False).tolist()
     queries = [Query(hit.at, token=hit.token) for hit in index.hits(sorted(tokens))]
-    asked = index.as_tokens(queries, [space])
+    asked = index.as_tokens(queries, [choice])
     rules = Rules(distinct="token")
     exact = ExactSearch(asked, _K, rules)
-    for batch in index.scan([space]):
-        exact.add(index.read_tokens(batch, [space]))
+    for batch in index.scan([choice]):
+        exact.add(index.read_tokens(batch, [choice]))
     scores = exact.best[0].scores
     # A token that is as near as the last one of the exact search is as right as that one.
     last = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
     expected = max(int(np.isfinite(scores).sum()), 1)
     probes = 1
     while True:
-        found = _search(index, asked, space, _K, rules, 1, probes)
+        found = _search(index, asked, choice, _K, rules, 1, probes)
         recall = float((found.scores >= last).sum() / expected)
         if recall >= wanted or probes >= cells:
             break

@@ -26,8 +26,8 @@ from elmokit.bulk.input import Corpus, Mark, Place, Sentence, check_inputs
 from elmokit.bulk.settings import PART_TOKENS, Progress
 from elmokit.embed.batching import windows
 from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, choose_spaces
 from elmokit.embed.tokenised import cut_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
@@ -37,10 +37,10 @@ from elmokit.search.files import (
     TABLES,
     UNFINISHED,
     IndexMeta,
+    choices_to_store,
     column_name,
     damaged,
     import_lance,
-    spaces_to_store,
     table_path,
     vector_column,
 )
@@ -55,16 +55,16 @@ class IndexSettings:
     """The settings of an index.
 
     Attributes:
-        layers: The spaces to store, named as for `choose_spaces`. Every mix of stored layers can be
-            searched and takes no space of its own.
-        mix: The weights of "mix".
+        layer: The layers to store, as for `LayerChoice.parse_all`. What can be made of stored
+            layers can be searched and takes no space of its own.
+        mix: With layer "mix", its weights.
         state: Initial LSTM state of each sentence.
         tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
         split: Lines are paragraphs to split into sentences; otherwise a line is a sentence.
         part_tokens: Approximate number of tokens per part.
     """
 
-    layers: tuple[str, ...] = ("all",)
+    layer: tuple[str, ...] = ("all",)
     mix: tuple[float, ...] | None = None
     state: Literal["reset", "warm"] = "reset"
     tokenized: bool = False
@@ -238,28 +238,28 @@ class IndexWriter:
     Args:
         folder: The folder of the index.
         run: Everything that the content depends on besides the text.
-        stored: The spaces to store.
+        stored: What to store.
         base: The index to extend; None for a new one.
         resume: Continue an interrupted run, if there is one.
 
     Attributes:
         done: How far the build has come.
         base: The index to extend.
-        stored: The spaces to store.
+        stored: What to store.
     """
 
     def __init__(
         self,
         folder: Path,
         run: dict[str, Any],
-        stored: Sequence[Space],
+        stored: Sequence[LayerChoice],
         base: IndexMeta | None,
         *,
         resume: bool,
     ) -> None:
         self.folder = folder
         self.base = base
-        self.stored = stored if base is None else base.spaces
+        self.stored = stored if base is None else base.choices
         self._lance = import_lance()
         self.done = Done(run={**run, "append": base is not None})
         if base is not None:
@@ -348,11 +348,11 @@ class IndexWriter:
             "end": pa.array([end for _, end in spans], pa.int32()),
         }
         by_word: dict[str, Any] = {"word": pa.array(new, pa.string())}
-        for space in self.stored:
-            if space.layer == 0:
-                by_word[column_name(space)] = vector_column(space.of(layers[:, places]))
+        for choice in self.stored:
+            if choice.number == 0:
+                by_word[column_name(choice)] = vector_column(choice.apply(layers[:, places]))
             else:
-                rows[column_name(space)] = vector_column(space.of(layers))
+                rows[column_name(choice)] = vector_column(choice.apply(layers))
         return {"tokens": pa.table(rows), "words": pa.table(by_word)}
 
     def _sentences(self, sentences: Sequence[Sentence]) -> Any:
@@ -435,8 +435,8 @@ class _Run:
     ) -> None:
         self.model = model
         self.settings = settings
-        spaces = choose_spaces(settings.layers, model.config.n_layers, settings.mix)
-        self.stored = spaces_to_store(spaces)
+        choices = LayerChoice.parse_all(settings.layer, model.config.n_layers, settings.mix)
+        self.stored = choices_to_store(choices)
         self.corpus = self._corpus(inputs, skip_bad)
         self.digest: str | None = None
         values = {
@@ -524,7 +524,7 @@ class _Run:
             source=str(self.model.source or "memory"),
             precision=self.model.precision,
             state=self.settings.state,
-            stored={space.name: list(space.weights) for space in writer.stored},
+            stored={choice.label: list(choice.weights) for choice in writer.stored},
             n_layers=self.model.config.n_layers,
             dim=self.model.config.output_dim,
             tokens=writer.done.tokens,

@@ -16,12 +16,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from elmokit.embed.spaces import Space
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, optional_imports
 from elmokit.storage.lock import RUN_LOCK
@@ -48,7 +48,7 @@ class IndexMeta(BaseModel):
         source: Where the model was loaded from.
         precision: Precision that it computed with.
         state: Initial LSTM state of each sentence.
-        stored: Name and weights of each stored space.
+        stored: Label and weights of each stored layer choice.
         n_layers: Layers of the model, L + 1.
         dim: Length of a vector.
         tokens: Number of tokens.
@@ -58,7 +58,7 @@ class IndexMeta(BaseModel):
         digests: Digest of each text, in the order in which they were added.
         run: Everything else that the content depends on.
         versions: The version of each table.
-        ann: For each space with an approximate index: its parameters and measured recall.
+        ann: For each layer choice with an approximate index: its parameters and measured recall.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -68,7 +68,7 @@ class IndexMeta(BaseModel):
     precision: str
     state: Literal["reset", "warm"]
     stored: dict[str, list[float]]
-    n_layers: PositiveInt
+    n_layers: Annotated[int, Field(ge=1, le=129)]
     dim: PositiveInt
     tokens: PositiveInt
     sentences: PositiveInt
@@ -80,14 +80,19 @@ class IndexMeta(BaseModel):
     ann: dict[str, dict[str, Any]] = {}
 
     @property
-    def spaces(self) -> list[Space]:
-        """The stored spaces."""
-        return [Space(name, tuple(weights)) for name, weights in self.stored.items()]
+    def choices(self) -> list[LayerChoice]:
+        """What is stored."""
+        return [
+            LayerChoice.parse(
+                label.removeprefix("layer "), self.n_layers, weights if label == "mix" else None
+            )
+            for label, weights in self.stored.items()
+        ]
 
     @property
     def layers(self) -> list[int]:
         """The stored layers, by number."""
-        return sorted(j for space in self.spaces if (j := space.layer) is not None)
+        return sorted(j for choice in self.choices if (j := choice.number) is not None)
 
     def write(self, folder: Path) -> None:
         """Write the manifest, which makes the versions of the tables that it names visible."""
@@ -122,11 +127,15 @@ class IndexMeta(BaseModel):
         )
         del values["format"], values["format_version"]
         try:
-            return cls.model_validate(values)
+            meta = cls.model_validate(values)
+            _ = meta.choices
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
             raise damaged(folder, f"{MANIFEST}: {place}: {first['msg']}") from error
+        except ConfigError as error:
+            raise damaged(folder, f"{MANIFEST}: stored: {error}") from error
+        return meta
 
 
 def _not_an_index(folder: Path) -> str:
@@ -148,22 +157,20 @@ def damaged(folder: Path, reason: object) -> DataError:
     return DataError(f"The index {folder} is damaged ({reason}). {_REBUILD} --overwrite")
 
 
-def column_name(space: Space) -> str:
-    """Return the name of the column of a stored space."""
-    return space.name.replace(" ", "_")
+def column_name(choice: LayerChoice) -> str:
+    """Return the name of the column of a stored choice."""
+    return choice.label.replace(" ", "_")
 
 
-def used_layers(space: Space) -> list[int]:
+def used_layers(choice: LayerChoice) -> list[int]:
     """Return the layers with a weight other than zero."""
-    return [j for j, weight in enumerate(space.weights) if weight]
+    return [j for j, weight in enumerate(choice.weights) if weight]
 
 
-def spaces_to_store(spaces: Sequence[Space]) -> list[Space]:
-    """Leave out mixes of stored layers: they are computed when they are searched."""
-    if not spaces:
-        raise ConfigError("An index needs at least one layer.")
-    layers = {space.layer for space in spaces} - {None}
-    return [s for s in spaces if s.layer is not None or not set(used_layers(s)) <= layers]
+def choices_to_store(choices: Sequence[LayerChoice]) -> list[LayerChoice]:
+    """Leave out what can be made of stored layers: it is computed when it is searched."""
+    layers = {choice.number for choice in choices} - {None}
+    return [c for c in choices if c.number is not None or not set(used_layers(c)) <= layers]
 
 
 # -------------------------------------------------------------------------------------- the tables
@@ -186,9 +193,9 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     """Open the tables of an index and check their sizes and columns."""
     lance = import_lance()
     rows = {"tokens": meta.tokens, "words": meta.words, "sentences": meta.sentences}
-    by_word = [column_name(s) for s in meta.spaces if s.layer == 0]
-    by_token = [column_name(s) for s in meta.spaces if s.layer != 0]
-    columns = {"tokens": {"token", "word", *by_token}, "words": {"word", *by_word}}
+    dims = {column_name(choice): choice.dim(meta.dim) for choice in meta.choices}
+    by_token = dims.keys() - {"layer_0"}
+    columns = {"tokens": {"token", "word", *by_token}, "words": {"word", *dims.keys() - by_token}}
     tables = {}
     for name in TABLES:
         try:
@@ -200,10 +207,10 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
             raise damaged(folder, f"table {name} has {found} rows, expected {rows[name]}")
         if missing := columns.get(name, set()) - set(table.schema.names):
             raise damaged(folder, f"table {name} has no column {missing.pop()}")
-        for column in {*by_token, *by_word} & set(table.schema.names):
+        for column in dims.keys() & set(table.schema.names):
             kind = table.schema.field(column).type
-            if str(kind.value_type) != "halffloat" or kind.list_size != meta.dim:
-                raise damaged(folder, f"column {column} does not hold {meta.dim} dimensions")
+            if str(kind.value_type) != "halffloat" or kind.list_size != dims[column]:
+                raise damaged(folder, f"column {column} does not hold {dims[column]} dimensions")
         tables[name] = table
     return tables
 

@@ -23,9 +23,10 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.embed.cosine import unit
 from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, every_space, unit
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
@@ -159,11 +160,15 @@ class TokenIndex:
         return folder_bytes(self.folder)
 
     @property
-    def spaces(self) -> list[Space]:
-        """The spaces that are searched by default: the stored ones and the average."""
-        every = [space for space in every_space(self.meta.n_layers) if self._has(space)]
-        names = {space.name for space in every}
-        return every + [space for space in self.meta.spaces if space.name not in names]
+    def choices(self) -> list[LayerChoice]:
+        """What is searched by default: what is stored, and the average."""
+        usual = LayerChoice.parse_all(ALL_AND_AVERAGE, self.meta.n_layers)
+        choices = [choice for choice in usual if self._has(choice)]
+        return LayerChoice.parse_all([*choices, *self.meta.choices], self.meta.n_layers)
+
+    def parse(self, layer: Layers, mix: Sequence[float] | None = None) -> list[LayerChoice]:
+        """Read layer choices of the model of the index."""
+        return LayerChoice.parse_all(layer, self.meta.n_layers, mix)
 
     def info(self) -> dict[str, Any]:
         """Describe the index in plain JSON values."""
@@ -172,8 +177,8 @@ class TokenIndex:
             "tokens": meta.tokens,
             "sentences": meta.sentences,
             "words": meta.words,
-            "spaces": [space.name for space in self.spaces],
-            "layers": meta.layers,
+            "layers": [choice.label for choice in self.choices],
+            "stored_layers": meta.layers,
             "state": meta.state,
             "model": meta.model,
             "source": meta.source,
@@ -203,7 +208,8 @@ class TokenIndex:
         model: ElmoModel | None = None,
         *,
         k: int = 10,
-        spaces: Sequence[Space] | None = None,
+        layer: Layers | None = None,
+        mix: Sequence[float] | None = None,
         rules: Rules | None = None,
         min_count: int = 1,
         ann: bool = False,
@@ -214,11 +220,12 @@ class TokenIndex:
             queries: Strings with a word in brackets, `Marked`, or numbers of tokens of the index,
                 which are not listed themselves.
             model: The model the index was built with. Not needed for numbers.
-            k: Neighbors per query and space.
-            spaces: The spaces to search. Default: `self.spaces`.
+            k: Neighbors per query and layer.
+            layer: The layers to search, as for `LayerChoice.parse_all`. Default: `self.choices`.
+            mix: With layer "mix", its weights.
             rules: Which tokens may be neighbors.
             min_count: List only words that occur at least this often in the index.
-            ann: Use the approximate index of each space.
+            ann: Use the approximate index of each layer.
 
         Returns:
             One result per query, in their order.
@@ -237,14 +244,15 @@ class TokenIndex:
             layers, _ = model.compute([m.tokens for m in marked], self.meta.state)
             found = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
             asked = [Query(q.at, next(found)) if q.token is None else q for q in asked]
-        return self.search(asked, k=k, spaces=spaces, rules=rules, min_count=min_count, ann=ann)
+        choices = None if layer is None else self.parse(layer, mix)
+        return self.search(asked, choices, k=k, rules=rules, min_count=min_count, ann=ann)
 
     def search(
         self,
         queries: Sequence[Query],
+        choices: Sequence[LayerChoice] | None = None,
         *,
         k: int = 10,
-        spaces: Sequence[Space] | None = None,
         rules: Rules | None = None,
         min_count: int = 1,
         ann: bool = False,
@@ -252,22 +260,23 @@ class TokenIndex:
         """Find the nearest tokens of queries whose vectors are already computed."""
         if min_count < 1:
             raise ConfigError(f"Invalid min_count {min_count}: expected 1 or more.")
-        spaces = self.spaces if spaces is None else spaces
+        choices = self.choices if choices is None else choices
         rules = rules or Rules()
-        asked = self.as_tokens(queries, spaces)
+        asked = self.as_tokens(queries, choices)
         if ann:
             from elmokit.search.approximate import search_approximately
 
-            best = search_approximately(self, asked, spaces, k, rules, min_count)
+            best = search_approximately(self, asked, choices, k, rules, min_count)
         else:
             exact = ExactSearch(asked, k, rules)
-            for batch in self.scan(spaces, self.same_words(asked) if rules.words == "same" else ""):
-                exact.add(self.read_tokens(batch, spaces, min_count))
+            condition = self.same_words(asked) if rules.words == "same" else ""
+            for batch in self.scan(choices, condition):
+                exact.add(self.read_tokens(batch, choices, min_count))
             best = exact.best
-        return self._results(queries, spaces, best)
+        return self._results(queries, choices, best)
 
     def _results(
-        self, queries: Sequence[Query], spaces: Sequence[Space], best: Sequence[TopK]
+        self, queries: Sequence[Query], choices: Sequence[LayerChoice], best: Sequence[TopK]
     ) -> list[IndexNeighbors]:
         numbers = sorted({n for found in best for n in found.ids.ravel().tolist() if n >= 0})
         hits = dict(zip(numbers, self.hits(numbers), strict=True))
@@ -278,14 +287,14 @@ class TokenIndex:
         return [
             IndexNeighbors(
                 query.at,
-                {s.name: listed(found, row) for s, found in zip(spaces, best, strict=True)},
+                {c.label: listed(found, row) for c, found in zip(choices, best, strict=True)},
                 self.tokens,
                 query.token,
             )
             for row, query in enumerate(queries)
         ]
 
-    def as_tokens(self, queries: Sequence[Query], spaces: Sequence[Space]) -> Tokens:
+    def as_tokens(self, queries: Sequence[Query], choices: Sequence[LayerChoice]) -> Tokens:
         """Return the queries as tokens to compare with."""
         shape = (self.meta.n_layers, self.meta.dim)
         for q in queries:
@@ -296,23 +305,23 @@ class TokenIndex:
                     "from another model?"
                 )
 
-        def vector(q: Query, space: Space) -> FloatArray:
+        def vector(q: Query, choice: LayerChoice) -> FloatArray:
             if q.token is not None:
-                found = self.vectors(space, [q.token])
+                found = self.vectors(choice, [q.token])
             else:
                 assert q.layers is not None
-                found = space.of(q.layers[:, None])
+                found = choice.apply(q.layers[:, None])
             own: FloatArray = found[0]
             return own
 
-        for space in spaces:
-            self.parts_of(space)
+        for choice in choices:
+            self.parts_of(choice)
         return Tokens(
             ids=np.array([-1 if q.token is None else q.token for q in queries]),
             words=np.array([self._folded[1].get(q.at.word.casefold(), -1) for q in queries]),
             sentences=np.array([sentence_hash(q.at.tokens) for q in queries], dtype=np.int64),
             positions=np.array([q.at.position for q in queries]),
-            vectors=[np.stack([vector(q, s) for q in queries]) for s in spaces] if queries else [],
+            vectors=[np.stack([vector(q, c) for q in queries]) for c in choices] if queries else [],
         )
 
     def same_words(self, queries: Tokens) -> str:
@@ -320,22 +329,22 @@ class TokenIndex:
         forms = np.flatnonzero(np.isin(self._folded[0], queries.words))
         return f"word IN ({', '.join(map(str, forms))})" if len(forms) else "false"
 
-    def scan(self, spaces: Sequence[Space], filter_sql: str = "") -> Iterator[Any]:
-        """Yield all tokens that pass a filter, in batches with the columns that spaces need."""
+    def scan(self, choices: Sequence[LayerChoice], filter_sql: str = "") -> Iterator[Any]:
+        """Yield all tokens that pass a filter, in batches with the columns that are needed."""
         return scan(
             self.folder,
             self.tables["tokens"],
-            columns=self.columns(spaces),
+            columns=self.columns(choices),
             filter=filter_sql or None,
         )
 
-    def columns(self, spaces: Sequence[Space]) -> list[str]:
-        """Return the columns of the token table that a search of some spaces reads."""
-        parts = {part.name: part for space in spaces for part, _ in self.parts_of(space)}
-        vectors = [column_name(part) for part in parts.values() if part.layer != 0]
+    def columns(self, choices: Sequence[LayerChoice]) -> list[str]:
+        """Return the columns of the token table that a search reads."""
+        parts = {part.label: part for choice in choices for part, _ in self.parts_of(choice)}
+        vectors = [column_name(part) for part in parts.values() if part.number != 0]
         return ["token", "word", "sentence_hash", "position", *vectors]
 
-    def read_tokens(self, batch: Any, spaces: Sequence[Space], min_count: int = 1) -> Tokens:
+    def read_tokens(self, batch: Any, choices: Sequence[LayerChoice], min_count: int = 1) -> Tokens:
         """Return a batch of the token table as tokens to compare, without rare words."""
         if min_count > 1:
             batch = batch.filter(self.counts[_numbers(batch, "word")] >= min_count)
@@ -344,7 +353,7 @@ class TokenIndex:
             words=self._folded[0][_numbers(batch, "word")],
             sentences=_numbers(batch, "sentence_hash"),
             positions=_numbers(batch, "position"),
-            vectors=self.space_vectors(batch, spaces),
+            vectors=self.chosen_vectors(batch, choices),
         )
 
     # ------------------------------------------------------------------------ tokens and words
@@ -418,37 +427,40 @@ class TokenIndex:
 
     # ---------------------------------------------------------------------------------- vectors
 
-    def vectors(self, space: Space, numbers: Sequence[int]) -> FloatArray:
-        """Return the vectors of some tokens in a space, of length 1, shape (n, D)."""
-        columns = self.columns([space])
+    def vectors(self, choice: LayerChoice, numbers: Sequence[int]) -> FloatArray:
+        """Return the vectors of some tokens in a layer, of length 1, shape (n, D)."""
+        columns = self.columns([choice])
         table = take(self.folder, self.tables["tokens"], numbers, columns)
-        return unit(self.space_vectors(table.combine_chunks().to_batches()[0], [space])[0])
+        return unit(self.chosen_vectors(table.combine_chunks().to_batches()[0], [choice])[0])
 
-    def space_vectors(self, batch: Any, spaces: Sequence[Space]) -> list[FloatArray]:
-        """Return the vectors of a batch of tokens in some spaces; each column is read once."""
+    def chosen_vectors(self, batch: Any, choices: Sequence[LayerChoice]) -> list[FloatArray]:
+        """Return the vectors of a batch of tokens in some layers; each column is read once."""
         read: dict[str, FloatArray] = {}
 
-        def stored(part: Space) -> FloatArray:
-            if part.name not in read:
-                read[part.name] = self._stored(batch, part)
-            return read[part.name]
+        def stored(part: LayerChoice) -> FloatArray:
+            if part.label not in read:
+                read[part.label] = self._stored(batch, part)
+            return read[part.label]
 
         found = []
-        for space in spaces:
-            (first, weight), *others = self.parts_of(space)
-            vectors = stored(first) if weight == 1 else np.float32(weight) * stored(first)
-            for part, weight in others:
-                vectors = vectors + np.float32(weight) * stored(part)
+        for choice in choices:
+            (first, weight), *others = self.parts_of(choice)
+            if others and choice.name == "concat":
+                vectors = np.concatenate([stored(first), *(stored(p) for p, _ in others)], axis=1)
+            else:
+                vectors = stored(first) if weight == 1 else np.float32(weight) * stored(first)
+                for part, weight in others:
+                    vectors = vectors + np.float32(weight) * stored(part)
             found.append(vectors)
         return found
 
-    def _stored(self, batch: Any, part: Space) -> FloatArray:
+    def _stored(self, batch: Any, part: LayerChoice) -> FloatArray:
         import torch
 
-        if part.layer == 0:
+        if part.number == 0:
             halves = self._layer_0[torch.from_numpy(_numbers(batch, "word"))]
         else:
-            halves = _halves(batch, column_name(part), self.meta.dim)
+            halves = _halves(batch, column_name(part), part.dim(self.meta.dim))
         vectors: FloatArray = halves.float().numpy()  # 15 times as fast as numpy's conversion
         return vectors
 
@@ -459,31 +471,32 @@ class TokenIndex:
         batches = scan(self.folder, self.tables["words"], columns=["layer_0"])
         return torch.cat([_halves(batch, "layer_0", self.meta.dim) for batch in batches])
 
-    def parts_of(self, space: Space) -> list[tuple[Space, float]]:
-        """Return the stored spaces that a space is made of, with their weights.
+    def parts_of(self, choice: LayerChoice) -> list[tuple[LayerChoice, float]]:
+        """Return the stored choices that a choice is made of, with their weights.
 
         Raises:
             ConfigError: The index lacks one of them.
         """
-        stored = {s.weights: s for s in self.meta.spaces}
-        if space.weights in stored:
-            return [(stored[space.weights], 1.0)]
-        if not self._has(space):
-            known = ", ".join(s.name for s in self.meta.spaces)
+        for stored in self.meta.choices:
+            if (stored.label, stored.weights) == (choice.label, choice.weights):
+                return [(stored, 1.0)]
+        if not self._has(choice):
+            known = ", ".join(self.meta.stored)
             raise ConfigError(
-                f"The index {self.folder} cannot be searched in {space.name}: it has {known}. "
+                f"The index {self.folder} cannot be searched in {choice.label}: it has {known}. "
                 "Choose one of these, or build an index with the missing layers."
             )
-        single = {s.layer: s for s in self.meta.spaces}
-        return [(single[j], space.weights[j]) for j in used_layers(space)]
+        single = {stored.number: stored for stored in self.meta.choices}
+        return [(single[j], choice.weights[j]) for j in used_layers(choice)]
 
-    def _has(self, space: Space) -> bool:
-        stored = {s.weights for s in self.meta.spaces}
-        used = used_layers(space)
-        return space.weights in stored or (bool(used) and set(used) <= set(self.meta.layers))
+    def _has(self, choice: LayerChoice) -> bool:
+        if self.meta.stored.get(choice.label) == list(choice.weights):
+            return True
+        used = used_layers(choice)
+        return bool(used) and set(used) <= set(self.meta.layers)
 
     def __repr__(self) -> str:
-        names = ", ".join(space.name for space in self.spaces)
+        names = ", ".join(choice.label for choice in self.choices)
         return f"<TokenIndex {self.tokens:,} tokens: {names}>"
 
     def _repr_html_(self) -> str:
@@ -495,7 +508,7 @@ class TokenIndex:
         rows = [
             ("tokens", f"{meta.tokens:,} of {meta.words:,} words in {meta.sentences:,} sentences"),
             ("text", files),
-            ("spaces", ", ".join(space.name for space in self.spaces)),
+            ("layers", ", ".join(choice.label for choice in self.choices)),
             ("on disk", f"{self.n_bytes / 1e6:,.1f} MB"),
             ("model", f"{meta.source} ({meta.model[:12]}), state {meta.state}"),
         ]

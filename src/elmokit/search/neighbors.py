@@ -1,7 +1,7 @@
 """The nearest tokens in context: Table 4 of the paper, over any text.
 
 A query is a word in its sentence. Every token of the text is compared with it by cosine, in each
-requested space, and the k nearest are kept with their sentences: an exact search whose memory does
+requested layer, and the k nearest are kept with their sentences: an exact search whose memory does
 not grow with the text. All queries share one pass, since computing the vectors costs the most.
 
     from elmokit.search.neighbors import neighbors
@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.embed.batching import windows
+from elmokit.embed.cosine import unit
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.spaces import Space, every_space, unit
 from elmokit.embed.tokenised import check_sentences, tokens_of
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
@@ -103,7 +104,7 @@ class Neighbors:
 
     Attributes:
         query: The query.
-        lists: For each space its name and the nearest tokens, the nearest first.
+        lists: For each layer its name and the nearest tokens, the nearest first.
         tokens: Tokens that were searched.
     """
 
@@ -136,7 +137,7 @@ class Neighbors:
         return "".join(parts)
 
     def __str__(self) -> str:
-        """Return a table for each space: cosine, word, sentence."""
+        """Return a table for each layer: cosine, word, sentence."""
         lines = [self.query.show()]
         width = max((len(n.word) for found in self.lists.values() for n in found), default=0)
         for name, found in self.lists.items():
@@ -151,7 +152,8 @@ def neighbors(
     text: Iterable[Passage | str | Sequence[str]],
     *,
     k: int = 10,
-    spaces: Sequence[Space] | None = None,
+    layer: Layers = ALL_AND_AVERAGE,
+    mix: Sequence[float] | None = None,
     rules: Rules | Sequence[Rules] | None = None,
     state: Literal["reset", "warm"] = "reset",
     max_tokens: int | None = None,
@@ -164,8 +166,9 @@ def neighbors(
         queries: Strings with a word in brackets, or `Marked`.
         text: Sentences, as for `embed`: strings, which are tokenized, or lists of tokens. A
             `Passage` also says where the sentence comes from.
-        k: Neighbors per query and space.
-        spaces: The layers to compare in. Default: all of them and their average.
+        k: Neighbors per query and layer.
+        layer: The layers to compare in, as for `LayerChoice.parse_all`.
+        mix: With layer "mix", its weights.
         rules: Which tokens may be neighbors, for all queries or for each of them.
         state: Initial LSTM state of each sentence, also of the queries.
         max_tokens: Stop after the sentence in which this many tokens are reached.
@@ -175,10 +178,10 @@ def neighbors(
         One result per query, in their order.
     """
     marked = [q if isinstance(q, Marked) else Marked.read(q) for q in queries]
-    spaces = every_space(model.config.n_layers) if spaces is None else spaces
+    choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers, _ = model.compute([q.tokens for q in marked], state)
     vectors = [h[:, q.position] for q, h in zip(marked, layers, strict=True)]
-    search = NeighborSearch(marked, vectors, spaces, k=k, rules=rules)
+    search = NeighborSearch(marked, vectors, choices, k=k, rules=rules)
     given = ((list(p.tokens), p.where) for p in _first(text, max_tokens))
     for window in windows(given, _WINDOW_TOKENS):
         layers, _ = model.compute([tokens for tokens, _ in window], state)
@@ -215,7 +218,7 @@ class Tokens(NamedTuple):
         words: A number that tokens share if their words differ in case only, (n,).
         sentences: The `sentence_hash` of their sentences, (n,).
         positions: Their positions in the sentences, (n,).
-        vectors: For each space the vectors, (n, D), of any length.
+        vectors: For each layer the vectors, (n, D), of any length.
     """
 
     ids: Ids
@@ -240,11 +243,11 @@ class ExactSearch:
 
     Args:
         queries: The queries.
-        k: Neighbors per query and space.
+        k: Neighbors per query and layer.
         rules: Which tokens may be neighbors, for all queries or for each of them.
 
     Attributes:
-        best: The nearest tokens of all queries, for each space.
+        best: The nearest tokens of all queries, for each layer.
     """
 
     def __init__(self, queries: Tokens, k: int, rules: Rules | Sequence[Rules] | None) -> None:
@@ -301,8 +304,8 @@ class NeighborSearch:
     Args:
         queries: The words to look for.
         query_layers: R_k of each of them, shape (L + 1, 2D).
-        spaces: The layers to compare in.
-        k: Neighbors per query and space.
+        choices: The layers to compare in.
+        k: Neighbors per query and layer.
         rules: Which tokens may be neighbors, for all queries or for each of them.
 
     Attributes:
@@ -313,13 +316,13 @@ class NeighborSearch:
         self,
         queries: Sequence[Marked],
         query_layers: Sequence[FloatArray],
-        spaces: Sequence[Space],
+        choices: Sequence[LayerChoice],
         k: int,
         rules: Rules | Sequence[Rules] | None = None,
     ) -> None:
         self.tokens = 0
         self._queries = queries
-        self._spaces = spaces
+        self._choices = choices
         self._kept: dict[int, tuple[Passage, int]] = {}
         self._words: dict[str, int] = {}  # the only thing that grows: with the words of the text
         asked = Tokens(
@@ -327,7 +330,7 @@ class NeighborSearch:
             words=self._numbers(q.word for q in queries),
             sentences=np.array([sentence_hash(q.tokens) for q in queries], dtype=np.int64),
             positions=np.array([q.position for q in queries], dtype=np.int64),
-            vectors=[s.of(np.stack(query_layers, axis=1)) for s in spaces] if queries else [],
+            vectors=[c.apply(np.stack(query_layers, axis=1)) for c in choices] if queries else [],
         )
         self._search = ExactSearch(asked, k, rules)
 
@@ -344,7 +347,7 @@ class NeighborSearch:
             words=self._numbers(token for p in passages for token in p.tokens),
             sentences=np.repeat(hashes, lengths),
             positions=np.concatenate([np.arange(n) for n in lengths]),
-            vectors=[np.concatenate([space.of(h) for h in layers]) for space in self._spaces],
+            vectors=[np.concatenate([c.apply(h) for h in layers]) for c in self._choices],
         )
         self._search.add(tokens)
         self._keep(passages, starts)
@@ -355,8 +358,8 @@ class NeighborSearch:
             Neighbors(
                 query,
                 {
-                    space.name: tuple(self._neighbors(best, row))
-                    for space, best in zip(self._spaces, self._search.best, strict=True)
+                    choice.label: tuple(self._neighbors(best, row))
+                    for choice, best in zip(self._choices, self._search.best, strict=True)
                 },
                 self.tokens,
             )

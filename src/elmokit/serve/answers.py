@@ -46,7 +46,7 @@ class Tokens(BaseModel):
 
 
 class SentenceVectorsAnswer(Tokens):
-    """Vectors: [layer][token][number]; without [layer] for top, average, mix and one number."""
+    """Vectors: [layer][token][number]; without [layer] if one was asked for."""
 
     vectors: list[Any]
 
@@ -56,7 +56,7 @@ class EmbedAnswer(BaseModel):
 
     model: str
     state: str
-    layers: str | int | list[int]
+    layer: str | int | list[str | int]
     pooling: str
     dim: int
     sentences: list[SentenceVectorsAnswer]
@@ -64,7 +64,7 @@ class EmbedAnswer(BaseModel):
     warnings: list[str]
 
 
-class SimilaritySpace(BaseModel):
+class LayerCosines(BaseModel):
     """Cosines of all tokens with all tokens; null where a word has no static vector."""
 
     name: str
@@ -72,13 +72,13 @@ class SimilaritySpace(BaseModel):
 
 
 class SimilarityAnswer(BaseModel):
-    """Cosines in each space; rows and columns are the tokens of all sentences in order."""
+    """Cosines in each layer; rows and columns are the tokens of all sentences in order."""
 
     model: str
     state: str
     sentences: list[Tokens]
     starts: list[int]
-    spaces: list[SimilaritySpace]
+    layers: list[LayerCosines]
     gram: list[list[list[list[float]]]] | None = None
     usage: Usage
     warnings: list[str]
@@ -94,9 +94,9 @@ class Point(BaseModel):
 
 
 class Plane(BaseModel):
-    """A space seen from where its points spread most.
+    """A layer seen from where its points spread most.
 
-    Coordinates are comparable between the spaces of an answer: each plane is turned so that points
+    Coordinates are comparable between the layers of an answer: each plane is turned so that points
     move as little as possible.
     """
 
@@ -120,7 +120,7 @@ class StaticWord(BaseModel):
 
 
 class ProjectAnswer(BaseModel):
-    """The uses of a word in each space."""
+    """The uses of a word in each layer."""
 
     model: str
     state: str
@@ -128,14 +128,14 @@ class ProjectAnswer(BaseModel):
     sentences: list[Tokens]
     points: list[Point]
     without: list[int]
-    spaces: list[Plane]
+    layers: list[Plane]
     static: StaticWord | None
     usage: Usage
     warnings: list[str]
 
 
 class NeighborsAnswer(BaseModel):
-    """For each query the nearest tokens in each space."""
+    """For each query the nearest tokens in each layer."""
 
     model: str
     index: dict[str, Any]

@@ -18,7 +18,6 @@ import orjson
 from starlette.responses import Response
 
 from elmokit.embed.vectors import FloatArray
-from elmokit.serve.choice import Choice
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.texts import Texts
 
@@ -86,10 +85,11 @@ def npy(vectors: Sequence[FloatArray], lengths: Sequence[int], headers: dict[str
     return Response(file.getvalue() + joined.tobytes(), media_type=NPY, headers=headers)
 
 
-def arrow(
-    vectors: Sequence[FloatArray], texts: Texts, choice: Choice, about: dict[str, Any]
-) -> Response:
-    """Answer with a table: sentence, token, start, end, and a column per layer."""
+def arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -> Response:
+    """Answer with a table: sentence, token, start, end, and a column per layer.
+
+    Columns are named as in the Parquet files of `elmo embed`: `vector`, or `layer_0` and so on.
+    """
     try:
         import pyarrow as pa
     except ImportError:
@@ -100,7 +100,8 @@ def arrow(
         ) from None
     pooled = about["pooling"] == "mean"
     joined = np.concatenate(vectors, axis=-2)
-    layers = joined if choice.numbers is not None else joined[None]
+    several = isinstance(about["layer"], list)
+    names = [f"layer_{name}" for name in about["layer"]] if several else ["vector"]
     columns: dict[str, Any] = {}
     if pooled:
         columns["sentence"] = pa.array(range(len(vectors)), pa.int32())
@@ -111,7 +112,7 @@ def arrow(
         columns["token"] = pa.array([t for tokens in texts.tokens for t in tokens], pa.string())
         columns["start"] = pa.array(_ends(texts, 0), pa.int32())
         columns["end"] = pa.array(_ends(texts, 1), pa.int32())
-    for name, layer in zip(choice.names, layers, strict=True):
+    for name, layer in zip(names, joined if several else joined[None], strict=True):
         flat = pa.array(np.ascontiguousarray(layer).reshape(-1))
         columns[name] = pa.FixedSizeListArray.from_arrays(flat, layer.shape[-1])
     table = pa.table(columns).replace_schema_metadata({"elmo": json.dumps(about)})

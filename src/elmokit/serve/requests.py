@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -14,6 +13,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE
 from elmokit.serve import limits
 
 _READ = "I read the book yesterday."
@@ -56,12 +56,6 @@ class _FromJson:
 Json = Annotated[T, _FromJson()]
 
 
-def _distinct(layers: list[int]) -> list[int]:
-    if len(set(layers)) < len(layers):
-        raise ValueError("a layer is repeated; name each layer once")
-    return layers
-
-
 Sentence = Annotated[
     str | FailFastList[str],
     Field(description="A string is one sentence and is tokenised; tokens are taken as they are."),
@@ -73,19 +67,23 @@ State = Annotated[
     Literal["reset", "warm"],
     Field(description="What each sentence starts from: zero, or the stored state of the model."),
 ]
+# Which of them a model has is checked by `LayerChoice`.
+Layer = Annotated[str, Field(max_length=20)] | int
 Layers = Annotated[
-    Literal["all", "top", "average", "mix"]
-    | int
-    | Annotated[FailFastList[int], Field(min_length=1), AfterValidator(_distinct)],
-    Field(description="Which layers: all, the top one, their average, a mix by s, or numbers."),
+    Layer | Annotated[FailFastList[Layer], Field(min_length=1, max_length=64)],
+    Field(
+        description="A layer number, top, average (the mean of all layers), concat (all layers "
+        "side by side), mix (a weighted sum, see `mix`), all (every layer by itself), or a list "
+        "of these."
+    ),
 ]
 # Larger ones overflow float32 in vectors, sums or norms.
 Weight = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Mix = Annotated[
     FailFastList[Weight] | None,
-    Field(description="Weights s_j of the mix, one per layer; nothing: all the same."),
+    Field(description="With layer mix: its weights s_j, one per layer, used as they are."),
 ]
-Gamma = Annotated[Weight | None, Field(description="Scale of the mix; nothing: 1.")]
+Gamma = Annotated[Weight, Field(description="With layer mix: its scale.")]
 
 
 class Strict(BaseModel):
@@ -95,19 +93,20 @@ class Strict(BaseModel):
 
 
 class LayerRequest(Strict):
-    """Sentences, and the layers that are asked for."""
+    """A choice of layers; by default every layer, and the average where layers are compared."""
 
-    sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
-    model: ModelName = None
-    layers: Layers = "all"
-    s: Mix = None
-    gamma: Gamma = None
-    state: State = "reset"
+    layer: Layers = list(ALL_AND_AVERAGE)  # pydantic copies it
+    mix: Mix = None
 
 
 class EmbedRequest(LayerRequest):
     """Vectors of every token, or their mean."""
 
+    sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
+    model: ModelName = None
+    layer: Layers = "all"
+    gamma: Gamma = 1.0
+    state: State = "reset"
     pooling: Annotated[
         Literal["none", "mean"],
         Field(description="none: a vector per token. mean: their mean, one per sentence."),
@@ -117,6 +116,9 @@ class EmbedRequest(LayerRequest):
 class SimilarityRequest(LayerRequest):
     """Cosines between all tokens of some sentences."""
 
+    sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
+    model: ModelName = None
+    state: State = "reset"
     static: Annotated[
         bool, Field(description="Also compare static vectors, if the service has them.")
     ] = False
@@ -129,7 +131,7 @@ class SimilarityRequest(LayerRequest):
     ] = False
 
 
-class ProjectRequest(Strict):
+class ProjectRequest(LayerRequest):
     """The uses of a word on a plane."""
 
     sentences: Annotated[
@@ -152,8 +154,6 @@ class ProjectRequest(Strict):
         Field(description="How many clusters; auto: what separates best, up to 6."),
     ] = "auto"
     model: ModelName = None
-    layers: Layers = "all"
-    s: Mix = None
     state: State = "reset"
 
 
@@ -165,7 +165,7 @@ class MarkedSentence(Strict):
     word: Annotated[str | None, Field(description="The first token that is this word.")] = None
 
 
-class NeighborsRequest(Strict):
+class NeighborsRequest(LayerRequest):
     """The nearest tokens of the index."""
 
     queries: Annotated[
@@ -178,8 +178,6 @@ class NeighborsRequest(Strict):
         ),
     ]
     k: Annotated[int, Field(ge=1, le=limits.LISTED)] = 10
-    layers: Layers = "all"
-    s: Mix = None
     words: Annotated[
         Literal["any", "same", "other"], Field(description="Which words may be neighbours.")
     ] = "any"

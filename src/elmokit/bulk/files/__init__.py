@@ -13,11 +13,10 @@ of any size can be written; all are read one sentence at a time by `open_vectors
 from __future__ import annotations
 
 from elmokit.bulk.files.formats import SUFFIXES, open_vectors, write_vectors
-from elmokit.bulk.files.layout import LAYER_CHOICES, Layout
+from elmokit.bulk.files.layout import Layout
 from elmokit.bulk.files.reading import StoredSentence, StoredVectors
 
 __all__ = [
-    "LAYER_CHOICES",
     "SUFFIXES",
     "Layout",
     "StoredSentence",

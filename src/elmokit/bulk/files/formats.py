@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -105,7 +106,7 @@ def write_vectors(
     path: str | Path,
     sentences: Iterable[SentenceVectors],
     *,
-    layers: str = "all",
+    layer: str | int = "all",
     mix: Sequence[float] | None = None,
     gamma: float = 1.0,
     dtype: str = "float32",
@@ -115,9 +116,9 @@ def write_vectors(
     Args:
         path: The file; its suffix chooses the format. A file already there is replaced.
         sentences: What `ElmoModel.embed` returned.
-        layers: "all", "top", "average" or "mix".
+        layer: A layer number, "top", "average", "concat", "mix" or "all".
         mix: With "mix", the weights s, one per layer, used as they are.
-        gamma: Scale of the mix.
+        gamma: With "mix", the scale.
         dtype: "float32" or "float16".
     """
     path = Path(path)
@@ -125,7 +126,7 @@ def write_vectors(
     items = list(sentences)
     n_layers, _, dim = items[0].layers.shape if items else (1, 0, 0)
     weights = None if mix is None else tuple(float(weight) for weight in mix)
-    layout = Layout(layers, dtype, n_layers, dim, weights, gamma)
+    layout = Layout(str(layer), dtype, n_layers, dim, weights, gamma)
     part = make_part(
         [SourceSentence(item, " ".join(item.tokens), 0, i + 1) for i, item in enumerate(items)],
         layout,
@@ -136,8 +137,7 @@ def write_vectors(
 
 def check_space(path: Path, parts: Sequence[Part], layout: Layout) -> None:
     """Raise before hours of copying if the vectors cannot fit on the disk."""
-    numbers = sum(part.tokens for part in parts) * layout.dim
-    numbers *= layout.n_layers if layout.layers == "all" else 1
+    numbers = sum(part.tokens for part in parts) * math.prod(layout.shape)
     needed = numbers * (2 if layout.dtype == "float16" else 4)
     free = shutil.disk_usage(path.parent).free
     if free < needed:

@@ -120,8 +120,8 @@ class Hdf5Vectors(StoredVectors):
         shape = first.shape if length else (0, 0, 0)
         dtype = "float16" if length and first.dtype == np.float16 else "float32"
         # Of two axes one cannot tell what they are; "top" is what most people stored.
-        layers, n_layers = ("all", shape[0]) if len(shape) == 3 else ("top", 1)
-        return Layout(layers, dtype, n_layers, shape[-1]), {}
+        layer, n_layers = ("all", shape[0]) if len(shape) == 3 else ("top", 1)
+        return Layout(layer, dtype, n_layers, shape[-1]), {}
 
     def _read(self, index: int) -> StoredSentence:
         dataset = self._file.get(str(index))

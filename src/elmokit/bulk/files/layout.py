@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.vectors import FloatArray, SentenceVectors, mix_weights
+from elmokit.embed.layer_choice import LayerChoice
+from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, nearest
 
-LayerChoice = Literal["all", "top", "average", "mix"]
 NumberType = Literal["float32", "float16"]
-LAYER_CHOICES: tuple[str, ...] = ("all", "top", "average", "mix")
 NUMBER_TYPES: tuple[str, ...] = ("float32", "float16")
 
 Vectors = NDArray[np.floating[Any]]
@@ -25,16 +25,15 @@ class Layout:
     """The vectors of one token in a file.
 
     Attributes:
-        layers: "all" R_k, every layer by itself; "top" the last one; "average" their mean; "mix"
-            gamma * sum_j s_j h_{k,j} with the weights below.
+        layer: Which vector, or "all" of them; see `elmokit.embed.layer_choice`.
         dtype: "float32", or "float16" for half the size and three digits.
         n_layers: L + 1.
-        dim: 2D.
-        mix: s, one weight per layer, used as they are.
-        gamma: Scale of the mix.
+        dim: Dimensions of a layer, 2D.
+        mix: With layer "mix", its weights.
+        gamma: With layer "mix", its scale.
     """
 
-    layers: str
+    layer: str
     dtype: str
     n_layers: int
     dim: int
@@ -42,22 +41,18 @@ class Layout:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        _one_of("layers", self.layers, LAYER_CHOICES)
         _one_of("dtype", self.dtype, NUMBER_TYPES)
-        if (self.layers == "mix") != (self.mix is not None):
-            raise ConfigError(
-                "Weights s are needed for layers='mix' and for no other choice; "
-                f"found layers='{self.layers}' with mix={self.mix}."
-            )
-        if self.mix is not None:
-            mix_weights(self.n_layers, self.mix, None)
-        if not np.isfinite(self.gamma):
-            raise ConfigError(f"gamma should be a finite number, found {self.gamma}.")
+        _ = self.choice  # raises if the model has no such layer
+
+    @cached_property
+    def choice(self) -> LayerChoice:
+        """The layer selection."""
+        return LayerChoice.parse(self.layer, self.n_layers, self.mix, self.gamma)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one token's vectors: (L + 1, 2D) for all layers, else (2D,)."""
-        return (self.n_layers, self.dim) if self.layers == "all" else (self.dim,)
+        return self.choice.shape(self.dim)
 
     def vectors(self, sentence: SentenceVectors) -> Vectors:
         """Return what is stored for a sentence, shape (T, *self.shape).
@@ -76,18 +71,13 @@ class Layout:
         return chosen
 
     def _choose(self, sentence: SentenceVectors) -> FloatArray:
-        if self.layers == "all":
-            return sentence.layers.transpose(1, 0, 2)
-        if self.layers == "top":
-            return sentence.top
-        if self.layers == "average":
-            return sentence.average
-        return sentence.mix(self.mix, self.gamma)
+        chosen = self.choice.apply(sentence.layers)
+        return chosen.transpose(1, 0, 2) if chosen.ndim == 3 else chosen
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         values: dict[str, Any] = {
-            "layers": self.layers,
+            "layer": self.layer,
             "dtype": self.dtype,
             "n_layers": self.n_layers,
             "dim": self.dim,
@@ -101,7 +91,7 @@ class Layout:
         """Build a layout from JSON values."""
         mix: Sequence[float] | None = values.get("mix")
         return cls(
-            layers=values["layers"],
+            layer=values["layer"] if "layer" in values else values["layers"],  # the older name
             dtype=values["dtype"],
             n_layers=values["n_layers"],
             dim=values["dim"],

@@ -71,7 +71,7 @@ def writer_options(names: Sequence[str], layout: Layout) -> dict[str, Any]:
 
 def vector_names(layout: Layout) -> list[str]:
     """Return the names of the columns with the vectors."""
-    if layout.layers != "all":
+    if layout.layer != "all":
         return ["vector"]
     return [f"layer_{j}" for j in range(layout.n_layers)]
 
@@ -98,7 +98,7 @@ def vector_fields(layout: Layout) -> list[Any]:
     import pyarrow as pa
 
     number = pa.float16() if layout.dtype == "float16" else pa.float32()
-    return [pa.field(name, pa.list_(number, layout.dim)) for name in vector_names(layout)]
+    return [pa.field(name, pa.list_(number, layout.shape[-1])) for name in vector_names(layout)]
 
 
 def columns_of(part: Part, first: int, layout: Layout) -> dict[str, Any]:
@@ -121,10 +121,10 @@ def columns_of(part: Part, first: int, layout: Layout) -> dict[str, Any]:
         columns |= {"start": spans[:, 0], "end": spans[:, 1]}
     else:
         columns |= {name: pa.nulls(part.tokens, pa.int64()) for name in ("start", "end")}
-    vectors = part.read("vectors").reshape(part.tokens, -1, layout.dim)
+    vectors = part.read("vectors").reshape(part.tokens, -1, layout.shape[-1])
     for j, name in enumerate(vector_names(layout)):
         flat = pa.array(np.ascontiguousarray(vectors[:, j]).reshape(-1))
-        columns[name] = pa.FixedSizeListArray.from_arrays(flat, layout.dim)
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, layout.shape[-1])
     return columns
 
 
@@ -142,7 +142,7 @@ def _strings(tokens: list[str]) -> Any:
 
 def vectors_of(table: Any, begin: int, end: int, layout: Layout) -> NDArray[np.floating[Any]]:
     """Return the vectors of some rows of a table in one piece, shape (T, *layout.shape)."""
-    dim, names = layout.dim, vector_names(layout)
+    dim, names = layout.shape[-1], vector_names(layout)
     vectors = np.empty((end - begin, len(names), dim), dtype=layout.dtype)
     for j, name in enumerate(names if end > begin else ()):
         values = table.column(name).chunk(0).slice(begin, end - begin).flatten()

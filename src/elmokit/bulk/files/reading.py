@@ -89,8 +89,9 @@ class StoredVectors(Sequence[StoredSentence], ABC):
         self.close()
 
     def __repr__(self) -> str:
+        layer = self.layout.choice.label.replace("all", "all layers")
         return (
-            f"<{self._length} sentences, {self.layout.layers} layers of {self.layout.dim} in "
+            f"<{self._length} sentences, {layer} of {self.layout.shape[-1]} in "
             f"{self.layout.dtype}, from {self.path}>"
         )
 

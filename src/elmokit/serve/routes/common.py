@@ -10,9 +10,12 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
+from elmokit.embed.layer_choice import LayerChoice, check_layer
 from elmokit.embed.vectors import FloatArray
+from elmokit.errors import ConfigError
 from elmokit.serve import answers
-from elmokit.serve.requests import RawJson
+from elmokit.serve.errors import RequestRejected
+from elmokit.serve.requests import LayerRequest, RawJson
 from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts
 
@@ -65,6 +68,18 @@ def service_of(request: Request) -> Service:
     """Return the service that a request is for."""
     service: Service = request.app.state.service
     return service
+
+
+def choices_of(body: LayerRequest, n_layers: int, gamma: float = 1.0) -> list[LayerChoice]:
+    """Read the layers of a request, each of which makes one vector per token."""
+    param = "layer"
+    try:
+        for layer in body.layer if isinstance(body.layer, list) else [body.layer]:
+            check_layer(layer, n_layers)
+        param = "mix"
+        return LayerChoice.parse_all(body.layer, n_layers, body.mix, gamma)
+    except ConfigError as error:
+        raise RequestRejected(422, str(error), param=param) from error
 
 
 async def layers_of(

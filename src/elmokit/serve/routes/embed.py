@@ -9,13 +9,14 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.serve import answers, formats
-from elmokit.serve.choice import choose
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest, Json
 from elmokit.serve.routes.common import (
     SMALL,
+    choices_of,
     error_responses,
     layers_of,
     new_router,
@@ -50,25 +51,30 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     service = service_of(request)
     form = formats.wanted(request.headers.get("accept"))
     name, model = service.hosted.model(body.model)
-    choice = choose(body.layers, model.config.n_layers, body.s, body.gamma)
+    choices = choices_of(body, model.config.n_layers, body.gamma)
+    stacked = isinstance(body.layer, list) or body.layer == "all"
+    dim = choices[0].dim(model.config.output_dim)
+    if any(choice.dim(model.config.output_dim) != dim for choice in choices):
+        raise RequestRejected(422, "Ask for 'concat' by itself: it is longer.", param="layer")
     texts = await texts_of(service, name, body.sentences)
     pooled = body.pooling == "mean"
     if pooled:
         _check_not_empty(texts)
 
     def keep(layers: FloatArray) -> FloatArray:
-        chosen = choice.of(layers)
+        chosen = np.stack([choice.apply(layers) for choice in choices])
+        chosen = chosen if stacked else chosen[0]
         return chosen.mean(axis=-2, keepdims=True) if pooled else chosen
 
     rows = len(texts.tokens) if pooled else sum(texts.lengths)
-    numbers = rows * len(choice.names) * model.config.output_dim
+    numbers = rows * len(choices) * dim
     vectors = await layers_of(request, name, body.state, texts, keep, numbers)
     about = {
         "model": name,
         "state": body.state,
-        "layers": choice.asked,
+        "layer": [_asked(choice) for choice in choices] if stacked else _asked(choices[0]),
         "pooling": body.pooling,
-        "dim": model.config.output_dim,
+        "dim": dim,
     }
     if form == formats.NPY:
         lengths = [1] * len(vectors) if pooled else texts.lengths
@@ -77,7 +83,7 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
             headers["X-Elmo-Warnings"] = str(len(texts.warnings))
         return formats.npy(vectors, lengths, headers)
     if form == formats.ARROW:
-        return await service.run_in_thread(formats.arrow, vectors, texts, choice, about)
+        return await service.run_in_thread(formats.arrow, vectors, texts, about)
     sentences = [
         {**sentence, "vectors": np.ascontiguousarray(found[..., 0, :] if pooled else found)}
         for sentence, found in zip(tokens_of(texts), vectors, strict=True)
@@ -116,10 +122,10 @@ async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Respons
         raise RequestRejected(
             422, f"Text {empty[0]} has no words, and so no vector.", param="input"
         )
-    average = choose("average", model.config.n_layers)
+    average = LayerChoice.parse("average", model.config.n_layers)
 
     def keep(layers: FloatArray) -> FloatArray:
-        total: FloatArray = average.of(layers).sum(axis=0)
+        total: FloatArray = average.apply(layers).sum(axis=0)
         return total
 
     sums = await layers_of(request, name, "reset", texts, keep, len(sentences) * dim)
@@ -141,6 +147,10 @@ async def as_json(service: Service, values: Any, size: int) -> Response:
     if size <= SMALL:
         return formats.json_response(values)
     return await service.run_in_thread(formats.json_response, values)
+
+
+def _asked(choice: LayerChoice) -> str | int:
+    return int(choice.name) if choice.name.isdigit() else choice.name
 
 
 def _encoded(row: FloatArray, form: str) -> FloatArray | str:

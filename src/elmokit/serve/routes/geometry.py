@@ -9,17 +9,18 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from elmokit.embed.spaces import Space, unit
+from elmokit.embed.cosine import unit
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.plot import plane
 from elmokit.serve import answers, formats
-from elmokit.serve.choice import choose_all
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.limits import MATRIX_TOKENS, POINTS
 from elmokit.serve.marks import Uses, uses_of
 from elmokit.serve.requests import Json, ProjectRequest, SimilarityRequest
 from elmokit.serve.routes.common import (
+    choices_of,
     error_responses,
     layers_of,
     new_router,
@@ -48,16 +49,14 @@ async def similarity(body: Json[SimilarityRequest], request: Request) -> Respons
     service = service_of(request)
     hosted = service.hosted
     name, model = hosted.model(body.model)
-    if body.gamma is not None:
-        raise RequestRejected(422, "A scale changes no cosine: leave gamma out.", param="gamma")
-    spaces = choose_all(body.layers, model.config.n_layers, body.s)
+    choices = choices_of(body, model.config.n_layers)
     texts = await texts_of(service, name, body.sentences, most_tokens=MATRIX_TOKENS)
     found = await layers_of(request, name, body.state, texts)
     words = [token for tokens in texts.tokens for token in tokens]
 
     def compare() -> Response:
         layers = np.concatenate(found, axis=1)
-        matrices = [{"name": space.name, "matrix": _cosines(space.of(layers))} for space in spaces]
+        matrices = [{"name": c.label, "matrix": _cosines(c.apply(layers))} for c in choices]
         if body.static and hosted.static is not None:
             matrices.append({"name": "static", "matrix": _static_cosines(hosted.static, words)})
         values: dict[str, Any] = {
@@ -65,7 +64,7 @@ async def similarity(body: Json[SimilarityRequest], request: Request) -> Respons
             "state": body.state,
             "sentences": tokens_of(texts),
             "starts": np.cumsum([0, *texts.lengths])[:-1].tolist(),
-            "spaces": matrices,
+            "layers": matrices,
             "usage": usage(texts),
             "warnings": texts.warnings,
         }
@@ -110,7 +109,7 @@ async def project(body: Json[ProjectRequest], request: Request) -> Response:
     service = service_of(request)
     hosted = service.hosted
     name, model = hosted.model(body.model)
-    spaces = choose_all(body.layers, model.config.n_layers, body.s)
+    choices = choices_of(body, model.config.n_layers)
     service.limits.check_sentences(len(body.sentences))
     uses = await service.run_in_thread(uses_of, body.sentences, body.word, body.senses)
     if len(uses.points) > POINTS:
@@ -130,7 +129,7 @@ async def project(body: Json[ProjectRequest], request: Request) -> Response:
             "sentences": tokens_of(texts),
             "points": uses.shown(),
             "without": uses.without,
-            "spaces": _planes(vectors, spaces, uses, body.clusters),
+            "layers": _planes(vectors, choices, uses, body.clusters),
             "static": _static(hosted.static, uses.word),
             "usage": usage(texts),
             "warnings": texts.warnings,
@@ -141,24 +140,24 @@ async def project(body: Json[ProjectRequest], request: Request) -> Response:
 
 
 def _planes(
-    vectors: FloatArray, spaces: Sequence[Space], uses: Uses, clusters: str | int
+    vectors: FloatArray, choices: Sequence[LayerChoice], uses: Uses, clusters: str | int
 ) -> list[dict[str, Any]]:
     """Describe each space; its plane is turned towards that of the last layer asked for."""
-    seen = [space.of(vectors) for space in spaces]
+    seen = [choice.apply(vectors) for choice in choices]
     flat = [plane.principal_plane(points) for points in seen]
-    layers = [i for i, space in enumerate(spaces) if space.layer is not None]
+    layers = [i for i, choice in enumerate(choices) if choice.number is not None]
     reference = flat[layers[-1] if layers else 0][0]
     senses = uses.point_senses()
     known = [i for i, sense in enumerate(senses) if sense is not None]
     names = sorted({str(senses[i]) for i in known})
     numbers = np.array([names.index(str(senses[i])) for i in known], dtype=np.int64)
     rows = []
-    for space, points, (coordinates, shares) in zip(spaces, seen, flat, strict=True):
+    for choice, points, (coordinates, shares) in zip(choices, seen, flat, strict=True):
         labels = plane.cluster(points, None if clusters == "auto" else int(clusters))
         grouped = [int(labels[i]) for i in known]
         rows.append(
             {
-                "name": space.name,
+                "name": choice.label,
                 "coordinates": np.round(plane.turned_to(coordinates, reference), 5),
                 "explained": [round(share, 4) for share in shares],
                 "clusters": labels,

@@ -14,11 +14,16 @@ from elmokit.errors import ElmoError
 from elmokit.search.index import Query, TokenIndex
 from elmokit.search.neighbors import Rules
 from elmokit.serve import answers, formats
-from elmokit.serve.choice import choose_all
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.marks import marked
 from elmokit.serve.requests import Json, MarkedSentence, NeighborsRequest
-from elmokit.serve.routes.common import error_responses, layers_of, new_router, service_of
+from elmokit.serve.routes.common import (
+    choices_of,
+    error_responses,
+    layers_of,
+    new_router,
+    service_of,
+)
 from elmokit.serve.texts import texts_of
 
 router = new_router("neighbors")
@@ -42,9 +47,8 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
             "service with: elmo serve --index INDEX",
         )
     name, model = hosted.model(hosted.index_model)
-    spaces = None
-    if body.layers != "all" or body.s is not None:
-        spaces = choose_all(body.layers, model.config.n_layers, body.s)
+    asked = "layer" in body.model_fields_set or body.mix is not None
+    choices = choices_of(body, model.config.n_layers) if asked else None
     meant = [_meant(query, i, index) for i, query in enumerate(body.queries)]
     new = [query for query in meant if query.token is None]
     texts = await texts_of(service, name, [list(query.at.tokens) for query in new])
@@ -56,11 +60,11 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
     rules = Rules(body.words, body.distinct, body.other_sentences)
     try:
         near = await service.run_in_thread(
-            index.search, queries, k=body.k, spaces=spaces, rules=rules, min_count=body.min_count
+            index.search, queries, choices, k=body.k, rules=rules, min_count=body.min_count
         )
     except ElmoError as error:
         told = str(error).replace(str(index.folder), "of the service")
-        raise RequestRejected(422, told, param="layers") from error
+        raise RequestRejected(422, told, param="layer") from error
     results = [_shown(result.to_dict()) for result in near]
     if body.static and hosted.static is not None:
         for row in results:
@@ -79,8 +83,8 @@ def about_index(index: TokenIndex, model: str) -> dict[str, Any]:
         "tokens": index.tokens,
         "sentences": index.sentences,
         "state": meta.state,
-        "layers": list(meta.layers),
-        "spaces": [space.name for space in index.spaces],
+        "stored_layers": list(meta.layers),
+        "layers": [choice.label for choice in index.choices],
         "inputs": [Path(str(given)).name for given in meta.inputs],
     }
 

@@ -29,10 +29,10 @@ export function neighbours(app) {
     "The words of your sentence; choose one",
   );
   // Of stored layers every mix can be searched exactly; of others there is nothing to mix.
-  const whole = index.layers.length === count;
+  const whole = index.stored_layers.length === count;
   const why = whole
     ? null
-    : `This index holds ${index.spaces.join(", ")}. A mix needs the vectors of all layers: make ` +
+    : `This index holds ${index.layers.join(", ")}. A mix needs the vectors of all layers: make ` +
       "the index again without --layer.";
   const showLayers = layerControl(
     byId("neighbours-layers"),
@@ -170,7 +170,7 @@ export function neighbours(app) {
           static: app.served.static !== null,
         };
         if (shares !== null) {
-          Object.assign(body, { layers: "mix", s: shares });
+          Object.assign(body, { layer: "mix", mix: shares });
           await pause(REST, signal);
         }
         return { tokens, k, result: (await ask("v1/neighbors", body, signal)).results[0] };

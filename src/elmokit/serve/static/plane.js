@@ -86,8 +86,8 @@ export class Plane {
         ...this.points,
         this.stack,
       );
-      // One scale for all spaces: what is near in one is as near in another.
-      this.scale = this.fitting(answer.spaces.flatMap((s) => s.coordinates));
+      // One scale for all layers: what is near in one is as near in another.
+      this.scale = this.fitting(answer.layers.flatMap((s) => s.coordinates));
     }
     const scale = Math.min(this.scale, this.fitting(space.coordinates)); // a mix may reach further
     this.at = space.coordinates.map(([x, y]) => [width / 2 + x * scale, height / 2 - y * scale]);

@@ -31,13 +31,13 @@ export function senses(app) {
 
   function draw({ answer, mix }, values) {
     const seen = lookedAt(values, count);
-    const space = mix ?? answer.spaces.find((s) => s.name === seen.name);
+    const space = mix ?? answer.layers.find((s) => s.name === seen.name);
     if (!space) return;
     const known = answer.points.some(({ sense }) => sense !== null);
     const by = known && values.c !== "cluster" ? "sense" : "cluster";
     showColour(by);
     byId("senses-colour").firstChild.disabled = !known;
-    const groups = by === "sense" ? bySense(answer.points) : byCluster(answer.spaces, space);
+    const groups = by === "sense" ? bySense(answer.points) : byCluster(answer.layers, space);
     const chosen = values.p === undefined ? null : Number(values.p);
     plane.draw(answer, space, groups);
     plane.choose(chosen, sentenceOf(answer));
@@ -86,7 +86,7 @@ export function senses(app) {
 
   function finding(answer, space, seen) {
     const n = answer.points.length;
-    const first = answer.spaces.find((s) => s.name === "layer 0");
+    const first = answer.layers.find((s) => s.name === "layer 0");
     const said = [];
     const clusters = new Set(space.clusters).size;
     const groups = `${clusters} ${clusters === 1 ? "cluster" : "clusters"}`;
@@ -183,8 +183,9 @@ export function senses(app) {
         const answer = await ask("v1/project", body, signal);
         if (shares === null) return { answer, mix: null };
         await pause(REST, signal); // a slider that is drawn asks once
-        const { spaces } = await ask("v1/project", { ...body, s: shares }, signal);
-        return { answer, mix: spaces.find(({ name }) => name === "mix") };
+        const layer = ["all", "average", "mix"];
+        const { layers } = await ask("v1/project", { ...body, layer, mix: shares }, signal);
+        return { answer, mix: layers.find(({ name }) => name === "mix") };
       };
       asker.run(JSON.stringify([body, shares]), work, (found) => {
         asker.tell(found.answer.warnings.join(" ") || null);
@@ -212,8 +213,8 @@ function bySense(points) {
 }
 
 /** Clusters of a space, numbered as those of the top layer that they share most uses with. */
-function byCluster(spaces, space) {
-  const layers = spaces.filter((s) => s.name.startsWith("layer"));
+function byCluster(planes, space) {
+  const layers = planes.filter((s) => s.name.startsWith("layer"));
   const top = layers[layers.length - 1].clusters;
   const shared = new Map();
   space.clusters.forEach((c, i) => {

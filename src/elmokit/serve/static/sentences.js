@@ -46,20 +46,20 @@ export function sentences(app) {
     const at = (i, k) => answer.starts[i] + k;
     const [i, k] = chosenToken(values, tokens);
     const mix = seen.mode === "mix" ? mixOf(answer, seen.shares) : null;
-    const matrix = mix?.matrix ?? answer.spaces.find((s) => s.name === seen.name).matrix;
+    const matrix = mix?.matrix ?? answer.layers.find((s) => s.name === seen.name).matrix;
     const row = matrix[at(i, k)];
     chips.draw(tokens);
     chips.mark(i, k, (j, m) => row[at(j, m)]);
     showLayers(seen, mix ? seen.gamma * mix.lengths[at(i, k)] : null);
-    const spaces = mix ? [...answer.spaces, { name: "your mix", matrix }] : answer.spaces;
+    const compared = mix ? [...answer.layers, { name: "your mix", matrix }] : answer.layers;
     const chosen = { i, k, word: tokens[i][k], tokens, at, row };
-    finding(chosen, spaces);
-    table(chosen, spaces, seen, Boolean(values.all));
+    finding(chosen, compared);
+    table(chosen, compared, seen, Boolean(values.all));
     heat(chosen, matrix, seen, values);
   }
 
   /** Say what became of the same word elsewhere: the point of it all. */
-  function finding({ i, k, word, tokens, at }, spaces) {
+  function finding({ i, k, word, tokens, at }, compared) {
     const same = tokens
       .flatMap((s, j) => s.map((t, m) => [t, j, m]))
       .filter(([t, j, m]) => t.toLowerCase() === word.toLowerCase() && (j !== i || m !== k));
@@ -71,7 +71,7 @@ export function sentences(app) {
       return;
     }
     const [, j, m] = same[0];
-    const cosine = (name) => spaces.find((s) => s.name === name)?.matrix[at(i, k)][at(j, m)];
+    const cosine = (name) => compared.find((s) => s.name === name)?.matrix[at(i, k)][at(j, m)];
     const path = Array.from({ length: count }, (_, layer) => number(cosine(`layer ${layer}`)));
     const table = cosine("static");
     told.textContent =
@@ -82,7 +82,7 @@ export function sentences(app) {
         : "A static table would say 1.00 whatever the sentences.");
   }
 
-  function table({ i, k, word, tokens, at, row }, spaces, seen, all) {
+  function table({ i, k, word, tokens, at, row }, compared, seen, all) {
     byId("sentences-chosen").textContent = `${word} (sentence ${i + 1})`;
     const others = tokens
       .flatMap((s, j) => s.map((t, m) => ({ t, j, m })))
@@ -90,7 +90,7 @@ export function sentences(app) {
     others.sort((a, b) => (row[at(b.j, b.m)] ?? -2) - (row[at(a.j, a.m)] ?? -2));
     const shown = all ? others : others.slice(0, SHOWN);
     const looked = seen.mode === "mix" ? "your mix" : seen.name;
-    const head = spaces.map(({ name }) =>
+    const head = compared.map(({ name }) =>
       el(
         "th",
         { scope: "col", class: name === looked ? "looked" : null },
@@ -102,7 +102,7 @@ export function sentences(app) {
         "tr",
         {},
         el("th", { scope: "row" }, t, tokens.length > 1 ? el("small", {}, ` ${j + 1}`) : null),
-        ...spaces.map(({ name, matrix }) =>
+        ...compared.map(({ name, matrix }) =>
           cell(matrix[at(i, k)][at(j, m)], number, name === looked),
         ),
       ),

@@ -29,7 +29,7 @@ export async function ask(path, body, signal) {
 
 /** Cut a sentence into tokens, as the service does. */
 export async function tokensOf(text, model, signal) {
-  const body = { sentences: [text], layers: 0, pooling: "mean", model };
+  const body = { sentences: [text], layer: 0, pooling: "mean", model };
   return (await ask("v1/embed", body, signal)).sentences[0].tokens;
 }
 

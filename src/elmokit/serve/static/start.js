@@ -41,7 +41,7 @@ function draw(word, answer, app) {
   ];
   const found = (name, b) => {
     const space =
-      answer.spaces.find((s) => s.name === name) ?? answer.spaces.find((s) => s.name === "layer 0");
+      answer.layers.find((s) => s.name === name) ?? answer.layers.find((s) => s.name === "layer 0");
     return space.matrix[at[0]][at[b]];
   };
   const head = el(

@@ -1,0 +1,91 @@
+"""One meaning of every layer choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, check_layer
+from elmokit.errors import ConfigError
+
+LAYERS = np.random.default_rng(0).normal(size=(3, 4, 6)).astype(np.float32)
+EXPECTED = "expected 0 to 2, top, average, concat, mix or all"
+
+
+@pytest.mark.parametrize(
+    ("given", "label", "expected"),
+    [
+        ({"layer": 1}, "layer 1", LAYERS[1]),
+        ({"layer": "1"}, "layer 1", LAYERS[1]),
+        ({"layer": "top"}, "layer 2", LAYERS[2]),
+        ({"layer": "average"}, "average", LAYERS.mean(axis=0)),
+        ({"layer": "concat"}, "concat", np.concatenate(list(LAYERS), axis=1)),
+        ({"layer": "all"}, "all", LAYERS),
+        (
+            {"layer": "mix", "mix": [0.5, -1, 0], "gamma": 2.0},
+            "mix",
+            2 * (0.5 * LAYERS[0] - LAYERS[1]),
+        ),
+    ],
+)
+def test_a_choice_and_its_vectors(given: dict[str, Any], label: str, expected: Any) -> None:
+    choice = LayerChoice.parse(n_layers=3, **given)
+    assert choice.label == label
+    found = choice.apply(LAYERS)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    by_token = found.transpose(1, 0, 2) if label == "all" else found
+    assert by_token.shape == (4, *choice.shape(6))
+    assert by_token.shape[-1] == choice.dim(6)
+    assert LayerChoice.parse(n_layers=3, **choice.to_json()) == choice
+
+
+@pytest.mark.parametrize(
+    "layer", ["3", 3, -1, "-1", "bottom", "", "\N{SUPERSCRIPT TWO}", 1.0, True, None, "9" * 20]
+)
+def test_an_invalid_layer_names_the_valid_ones(layer: Any) -> None:
+    with pytest.raises(ConfigError, match=EXPECTED):
+        LayerChoice.parse(layer, 3)
+    with pytest.raises(ConfigError, match=EXPECTED):
+        LayerChoice.parse_all(["top", layer], 3)
+
+
+def test_only_what_is_valid_is_offered() -> None:
+    with pytest.raises(ConfigError, match=r"'all': expected 0 to 2, top, average, concat or mix\."):
+        LayerChoice.parse("all", 3, allow_all=False)
+    with pytest.raises(ConfigError, match="expected a layer number, top"):
+        check_layer("last")  # of no model yet
+    assert check_layer("07") == "7"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"layer": "mix"}, "mix: None"),
+        ({"layer": "top", "mix": [1, 0, 0]}, "mix: "),
+        ({"layer": "top", "gamma": 2.0}, "gamma: 2.0"),
+        ({"layer": "mix", "mix": [1, 0]}, "3 finite weights"),
+        ({"layer": "mix", "mix": [1, 0, float("nan")]}, "3 finite weights"),
+        ({"layer": "mix", "mix": [1, 0, 0], "gamma": float("inf")}, "gamma: inf"),
+    ],
+)
+def test_weights_go_with_a_mix(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        LayerChoice.parse(n_layers=3, **given)
+    with pytest.raises(ConfigError, match=named):
+        LayerChoice.parse_all(n_layers=3, **given)
+
+
+def test_several_choices_are_one_vector_each_and_listed_once() -> None:
+    def labels(layer: Any, **mix: Any) -> list[str]:
+        return [choice.label for choice in LayerChoice.parse_all(layer, 3, **mix)]
+
+    assert labels(ALL_AND_AVERAGE) == ["layer 0", "layer 1", "layer 2", "average"]
+    assert labels("all") == ["layer 0", "layer 1", "layer 2"]
+    assert labels(["top", 2, "all"]) == ["layer 2", "layer 0", "layer 1"]
+    assert labels([0, "mix", "concat"], mix=[1, 1, 1]) == ["layer 0", "mix", "concat"]
+    own = LayerChoice.parse("mix", 3, [0, 1, 0])
+    assert labels([own, "average"]) == ["mix", "average"]
+    with pytest.raises(ConfigError, match="No layer was chosen"):
+        labels([])
