@@ -17,7 +17,7 @@ words=(--max-vocab 150000)
 [ -d "$out/data" ] || elmo prepare "$@" --valid-files "$valid" "${words[@]}" -o "$out/data"
 
 run=$out/$preset
-elmo train "$out/data" -o "$run" --preset "$preset" --max-steps "$steps" --resume \
+elmo train "$out/data" -o "$run" --preset "$preset" --max-steps "$steps" --resume --warm-state \
   --set log_every=500 --set evaluate_every=$((steps / 6 + 1)) --set checkpoint_every=$((steps / 6 + 1)) \
   ${SETTINGS:-}
 

@@ -292,7 +292,7 @@ def training(folder: Path) -> dict[str, Any]:
     changes = [part for size in sizes for part in ("--set", size)]
     elmo(
         *("train", data, "-o", run, "--max-steps", 20, "--checkpoint-every", 10, "--seed", 1),
-        *("--device", "cpu", "-q", *changes),
+        *("--device", "cpu", "-q", "--warm-state", *changes),
     )
     log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     measured = json.loads(

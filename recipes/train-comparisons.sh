@@ -17,7 +17,8 @@ run() {
   local name=$1
   shift
   [ -f "$out/$name.eval.json" ] && return
-  elmo train "$out/data" -o "$out/$name" --resume --set log_every=100 "$@" --json >"$out/$name.json"
+  elmo train "$out/data" -o "$out/$name" --resume --warm-state --set log_every=100 "$@" --json \
+    >"$out/$name.json"
   elmo evaluate "$out/data" --model "$out/$name/model" --state all --json >"$out/$name.eval.json"
 }
 

@@ -4,18 +4,52 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TypeVar
+
+from elmokit.telling import Tell, silent
+
+T = TypeVar("T")
+
+
+class StopSignal(threading.Event):
+    """Set by the first SIGINT or SIGTERM."""
+
+    interrupts = False
+
+    def unless_stopped(self, work: Callable[[], T]) -> T | None:
+        """Call `work`, which can be repeated; give up at once, wherever it is, at the signal.
+
+        Returns:
+            Its result, or None if the signal has come.
+        """
+        try:
+            self.interrupts = True
+            return None if self.is_set() else work()
+        except KeyboardInterrupt:
+            return None
+        finally:
+            self.interrupts = False
 
 
 @contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """Turn SIGINT and SIGTERM into an event, so that a run saves before it stops."""
-    stopped = threading.Event()
+def stop_signals(tell: Tell = silent) -> Iterator[StopSignal]:
+    """Turn SIGINT and SIGTERM into an event, so that a run saves before it stops.
+
+    Args:
+        tell: Called at the first signal with a line for the user.
+    """
+    stopped = StopSignal()
 
     def handle(_: int, __: FrameType | None) -> None:
-        stopped.set()
+        if not stopped.is_set():
+            stopped.set()
+            with suppress(RuntimeError):  # the signal came while a line was being printed
+                tell("Stopping after this step ...")
+        if stopped.interrupts:
+            raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield stopped

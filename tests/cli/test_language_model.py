@@ -46,7 +46,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         valid_files=[folder / "valid.txt"],
         workers=1,
     )
-    result = train(settings(max_steps=30), Corpus.open(folder / "data"), folder / "run")
+    result = train(
+        settings(max_steps=30), Corpus.open(folder / "data"), folder / "run", warm_state=True
+    )
     return Trained(result.model, folder / "data", folder / "valid.txt")
 
 

@@ -111,10 +111,12 @@ def test_a_model_with_its_head_learns_other_text(
     assert after < before / 2
     parts = modeldir.load(result.run.model)
     assert parts.head is not None
-    assert parts.warm is not None
     assert parts.vocabulary is not None
     assert parts.vocabulary.words == modeldir.load(trained).vocabulary.words  # type: ignore[union-attr]
-    assert parts.metadata["finetuned_from"] == str(trained)
+    assert parts.metadata["finetuned_from"] == "run"  # the name of the trained model
+    assert "| base model | run |" in (parts.card or "")
+    assert f"| perplexity | {after:.1f} (carry) |" in (parts.card or "")
+    assert f"| perplexity of the base model | {before:.1f} (carry) |" in (parts.card or "")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [v["step"] for v in lines if "valid_mean" in v] == [0, 80]
     assert max(v["learning_rate"] for v in lines if "learning_rate" in v) == 0.005

@@ -22,6 +22,7 @@ from elmokit.settings import with_settings
 from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset
 from elmokit.train.loop import NotFiniteError, train
+from elmokit.train.step import PlainStep, StepResult
 from tests.process_utils import FileOperation, Pause, elmo, kill_when, start
 from tests.process_utils import run as run_child
 from tests.train.conftest import SETTINGS
@@ -48,7 +49,7 @@ def losses(run: Path) -> list[tuple[int, float, float]]:
 
 
 def test_a_run_learns_and_leaves_a_complete_model(corpus: Corpus, out: Path) -> None:
-    result = train(settings(max_steps=120, evaluate_every=60), corpus, out)
+    result = train(settings(max_steps=120, evaluate_every=60), corpus, out, warm_state=True)
     assert result.steps == 120
     assert result.perplexity is not None
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -121,7 +122,7 @@ def subprocess_free_cut(config: RunConfig, corpus: Corpus, out: Path, at: int) -
 
 def weights(run: Path) -> dict[str, bytes]:
     found = {}
-    for name in ("model.safetensors", "head.safetensors", "warm.safetensors"):
+    for name in ("model.safetensors", "head.safetensors"):
         for key, tensor in load_file(run / "model" / name).items():
             found[f"{name}/{key}"] = tensor.numpy().tobytes()
     return found
@@ -209,13 +210,78 @@ def test_changed_settings_are_named(corpus: Corpus, out: Path) -> None:
         train(settings(max_steps=4, restart=0.5), corpus, out, resume=True)
 
 
-def test_a_damaged_checkpoint_says_what_to_do(corpus: Corpus, out: Path) -> None:
+def damage(path: Path) -> None:
+    """Change a byte near the end of a file."""
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("name", [checkpoint.TRAINER, checkpoint.WEIGHTS, checkpoint.STATE])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
+    corpus: Corpus, tmp_path: Path, name: str
+) -> None:
+    train(settings(max_steps=6), corpus, tmp_path / "whole")
+    run = tmp_path / "run"
+    train(settings(max_steps=4, checkpoint_every=2), corpus, run)
+    damage(run / checkpoint.FOLDER / "step-00000004" / name)
+    lines: list[str] = []
+    config = settings(max_steps=6, checkpoint_every=2, keep=1)
+    assert train(config, corpus, run, resume=True, tell=lines.append).steps == 6
+    assert any("step-00000004 is damaged" in line and name in line for line in lines) or (
+        name == checkpoint.TRAINER
+    )
+    assert "Going on from step 2." in lines
+    assert weights(run) == weights(tmp_path / "whole")
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_says_so(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=2), corpus, out)
     newest = checkpoint.newest(out)
     assert newest is not None
     (newest / checkpoint.TRAINER).write_text("{")
-    with pytest.raises(elmokit.ElmoError, match="--resume"):
+    with pytest.raises(elmokit.ElmoError, match="Remove"):
         train(settings(max_steps=4), corpus, out, resume=True)
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_perplexity(corpus: Corpus, out: Path) -> None:
+    first = train(settings(max_steps=3), corpus, out)
+    assert first.perplexity is not None
+    again = train(settings(max_steps=3), corpus, out, resume=True)
+    assert again.perplexity == first.perplexity
+    written = json.loads((out / "model" / "config.json").read_text())
+    assert written["training"]["perplexity"] == first.perplexity.to_dict()
+
+
+def test_the_warm_state_is_made_only_on_request(corpus: Corpus, out: Path) -> None:
+    train(settings(max_steps=2), corpus, out)
+    assert not (out / "model" / "warm.safetensors").exists()
+    train(settings(max_steps=2), corpus, out, resume=True, warm_state=True)
+    assert (out / "model" / "warm.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "point", ["elmokit.train.step.PlainStep.__call__", "elmokit.train.loop._held_out_perplexity"]
+)
+def test_ctrl_c_is_answered_at_once(corpus: Corpus, tmp_path: Path, point: str) -> None:
+    run = tmp_path / "run"
+    words = [*command(corpus, run), "--set", "evaluate_every=3"]
+    with start(elmo, *words, pause=Pause(point)) as child:
+        child.wait_for_pause()
+        child.send_signal(signal.SIGINT)
+        child.resume()
+        assert child.wait() == 130, child.stderr
+        assert "Stopping after this step" in child.stderr
+        assert "held-out perplexity" not in child.stderr
+        assert "Stopped at step" in child.stderr
+    resumed = run_child(elmo, *words)
+    assert resumed.exit_code == 0, resumed.stderr
+    whole = tmp_path / "whole"
+    assert run_child(elmo, *command(corpus, whole), "--set", "evaluate_every=3").exit_code == 0
+    assert weights(run) == weights(whole)
+    ends = [(run / "metrics.jsonl").read_text(), (whole / "metrics.jsonl").read_text()]
+    means = [[json.loads(x).get("valid_mean") for x in end.splitlines()] for end in ends]
+    assert means[0] == means[1]
 
 
 def test_another_corpus_is_refused(corpus: Corpus, out: Path, monkeypatch: Any) -> None:
@@ -248,6 +314,25 @@ def test_a_run_that_diverged_resumes_with_a_lower_learning_rate(corpus: Corpus, 
         resume=True,
     )
     assert result.steps == 30
+
+
+def test_weights_that_are_not_finite_are_not_saved(
+    corpus: Corpus, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(settings(max_steps=2), corpus, out)
+    step = PlainStep.__call__
+
+    def spoil(self: PlainStep, *args: Any) -> StepResult:
+        result = step(self, *args)
+        self.head.weight.data[0, 0] = torch.nan
+        return result
+
+    monkeypatch.setattr(PlainStep, "__call__", spoil)
+    with pytest.raises(NotFiniteError, match="weights"):
+        train(settings(max_steps=9, checkpoint_every=3), corpus, out, resume=True)
+    newest = checkpoint.newest(out)
+    assert newest is not None
+    assert newest.name == "step-00000002"
 
 
 def test_a_held_out_loss_beyond_all_floats_is_divergence(corpus: Corpus, out: Path) -> None:

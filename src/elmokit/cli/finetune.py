@@ -17,6 +17,7 @@ from elmokit.cli.run_options import (
     Resume,
     RunFolder,
     Tensorboard,
+    WarmState,
     write_hdf5,
 )
 from elmokit.cli.signals import INTERRUPTED
@@ -88,6 +89,7 @@ def finetune(
     seed: Annotated[int, typer.Option(help="Decides order, negatives and dropout.")] = 0,
     checkpoint_every: CheckpointEvery = None,
     resume: Resume = False,
+    warm_state: WarmState = False,
     export_hdf5: ExportHdf5 = False,
     tensorboard: Tensorboard = False,
     deterministic: Deterministic = False,
@@ -142,6 +144,7 @@ def finetune(
         tell=tell,
         tensorboard=tensorboard,
         deterministic=deterministic,
+        warm_state=warm_state,
     )
     if export_hdf5:
         write_hdf5(result.run, output)

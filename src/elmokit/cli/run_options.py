@@ -29,6 +29,13 @@ Resume = Annotated[
         help="Go on from the newest checkpoint in --output; give the other options again.",
     ),
 ]
+WarmState = Annotated[
+    bool,
+    typer.Option(
+        "--warm-state",
+        help='Also make the state of state="warm" (minutes on a CPU); `elmo warm` makes it later.',
+    ),
+]
 ExportHdf5 = Annotated[
     bool, typer.Option("--export-hdf5", help="Also write files for AllenNLP and bilm-tf.")
 ]

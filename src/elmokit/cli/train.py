@@ -17,6 +17,7 @@ from elmokit.cli.run_options import (
     Resume,
     RunFolder,
     Tensorboard,
+    WarmState,
     write_hdf5,
 )
 from elmokit.cli.signals import INTERRUPTED
@@ -42,6 +43,7 @@ def train(
     epochs: Annotated[float | None, typer.Option(help="Stop after so many passes.")] = None,
     checkpoint_every: CheckpointEvery = None,
     resume: Resume = False,
+    warm_state: WarmState = False,
     export_hdf5: ExportHdf5 = False,
     tensorboard: Tensorboard = False,
     deterministic: Deterministic = False,
@@ -88,6 +90,7 @@ def train(
         tell=tell,
         tensorboard=tensorboard,
         deterministic=deterministic,
+        warm_state=warm_state,
     )
     if export_hdf5:
         write_hdf5(result, output)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from elmokit.cli.options import MODELS, Device, OneSentencePerLine, SkipBad, Tokenized, Weights
-
-if TYPE_CHECKING:
-    from elmokit.sources.modeldir import ModelParts
 
 
 def warm(
@@ -71,6 +68,7 @@ def warm(
     from elmokit.device import choose_device
     from elmokit.errors import DataError, ElmoWarning
     from elmokit.sources import modeldir
+    from elmokit.sources.card import is_generated
     from elmokit.sources.resolve import load_parts
     from elmokit.train.warm import SENTENCES, warm_state_of_text
 
@@ -97,7 +95,8 @@ def warm(
             "The text is too short for a warm state: it needs sentences that follow on others, "
             f"best {SENTENCES:,} of them. Give more text."
         )
-    _forget_own_card(parts, Path(model).resolve().name)
+    if parts.card is not None and is_generated(parts.card):
+        parts.card = None  # it says that there is no warm state
     parts.bilm.cpu()
     parts.warm = made.state
     modeldir.save(parts, target, overwrite=overwrite or output is None)
@@ -130,14 +129,3 @@ def _target(model: str, output: Path | None) -> Path:
             param_hint="--output",
         )
     return Path(model)
-
-
-def _forget_own_card(parts: ModelParts, folder_name: str) -> None:
-    """Have a card that was made from the files made again: it says there is no warm state."""
-    from elmokit.sources.card import write_card
-
-    name = str(parts.metadata.get("name") or folder_name)
-    head, warm = parts.head is not None, parts.warm is not None
-    made = write_card(name, parts.bilm.config, parts.n_parameters, head=head, warm=warm)
-    if parts.card == made:
-        parts.card = None

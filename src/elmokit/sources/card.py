@@ -74,6 +74,8 @@ def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     was measured again.
     """
     told = []
+    if isinstance(base := metadata.get("finetuned_from"), str):
+        told.append(("base model", base))
     training = metadata.get("training")
     training = training if isinstance(training, Mapping) else {}
     counts = [
@@ -83,14 +85,18 @@ def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if counts:
         told.append(("training", ", ".join(counts)))
-    measured = metadata.get("perplexity", training.get("perplexity"))
-    figures = [
-        f"{m['mean']:.1f} ({m['state']})"
-        for m in (measured if isinstance(measured, list) else [measured])
-        if isinstance(m, Mapping) and isinstance(m.get("mean"), int | float) and "state" in m
-    ]
-    if figures:
-        told.append(("perplexity", ", ".join(figures)))
+    after = metadata.get("perplexity", training.get("perplexity"))
+    for label, measured in (
+        ("perplexity", after),
+        ("perplexity of the base model", training.get("perplexity_before")),
+    ):
+        figures = [
+            f"{m['mean']:.1f} ({m['state']})"
+            for m in (measured if isinstance(measured, list) else [measured])
+            if isinstance(m, Mapping) and isinstance(m.get("mean"), int | float) and "state" in m
+        ]
+        if figures:
+            told.append((label, ", ".join(figures)))
     return told
 
 
@@ -129,9 +135,18 @@ def is_generated(card: str) -> bool:
     return _GENERATED in card
 
 
-def write_card(name: str, config: BiLMConfig, parameters: int, *, head: bool, warm: bool) -> str:
+def write_card(
+    name: str,
+    config: BiLMConfig,
+    parameters: int,
+    *,
+    head: bool,
+    warm: bool,
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
     """Write a short card that says only what is known from the files."""
     rows = [
+        *training_lines(metadata or {}),
         *lines(config),
         ("parameters", f"{parameters:,}"),
         ("language-model head", "yes (`head.safetensors`)" if head else "no"),

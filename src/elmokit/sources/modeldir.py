@@ -250,5 +250,11 @@ def _shapes(module: torch.nn.Module) -> dict[str, Shape]:
 
 def _new_card(parts: ModelParts, folder_name: str) -> str:
     name = str(parts.metadata.get("name") or folder_name)
-    head, warm = parts.head is not None, parts.warm is not None
-    return card.write_card(name, parts.bilm.config, parts.n_parameters, head=head, warm=warm)
+    return card.write_card(
+        name,
+        parts.bilm.config,
+        parts.n_parameters,
+        head=parts.head is not None,
+        warm=parts.warm is not None,
+        metadata=parts.metadata,
+    )

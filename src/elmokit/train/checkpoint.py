@@ -5,7 +5,8 @@
       optimizer.safetensors    its averages, by the names of the parameters
       state.safetensors        the LSTM states of the rows, and the state of torch's random numbers
       random.safetensors       random numbers of all ranks, if several processes trained
-      trainer.json             step, tokens, place in the data, best score, config, fingerprints
+      trainer.json             step, tokens, place in the data, best score, config, fingerprints of
+                               the corpus and of the files above
 
 Rank 0 writes for all ranks, and the states are those of all rows, so that any number of ranks can
 go on from them.
@@ -16,9 +17,10 @@ a whole one at every moment.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,13 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 from elmokit.model.lstm import LstmState
-from elmokit.sources.tensors import Shape, read_tensors, write_tensors
+from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import replace_directory, restore_directories
+from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
+from elmokit.telling import Tell, silent
 from elmokit.train.distributed import ALONE, Group
+from elmokit.train.evaluate import Perplexity
 from elmokit.train.step import TrainStep
 
 FOLDER = "checkpoints"
@@ -52,6 +57,8 @@ class Progress:
         best: Best held-out perplexity so far.
         best_step: When it was reached.
         evaluations_since_best: For early stopping.
+        evaluated: The step of the last evaluation, and what it found.
+        perplexity: What it found.
         capacity: Buffer sizes of the fast step: the same sizes give the same bits.
     """
 
@@ -60,6 +67,8 @@ class Progress:
     best: float | None = None
     best_step: int = 0
     evaluations_since_best: int = 0
+    evaluated: int = 0
+    perplexity: Perplexity | None = None
     capacity: dict[str, int] | None = None
 
 
@@ -88,28 +97,36 @@ def save(
         if group.world > 1:
             write_tensors(_plain({"random": randoms}), folder / RANDOM)
         position = {k: _jsonable(v) for k, v in progress.position.items()}
-        values = {**progress.__dict__, "position": position, "config": config}
-        values["ranks"] = group.world
-        write_json(folder / TRAINER, values, indent=None)
+        values = {**asdict(progress), "position": position, "config": config}
+        values["files"] = _fingerprints(folder)
+        write_json(folder / TRAINER, {**values, "check": _check(values)}, indent=None)
     _remove_old(run, progress, keep)
     return path
 
 
 def newest(run: Path) -> Path | None:
     """Return the newest checkpoint of a run."""
-    restore_directories(run / FOLDER)
-    found = sorted((run / FOLDER).glob("step-*"))
-    return found[-1] if found else None
+    return next(iter(_newest_first(run)), None)
 
 
-def load(path: Path, step: TrainStep, group: Group = ALONE) -> tuple[Progress, dict[str, Any]]:
-    """Put a checkpoint into a step.
+def newest_intact(run: Path, tell: Tell = silent) -> tuple[Path, Progress, dict[str, Any]]:
+    """Return the newest checkpoint that is not damaged, how far the run had come, and its config.
 
-    Returns:
-        How far the run had come, and its config.
+    Raises:
+        WeightsError: All of them are damaged; the error is that of the newest.
     """
-    hint = f"Remove the checkpoint {path}; `--resume` then continues from the one before."
-    values = read_json(path / TRAINER, error=WeightsError, hint=hint)
+    errors = []
+    for path in _newest_first(run):
+        try:
+            return path, *_open(path)
+        except WeightsError as error:
+            tell(f"warning: {error}")
+            errors.append(error)
+    raise errors[0]
+
+
+def load(path: Path, step: TrainStep, done: int, group: Group = ALONE) -> None:
+    """Put a checkpoint that was made after `done` steps into a step."""
     parameters = {f"bilm.{n}": p for n, p in step.bilm.state_dict().items()}
     parameters |= {f"head.{n}": p for n, p in step.head.state_dict().items()}
     _fill(path / WEIGHTS, parameters)
@@ -120,20 +137,49 @@ def load(path: Path, step: TrainStep, group: Group = ALONE) -> tuple[Progress, d
     random = torch.empty_like(torch.get_rng_state())
     _fill(path / STATE, {**state, "random": random})
     step.state = LstmState(*(group.part(t, dim=2).contiguous() for t in state.values()))
-    _set_random(path, group, random, values.pop("ranks", 1), values["step"])
+    _set_random(path, group, random, done)
+
+
+def _newest_first(run: Path) -> list[Path]:
+    restore_directories(run / FOLDER)
+    return sorted((run / FOLDER).glob("step-*"), reverse=True)
+
+
+def _open(path: Path) -> tuple[Progress, dict[str, Any]]:
+    """Read how far a run had come, and check all files of the checkpoint."""
+    hint = f"Remove {path} and resume from an older checkpoint, or start anew."
+    values = read_json(path / TRAINER, error=WeightsError, hint=hint)
+    damaged = [] if values.pop("check", None) == _check(values) else [TRAINER]
+    files = values.pop("files", {})
+    found = {} if damaged else _fingerprints(path)
+    damaged += sorted(name for name in found.keys() | files if found.get(name) != files.get(name))
+    if damaged:
+        raise WeightsError(f"The checkpoint {path} is damaged ({', '.join(damaged)}). {hint}")
     config = values.pop("config")
+    if values["perplexity"] is not None:
+        values["perplexity"] = Perplexity(**values["perplexity"])
     return Progress(**values), config
+
+
+def _fingerprints(folder: Path) -> dict[str, str]:
+    return {path.name: fingerprint_file(path) for path in folder.glob("*.safetensors")}
+
+
+def _check(values: Mapping[str, Any]) -> str:
+    return fingerprint_texts([json.dumps(values, sort_keys=True)])
 
 
 def _of_all_rows(part: Tensor, group: Group) -> Tensor:
     return part.new_empty(*part.shape[:2], group.world * part.shape[2], part.shape[3])
 
 
-def _set_random(path: Path, group: Group, random: Tensor, ranks: int, done: int) -> None:
+def _set_random(path: Path, group: Group, random: Tensor, done: int) -> None:
     """Go on with the random numbers of this rank; a rank that was not there begins its own."""
+    of_all = path / RANDOM
+    ranks = read_shapes(of_all)["random"][0] if of_all.is_file() else 1
     if group.world > 1 and group.world == ranks:
         randoms = random.repeat(ranks, 1)
-        _fill(path / RANDOM, {"random": randoms})
+        _fill(of_all, {"random": randoms})
         random = randoms[group.rank].clone()  # torch 2.13 crashes on a view
     if group.first or group.world == ranks:
         torch.set_rng_state(random)
@@ -158,8 +204,9 @@ def _jsonable(value: object) -> object:
 
 
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:
-    found = sorted((run / FOLDER).glob("step-*"))
+    # Newer ones are damaged; the run will replace them.
+    newest = f"step-{progress.step:08d}"
     best = f"step-{progress.best_step:08d}"
-    for path in found[:-keep]:
+    for path in [path for path in _newest_first(run) if path.name <= newest][keep:]:
         if path.name != best:
             shutil.rmtree(path, ignore_errors=True)

@@ -152,10 +152,9 @@ class Group:
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags.item())
 
-    def from_first(self, values: dict[str, Any] | None) -> dict[str, Any]:
-        """Give all ranks the plain values that rank 0 has; the others pass None."""
+    def from_first(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Give all ranks the plain values that rank 0 has; those of the others do not count."""
         if self.world == 1:
-            assert values is not None
             return values
         written = json.dumps(values).encode()
         size = torch.tensor([len(written)])

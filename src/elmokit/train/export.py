@@ -1,4 +1,4 @@
-"""What a run leaves: the complete model directory, with its warm state."""
+"""What a run leaves: the complete model directory."""
 
 from __future__ import annotations
 
@@ -6,62 +6,64 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.data.corpus import Corpus
-from elmokit.model.bilm import BiLM
 from elmokit.model.engine import exact_engine
-from elmokit.model.softmax import LMHead
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.telling import Tell, every_seconds, silent
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
-from elmokit.train.evaluate import Perplexity, encoder_of
+from elmokit.train.evaluate import encoder_of
+from elmokit.train.metrics import evaluations
+from elmokit.train.step import TrainStep
 from elmokit.train.warm import average_state
+
+MODEL = "model"
 
 
 def export(
-    bilm: BiLM,
-    head: LMHead,
+    step: TrainStep,
     corpus: Corpus,
     config: RunConfig,
-    path: Path,
+    out: Path,
     progress: Progress,
-    found: Perplexity | None,
     start: ModelParts | None = None,
     tell: Tell = silent,
+    *,
+    warm_state: bool = False,
 ) -> None:
-    """Write the complete model directory.
+    """Write the complete model directory; a model that is there is replaced.
 
     Args:
-        bilm: The trained biLM.
-        head: Its language-model head.
-        corpus: The text it was trained on, from which the warm state is made.
+        step: The trained biLM and its language-model head.
+        corpus: The text it was trained on.
         config: The settings of the run.
-        path: The folder to make; a model that is there is replaced.
+        out: The run's folder.
         progress: How far the run has come.
-        found: The last held-out perplexity.
         start: What the run started from, if it was a model.
         tell: Called with lines for the user: on a CPU the warm state may take minutes.
+        warm_state: Make the state of `state="warm"` from the beginning of the corpus.
     """
-    tell("Making the warm state: reading the beginning of the corpus once more.")
-    warm = average_state(
-        bilm,
-        encoder_of(exact_engine(bilm), corpus.chars),
-        corpus.tokens(),
-        progress=every_seconds(tell),
-    ).state
+    bilm = step.bilm
+    warm = None
+    if warm_state:
+        tell("Making the warm state: reading the beginning of the corpus once more.")
+        encode = encoder_of(exact_engine(bilm), corpus.chars)
+        warm = average_state(bilm, encode, corpus.tokens(), progress=every_seconds(tell)).state
+    perplexity = progress.perplexity
     metadata: dict[str, Any] = {
-        "name": path.parent.name,
+        "name": out.name,
         "training": {
             "steps": progress.step,
             "tokens": progress.step * config.tokens_per_step,
             "corpus_tokens": len(corpus.tokens()),
             "vocabulary": corpus.n_words,
-            "perplexity": None if found is None else found.to_dict(),
+            "perplexity": None if perplexity is None else perplexity.to_dict(),
         },
     }
     if start is not None:
-        metadata["finetuned_from"] = start.source
+        metadata["finetuned_from"] = str(start.metadata.get("name") or start.source)
+        metadata["training"]["perplexity_before"] = evaluations(out).get(0)
     parts = ModelParts(
-        bilm.eval(), vocabulary=corpus.vocabulary, head=head, warm=warm, metadata=metadata
+        bilm.eval(), vocabulary=corpus.vocabulary, head=step.head, warm=warm, metadata=metadata
     )
-    modeldir.save(parts, path, overwrite=True)
+    modeldir.save(parts, out / MODEL, overwrite=True)

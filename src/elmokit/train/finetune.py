@@ -15,7 +15,6 @@ The peak of the learning rate is lower, because the weights are good already.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from elmokit.storage.fingerprint import fingerprint_model
 from elmokit.telling import Tell, silent
 from elmokit.train.config import RunConfig, with_length
 from elmokit.train.loop import TrainResult, train
-from elmokit.train.metrics import FILE
+from elmokit.train.metrics import evaluations
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
 
@@ -194,6 +193,7 @@ def finetune(
     tell: Tell = silent,
     tensorboard: bool = False,
     deterministic: bool = False,
+    warm_state: bool = False,
 ) -> FinetuneResult:
     """Finetune a model; the arguments are those of `train`.
 
@@ -207,6 +207,7 @@ def finetune(
         tell: Called with lines for the user.
         tensorboard: Log to TensorBoard, too.
         deterministic: On a GPU, the same bits every time.
+        warm_state: Also make the state of `state="warm"`.
     """
     run = train(
         config,
@@ -218,8 +219,9 @@ def finetune(
         tensorboard=tensorboard,
         deterministic=deterministic,
         start=start.parts,
+        warm_state=warm_state,
     )
-    measured = _measured(out)
+    measured = evaluations(out)
     steps = {"before": 0, "head": config.optimizer.head_steps, "after": run.steps}
     if not config.optimizer.head_steps:
         del steps["head"]
@@ -227,17 +229,6 @@ def finetune(
         del steps["after"]
     found = {name: measured[step] for name, step in steps.items() if step in measured}
     return FinetuneResult(run, found)
-
-
-def _measured(out: Path) -> dict[int, dict[str, Any]]:
-    """Return the evaluations of a run by step; those before an interruption are there, too."""
-    found = {}
-    for line in (out / FILE).read_text("utf-8").splitlines():
-        values = json.loads(line)
-        valid = {k.removeprefix("valid_"): v for k, v in values.items() if k.startswith("valid_")}
-        if valid:
-            found[int(values["step"])] = valid
-    return found
 
 
 def _fingerprint(parts: ModelParts) -> str:

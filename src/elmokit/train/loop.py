@@ -20,7 +20,7 @@ from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
 from elmokit.settings import differences
 from elmokit.sources.modeldir import ModelParts
-from elmokit.stopping import stop_signals
+from elmokit.stopping import StopSignal, stop_signals
 from elmokit.storage.lock import run_lock
 from elmokit.telling import Tell, silent
 from elmokit.train import checkpoint, distributed
@@ -30,13 +30,11 @@ from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_types
-from elmokit.train.export import export
+from elmokit.train.export import MODEL, export
 from elmokit.train.memory import told_of_memory
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.prefetch import Prefetch
 from elmokit.train.step import PlainStep, StepResult, TrainStep
-
-MODEL = "model"
 
 # What `--resume` may change: how far a run goes, how often it is saved, and the remedies against a
 # loss that is not finite.
@@ -87,6 +85,7 @@ def train(
     tensorboard: bool = False,
     deterministic: bool = False,
     start: ModelParts | None = None,
+    warm_state: bool = False,
 ) -> TrainResult:
     """Train a biLM; started by torchrun, together with the other processes (see `distributed`).
 
@@ -100,6 +99,7 @@ def train(
         tensorboard: Log to TensorBoard, too.
         deterministic: On a GPU, sum in a fixed order, so that two runs give the same bits; slower.
         start: A biLM and head to start from, which are evaluated first; see `finetune`.
+        warm_state: Also make the state of `state="warm"`, which takes minutes on a CPU.
     """
     with (
         distributed.join(torch.device(device)) as (group, device),
@@ -131,10 +131,9 @@ def train(
         batches = Prefetch(streams, columns, corpus.n_words)
         clock = Clock(config, progress.step)
         pending: list[tuple[int, StepResult]] = []
-        found: Perplexity | None = None
         try:
-            with stop_signals() as stopped:
-                _evaluate_start(start, step, corpus, progress, metrics, config, tell)
+            with stop_signals(tell) as stopped:
+                _evaluate(step, corpus, progress, metrics, config, tell, stopped, start)
                 while progress.step < config.max_steps and not group.any(stopped.is_set()):
                     batch, position = next(batches)
                     rate = config.optimizer.rate(progress.step, config.max_steps)
@@ -145,9 +144,7 @@ def train(
                         _log(metrics, line)
                         tell(clock.told(line))
                         pending = []
-                    ends = (config.optimizer.head_steps, config.max_steps)
-                    if _due(progress.step, config.evaluate_every, *ends):
-                        found = _evaluate(step, corpus, progress, metrics, config, tell) or found
+                    _evaluate(step, corpus, progress, metrics, config, tell, stopped, start)
                     if _due(progress.step, config.checkpoint_every, config.max_steps):
                         _save(out, step, progress, config, corpus, pending)
                     if config.patience and progress.evaluations_since_best >= config.patience:
@@ -163,11 +160,11 @@ def train(
             if metrics is not None:
                 metrics.close()
         if group.first and not interrupted:
-            export(step.bilm, step.head, corpus, config, out / MODEL, progress, found, start, tell)
+            export(step, corpus, config, out, progress, start, tell, warm_state=warm_state)
     return TrainResult(
         steps=progress.step,
         tokens=progress.step * config.tokens_per_step,
-        perplexity=found,
+        perplexity=progress.perplexity,
         interrupted=interrupted,
         model=out / MODEL,
     )
@@ -246,7 +243,7 @@ def _found(
             f"{out} already holds a run ({newest.name}). Go on with --resume, or choose another "
             "folder."
         )
-    progress, identity = checkpoint.load(newest, step, step.group)
+    path, progress, identity = checkpoint.newest_intact(out, tell)
     if identity["corpus"] != corpus.fingerprint:
         raise DataError(
             f"The run in {out} was trained on another corpus than {corpus.path}. Give the same "
@@ -258,6 +255,7 @@ def _found(
             f"The run in {out} was started with different settings: {', '.join(changed)}. Give the "
             "same ones, or start a new run in another folder."
         )
+    checkpoint.load(path, step, progress.step, step.group)
     if progress.capacity is not None:
         step.set_capacity({int(k): v for k, v in progress.capacity.items()})
     tell(f"Going on from step {progress.step:,}.")
@@ -274,7 +272,10 @@ def _save(
 ) -> None:
     """Save a checkpoint, if all steps before it were finite."""
     _results(pending)
-    step.group.check_same("weights", [*step.bilm.parameters(), *step.head.parameters()])
+    weights = [*step.bilm.parameters(), *step.head.parameters()]
+    if not all(torch.isfinite(weight).all() for weight in weights):
+        raise NotFiniteError(f"Step {progress.step:,} gave infinite or NaN weights. {_REMEDY}")
+    step.group.check_same("weights", weights)
     capacity = step.capacity
     progress.capacity = None if capacity is None else {str(k): v for k, v in capacity.items()}
     identity = {"run": config.to_dict(), "corpus": corpus.fingerprint}
@@ -288,19 +289,29 @@ def _evaluate(
     metrics: Metrics | None,
     config: RunConfig,
     tell: Tell,
-) -> Perplexity | None:
-    """Evaluate on rank 0, while the others wait; all learn the result."""
-    if "valid" not in corpus.splits:
-        return None
-    measured: dict[str, Any] | None = None
+    stopped: StopSignal,
+    start: ModelParts | None,
+) -> None:
+    """If it is time, evaluate on rank 0, while the others wait; all learn the result.
+
+    A run that is stopped meanwhile evaluates when it is resumed.
+    """
+    if "valid" not in corpus.splits or not _evaluation_due(progress, config, start):
+        return
+    measured: dict[str, Any] = {}
     if step.group.first:
-        measured = _held_out_perplexity(step, corpus).to_dict()
-    found = Perplexity(**step.group.from_first(measured))
+        perplexity = stopped.unless_stopped(lambda: _held_out_perplexity(step, corpus))
+        measured = {} if perplexity is None else perplexity.to_dict()
+    measured = step.group.from_first(measured)
+    if not measured:
+        return
+    found = Perplexity(**measured)
     if not math.isfinite(found.forward + found.backward):
         raise NotFiniteError(
             f"The held-out perplexity at step {progress.step:,} is {found.forward:.3g} / "
             f"{found.backward:.3g}: the model has diverged. {_REMEDY}"
         )
+    progress.evaluated, progress.perplexity = progress.step, found
     progress.evaluations_since_best += 1
     if progress.best is None or found.mean < progress.best:
         progress.best, progress.best_step = found.mean, progress.step
@@ -312,10 +323,9 @@ def _evaluate(
         f"step {progress.step:,}: held-out perplexity {found.mean:.2f} "
         f"(forward {found.forward:.2f}, backward {found.backward:.2f})"
     )
-    return found
 
 
-def _held_out_perplexity(step: Any, corpus: Corpus) -> Perplexity:
+def _held_out_perplexity(step: TrainStep, corpus: Corpus) -> Perplexity:
     bilm, head = step.bilm, step.head
     bilm.eval()
     try:
@@ -327,11 +337,12 @@ def _held_out_perplexity(step: Any, corpus: Corpus) -> Perplexity:
         bilm.train()
 
 
-def _evaluate_start(
-    start: ModelParts | None, step: TrainStep, corpus: Corpus, progress: Progress, *rest: Any
-) -> None:
-    if start is not None and progress.step == 0:
-        _evaluate(step, corpus, progress, *rest)
+def _evaluation_due(progress: Progress, config: RunConfig, start: ModelParts | None) -> bool:
+    if progress.step == 0:
+        return start is not None
+    ends = (config.optimizer.head_steps, config.max_steps)
+    due = _due(progress.step, config.evaluate_every, *ends)
+    return due and progress.evaluated != progress.step
 
 
 def _log(metrics: Metrics | None, values: dict[str, Any]) -> None:

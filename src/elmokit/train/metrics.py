@@ -71,6 +71,17 @@ class Metrics:
             temporary.write_text("".join(f"{line}\n" for line in kept), "utf-8")
 
 
+def evaluations(run: Path) -> dict[int, dict[str, Any]]:
+    """Return the evaluations of a run by step; those before an interruption are there, too."""
+    measured = {}
+    for line in (run / FILE).read_text("utf-8").splitlines():
+        values = json.loads(line)
+        valid = {k.removeprefix("valid_"): v for k, v in values.items() if k.startswith("valid_")}
+        if valid:
+            measured[int(values["step"])] = valid
+    return measured
+
+
 class Clock:
     """Tokens per second since the last look, and the time left."""
 
