@@ -21,7 +21,7 @@ def choose_device(name: str | torch.device) -> torch.device:
         there = torch.cuda.device_count()
         raise ConfigError(
             f"Device '{name}' was asked for, but this torch sees {there or 'no'} CUDA GPU"
-            f"{'s' if there > 1 else ''}. Use --device cpu (or auto); `elmo doctor` shows what "
-            "there is."
+            f"{'s' if there > 1 else ''}. Use device='cpu' or 'auto' (--device on the command "
+            "line); `elmo doctor` lists the devices."
         )
     return device

@@ -15,6 +15,11 @@ def silent(*_: object) -> None:
     """Tell nobody."""
 
 
+def plural(n: int, noun: str) -> str:
+    """Return "1 sentence", "2,000 sentences"."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def every_seconds(tell: Tell, seconds: float = 15.0) -> TellProgress:
     """Make lines of progress, not more than one in so many seconds.
 

@@ -166,7 +166,7 @@ def test_a_bad_line_is_named_or_skipped_and_counted(elmo: Elmo, tmp_path: Path) 
     assert code == 0
     assert json.loads(output)["skipped_lines"] == 1
     assert errors.count("warning: ") == 1
-    assert "1 lines skipped" in errors
+    assert "1 line skipped" in errors
 
 
 def test_long_tokens_are_one_warning(elmo: Elmo, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(
         patch.setattr(ElmoModel, "compute", interrupted)
         code, _, errors = elmo(*arguments)
     assert code == 130
-    assert "interrupted: 1 sentences are finished and kept" in errors
+    assert "interrupted: 1 sentence finished and kept" in errors
     code, _, errors = elmo(*arguments)
     assert code == 1
     assert "--resume" in errors
@@ -201,7 +201,7 @@ def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(
     code, _, errors = elmo(*arguments, "--resume")
     assert code == 0
     assert "3 sentences, 13 tokens" in errors
-    assert "1 sentences of them from before" in errors
+    assert "1 sentence of them from before" in errors
     code, _, errors = elmo(*arguments, "--resume", "--json")  # nothing is left to do
     assert code == 0
     assert "3 sentences of them from before" in errors
@@ -226,7 +226,7 @@ def test_an_error_on_the_way_says_what_is_kept(elmo: Elmo, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode() + b"\xff\n"))
     code, _, errors = elmo("-", "-o", "vectors.npz", "--part-tokens", "4")
     assert code == 1
-    assert "note: 3 sentences are finished and kept" in errors
+    assert "note: 3 sentences finished and kept" in errors
     assert "error: standard input, line 4" in errors
 
 

@@ -43,9 +43,15 @@ def test_the_text_says_all_there_is(full: Path) -> None:
         "LM head     yes",
         "warm state  yes",
         "model.safetensors",
-        "  # A card",
+        "  A card",
     ):
         assert said in result.stdout
+
+
+def test_the_tables_of_a_card_are_not_shown(tmp_path: Path) -> None:
+    modeldir.save(make_parts(), tmp_path / "new")
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "new")]).output
+    assert not [line for line in shown.splitlines() if line.strip().startswith("|")]
 
 
 def test_the_json_holds_the_same(full: Path) -> None:

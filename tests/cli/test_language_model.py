@@ -114,7 +114,7 @@ def test_a_bad_line_is_named_or_skipped(elmo: Elmo, trained: Trained, tmp_path: 
         assert "bad.txt, line 2" in errors
         code, _, errors = elmo(command, "bad.txt", "--model", trained.model, "--skip-bad")
         assert code == 0
-        assert errors.startswith("1 lines skipped, first bad.txt, line 2")
+        assert errors.startswith("1 line skipped, first bad.txt, line 2")
 
 
 # ------------------------------------------------------------------------------------ substitutes

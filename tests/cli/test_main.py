@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import signal
 import subprocess
@@ -63,7 +64,39 @@ def test_the_doctor_reports_versions_and_the_bundled_model(shell: Elmo) -> None:
     report = json.loads(output)
     assert report["packages"]["torch"]
     assert report["bundled_model"].startswith("ok")
-    assert "torch" in shell("doctor", "--no-probe")[1]
+    declared = importlib.metadata.metadata("elmokit").get_all("Provides-Extra")
+    assert set(report["extras"]) == set(declared or [])
+    assert all(extra["enables"] for extra in report["extras"].values())
+    assert report["extras"]["search"]["packages"].keys() == {"pylance", "pyarrow"}
+    shown = shell("doctor", "--no-probe")[1]
+    assert "torch" in shown
+    assert "pylance" in shown
+
+
+def test_results_are_not_written_to_standard_output(shell: Elmo, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    for arguments in (
+        ("embed", "a.txt", "-o", "-"),
+        ("prepare", "a.txt", "-o", "-"),
+        ("train", tmp_path, "-o", "-"),
+        ("finetune", "english", tmp_path, "-o", "-"),
+        ("convert", "english", "-"),
+        ("warm", "english", "a.txt", "-o", "-"),
+        ("index", "a.txt", "-o", "-"),
+        ("task", "ner", "train", "a.txt", "a.txt", "-o", "-"),
+    ):
+        code, _, errors = shell(*arguments)
+        assert code == 2, (arguments, errors)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_closed_standard_input_is_an_error_without_a_traceback() -> None:
+    for words in ("embed - -o v.npz", "score -", "perplexity -", "prepare - -o data"):
+        command = f'"{sys.executable}" -c "{PROGRAM}" {words} <&-'
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "NoneType" not in done.stderr
 
 
 def test_standard_output_that_cannot_be_written_is_an_error_without_a_traceback() -> None:

@@ -84,7 +84,7 @@ def test_skipped_lines_are_told(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"a a a\n\xff\n")
     assert isinstance(run(tmp_path / "bad.txt", "-o", tmp_path / "data").exception, DataError)
     result = run(tmp_path / "bad.txt", "-o", tmp_path / "data", "--skip-bad")
-    assert "1 lines skipped, first " in result.stderr
+    assert "1 line skipped, first " in result.stderr
     assert "bad.txt, line 2: byte 1" in result.stderr
 
 

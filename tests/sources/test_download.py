@@ -273,6 +273,15 @@ def test_size_and_progress_go_to_stderr(
     assert "293k/293k" in err
 
 
+def test_a_failed_download_shows_no_bar(
+    server: Server, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.usual = status(404)
+    with pytest.raises(DownloadError):
+        fetch(server.url, target, progress=True)
+    assert capsys.readouterr().err == ""
+
+
 def test_no_progress_is_silent(
     server: Server, target: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from elmokit.errors import ElmoError, WeightsError
 from elmokit.sources import modeldir, resolve
 from elmokit.sources.resolve import load_parts
+from tests.conftest import TINY_MODEL
 from tests.sources.models import make_parts, same_bits, write_hdf5
 
 
@@ -74,7 +77,7 @@ def test_a_package_without_a_model_says_what_to_give(
     ("given", "said"),
     [
         ("our", "Did you mean 'ours'"),
-        ("nowhere/at/all", "There is no 'nowhere/at/all'.*options.json.*allennlp:small"),
+        ("nowhere/at/all", "There is no model 'nowhere/at/all'.*allennlp:small"),
         ("original", "Did you mean 'allennlp:original'"),
         ("allennlp:orignal", "No published model.*Did you mean 'allennlp:original'"),
         ("alennlp:small", "Did you mean 'allennlp:small'"),
@@ -122,5 +125,37 @@ def test_weights_beside_a_complete_model_are_an_error(ours: Path, tmp_path: Path
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
-    with pytest.raises(WeightsError, match=r"no '.*weight\.hdf5'.* Did you mean 'weights\.hdf5'"):
+    with pytest.raises(WeightsError, match=r"weight\.hdf5'.* Did you mean 'weights\.hdf5'"):
         load_parts(folder / "options.json", folder / "weight.hdf5")
+
+
+def test_a_missing_weights_file_is_named_and_nothing_else(tmp_path: Path) -> None:
+    folder = write_hdf5(make_parts(), tmp_path / "old")
+    with pytest.raises(WeightsError, match=r"weights\.hdf5") as raised:
+        load_parts(folder / "options.json", folder / "weight.hdf5")
+    assert len(str(raised.value).replace(str(folder), "")) < 100
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint", "model.zip", "options.json", "weights.hdf5", "model"]
+)
+def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(ElmoError):
+            load_parts(path)
+
+
+@pytest.mark.parametrize("name", modeldir.FILES)
+def test_a_pipe_in_a_model_folder_is_not_waited_for(ours: Path, name: str) -> None:
+    (ours / name).unlink(missing_ok=True)
+    os.mkfifo(ours / name)
+    with contextlib.suppress(ElmoError):  # or it is left out, as a card is
+        load_parts(ours)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\0", "allennlp:a\0b", "hf://a\0b/c"])
+def test_a_nul_in_a_path_is_an_error(path: str) -> None:
+    for arguments in ((path,), (TINY_MODEL, path)):
+        with pytest.raises(ElmoError):
+            load_parts(*arguments)

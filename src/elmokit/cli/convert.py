@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import MODELS, TextAsJson, Weights
+from elmokit.cli.options import MODELS, TextAsJson, Weights, not_stdout
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -41,7 +41,9 @@ def convert(
     ],
     out: Annotated[
         Path,
-        typer.Argument(help="The folder to make.", metavar="OUT", show_default=False),
+        typer.Argument(
+            help="The folder to make.", metavar="OUT", callback=not_stdout, show_default=False
+        ),
     ],
     weights: Weights = None,
     to: Annotated[

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli.options import AsJson
+from elmokit.telling import plural
 
 # What each extra is for; which packages it brings is read from the metadata of elmokit.
 _ENABLES = {
@@ -86,7 +87,7 @@ def _version(package: str) -> str | None:
 def _devices() -> list[str]:
     import torch
 
-    devices = [f"cpu ({torch.get_num_threads()} threads)"]
+    devices = [f"cpu ({plural(torch.get_num_threads(), 'thread')})"]
     for i in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(i)
         devices.append(f"cuda:{i} {properties.name}, {properties.total_memory / 2**30:.0f} GiB")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from elmokit.cli.options import not_stdout
+
 _VECTORS = "Which vectors"
 _PROCESSES = "Several processes"
 _SHARDS = "A folder of shards"
@@ -55,6 +57,7 @@ Output = Annotated[
         help="The file to write. Its name chooses the format: .h5 as AllenNLP's elmo command "
         "wrote it, .npz, .safetensors, or .parquet (one row per token). A name without a "
         "suffix is a folder, which is filled with Parquet shards.",
+        callback=not_stdout,
         show_default=False,
     ),
 ]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from elmokit.telling import plural
+
 if TYPE_CHECKING:
     from elmokit.bulk.settings import Summary
 
@@ -30,8 +32,8 @@ def kept(output: str) -> str:
     if not sentences:
         return NOTHING
     return (
-        f"{sentences:,} sentences are finished and kept; go on with the same command and --resume "
-        "(or throw them away with --overwrite)."
+        f"{plural(sentences, 'sentence')} finished and kept; go on with the same command and "
+        "--resume (or throw them away with --overwrite)."
     )
 
 
@@ -40,12 +42,12 @@ def tell(summary: Summary, *, as_json: bool) -> None:
     if as_json:
         values = {**dataclasses.asdict(summary), "output": str(summary.output)}
         typer.echo(json.dumps(values, ensure_ascii=False))
-    told = [f"{summary.sentences:,} sentences", f"{summary.tokens:,} tokens"]
+    told = [plural(summary.sentences, "sentence"), plural(summary.tokens, "token")]
     if summary.tokens_per_second:
         told.append(f"{summary.tokens_per_second:,.0f} tokens/s")
     if summary.resumed_sentences:
-        told.append(f"{summary.resumed_sentences:,} sentences of them from before")
-    told.append(f"{summary.cut_tokens:,} tokens cut")
+        told.append(f"{plural(summary.resumed_sentences, 'sentence')} of them from before")
+    told.append(f"{plural(summary.cut_tokens, 'token')} cut")
     if summary.skipped_lines:
-        told.append(f"{summary.skipped_lines:,} lines skipped")
+        told.append(f"{plural(summary.skipped_lines, 'line')} skipped")
     typer.echo(f"{summary.output}: {', '.join(told)}", err=True)

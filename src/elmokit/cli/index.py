@@ -24,9 +24,11 @@ from elmokit.cli.options import (
     SummaryAsJson,
     TokenizedLines,
     Weights,
+    not_stdout,
     read_mix,
 )
 from elmokit.cli.signals import INTERRUPTED
+from elmokit.telling import plural
 
 if TYPE_CHECKING:
     from elmokit.search.build import IndexSettings, IndexSummary
@@ -34,7 +36,14 @@ if TYPE_CHECKING:
 
 def index(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder of the index.", show_default=False)
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The folder of the index.",
+            callback=not_stdout,
+            show_default=False,
+        ),
     ],
     files: Annotated[
         list[str] | None,
@@ -176,9 +185,9 @@ def _build(
 
 def _tell(done: IndexSummary) -> None:
     told = [
-        f"{done.tokens:,} tokens",
-        f"{done.sentences:,} sentences",
-        f"{done.words:,} words",
+        plural(done.tokens, "token"),
+        plural(done.sentences, "sentence"),
+        plural(done.words, "word"),
         f"{done.n_bytes / 1e6:,.1f} MB",
     ]
     if done.tokens > done.resumed_tokens:
@@ -186,7 +195,7 @@ def _tell(done: IndexSummary) -> None:
     if done.resumed_tokens:
         told.append(f"{done.resumed_tokens:,} tokens of an earlier run")
     if done.skipped_lines:
-        told.append(f"{done.skipped_lines:,} lines skipped")
+        told.append(f"{plural(done.skipped_lines, 'line')} skipped")
     typer.echo(f"{done.output}: {', '.join(told)}", err=True)
 
 

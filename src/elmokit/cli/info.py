@@ -164,8 +164,10 @@ def _lines_on_disk(parts: ModelParts | OnnxParts) -> list[tuple[str, str]]:
 
 
 def _card_start(parts: ModelParts | OnnxParts) -> list[str]:
-    written = [line for line in (parts.card or "").splitlines() if line.strip()]
-    return written[:_CARD_LINES] + (["..."] if len(written) > _CARD_LINES else [])
+    """Return the beginning of the card, without its tables: they say what stands above."""
+    lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
+    prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]
+    return prose[:_CARD_LINES] + (["..."] if len(prose) > _CARD_LINES else [])
 
 
 def _size(files: tuple[Path, ...]) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -148,6 +149,16 @@ Mix = Annotated[
     ),
 ]
 Gamma = Annotated[float, typer.Option(help="With --layer mix: the scale of the mix.")]
+
+
+Path_ = TypeVar("Path_", str, Path, Path | None)
+
+
+def not_stdout(path: Path_) -> Path_:
+    """Refuse `-` where a file or folder is written: a callback of options."""
+    if path is not None and str(path) == "-":
+        raise typer.BadParameter("results are not written to standard output. Give a name.")
+    return path
 
 
 class _UsageError(typer.BadParameter):

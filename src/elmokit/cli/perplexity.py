@@ -18,6 +18,7 @@ from elmokit.cli.options import (
     SkipBad,
     Tokenized,
 )
+from elmokit.telling import plural
 
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
@@ -123,7 +124,7 @@ def perplexity(
             on_progress=lambda targets: bar(Progress(targets, 0, None)),
         )
     if skipped:
-        typer.echo(f"{len(skipped):,} lines skipped, first {skipped[0]}", err=True)
+        typer.echo(f"{plural(len(skipped), 'line')} skipped, first {skipped[0]}", err=True)
     if as_json:
         typer.echo(json.dumps([figure.to_dict() for figure in found]))
     else:

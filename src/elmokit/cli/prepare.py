@@ -16,9 +16,11 @@ from elmokit.cli.options import (
     SkipBad,
     SummaryAsJson,
     Tokenized,
+    not_stdout,
     usage_errors,
 )
 from elmokit.cli.signals import INTERRUPTED
+from elmokit.telling import plural
 
 if TYPE_CHECKING:
     from elmokit.data.counting import Progress
@@ -43,6 +45,7 @@ def prepare(
             "-o",
             help="The folder to make: about 4 bytes per token and 130 per word type. "
             "Twice that is needed while it is made.",
+            callback=not_stdout,
             show_default=False,
         ),
     ],
@@ -222,13 +225,15 @@ def _tell(summary: Summary, *, as_json: bool) -> None:
         typer.echo(json.dumps(values, ensure_ascii=False))
     for name, split in meta.splits.items():
         counts = dataclasses.asdict(split)
-        told = [f"{counts[what]:,} {what}" for what in ("documents", "sentences", "tokens")]
-        told.append(f"{split.types:,} types")
+        nouns = ("document", "sentence", "token", "type")
+        told = [plural(counts[f"{noun}s"], noun) for noun in nouns]
         told.append(f"{split.unknown_rate:.2%} of the tokens out of vocabulary")
         told.append(f"{split.truncated_tokens:,} too long and cut")
         typer.echo(f"{name}: {', '.join(told)}", err=True)
     if meta.skipped_lines:
-        typer.echo(f"{meta.skipped_lines:,} lines skipped, first {summary.first_skipped}", err=True)
+        typer.echo(
+            f"{plural(meta.skipped_lines, 'line')} skipped, first {summary.first_skipped}", err=True
+        )
     typer.echo(
         f"{summary.output}: a vocabulary of {meta.n_words:,} words; "
         f"{summary.n_bytes / 1e6:,.1f} MB of text at {summary.megabytes_per_second:,.1f} MB/s",

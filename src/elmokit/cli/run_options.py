@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.options import not_stdout
+
 if TYPE_CHECKING:
     from elmokit.train.loop import TrainResult
 
@@ -16,6 +18,7 @@ RunFolder = Annotated[
         "--output",
         "-o",
         help="The run's folder: checkpoints, metrics, model/.",
+        callback=not_stdout,
         show_default=False,
     ),
 ]

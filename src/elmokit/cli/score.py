@@ -18,6 +18,7 @@ from elmokit.cli.options import (
     StateName,
     TokenizedLines,
 )
+from elmokit.telling import plural
 
 if TYPE_CHECKING:
     from elmokit.embed.scoring import SentenceScore
@@ -80,7 +81,7 @@ def score(
             where = {"file": corpus.inputs[place.file], "line": place.line}
             show(found, where, by_token=by_token, as_json=as_json)
     if corpus.skipped:
-        told = f"{corpus.skipped:,} lines skipped, first {corpus.first_skipped}"
+        told = f"{plural(corpus.skipped, 'line')} skipped, first {corpus.first_skipped}"
         typer.echo(told, err=True)
 
 

@@ -19,6 +19,7 @@ from elmokit.cli.options import (
     PrecisionName,
     Quiet,
     as_settings,
+    not_stdout,
     usage_errors,
 )
 from elmokit.cli.progress import part_bar, teller
@@ -70,7 +71,9 @@ def train(
         ),
     ] = None,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to make.", callback=not_stdout)
+    ],
     model: AnyModel = None,
     elmo: Annotated[
         Place | None,

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import MODELS, Device, OneSentencePerLine, SkipBad, Tokenized, Weights
+from elmokit.cli.options import (
+    MODELS,
+    Device,
+    OneSentencePerLine,
+    SkipBad,
+    Tokenized,
+    Weights,
+    not_stdout,
+)
+from elmokit.telling import plural
 
 
 def warm(
@@ -34,7 +43,8 @@ def warm(
         typer.Option(
             "--output",
             "-o",
-            help="The model folder to make. Nothing: MODEL itself, if it is a folder of elmokit.",
+            help="The model folder to make. Default: MODEL itself, if it is a folder of elmokit.",
+            callback=not_stdout,
             show_default=False,
         ),
     ] = None,
@@ -101,7 +111,7 @@ def warm(
     parts.warm = made.state
     modeldir.save(parts, target, overwrite=overwrite or output is None)
     if skipped:
-        typer.echo(f"{len(skipped):,} lines skipped, first {skipped[0]}", err=True)
+        typer.echo(f"{plural(len(skipped), 'line')} skipped, first {skipped[0]}", err=True)
     if made.sentences < SENTENCES:
         warnings.warn(
             f"The warm state is the mean of only {made.sentences:,} sentence ends; "

@@ -78,9 +78,9 @@ def fetch(
         raise DownloadError(f"'{url}' is not an address: it should begin with https:// or http://.")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with part_file(destination) as part, _bar(destination.name, progress) as bar:
+        with part_file(destination) as part:
             if part is not None:  # else another process has just finished it
-                _Transfer(url, part, bar, timeout).run(tries, wait)
+                _Transfer(url, part, progress, timeout).run(tries, wait)
                 part.finish()
     except OSError as error:  # errors of the network never come this far
         raise output_error(destination, error) from error
@@ -90,10 +90,10 @@ def fetch(
 class _Transfer:
     """One download: requests until all bytes are there."""
 
-    def __init__(self, url: str, part: PartFile, bar: Any, timeout: float) -> None:
+    def __init__(self, url: str, part: PartFile, progress: bool, timeout: float) -> None:
         self.url = url
         self.part = part
-        self.bar = bar
+        self.progress = progress
         self.timeout = timeout
         self.answered = False
 
@@ -152,14 +152,23 @@ class _Transfer:
         return f"the connection was cut {missing:,} bytes before the end" if missing > 0 else None
 
     def _copy(self, response: Any, total: int | None) -> None:
+        from tqdm import tqdm
+
         start = self.part.size
         if total is not None:
             self._check_space(total - start)
-        self.bar.total, self.bar.n, self.bar.initial = total, start, start
-        self.bar.refresh()
-        while data := response.read1(_CHUNK):
-            self.part.append(data)
-            self.bar.update(len(data))
+        with tqdm(
+            desc=self.part.destination.name,
+            total=total,
+            initial=start,
+            unit="B",
+            unit_scale=True,
+            unit_divisor=1024,
+            disable=not self.progress,
+        ) as bar:
+            while data := response.read1(_CHUNK):
+                self.part.append(data)
+                bar.update(len(data))
 
     def _check_space(self, needed: int) -> None:
         free = shutil.disk_usage(self.part.path.parent).free
@@ -208,11 +217,3 @@ def _version(url: str, response: Any) -> Version:
 def _first_byte(response: Any) -> int | None:
     match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
     return int(match[1]) if match else None
-
-
-def _bar(name: str, progress: bool) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(
-        desc=name, unit="B", unit_scale=True, unit_divisor=1024, disable=not progress, leave=True
-    )

@@ -171,7 +171,7 @@ def load(path: Path) -> OnnxParts:
         path / ENCODER,
         path / BILM,
         vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
-        warm=_read_warm(path / WARM, config) if (path / WARM).exists() else None,
+        warm=_read_warm(path / WARM, config) if (path / WARM).is_file() else None,
         card=modelfiles.read_card(path / modelfiles.CARD),
         metadata=metadata,
         source=str(path),

@@ -66,7 +66,8 @@ def load_parts(
         # The addresses in people's old code: the weights lie beside the options there too.
         weights = str(path)[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
     try:
-        parts = _load(_local(path), None if weights is None else _local(weights), words)
+        local = _local(path)
+        parts = _load(local, None if weights is None else _local_weights(weights), words)
     except OSError as error:
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}.") from error
     parts.source = str(path)
@@ -103,7 +104,17 @@ def _local(path: str | Path) -> Path:
     restore_directory(local)
     if not local.exists() and tfdir.prefix_of(local) is None:
         raise WeightsError(_not_found(str(path), local))
+    if local.exists() and not (local.is_file() or local.is_dir()):
+        raise WeightsError(f"{path} is a pipe or a device. Expected a file or a folder.")
     return local
+
+
+def _local_weights(path: str | Path) -> Path:
+    local = Path(path).expanduser()
+    if is_url(str(path)) or local.is_file() or local.is_dir():
+        return _local(path)
+    beside = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
+    raise WeightsError(f"There is no weights file {str(path)!r}.{nearest(local.name, beside)}")
 
 
 def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
@@ -185,10 +196,7 @@ def _not_found(text: str, path: Path) -> str:
         hint = f" Install it with: pip install elmokit-{text}"
     elif f"allennlp:{text}" in published.PUBLISHED:
         hint = f" Did you mean 'allennlp:{text}'?"
-    return (
-        f"There is no '{text}'.{hint} A model is {_KINDS}, or one of the names "
-        f"{', '.join(_names())}."
-    )
+    return f"There is no model {text!r}.{hint} Give a path, or a name: {', '.join(_names())}."
 
 
 def _names() -> list[str]:

@@ -153,10 +153,9 @@ def _newest(folder: Path) -> Path:
 
 def _named(path: Path) -> str | None:
     """Return the name in a file `checkpoint`; a path in it is of another machine, most likely."""
-    try:
-        text = path.read_text("utf-8", "replace")
-    except OSError:
+    if not path.is_file():
         return None
+    text = path.read_text("utf-8", "replace")
     found = re.search(r'^model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
     return found[1].replace("\\", "/").rsplit("/", 1)[-1] if found and found[1] else None
 

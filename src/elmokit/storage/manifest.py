@@ -35,6 +35,8 @@ def read_json(
         error: What to raise if it is missing, damaged or not a JSON object.
         hint: What to do then, a sentence.
     """
+    if path.exists() and not path.is_file():
+        raise error(f"{path} is not a regular file. {hint}".rstrip())  # a pipe would be waited for
     try:
         text = path.read_bytes()
     except FileNotFoundError:

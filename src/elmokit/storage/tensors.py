@@ -34,6 +34,8 @@ def open_tensors(
     """
     from safetensors import SafetensorError, safe_open
 
+    if path.exists() and not path.is_file():
+        raise error(f"{path} is not a regular file.")  # a pipe would be waited for
     try:
         return safe_open(path, framework=framework)
     except FileNotFoundError:

@@ -150,6 +150,8 @@ def _checked_start(raw: bytes, name: str) -> bytes:
 def _open(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Open a file for reading bytes, unpacked if its name says so."""
     if path == STDIN:
+        if sys.stdin is None:
+            raise DataError("Standard input is closed. Give a file, or text through a pipe.")
         return contextlib.nullcontext(sys.stdin.buffer)  # not ours to close
     suffix = Path(path).suffix.lower()
     if suffix == ".zst":
