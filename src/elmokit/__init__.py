@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel as ElmoModel
     from elmokit.embed.onnx_model import OnnxModel as OnnxModel
     from elmokit.embed.vectors import SentenceVectors as SentenceVectors
+    from elmokit.embed.vectors import padded as padded
     from elmokit.errors import ElmoError as ElmoError
     from elmokit.errors import ElmoWarning as ElmoWarning
     from elmokit.model.bilm import BiLM as BiLM
@@ -47,6 +48,7 @@ _HOMES = {
     "batch_ids": "elmokit.model.chars",
     "load": "elmokit.embed.loading",
     "open_vectors": "elmokit.bulk.files",
+    "padded": "elmokit.embed.vectors",
     "preset": "elmokit.presets",
     "split_sentences": "elmokit.text.sentences",
     "tokenize": "elmokit.text.tokenize",

@@ -18,14 +18,17 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.embed import fork
+from elmokit.embed import fork, sentence
 from elmokit.embed.batching import batches_by_length, windows
+from elmokit.embed.cosine import unit
+from elmokit.embed.layer_choice import Layer, LayerChoice
 from elmokit.embed.token_table import TokenTable
 from elmokit.embed.tokenised import check_sentences, cut_tokens, longest_token, tokens_of
 from elmokit.embed.vectors import FloatArray, SentenceVectors
@@ -209,6 +212,84 @@ class Embedder(ABC, Generic[State]):
             for (words, offsets), h in zip(window, layers, strict=True):
                 yield SentenceVectors(words, offsets, h)
         self._warn_cut(cut)
+
+    def encode(
+        self,
+        texts: str | Iterable[str] | Iterable[Sequence[str]],
+        *,
+        layer: Layer = "average",
+        pooling: str = "mean",
+        mix: Sequence[float] | None = None,
+        gamma: float = 1.0,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: bool = False,
+    ) -> Any:
+        """Compute one vector per text, as `SentenceTransformer.encode` does.
+
+        Args:
+            texts: One string, or a list. A string is split into sentences and tokens; a list of
+                tokens is taken as one sentence. Every sentence starts from the zero state.
+            layer: The vector of a token, by default the average of all layers; see
+                `elmokit.embed.layer_choice`. "all" is not one vector.
+            pooling: "mean" or "max" over all tokens of a text, or its "first" token.
+            mix: With layer "mix", the weights s, one per layer.
+            gamma: With layer "mix", the scale.
+            batch_size: Sentences that run together at most; None uses the model's
+                `batch_sentences`. It changes speed and memory only.
+            show_progress_bar: Show a progress bar on standard error.
+            normalize_embeddings: Scale every vector to length 1.
+            convert_to_tensor: Return a torch tensor instead of a numpy array.
+
+        Returns:
+            Shape (N, D), or (D,) for one string; zeros for a text without tokens.
+        """
+        one = isinstance(texts, str)
+        given = [texts] if isinstance(texts, str) else texts
+        sentence.check_texts(given)
+        choice = LayerChoice.parse(layer, self.config.n_layers, mix, gamma, allow_all=False)
+        with self._batches_of(batch_size):
+            vectors: Any = sentence.encode(
+                self, given, choice, pooling, dim=self.config.output_dim, progress=show_progress_bar
+            )
+        if normalize_embeddings:
+            vectors = unit(vectors)
+        if convert_to_tensor:
+            import torch
+
+            vectors = torch.from_numpy(vectors)
+        return vectors[0] if one else vectors
+
+    def similarity(self, a: Any, b: Any) -> FloatArray:
+        """Return the cosine of every vector of `a` with every vector of `b`, shape (N, M).
+
+        Args:
+            a: Vectors of `encode`, (N, D) or (D,); or texts, which are encoded first.
+            b: The same.
+        """
+        return sentence.similarity(self._encoded(a), self._encoded(b))
+
+    def _encoded(self, given: Any) -> FloatArray:
+        texts = isinstance(given, str) or (
+            isinstance(given, Sequence) and all(isinstance(one, str) for one in given)
+        )
+        return self.encode(given) if texts else np.asarray(given, dtype=np.float32)
+
+    @contextmanager
+    def _batches_of(self, size: int | None) -> Iterator[None]:
+        """Bound the sentences of a batch for a while; other threads wait."""
+        if size is None:
+            yield
+            return
+        if size < 1:
+            raise ConfigError(f"Invalid batch_size {size}: expected an integer of at least 1.")
+        with self.lock:
+            before, self.batch_sentences = self.batch_sentences, size
+            try:
+                yield
+            finally:
+                self.batch_sentences = before
 
     def compute(
         self,

@@ -104,7 +104,7 @@ class OnnxModel(Embedder[ArrayState]):
         """The words and characters of a model that reads by a lexicon."""
         return self._lexicon
 
-    def encode(self, tokens: Sequence[str]) -> FloatArray:
+    def encode_tokens(self, tokens: Sequence[str]) -> FloatArray:
         """Return x of distinct tokens, shape (n, D).
 
         In blocks of fixed shapes, so that no token's x depends on those beside it.
@@ -237,7 +237,7 @@ class _ArrayTable(TokenTable[FloatArray]):
         return np.empty((rows, self._dim), dtype=np.float32)
 
     def _encoded(self, tokens: Sequence[str]) -> FloatArray:
-        return self._model.encode(tokens)
+        return self._model.encode_tokens(tokens)
 
 
 # Sessions of the parent in a forked child: destroying one would wait for threads that do not exist.

@@ -8,24 +8,18 @@ The vectors of all tokens of a text are pooled into one. A text without tokens g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.sentence import check_pooling, check_texts, encode
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import ConfigError, DataError, nearest, optional_imports
+from elmokit.errors import optional_imports
 from elmokit.integrations.named import NamedModel
-from elmokit.text.sentences import split_sentences
-from elmokit.text.tokenize import words
 
 with optional_imports("sklearn", "ElmoVectorizer"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-
-POOLINGS = ("mean", "max", "first")
 
 
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -78,7 +72,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             X: The texts: strings, or lists of tokens.
             y: Not looked at.
         """
-        _check_texts(X)
+        check_texts(X)
         named = self._named(None)
         with named.loaded() as elmo:
             self.n_features_out_ = self._choice(elmo).dim(elmo.config.output_dim)
@@ -91,39 +85,16 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Args:
             X: The texts: strings, or lists of tokens.
         """
-        _check_texts(X)
+        check_texts(X)
         with self._named(getattr(self, "fingerprint_", None)).loaded() as elmo:
-            choice = self._choice(elmo)
-            rows = [self._pooled(text, choice) for text in _by_text(elmo, X)]
-        dim = choice.dim(elmo.config.output_dim)
-        vectors: FloatArray = np.zeros((len(rows), dim), np.float32)
-        for row, pooled in zip(vectors, rows, strict=True):
-            if pooled is not None:
-                row[:] = pooled
-        return vectors
-
-    def _pooled(self, layers: Sequence[FloatArray], choice: LayerChoice) -> FloatArray | None:
-        read = [choice.apply(h) for h in layers if h.shape[1]]
-        if not read:
-            return None
-        tokens = np.concatenate(read[:1] if self.pooling == "first" else read)
-        if self.pooling == "mean":
-            pooled: FloatArray = tokens.mean(axis=0)
-        elif self.pooling == "max":
-            pooled = tokens.max(axis=0)
-        else:
-            pooled = tokens[0]
-        return pooled
+            dim = elmo.config.output_dim
+            return encode(elmo, X, self._choice(elmo), self.pooling, dim=dim)
 
     def _named(self, fingerprint: str | None) -> NamedModel:
         return NamedModel(self.model, self.precision, self.device, self.batch_tokens, fingerprint)
 
     def _choice(self, elmo: ElmoModel) -> LayerChoice:
-        if self.pooling not in POOLINGS:
-            raise ConfigError(
-                f"No pooling {self.pooling!r}.{nearest(self.pooling, POOLINGS)} "
-                f"There are: {', '.join(POOLINGS)}."
-            )
+        check_pooling(self.pooling)
         return LayerChoice.parse(
             self.layer, elmo.config.n_layers, self.mix, self.gamma, allow_all=False
         )
@@ -141,46 +112,3 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags.requires_fit = False
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _check_texts(X: Any) -> None:
-    """Refuse what cannot be meant as one text after another."""
-    shape = getattr(X, "shape", None)
-    if isinstance(X, str | bytes) or not isinstance(X, Iterable):
-        raise DataError(
-            f"Expected a list of texts, found a {type(X).__name__}. A text is a string or a list "
-            "of tokens."
-        )
-    if shape is not None and len(shape) != 1:
-        raise DataError(
-            f"Expected one column of texts, found a {type(X).__name__} of shape {tuple(shape)}. "
-            "In a ColumnTransformer name the column by itself, 'text' and not ['text']."
-        )
-
-
-def _sentences(text: Any, index: int) -> list[list[str]]:
-    if isinstance(text, str):
-        return [words(text[start:end]) for start, end in split_sentences(text)]
-    if isinstance(text, bytes) or not isinstance(text, Iterable):
-        raise DataError(
-            f"Text {index} is a {type(text).__name__} ({text!r:.40}); expected a string or a list "
-            "of tokens."
-        )
-    tokens = list(text)
-    for token in tokens:
-        if not isinstance(token, str):
-            raise DataError(
-                f"Text {index} holds a {type(token).__name__} ({token!r:.40}); expected tokens, "
-                "which are strings."
-            )
-    return [tokens]
-
-
-def _by_text(elmo: ElmoModel, texts: Iterable[Any]) -> Iterator[list[FloatArray]]:
-    """Read texts of any number together, and give the layers of each, sentence by sentence."""
-    cut = [_sentences(text, index) for index, text in enumerate(texts)]
-    vectors = elmo.stream(chain.from_iterable(cut))
-    for sentences in cut:
-        yield [next(vectors).layers for _ in sentences]
-    for _ in vectors:  # nothing is left, but what was cut short is told at the end
-        raise AssertionError("more vectors than sentences")
