@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,11 @@ class DependencyError(ElmoError):
 
 class ElmoWarning(UserWarning):
     """Something that works but that the user should know."""
+
+
+def warn(message: str) -> None:
+    """Warn the user; the warning points at the caller of the function that calls this one."""
+    warnings.warn(message, ElmoWarning, stacklevel=3)
 
 
 #: Packages that are imported by another name than they are installed by.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -12,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, warn
 from elmokit.tasks.batches import Batch, Example
 from elmokit.tasks.metrics.accuracy import accuracy_scores
-from elmokit.tasks.task import Facts, Scores, Task, TaskModel
+from elmokit.tasks.task import Facts, Scores, Task, TaskModel, unknown_labels
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
@@ -111,15 +110,8 @@ class Classification(Task[L]):
 
     def notes(self, examples: Sequence[L], facts: Facts) -> list[str]:
         """Count the examples whose labels the training data does not have."""
-        unknown = Counter(str(example.label) for example in examples)
-        for label in facts["labels"]:
-            del unknown[label]
-        if not unknown:
-            return []
-        return [
-            f"{unknown.total():,} examples with labels that the model does not know "
-            f"({', '.join(sorted(unknown))}); they count as wrong."
-        ]
+        found = Counter(str(example.label) for example in examples)
+        return unknown_labels(found, facts["labels"], "examples with labels")
 
 
 def text_tokens(text: str, line: Line) -> tuple[str, ...]:
@@ -137,15 +129,10 @@ def treebank_tokens(leaves: Sequence[str], line: Line) -> tuple[str, ...]:
 def bounded(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
     """Refuse a text without tokens; cut one that is too long, and say so."""
     if not tokens:
-        raise DataError(
-            f"{line.path}, line {line.number}: found an empty text, expected words. Fill it in, or "
-            "leave the line out."
-        )
+        raise line.error("found an empty text, expected words. Fill it in, or leave the line out.")
     if len(tokens) > LONGEST:
-        warnings.warn(
+        warn(
             f"{line.path}, line {line.number}: found {len(tokens):,} tokens; the first {LONGEST} "
-            "are read. Perhaps line ends are missing.",
-            ElmoWarning,
-            stacklevel=3,
+            "are read. Perhaps line ends are missing."
         )
     return tuple(tokens[:LONGEST])

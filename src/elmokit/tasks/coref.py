@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, warn
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.conll2012 import columns_of, read_columns
 from elmokit.tasks.coref_model import CorefConfig, CorefModel, Resolved
@@ -169,4 +168,4 @@ def _warn(odd: Oddities, where: str) -> None:
     """Say what was odd in the data, if anything was."""
     told = [f"{count:,} {what}" for what, count in odd.items() if count]
     if told:
-        warnings.warn(f"{where}: {'; '.join(told)}.", ElmoWarning, stacklevel=3)
+        warn(f"{where}: {'; '.join(told)}.")

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
 from elmokit.text.lines import Line
-from elmokit.text.sentences import split_sentences
-from elmokit.text.tokenize import tokenize
+from elmokit.text.sentences import tokenize_sentences
 
 #: A sentence with more tokens is cut into pieces.
 LONGEST = 512
@@ -149,12 +148,10 @@ def shortened(document: Document, odd: Oddities) -> Document:
 
 def document_of(text: str, name: str = "") -> Document:
     """Find sentences and tokens in raw text."""
-    sentences, offsets = [], []
-    for start, end in split_sentences(text):
-        found = tokenize(text[start:end])
-        sentences.append(tuple(token.text for token in found))
-        offsets += [(start + token.start, start + token.end) for token in found]
-    return Document(tuple(sentences), name=name, offsets=tuple(offsets))
+    found = list(tokenize_sentences(text))
+    sentences = tuple(tuple(token.text for token in sentence) for sentence in found)
+    offsets = tuple((token.start, token.end) for sentence in found for token in sentence)
+    return Document(sentences, name=name, offsets=offsets)
 
 
 def read_text(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:

@@ -16,26 +16,21 @@ def json_objects(lines: Iterable[Line]) -> Iterator[tuple[Line, dict[str, Any]]]
     What is no object is read as one without keys: the task finds that something is missing, and
     says what it expects.
     """
-    for line in lines:
-        if not line.text.strip():
-            continue
-        try:
-            values = json_value(line)
-        except (ValueError, RecursionError):
-            values = None
-        yield line, values if isinstance(values, dict) else {}
+    return ((line, json_object(line)) for line in lines if line.text.strip())
 
 
-def json_value(line: Line) -> Any:
-    """Read the value of a line.
+def json_object(line: Line) -> dict[str, Any]:
+    """Read the object in a line; what is none is read as an empty one.
 
     Raises:
-        ValueError, RecursionError: This is not JSON; the task says what it expects.
         DataError: A string in it is no text.
     """
-    values = json.loads(line.text)
-    check_text(values, f"{line.path}, line {line.number}")
-    return values
+    try:
+        values = json.loads(line.text)
+        check_text(values, f"{line.path}, line {line.number}")
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def check_text(values: object, where: str) -> None:
@@ -59,10 +54,9 @@ def check_tokens(tokens: Iterable[str], line: Line) -> None:
     """Refuse tokens that columns, a token per line, could not hold."""
     for token in tokens:
         if not token.strip() or any(character in token for character in "\t\n\r"):
-            raise DataError(
-                f"{line.path}, line {line.number}: found the token {json.dumps(token)[:60]}, "
-                "expected tokens that are not blank and hold no tab or line break. Clean it, or "
-                "leave it out."
+            raise line.error(
+                f"found the token {json.dumps(token)[:60]}, expected tokens that are not blank and "
+                "hold no tab or line break. Clean it, or leave it out."
             )
 
 
@@ -73,7 +67,4 @@ def are_strings(values: object) -> TypeGuard[list[str]]:
 
 def not_expected(line: Line, expected: str) -> DataError:
     """Return the error of a line that is something else."""
-    return DataError(
-        f"{line.path}, line {line.number}: found '{line.text[:60]}', expected an object with "
-        f"{expected}."
-    )
+    return line.error(f"found '{line.text[:60]}', expected an object with {expected}.")

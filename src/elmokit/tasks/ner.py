@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Layers, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
@@ -35,11 +34,10 @@ from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
-from elmokit.tasks.task import Facts, Scores, Task, TaskModel
+from elmokit.tasks.task import Facts, Scores, Task, TaskModel, unknown_labels
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
-from elmokit.text.sentences import split_sentences
-from elmokit.text.tokenize import tokenize
+from elmokit.text.sentences import tokenize_sentences
 
 DOCSTART = "-DOCSTART-"
 #: A sentence with more tokens is cut into pieces; in most cases an empty line is missing there.
@@ -93,18 +91,16 @@ def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
             yield from _sentence(rows, tagged=tagged)
             rows = []
             continue
-        where = f"{line.path}, line {line.number}"
         columns = len(fields) if columns is None else columns
         if len(fields) != columns or (tagged and columns < 2):
             wanted = "at least 2" if len(fields) == columns else f"{columns}, as in the lines above"
-            raise DataError(
-                f"{where}: found {len(fields)} columns ('{line.text[:60]}'), expected {wanted}. "
-                f"{_COLUMNS}"
+            raise line.error(
+                f"found {len(fields)} columns ('{line.text[:60]}'), expected {wanted}. {_COLUMNS}"
             )
         if tagged and not _TAG.fullmatch(fields[-1]):
-            raise DataError(
-                f"{where}: the tag '{fields[-1][:60]}' is none. Tags are O, or B-, I-, E- or S- "
-                f"and a type, such as B-PER. {_COLUMNS}"
+            raise line.error(
+                f"invalid tag '{fields[-1][:60]}'. Tags are O, or B-, I-, E- or S- and a type, "
+                f"such as B-PER. {_COLUMNS}"
             )
         rows.append(fields)
     yield from _sentence(rows, tagged=tagged)
@@ -132,9 +128,8 @@ def cut(sentence: Sentence) -> Iterator[Sentence]:
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Find the sentences in lines of raw text, and tokenise them."""
     for line in lines:
-        for start, end in split_sentences(line.text):
-            found = tokenize(line.text[start:end])
-            offsets = tuple((start + token.start, start + token.end) for token in found)
+        for found in tokenize_sentences(line.text):
+            offsets = tuple((token.start, token.end) for token in found)
             yield from cut(Sentence(tuple(token.text for token in found), offsets=offsets))
 
 
@@ -292,11 +287,9 @@ class Ner(Task[Sentence]):
         """Read a file in columns, with tags."""
         sentences = list(read_columns(read_lines([path]), tagged=True))
         if long := sum(sentence.continued for sentence in sentences):
-            warnings.warn(
+            warn(
                 f"{path}: sentences of more than {LONGEST} tokens were cut in {long} places. "
-                "Perhaps empty lines between sentences are missing.",
-                ElmoWarning,
-                stacklevel=2,
+                "Perhaps empty lines between sentences are missing."
             )
         return sentences
 
@@ -325,15 +318,7 @@ class Ner(Task[Sentence]):
 
     def notes(self, examples: Sequence[Sentence], facts: Facts) -> list[str]:
         """Count the entities of types that the training data does not have."""
-        unknown = types_of(examples)
-        for kind in facts["types"]:
-            del unknown[kind]
-        if not unknown:
-            return []
-        return [
-            f"{unknown.total():,} entities of types that the model does not know "
-            f"({', '.join(sorted(unknown))}); they count as missed."
-        ]
+        return unknown_labels(types_of(examples), facts["types"], "entities of types")
 
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return token and tag in two columns, or an object with tokens, tags and entities."""

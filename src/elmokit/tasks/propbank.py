@@ -14,21 +14,18 @@ A file is taken for JSON if its first line looks like it.
 from __future__ import annotations
 
 import re
-import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import warn
 from elmokit.tasks.classify import treebank_tokens
-from elmokit.tasks.jsonl import are_strings, check_tokens, json_value
+from elmokit.tasks.jsonl import are_strings, check_tokens, json_object, json_objects
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.metrics.srl import PREDICATE
 from elmokit.text.lines import Line
-from elmokit.text.sentences import split_sentences
-from elmokit.text.tokenize import tokenize
+from elmokit.text.sentences import tokenize_sentences
 
 NO_TARGET = "-"
 #: A sentence with more tokens is cut into pieces: its cost is predicates times tokens.
@@ -153,16 +150,14 @@ def _piece(sentence: Sentence, start: int, end: int) -> Sentence:
     return Sentence(sentence.tokens[start:end], frames, places, offsets)
 
 
-def _told(sentence: Sentence, line: Line) -> list[Sentence]:
+def _pieces(sentence: Sentence, line: Line) -> list[Sentence]:
     """Cut a very long sentence, and say so."""
     pieces = cut(sentence)
     if len(pieces) > 1:
-        warnings.warn(
+        warn(
             f"{line.path}, line {line.number}: found a sentence of {len(sentence.tokens):,} "
             f"tokens; every {LONGEST} of them are read as a sentence. Perhaps line ends are "
-            "missing.",
-            ElmoWarning,
-            stacklevel=3,
+            "missing."
         )
     return pieces
 
@@ -182,33 +177,23 @@ def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
 
 
 def _json_sentence(line: Line) -> Sentence:
-    values = _json_object(line)
-    tokens, frames = _json_tokens(line, values), values.get("frames")
+    values = json_object(line)
+    tokens, frames, pos = _json_tokens(line, values), values.get("frames"), values.get("pos")
     if not isinstance(frames, list):
-        raise _wrong(line, 'found no "frames"', _JSON)
-    pos = values.get("pos")
+        raise line.error(f'found no "frames". {_JSON}')
     if pos is not None and (not isinstance(pos, list) or len(pos) != len(tokens)):
-        raise _wrong(line, '"pos" is no list with one value for each word', _JSON)
+        raise line.error(f'"pos" is no list with one value for each word. {_JSON}')
     return Sentence.of(tokens, (_json_frame(line, frame, len(tokens), pos) for frame in frames))
 
 
 def _json_frame(line: Line, frame: Any, length: int, pos: list[Any] | None) -> Frame:
-    (predicate,) = _places(line, [_json_value(line, frame, "pred", "predicate")], length)
-    args = _json_value(line, frame, "args", "roles")
-    if not isinstance(args, list):
-        raise _wrong(line, f"the arguments {str(args)[:60]} are no list", _JSON)
-    spans = [_json_span(line, arg, predicate, length) for arg in args]
-    return Frame.of(predicate, spans, verb=pos is None or str(pos[predicate]).startswith("V"))
-
-
-def _json_value(line: Line, frame: Any, key: str, own: str) -> Any:
-    """Return what a frame has under a key, or under that of our own output."""
-    if not isinstance(frame, dict):
-        raise _wrong(line, f"the frame {str(frame)[:60]} is none", _JSON)
-    if key not in frame and own not in frame:
-        found = f"the frame {str(frame)[:60]} is without"
-        raise _wrong(line, f'{found} "{key}" (or "{own}")', _JSON)
-    return frame[key] if key in frame else frame[own]
+    match frame:
+        case {"pred": place, "args": [*args]} | {"predicate": place, "roles": [*args]}:
+            (predicate,) = _places(line, [place], length)
+            spans = [_json_span(line, arg, predicate, length) for arg in args]
+            verb = pos is None or str(pos[predicate]).startswith("V")
+            return Frame.of(predicate, spans, verb=verb)
+    raise line.error(f"invalid frame {str(frame)[:60]}. {_JSON}")
 
 
 def _json_span(line: Line, arg: Any, predicate: int, length: int) -> Span:
@@ -220,11 +205,9 @@ def _json_span(line: Line, arg: Any, predicate: int, length: int) -> Span:
         case _:
             span = Span(0, 0, "")
     if not 0 <= span.start < span.end <= length or not _LABEL.fullmatch(span.type):
-        raise _wrong(
-            line,
-            f"the argument {str(arg)[:60]} of the predicate {predicate} is none in a sentence of "
-            f"{length} words",
-            _JSON,
+        raise line.error(
+            f"invalid argument {str(arg)[:60]} of the predicate {predicate} in a sentence of "
+            f"{length} words. {_JSON}"
         )
     return span
 
@@ -235,64 +218,49 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
     "words" is the same as "tokens". Where there is no "predicates", those of "frames" are taken,
     and where there are neither, they are to be found.
     """
-    for line in lines:
-        if not line.text.strip():
-            continue
-        values = _json_object(line)
+    for line, values in json_objects(lines):
         if isinstance(values.get("text"), str):
             if "predicates" in values:
-                raise _wrong(line, '"predicates" counts tokens, and here is "text"', "")
+                raise line.error('"predicates" counts tokens, and here is "text".')
             yield from read_text([line._replace(text=values["text"])])
             continue
         tokens, places = _json_tokens(line, values), values.get("predicates")
         if places is None and isinstance(frames := values.get("frames"), list):
-            places = [_json_value(line, frame, "pred", "predicate") for frame in frames]
+            places = [_predicate(frame) for frame in frames]
         if places is not None:
             places = _places(line, places, len(tokens))
-        yield from _told(Sentence(tokens, predicates=places), line)
+        yield from _pieces(Sentence(tokens, predicates=places), line)
+
+
+def _predicate(frame: Any) -> Any:
+    return frame.get("pred", frame.get("predicate")) if isinstance(frame, dict) else None
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Find the sentences in lines of raw text, and tokenise them."""
     for line in lines:
-        for start, end in split_sentences(line.text):
-            found = tokenize(line.text[start:end])
-            offsets = tuple((start + token.start, start + token.end) for token in found)
-            yield from _told(Sentence(tuple(token.text for token in found), offsets=offsets), line)
-
-
-def _json_object(line: Line) -> dict[str, Any]:
-    try:
-        values = json_value(line)
-    except (ValueError, RecursionError) as error:
-        raise _wrong(line, f"this is not JSON ({error})", _JSON) from error
-    if not isinstance(values, dict):
-        raise _wrong(line, f"found '{line.text[:40]}', which is no object", _JSON)
-    return values
+        for found in tokenize_sentences(line.text):
+            offsets = tuple((token.start, token.end) for token in found)
+            sentence = Sentence(tuple(token.text for token in found), offsets=offsets)
+            yield from _pieces(sentence, line)
 
 
 def _json_tokens(line: Line, values: dict[str, Any]) -> tuple[str, ...]:
     tokens = values.get("words", values.get("tokens"))
     if not are_strings(tokens):
-        raise _wrong(line, 'found no "words" or "tokens" that are a list of strings', _JSON)
+        raise line.error(f'found no "words" or "tokens" that are a list of strings. {_JSON}')
     check_tokens(tokens, line)
     return tuple(tokens)
 
 
 def _places(line: Line, places: Any, length: int) -> tuple[int, ...]:
     """Check the places of predicates."""
-    if not isinstance(places, list):
-        raise _wrong(line, f"the predicates {str(places)[:40]} are no list", "")
-    for place in places:
-        if type(place) is not int or not 0 <= place < length:
-            raise _wrong(
-                line,
-                f"the predicate {str(place)[:40]} is no place in a sentence of {length} words",
-                "Places are counted from 0.",
-            )
-    for place, times in Counter(places).items():
-        if times > 1:
-            raise _wrong(line, f"the predicate {place} is named {times} times", "Name it once.")
+    is_list = isinstance(places, list) and all(type(place) is int for place in places)
+    if not is_list or not set(places) <= set(range(length)) or len(set(places)) < len(places):
+        raise line.error(
+            f"invalid predicates {str(places)[:40]} in a sentence of {length} words. Expected "
+            "places of words, counted from 0, each once."
+        )
     return tuple(places)
 
 
@@ -318,7 +286,7 @@ def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
             continue
         if rows and len(fields) != len(rows[0].fields):
             wanted = f"{len(rows[0].fields)}, as in the line above"
-            raise _wrong(line, f"found {len(fields)} columns, expected {wanted}", _COLUMNS)
+            raise line.error(f"found {len(fields)} columns, expected {wanted}. {_COLUMNS}")
         rows.append(_Row(line, fields))
     if rows:
         yield rows
@@ -335,13 +303,13 @@ def _is_comment(text: str, fields: list[str]) -> bool:
 def _conll2012_sentence(rows: list[_Row]) -> Sentence:
     line, fields = rows[0]
     if len(fields) <= _ROLES:
-        raise _wrong(line, f"found {len(fields)} columns, CoNLL-2012 has {_ROLES + 1} or more", "")
+        raise line.error(f"found {len(fields)} columns, CoNLL-2012 has {_ROLES + 1} or more.")
     frames = []
     for column in range(_ROLES, len(fields) - 1):
         spans = _spans(rows, column)
         place = next((span.start for span in spans if span.type == PREDICATE), None)
         if place is None:
-            raise _wrong(line, f"column {column + 1} has no (V*), the predicate", "")
+            raise line.error(f"column {column + 1} has no (V*), the predicate.")
         verb = rows[place].fields[_POS].startswith("V")
         frames.append(Frame.of(place, spans, verb=verb))
     return Sentence.of(_words(rows, _WORD), frames)
@@ -358,12 +326,11 @@ def _conll2005_sentences(blocks: Sequence[list[_Row]]) -> Iterator[Sentence]:
         }
         columns = fits if columns is None else columns & fits
         if not columns:
-            raise _wrong(rows[0].line, "found no column of targets in this sentence", _COLUMNS)
+            raise rows[0].line.error(f"found no column of targets in this sentence. {_COLUMNS}")
         if columns == {0}:
-            raise _wrong(
-                rows[0].line,
-                "found targets and arguments, but no words before them",
-                "Put the columns of words and of props side by side: paste -d' ' WORDS PROPS.",
+            raise rows[0].line.error(
+                "found targets and arguments, but no words before them. Put the columns of words "
+                "and of props side by side: paste -d' ' WORDS PROPS."
             )
     column = max(columns or {1})
     for rows in blocks:
@@ -393,18 +360,14 @@ def _spans(rows: list[_Row], column: int) -> list[Span]:
     for place, (line, fields) in enumerate(rows):
         cell = _CELL.fullmatch(fields[column])
         if cell is None:
-            raise _wrong(line, f"found '{fields[column][:40]}' in column {column + 1}", _COLUMNS)
+            raise line.error(f"found '{fields[column][:40]}' in column {column + 1}. {_COLUMNS}")
         opened += [(place, label) for label in cell[1].split("(")[1:]]
         for _ in range(cell[2].count(")")):
             if not opened:
-                raise _wrong(line, f"a bracket in column {column + 1} closes nothing", _COLUMNS)
+                raise line.error(f"a bracket in column {column + 1} closes nothing. {_COLUMNS}")
             start, label = opened.pop()
             found.append(Span(start, place + 1, label))
     if opened:
         start, label = opened[-1]
-        raise _wrong(rows[start].line, f"the argument ({label}* is never closed", _COLUMNS)
+        raise rows[start].line.error(f"the argument ({label}* is never closed. {_COLUMNS}")
     return sorted(found)
-
-
-def _wrong(line: Line, problem: str, expected: str) -> DataError:
-    return DataError(f"{line.path}, line {line.number}: {problem}. {expected}".rstrip())

@@ -20,20 +20,19 @@ annotators did not agree, is left out.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.classify import Classification, Classifier, text_tokens, treebank_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import json_value
+from elmokit.tasks.jsonl import are_strings, json_object
 from elmokit.tasks.nn.attention import attend
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.pooling import max_pool, mean_pool
@@ -53,7 +52,8 @@ _KNOWN = {
     UNDECIDED: UNDECIDED,
     "-1": UNDECIDED,
 }
-_SENTENCES = (("sentence1", "sentence2"), ("premise", "hypothesis"))
+_SENTENCES = ("sentence1", "sentence2")
+_NAMES = (_SENTENCES, ("premise", "hypothesis"))
 _PARSES = ("sentence1_binary_parse", "sentence2_binary_parse")
 _LABEL_NAMES = ("gold_label", "label")
 
@@ -78,15 +78,6 @@ class Pair:
 _LEFT_OUT = Pair((), (), UNDECIDED)
 
 
-class Columns(NamedTuple):
-    """Where in a tab-separated line things are; `width` is the number of columns."""
-
-    first: int
-    second: int
-    label: int | None
-    width: int
-
-
 def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None) -> Iterator[Pair]:
     """Read pairs; undecided ones, which nobody needs, without their sentences.
 
@@ -95,98 +86,57 @@ def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None
         labelled: Whether they have labels; if not, those that are there are passed over.
         form: "text" (columns) or "jsonl"; None: as each line looks.
     """
-    columns: Columns | None = None
+    header: Sequence[str] | None = None
     for line in lines:
         if not line.text.strip() and (form == "jsonl" or "\t" not in line.text):
             continue
         if form == "jsonl" or (form is None and line.text.lstrip().startswith("{")):
-            yield _json_pair(line, labelled=labelled)
+            yield _pair(line, json_object(line), labelled=labelled)
             continue
         fields = line.text.split("\t")
-        if (header := _header(fields)) is not None:
-            columns = header
-            if labelled and columns.label is None:
-                raise _wrong(line, f"the header names no column {' or '.join(_LABEL_NAMES)}")
+        names = [field.strip().lower() for field in fields]
+        if any(set(pair) <= set(names) for pair in _NAMES):
+            header = names
             continue
-        yield _tabbed_pair(line, fields, columns, labelled=labelled)
+        columns = header or _guessed(names)
+        if len(fields) != len(columns):
+            raise _wrong(line, f"found {len(fields)} columns, expected {len(columns)}")
+        yield _pair(line, dict(zip(columns, fields, strict=True)), labelled=labelled)
 
 
-def _json_pair(line: Line, *, labelled: bool) -> Pair:
-    try:
-        values = json_value(line)
-    except (ValueError, RecursionError) as error:
-        raise _wrong(line, f"this is not JSON ({error})") from error
-    if not isinstance(values, dict):
-        raise _wrong(line, f"found '{line.text[:40]}', which is no object")
+def _guessed(fields: Sequence[str]) -> Sequence[str]:
+    """Name the columns of a line without a header: the label stands behind or before."""
+    if len(fields) != 3:
+        return _SENTENCES
+    before = fields[2] not in _KNOWN and fields[0] in _KNOWN
+    return (_LABEL_NAMES[0], *_SENTENCES) if before else (*_SENTENCES, _LABEL_NAMES[0])
+
+
+def _pair(line: Line, values: Mapping[str, Any], *, labelled: bool) -> Pair:
     label = None
     if labelled:
-        name = next((name for name in _LABEL_NAMES if name in values), None)
-        if name is None:
-            raise _wrong(line, f'the object has no "{_LABEL_NAMES[0]}"')
-        label = _label(line, str(values[name]))
+        given = next((values[name] for name in _LABEL_NAMES if name in values), "")
+        label = _KNOWN.get(str(given).strip().lower())
+        if label is None:
+            raise _wrong(line, f"invalid label '{str(given)[:40]}'")
         if label == UNDECIDED:
             return _LEFT_OUT
-    for names in _SENTENCES:
-        if all(isinstance(values.get(name), str) for name in names):
-            premise, hypothesis = (text_tokens(values[name], line) for name in names)
-            return Pair(premise, hypothesis, label)
-    if all(isinstance(values.get(name), str) for name in _PARSES):
-        leaves = ([w for w in values[name].split() if w not in ("(", ")")] for name in _PARSES)
-        premise, hypothesis = (treebank_tokens(words, line) for words in leaves)
-        return Pair(premise, hypothesis, label)
-    raise _wrong(line, 'the object has no "sentence1" and "sentence2" that are strings')
+    for names in (*_NAMES, _PARSES):
+        texts = [values.get(name) for name in names]
+        if are_strings(texts):
+            read = _leaves if names is _PARSES else text_tokens
+            return Pair(read(texts[0], line), read(texts[1], line), label)
+    raise _wrong(line, f"found '{line.text[:40]}'")
 
 
-def _header(fields: Sequence[str]) -> Columns | None:
-    names = [field.strip().lower() for field in fields]
-    for first, second in _SENTENCES:
-        if first in names and second in names:
-            label = next((names.index(name) for name in _LABEL_NAMES if name in names), None)
-            return Columns(names.index(first), names.index(second), label, len(names))
-    return None
-
-
-def _tabbed_pair(
-    line: Line, fields: Sequence[str], columns: Columns | None, *, labelled: bool
-) -> Pair:
-    if columns is None:
-        columns = _guessed(fields)
-        if columns is None or (labelled and columns.label is None):
-            wanted = "two sentences and a label" if labelled else "two sentences"
-            raise _wrong(line, f"found {len(fields)} columns, expected {wanted}")
-    if len(fields) != columns.width:
-        raise _wrong(line, f"found {len(fields)} columns, the header names {columns.width}")
-    label = None
-    if labelled and columns.label is not None:
-        label = _label(line, fields[columns.label])
-        if label == UNDECIDED:
-            return _LEFT_OUT
-    premise, hypothesis = (text_tokens(fields[i], line) for i in (columns.first, columns.second))
-    return Pair(premise, hypothesis, label)
-
-
-def _guessed(fields: Sequence[str]) -> Columns | None:
-    """Find the label in a line without a header: behind the sentences, or before them."""
-    if len(fields) == 2:
-        return Columns(0, 1, None, 2)
-    if len(fields) != 3:
-        return None
-    before = fields[2].strip().lower() not in _KNOWN and fields[0].strip().lower() in _KNOWN
-    return Columns(1, 2, 0, 3) if before else Columns(0, 1, 2, 3)
-
-
-def _label(line: Line, text: str) -> str:
-    label = _KNOWN.get(text.strip().lower())
-    if label is None:
-        raise _wrong(line, f"the label '{text[:40]}' is none")
-    return label
+def _leaves(parse: str, line: Line) -> tuple[str, ...]:
+    return treebank_tokens([word for word in parse.split() if word not in ("(", ")")], line)
 
 
 def _wrong(line: Line, problem: str) -> DataError:
-    return DataError(
-        f"{line.path}, line {line.number}: {problem}. Expected two sentences and a label "
-        f"({', '.join(LABELS)}, or 0, 1, 2), separated by tabs, or a line of JSON with "
-        '"sentence1", "sentence2" and "gold_label".'
+    return line.error(
+        f"{problem}. Expected two sentences and a label ({', '.join(LABELS)}, or 0, 1, 2), "
+        'separated by tabs, or a line of JSON with "sentence1", "sentence2" and "gold_label".'
     )
 
 
@@ -287,11 +237,9 @@ class Snli(Classification[Pair]):
         found = list(read_pairs(read_lines([path]), labelled=True))
         pairs = [pair for pair in found if pair.label != UNDECIDED]
         if left := len(found) - len(pairs):
-            warnings.warn(
+            warn(
                 f"{path}: {left:,} of {len(found):,} pairs have no gold label ('{UNDECIDED}') and "
-                "were left out.",
-                ElmoWarning,
-                stacklevel=2,
+                "were left out."
             )
         return pairs
 

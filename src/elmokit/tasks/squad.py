@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -33,15 +32,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.squad import squad_scores
 from elmokit.tasks.nn.attention import masked_softmax
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
-from elmokit.tasks.nn.gru import BiGru
-from elmokit.tasks.nn.rnn import VariationalDropout
+from elmokit.tasks.nn.rnn import BiGru, VariationalDropout
 from elmokit.tasks.nn.similarity import Trilinear
 from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
 from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, shortened
@@ -264,11 +262,9 @@ class Squad(Task[Question]):
         longest = config.model.longest_passage
         short = [shortened(question, longest) for question in examples]
         if cut := sum(len(q.passage) > longest for q in examples):
-            warnings.warn(
+            warn(
                 f"{cut:,} training questions are about passages of more than {longest} tokens, "
-                "which were cut around the answers (--set model.longest_passage=...).",
-                ElmoWarning,
-                stacklevel=2,
+                "which were cut around the answers (--set model.longest_passage=...)."
             )
         return [question for question in short if question.spans]
 

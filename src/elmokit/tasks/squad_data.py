@@ -17,8 +17,8 @@ from typing import TypeVar
 from elmokit.errors import DataError, ElmoWarning
 from elmokit.tasks.jsonl import check_text
 from elmokit.text.lines import Line
-from elmokit.text.sentences import split_sentences
-from elmokit.text.tokenize import tokenize, words
+from elmokit.text.sentences import tokenize_sentences
+from elmokit.text.tokenize import words
 
 #: Of a longer passage the first tokens are read: attention takes memory by the square of length.
 LONGEST = 1000
@@ -57,13 +57,9 @@ class Passage:
     @classmethod
     def of(cls, text: str) -> Passage:
         """Find the sentences of a text, and their tokens."""
-        tokens, starts, ends = [], [], []
-        for first, last in split_sentences(text):
-            for token in tokenize(text[first:last]):
-                tokens.append(token.text)
-                starts.append(first + token.start)
-                ends.append(first + token.end)
-        return cls(text, tuple(tokens), tuple(starts), tuple(ends))
+        found = [token for sentence in tokenize_sentences(text) for token in sentence]
+        tokens, starts, ends = (tuple(token[i] for token in found) for i in range(3))
+        return cls(text, tokens, starts, ends)
 
     def __len__(self) -> int:
         return len(self.tokens)

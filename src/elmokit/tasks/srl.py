@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
@@ -51,7 +50,7 @@ from elmokit.tasks.propbank import (
     read_jsonl,
     read_text,
 )
-from elmokit.tasks.task import Facts, Scores, Task, TaskModel
+from elmokit.tasks.task import Facts, Scores, Task, TaskModel, unknown_labels
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -87,6 +86,11 @@ class SrlConfig(Settings):
 
 class SrlModel(TaskModel[Sentence]):
     """A deep tagger that is told the predicate, and a small network that finds predicates."""
+
+    _transitions: Tensor
+    _start: Tensor
+    _end: Tensor
+    _other: Tensor
 
     def __init__(
         self, config: TaskConfig, roles: Sequence[str], words: Words, elmo: LayerShape | None
@@ -207,20 +211,13 @@ class SrlModel(TaskModel[Sentence]):
         emissions = self._tag(x[rows], beside, asked, lengths)
         # A predicate is V or what goes on with it, and never an argument of its own.
         every = torch.arange(len(pairs), device=x.device)
-        emissions[every, asked] = emissions[every, asked].masked_fill(
-            self._buffer("_other"), -torch.inf
-        )
-        rules = (self._buffer(name) for name in ("_transitions", "_start", "_end"))
+        emissions[every, asked] = emissions[every, asked].masked_fill(self._other, -torch.inf)
+        rules = (self._transitions, self._start, self._end)
         best = viterbi(emissions, tokens.mask[rows], *rules).tolist()
         return [
             tuple(spans_of([self.labels[number] for number in row[:length]]))
             for row, length in zip(best, lengths, strict=True)
         ]
-
-    def _buffer(self, name: str) -> Tensor:
-        found = getattr(self, name)
-        assert isinstance(found, Tensor)
-        return found
 
 
 def _frames(sentence: Sentence) -> tuple[Frame, ...]:
@@ -281,7 +278,7 @@ class Srl(Task[Sentence]):
         }
         for what, count in told.items():
             if count:
-                warnings.warn(f"{path}: {what.format(count)}", ElmoWarning, stacklevel=2)
+                warn(f"{path}: {what.format(count)}")
         return sentences
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
@@ -334,15 +331,8 @@ class Srl(Task[Sentence]):
 
     def notes(self, examples: Sequence[Sentence], facts: Facts) -> list[str]:
         """Count the arguments in roles that the training data does not have."""
-        unknown = Counter(a.type for s in examples for f in _frames(s) for a in f.gold)
-        for role in facts["roles"]:
-            del unknown[role]
-        if not unknown:
-            return []
-        return [
-            f"{unknown.total():,} arguments in roles that the model does not know "
-            f"({', '.join(sorted(unknown))}); they count as missed."
-        ]
+        found = Counter(a.type for s in examples for f in _frames(s) for a in f.gold)
+        return unknown_labels(found, facts["roles"], "arguments in roles")
 
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return the columns of CoNLL-2005, or an object with tokens and frames."""

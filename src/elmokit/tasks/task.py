@@ -7,6 +7,7 @@ resumes, evaluates and predicts. `elmokit/tasks/ner.py` is the example to read.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic
 
@@ -22,6 +23,21 @@ from elmokit.text.lines import Line
 Facts = dict[str, Any]
 #: The figures of an evaluation; the task's `metric` is one of them.
 Scores = dict[str, Any]
+
+
+def unknown_labels(found: Counter[str], known: Iterable[str], what: str) -> list[str]:
+    """Say how many labels in some data a model does not know, for `Task.notes`.
+
+    Args:
+        found: The labels in the data.
+        known: Those of the model.
+        what: What has them, such as "entities of types".
+    """
+    unknown = Counter({label: n for label, n in found.items() if label not in known})
+    if not unknown:
+        return []
+    listed = ", ".join(sorted(unknown))
+    return [f"{unknown.total():,} {what} that the model does not know ({listed}), all wrong."]
 
 
 class TaskModel(nn.Module, ABC, Generic[E]):

@@ -30,6 +30,10 @@ class Line(NamedTuple):
     number: int
     text: str
 
+    def error(self, problem: str) -> DataError:
+        """Return an error that names this line."""
+        return DataError(f"{self.path}, line {self.number}: {problem}")
+
 
 def read_lines(
     paths: Iterable[str | os.PathLike[str]],

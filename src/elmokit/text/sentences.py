@@ -11,8 +11,10 @@ whitespace like any other; an empty line ends a sentence always.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from elmokit.text.abbreviations import ENDINGS, NUMBERED, TITLES
+from elmokit.text.tokenize import Token, tokenize
 
 _CLOSERS = r"""["')\]}\u2019\u201d\u00bb\u203a\u300d\u300f\uff09\u3011\u300b]"""
 _OPENERS = r"""["'(\[{`\u2018\u201c\u201e\u00ab\u2039\u00bf\u00a1*_-]"""
@@ -45,6 +47,12 @@ _STARTERS = frozenset(
 )
 _CONTINUES = (",", ";", ":", ".", "!", "?")
 _LONGEST_WORD = 32  # how far back the word before a period is looked for
+
+
+def tokenize_sentences(text: str) -> Iterator[list[Token]]:
+    """Yield the tokens of each sentence of `text`, with their offsets in the whole text."""
+    for start, end in split_sentences(text):
+        yield [Token(t.text, start + t.start, start + t.end) for t in tokenize(text[start:end])]
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from elmokit.tasks.metrics.spans import percent
+
 
 def accuracy_scores(gold: Sequence[str | None], predicted: Sequence[str]) -> dict[str, Any]:
     """Score predicted labels against gold ones.
@@ -16,20 +18,16 @@ def accuracy_scores(gold: Sequence[str | None], predicted: Sequence[str]) -> dic
     wanted, given = Counter(map(str, gold)), Counter(predicted)
     right = Counter(guess for true, guess in zip(gold, predicted, strict=True) if true == guess)
     return {
-        "accuracy": _percent(right.total(), len(gold)),
+        "accuracy": percent(right.total(), len(gold)),
         "right": right.total(),
         "examples": len(gold),
         "labels": {
             label: {
-                "precision": _percent(right[label], given[label]),
-                "recall": _percent(right[label], wanted[label]),
+                "precision": percent(right[label], given[label]),
+                "recall": percent(right[label], wanted[label]),
                 "gold": wanted[label],
                 "predicted": given[label],
             }
             for label in sorted(wanted | given)
         },
     }
-
-
-def _percent(part: int, whole: int) -> float:
-    return 100 * part / whole if whole else 0.0

@@ -8,13 +8,15 @@ breaks the rules of either are all read, and E-X and S-X (also called L-X and U-
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Any, NamedTuple, TypeVar
 
 OUTSIDE = "O"
 SCHEMES = ("BIOES", "BIO")
 
 _SAME = {"L": "E", "U": "S"}
+
+T = TypeVar("T")
 
 
 class Span(NamedTuple):
@@ -59,25 +61,36 @@ def span_scores(
         precision, recall and f1 over all spans, in percent; accuracy of the tokens, both sides
         written as IOB2; the numbers of spans; and the same for each type under "types".
     """
+    true, guess = ([set(spans_of(tags)) for tags in side] for side in (gold, predicted))
+    overall, types = set_figures(true, guess, lambda span: span.type)
+    written, guessed = (
+        [tag for spans, tags in zip(found, gold, strict=True) for tag in tags_of(spans, len(tags))]
+        for found in (true, guess)
+    )
+    same = sum(a == b for a, b in zip(written, guessed, strict=True))
+    return {**overall, "accuracy": percent(same, len(written)), "types": types}
+
+
+def set_figures(
+    gold: Iterable[Set[T]], predicted: Iterable[Set[T]], label_of: Callable[[T], str]
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Compare sets of labelled things, example by example.
+
+    Returns:
+        The figures of all things, and those of each label.
+    """
     wanted: Counter[str] = Counter()
     given: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    tokens = same = 0
     for true, guess in zip(gold, predicted, strict=True):
-        true_spans, guess_spans = set(spans_of(true)), set(spans_of(guess))
-        wanted.update(span.type for span in true_spans)
-        given.update(span.type for span in guess_spans)
-        right.update(span.type for span in true_spans & guess_spans)
-        written = zip(tags_of(true_spans, len(true)), tags_of(guess_spans, len(guess)), strict=True)
-        same += sum(a == b for a, b in written)
-        tokens += len(true)
-    return {
-        **figures(wanted.total(), given.total(), right.total()),
-        "accuracy": percent(same, tokens),
-        "types": {
-            kind: figures(wanted[kind], given[kind], right[kind]) for kind in sorted(wanted | given)
-        },
+        wanted.update(map(label_of, true))
+        given.update(map(label_of, guess))
+        right.update(map(label_of, true & guess))
+    labels = {
+        label: figures(wanted[label], given[label], right[label])
+        for label in sorted(wanted | given)
     }
+    return figures(wanted.total(), given.total(), right.total()), labels
 
 
 def _parts(tag: str) -> tuple[str, str]:

@@ -7,11 +7,10 @@ goes on with it do not count.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from elmokit.tasks.metrics.spans import Span, figures, percent
+from elmokit.tasks.metrics.spans import Span, percent, set_figures
 
 PREDICATE = "V"
 CONTINUED = "C-"
@@ -47,22 +46,12 @@ def srl_scores(
         f1, precision and recall over all arguments, in percent; the numbers behind them; how many
         predicates have all arguments right and no others, in percent; and figures of each label.
     """
-    wanted: Counter[str] = Counter()
-    given: Counter[str] = Counter()
-    right: Counter[str] = Counter()
-    perfect = 0
-    for true, guess in zip(gold, predicted, strict=True):
-        theirs, ours = arguments_of(true), arguments_of(guess)
-        wanted.update(argument.label for argument in theirs)
-        given.update(argument.label for argument in ours)
-        right.update(argument.label for argument in theirs & ours)
-        perfect += theirs == ours
+    theirs, ours = ([arguments_of(spans) for spans in side] for side in (gold, predicted))
+    overall, roles = set_figures(theirs, ours, lambda argument: argument.label)
+    perfect = sum(a == b for a, b in zip(theirs, ours, strict=True))
     return {
-        **figures(wanted.total(), given.total(), right.total()),
+        **overall,
         "predicates": len(gold),
         "perfect": percent(perfect, len(gold)),
-        "roles": {
-            label: figures(wanted[label], given[label], right[label])
-            for label in sorted(wanted | given)
-        },
+        "roles": roles,
     }

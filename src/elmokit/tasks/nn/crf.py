@@ -50,6 +50,10 @@ class Crf(nn.Module):
         allowed: The constraints; their size is the number of labels.
     """
 
+    _transitions: Tensor
+    _start: Tensor
+    _end: Tensor
+
     def __init__(self, allowed: Allowed) -> None:
         super().__init__()
         n_labels = len(allowed.start)
@@ -117,15 +121,10 @@ class Crf(nn.Module):
 
     def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
         return (
-            self.transitions.masked_fill(~self._buffer("_transitions"), _NEVER),
-            self.start.masked_fill(~self._buffer("_start"), _NEVER),
-            self.end.masked_fill(~self._buffer("_end"), _NEVER),
+            self.transitions.masked_fill(~self._transitions, _NEVER),
+            self.start.masked_fill(~self._start, _NEVER),
+            self.end.masked_fill(~self._end, _NEVER),
         )
-
-    def _buffer(self, name: str) -> Tensor:
-        found = getattr(self, name)
-        assert isinstance(found, Tensor)
-        return found
 
 
 @torch.no_grad()

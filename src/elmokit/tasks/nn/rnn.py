@@ -1,4 +1,4 @@
-"""A stack of bidirectional LSTMs, as most task models have one."""
+"""Bidirectional LSTMs and GRUs, as most task models have them."""
 
 from __future__ import annotations
 
@@ -45,27 +45,47 @@ class BiLstm(nn.Module):
         )
         for layer in self.layers:
             assert isinstance(layer, nn.LSTM)
-            _initialise(layer)
+            _initialize(layer, 4)
 
     def forward(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        size = torch.tensor(lengths, device="cpu").clamp(min=1)  # cuDNN knows no empty sentence
         for number, layer in enumerate(self.layers):
-            packed = pack_padded_sequence(
-                self.dropout(x) if number else x, size, batch_first=True, enforce_sorted=False
-            )
-            x, _ = pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=x.shape[1])
+            x = _run(layer, self.dropout(x) if number else x, lengths)
         return x
 
 
-def _initialise(lstm: nn.LSTM) -> None:
-    """Orthogonal recurrence, and forget gates that start open."""
-    with torch.no_grad():
-        for name, parameter in lstm.named_parameters():
-            if "bias" in name:
-                parameter.zero_()
-                if "bias_ih" in name:
-                    parameter[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
-            else:
-                for gate in parameter.chunk(4):
-                    initialise = nn.init.orthogonal_ if "hh" in name else nn.init.xavier_uniform_
-                    initialise(gate)
+class BiGru(nn.Module):
+    """A GRU in either direction, side by side.
+
+    Shape:
+        x (B, T, input_dim), lengths of the B texts -> (B, T, 2 * hidden); zero in the padding
+    """
+
+    def __init__(self, input_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.output_dim = 2 * hidden
+        self.gru = nn.GRU(input_dim, hidden, bidirectional=True, batch_first=True)
+        _initialize(self.gru, 3)
+
+    def forward(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        return _run(self.gru, x, lengths)
+
+
+def _run(rnn: nn.Module, x: Tensor, lengths: Sequence[int]) -> Tensor:
+    size = torch.tensor(lengths, device="cpu").clamp(min=1)  # cuDNN knows no empty sentence
+    packed = pack_padded_sequence(x, size, batch_first=True, enforce_sorted=False)
+    found, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True, total_length=x.shape[1])
+    return found
+
+
+@torch.no_grad()
+def _initialize(rnn: nn.RNNBase, gates: int) -> None:
+    """Orthogonal recurrence, and forget gates of LSTMs that start open."""
+    for name, parameter in rnn.named_parameters():
+        if "bias" in name:
+            parameter.zero_()
+            if "bias_ih" in name and isinstance(rnn, nn.LSTM):
+                parameter[rnn.hidden_size : 2 * rnn.hidden_size] = 1.0
+            continue
+        for gate in parameter.chunk(gates):
+            initialize = nn.init.orthogonal_ if "hh" in name else nn.init.xavier_uniform_
+            initialize(gate)

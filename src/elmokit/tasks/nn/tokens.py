@@ -18,6 +18,8 @@ from elmokit.tasks.words import UNKNOWN_ROW, Words
 class WordVectors(nn.Module):
     """The vectors of `Words`: those of training words may be trained, the others never are."""
 
+    fixed: Tensor
+
     def __init__(self, words: Words, *, trainable: bool, word_dropout: float = 0.0) -> None:
         super().__init__()
         self.words = words
@@ -37,11 +39,9 @@ class WordVectors(nn.Module):
             dropped = torch.rand(ids.shape, device=ids.device) < self.word_dropout
             ids = ids.masked_fill(dropped, UNKNOWN_ROW)
         vectors = F.embedding(ids.clamp(max=self.n_tuned - 1), self.tuned)
-        fixed = self.fixed
-        assert isinstance(fixed, Tensor)
-        if not len(fixed):
+        if not len(self.fixed):
             return vectors
-        others = F.embedding((ids - self.n_tuned).clamp(min=0), fixed)
+        others = F.embedding((ids - self.n_tuned).clamp(min=0), self.fixed)
         return torch.where((ids < self.n_tuned).unsqueeze(2), vectors, others)
 
 
