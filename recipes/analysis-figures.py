@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 import elmokit
 from elmokit.bulk.input import Corpus
+from elmokit.cli.progress import part_bar
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of
 from elmokit.probes.statistics import json_values
@@ -154,14 +155,14 @@ def wic_figures(
 ) -> dict[str, Any]:
     """Measure word in context."""
     pairs = read_wic(args.wic)
-    with tqdm(total=len(pairs), desc="word in context", unit=" pairs") as bar:
+    with part_bar(shown=True) as progress:
         report = measure_wic(
             elmo,
             pairs,
             static=static,
             state=args.state,
             seed=args.seed,
-            on_pairs=lambda done: bar.update(done - bar.n),
+            progress=progress,
         )
     return json_values(report)
 

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 import elmokit
+from elmokit.cli.progress import part_bar
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.conllu import find_splits, read_conllu
@@ -41,7 +41,7 @@ from elmokit.probes.raganato import read_sets
 from elmokit.probes.semcor import read_semcor
 from elmokit.probes.statistics import difference, json_values
 from elmokit.probes.wordnet import read_wordnet
-from elmokit.probes.wsd import measure_wsd, tokens_to_read
+from elmokit.probes.wsd import measure_wsd
 
 
 def main() -> None:
@@ -158,12 +158,11 @@ def pos_run(
 ) -> tuple[dict[str, Any], dict[str, Correct]]:
     """Probe once; return the figures, and how right each word was with each layer."""
     right: dict[str, Correct] = {}
-    tokens = sum(len(sentence.words) for part in treebank for sentence in part)
-    with tqdm(total=tokens, desc=f"{tags}, {elmo.precision}", unit=" words") as bar:
+    with part_bar(shown=True) as progress:
 
         def take(result: PosResult, correct: Correct) -> None:
             right[result.name] = correct
-            bar.write(f"{result.name}: {result.accuracy:.2%}", file=sys.stderr)
+            print(f"{result.name}: {result.accuracy:.2%}", file=sys.stderr)  # noqa: T201
 
         report = measure_pos(
             elmo,
@@ -174,7 +173,7 @@ def pos_run(
             state=args.state,
             seeds=range(args.seed, args.seed + args.runs),
             cache=args.cache,
-            on_tokens=lambda done: bar.update(done - bar.n),
+            progress=progress,
             on_result=take,
         )
     name = f"{tags.upper()}, precision {elmo.precision}{from_state(args)}"
@@ -188,7 +187,7 @@ def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> None:
     training = read_semcor(args.semcor)
     for precision in args.precision:
         elmo = load(args, precision)
-        with tqdm(total=tokens_to_read(training, sets), desc=precision, unit=" tokens") as bar:
+        with part_bar(shown=True) as progress:
             report = measure_wsd(
                 elmo,
                 training,
@@ -198,7 +197,7 @@ def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> None:
                 static=static,
                 state=args.state,
                 seed=args.seed,
-                on_tokens=lambda done, bar=bar: bar.update(done - bar.n),  # type: ignore[misc]
+                progress=progress,
             )
         name = f"Precision {precision}{from_state(args)}"
         run = {"name": name, **described(args, elmo), **json_values(report)}

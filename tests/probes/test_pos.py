@@ -22,7 +22,6 @@ from elmokit.probes.pos import (
     Treebank,
     measure_pos,
     most_frequent_tag,
-    static_table,
     words_of,
 )
 from elmokit.probes.statistics import json_values
@@ -154,7 +153,7 @@ def test_the_most_frequent_tag_goes_by_the_word() -> None:
 
 def test_words_without_a_static_vector_are_zero_and_known() -> None:
     table = StaticVectors("toy", ["the", "cat"], np.eye(2, dtype=np.float32))
-    vectors, known = static_table(table, ["The", "dog", "cat"])
+    vectors, known = table.table(["The", "dog", "cat"])
     assert vectors.tolist() == [[1, 0], [0, 0], [0, 1]]
     assert known.tolist() == [True, False, True]
 

@@ -23,7 +23,6 @@ from elmokit.probes.wsd import (
     measure_wsd,
     nearest_senses,
     sense_centroids,
-    tokens_to_read,
 )
 from tests.conftest import TINY_MODEL
 from tests.probes.sense_data import MONEY, SHORE, write_index, write_semcor, write_set
@@ -90,7 +89,7 @@ def test_the_whole_way(
 ) -> None:
     sets = read_sets(write_set(tmp_path / "sets"))
     table = StaticVectors("toy", ["river", "money", "bank"], np.eye(3, dtype=np.float32))
-    seen: list[int] = []
+    seen: list[tuple[object, ...]] = []
     report = measure_wsd(
         elmo,
         training,
@@ -98,9 +97,9 @@ def test_the_whole_way(
         wordnet,
         layer=["all", "average", "concat"],
         static=table,
-        on_tokens=seen.append,
+        progress=lambda *told: seen.append(told),
     )
-    assert seen[-1] == tokens_to_read(training, sets) == 6 + 5 + 4 + 4 + 3 + 5 + 3
+    assert seen[-1] == ("tokens", 30, 30)
     assert report.instances == {"tiny": 5}
     assert report.backed_off == {"tiny": 2}  # zebra, quux
     assert report.unanswered == {"tiny": 1}  # quux

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,11 +24,10 @@ from elmokit.cli.options import (
     Weights,
     read_mix,
 )
+from elmokit.cli.progress import part_bar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-    from elmokit.probes.pos import PosResult
 
 app = typer.Typer(help="Measure what each layer knows.", no_args_is_help=True)
 
@@ -99,8 +97,6 @@ def pos(
     static vectors; both see the word alone. The paper found layer 1 better
     than layer 2.
     """
-    from tqdm import tqdm
-
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
@@ -115,14 +111,7 @@ def pos(
     files = Splits(*given) if folder is None else find_splits(folder)
     treebank = Treebank(*(read_conllu(file, tags.value) for file in files))
     elmo = load(model, weights, device, precision.value)
-    tokens = sum(len(sentence.words) for part in treebank for sentence in part)
-    shown = not quiet and sys.stderr.isatty()
-    with tqdm(total=tokens, unit=" words", disable=not shown) as bar:
-
-        def announce(result: PosResult, _: object) -> None:
-            if shown:
-                bar.write(f"{result.name}: {100 * result.accuracy:.2f}", file=sys.stderr)
-
+    with part_bar(shown=not quiet) as progress:
         report = measure_pos(
             elmo,
             treebank,
@@ -134,8 +123,7 @@ def pos(
             seeds=range(seed, seed + runs),
             settings=ProbeSettings(l2=l2, max_epochs=max_epochs),
             cache=cache,
-            on_tokens=lambda done: bar.update(done - bar.n),
-            on_result=announce,
+            progress=progress,
         )
     _print(report, as_json)
     sizes = " / ".join(f"{n:,}" for n in report.words)
@@ -193,23 +181,20 @@ def wsd(
     the first sense of WordNet. F1 is that of Raganato et al. (2017). The paper
     found layer 2 better than layer 1.
     """
-    from tqdm import tqdm
-
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
     from elmokit.probes.raganato import read_sets
     from elmokit.probes.semcor import read_semcor
     from elmokit.probes.wordnet import read_wordnet
-    from elmokit.probes.wsd import measure_wsd, tokens_to_read
+    from elmokit.probes.wsd import measure_wsd
 
     table = None if static is None else load_static(static)
     senses = read_wordnet(wordnet)
     sets = read_sets(evaluation)
     training = read_semcor(semcor)
     elmo = load(model, weights, device, precision.value)
-    shown = not quiet and sys.stderr.isatty()
-    with tqdm(total=tokens_to_read(training, sets), unit=" tokens", disable=not shown) as bar:
+    with part_bar(shown=not quiet) as progress:
         report = measure_wsd(
             elmo,
             training,
@@ -220,7 +205,7 @@ def wsd(
             static=table,
             state=state.value,
             seed=seed,
-            on_tokens=lambda done: bar.update(done - bar.n),
+            progress=progress,
         )
     _print(report, as_json)
     last = list(report.instances)[-1]
@@ -263,8 +248,6 @@ def wic(
     vice versa. Baselines: whether the two forms are equal and, with --static,
     the static vectors of the forms and their mean over each sentence.
     """
-    from tqdm import tqdm
-
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
     from elmokit.probes.wic import measure_wic, read_wic
@@ -272,15 +255,14 @@ def wic(
     table = None if static is None else load_static(static)
     pairs = read_wic(data, gold)
     elmo = load(model, weights, device)
-    shown = not quiet and sys.stderr.isatty()
-    with tqdm(total=len(pairs), unit=" pairs", disable=not shown) as bar:
+    with part_bar(shown=not quiet) as progress:
         report = measure_wic(
             elmo,
             pairs,
             static=table,
             state=state.value,
             seed=seed,
-            on_pairs=lambda done: bar.update(done - bar.n),
+            progress=progress,
         )
     _print(report, as_json)
     fits = ", ".join(f"{n:,} {fit}" for fit, n in report.fits.items())

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.embed.cosine import unit
 from elmokit.embed.topk import TopK
@@ -66,6 +67,14 @@ class StaticVectors:
             raise DataError(f"The word '{word}' is not among the {len(self):,} of {self.name}.")
         row: FloatArray = np.asarray(self.vectors[place], dtype=np.float32)
         return row
+
+    def table(self, words: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return the vectors of words, (n, D), and which words have one; the others are zero."""
+        places = [self.place(word) for word in words]
+        known = np.array([place is not None for place in places], dtype=np.bool_)
+        vectors = np.zeros((len(places), self.vectors.shape[1]), dtype=np.float32)
+        vectors[known] = self.vectors[[place for place in places if place is not None]]
+        return vectors, known
 
     def cosine(self, a: str, b: str) -> float:
         """Return the cosine of two words."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -76,36 +77,25 @@ def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:
 
 
 def _sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
-    words: list[str] = []
-    tags: list[str | None] = []
-    for line in read_lines([path]):
+    rows: list[tuple[str, str | None]] = []
+    for line in chain(read_lines([path]), [Line("", 0, "")]):
         if not line.text.strip():
-            if words:
-                yield TaggedSentence(tuple(words), tuple(tags))
-            words, tags = [], []
-            continue
-        if line.text.startswith("#"):
-            continue
-        fields = _fields(line)
-        if _NOT_A_WORD.fullmatch(fields[0]):
-            continue
-        if fields[0] != str(len(words) + 1):
-            raise DataError(
-                f"{line.path}, line {line.number}: the ID is '{fields[0]:.20}', expected "
-                f"{len(words) + 1}. Sentences are separated by an empty line, and their words "
-                "count from 1."
-            )
-        words.append(fields[1])
-        tags.append(None if fields[column] == "_" else fields[column])
-    if words:
-        yield TaggedSentence(tuple(words), tuple(tags))
-
-
-def _fields(line: Line) -> list[str]:
-    fields = line.text.split("\t")
-    if len(fields) != _COLUMNS or not all(fields[:2]):
-        raise DataError(
-            f"{line.path}, line {line.number}: found {len(fields)} columns in '{line.text:.60}', "
-            f"expected the {_COLUMNS} of CoNLL-U, separated by tabs, with ID and FORM filled."
-        )
-    return fields
+            if rows:
+                words, tags = zip(*rows, strict=True)
+                yield TaggedSentence(words, tags)
+            rows = []
+        elif not line.text.startswith("#"):
+            fields = line.text.split("\t")
+            if len(fields) != _COLUMNS or not all(fields[:2]):
+                raise line.error(
+                    f"found {len(fields)} columns in '{line.text:.60}', expected the {_COLUMNS} of "
+                    "CoNLL-U, separated by tabs, with ID and FORM filled."
+                )
+            if _NOT_A_WORD.fullmatch(fields[0]):
+                continue
+            if fields[0] != str(len(rows) + 1):
+                raise line.error(
+                    f"the ID is '{fields[0]:.20}', expected {len(rows) + 1}. Sentences are "
+                    "separated by an empty line, and their words count from 1."
+                )
+            rows.append((fields[1], None if fields[column] == "_" else fields[column]))

@@ -77,21 +77,17 @@ class Examples(NamedTuple):
     rows: NDArray[np.int64]
     labels: NDArray[np.int64]
 
-    def batches(self, size: int, order: NDArray[np.int64] | None = None) -> Iterator[Batch]:
-        """Yield the vectors and labels of the examples, in order or in a given order."""
+    def batches(
+        self, size: int, order: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[HalfArray, NDArray[np.int64]]]:
+        """Yield vectors (n, D) and classes (n,) of the examples, in order or in a given order."""
         places = np.arange(len(self.rows)) if order is None else order
         for first in range(0, len(places), size):
             chosen = places[first : first + size]
-            yield Batch(self.vectors[self.rows[chosen]], self.labels[chosen])
+            yield self.vectors[self.rows[chosen]], self.labels[chosen]
 
 
-class Batch(NamedTuple):
-    """Vectors (n, D) in memory and their classes (n,)."""
-
-    vectors: HalfArray
-    labels: NDArray[np.int64]
-
-
+@dataclass
 class LinearProbe:
     """A trained probe.
 
@@ -104,13 +100,12 @@ class LinearProbe:
         dev_accuracy: Right answers on the development tokens.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor) -> None:
-        self.weight = weight
-        self.bias = bias
-        self.mean = mean
-        self.scale = scale
-        self.epochs = 0
-        self.dev_accuracy = 0.0
+    weight: Tensor
+    bias: Tensor
+    mean: Tensor
+    scale: Tensor
+    epochs: int = 0
+    dev_accuracy: float = 0.0
 
     def logits(self, vectors: HalfArray) -> Tensor:
         """Return the scores of the classes, shape (n, classes)."""
@@ -121,7 +116,8 @@ class LinearProbe:
         """Return the class of each example, shape (n,)."""
         with torch.inference_mode():
             found = [
-                self.logits(b.vectors).argmax(dim=1).cpu().numpy() for b in examples.batches(_BLOCK)
+                self.logits(vectors).argmax(dim=1).cpu().numpy()
+                for vectors, _ in examples.batches(_BLOCK)
             ]
         return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
@@ -154,9 +150,8 @@ def train_probe(
     draw = np.random.default_rng(seed)
     best, halved = (weight.detach().clone(), bias.detach().clone()), 0
     while probe.epochs < settings.max_epochs and halved <= settings.halvings:
-        for batch in train.batches(settings.batch, draw.permutation(len(train.rows))):
-            labels = torch.from_numpy(batch.labels).to(device)
-            loss = cross_entropy(probe.logits(batch.vectors), labels)
+        for vectors, labels in train.batches(settings.batch, draw.permutation(len(train.rows))):
+            loss = cross_entropy(probe.logits(vectors), torch.from_numpy(labels).to(device))
             loss = loss + settings.l2 / 2 * weight.square().sum()
             adam.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -178,8 +173,8 @@ def _moments(examples: Examples) -> tuple[Tensor, Tensor]:
     """Return the mean of each number over the examples, and one over its deviation."""
     dim = examples.vectors.shape[1]
     total, squares = np.zeros(dim), np.zeros(dim)
-    for batch in examples.batches(_BLOCK):
-        x = batch.vectors.astype(np.float64)
+    for vectors, _ in examples.batches(_BLOCK):
+        x = vectors.astype(np.float64)
         total += x.sum(axis=0)
         squares += np.square(x).sum(axis=0)
     mean = total / len(examples.rows)

@@ -16,7 +16,7 @@ pairs that they contain.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.statistics import area_under_curve
+from elmokit.probes.tables import aligned
 from elmokit.text.lines import Line, read_lines
 from elmokit.text.vocab import SPECIALS
 
@@ -92,25 +93,16 @@ class MorphologyReport:
 
     def __str__(self) -> str:
         """Return a table."""
-        lines = []
+        rows = [["", "pairs", "cosine", "random", "AUC", "MRR", "first", "in 10"]]
         for title, figures in (
             ("layer 0", self.layer_0),
             ("layer 0, pairs that static vectors know", self.layer_0_known),
             ("static", self.static),
         ):
-            if figures is not None:
-                lines += [title, _HEADER, *(_row(kind, f) for kind, f in figures.items()), ""]
-        return "\n".join(lines[:-1])
-
-
-_HEADER = "  kind          pairs  cosine  random    AUC    MRR  first  in 10"
-
-
-def _row(kind: str, f: MorphologyResult) -> str:
-    return (
-        f"  {kind:<12}  {f.pairs:>5}  {f.cosine:>6.3f}  {f.random_cosine:>6.3f}  {f.auc:>5.3f}  "
-        f"{f.reciprocal_rank:>5.3f}  {f.first:>5.3f}  {f.in_ten:>5.3f}"
-    )
+            for kind, figure in (figures or {}).items():
+                pairs, _, *scores = astuple(figure)
+                rows.append([f"{title}: {kind}", str(pairs), *(f"{x:.3f}" for x in scores)])
+        return aligned(rows)
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -127,7 +119,8 @@ def read_pairs(path: str | Path) -> list[WordPair]:
 
     Empty lines and lines that begin with # are skipped. The default kind is "related".
     """
-    pairs = [_pair(line) for line in read_lines([path]) if not _is_comment(line.text)]
+    lines = (line for line in read_lines([path]) if not line.text.startswith("#"))
+    pairs = [_pair(line) for line in lines if line.text.strip()]
     if not pairs:
         raise DataError(
             f"{path} holds no pairs. Expected lines of: word TAB related word TAB kind."
@@ -135,22 +128,14 @@ def read_pairs(path: str | Path) -> list[WordPair]:
     return pairs
 
 
-def _is_comment(text: str) -> bool:
-    return not text.strip() or text.startswith("#")
-
-
 def _pair(line: Line) -> WordPair:
     fields = [field.strip() for field in line.text.split("\t")]
     if len(fields) not in (2, 3) or not all(fields):
-        raise DataError(
-            f"{line.path}, line {line.number}: found '{line.text:.60}', expected two words and a "
-            "kind, separated by tabs."
+        raise line.error(
+            f"found '{line.text:.60}', expected two words and a kind, separated by tabs."
         )
     if fields[0] == fields[1]:
-        raise DataError(
-            f"{line.path}, line {line.number}: '{fields[0]}' is paired with itself; leave the line "
-            "out."
-        )
+        raise line.error(f"'{fields[0]}' is paired with itself; leave the line out.")
     return WordPair(fields[0], fields[1], fields[2] if len(fields) == 3 else "related")
 
 

@@ -37,6 +37,7 @@ from elmokit.probes.linear import (
 from elmokit.probes.published import POS_LAYERS, POS_SOURCE
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
 from elmokit.probes.tables import aligned
+from elmokit.telling import TellProgress, silent
 
 Correct = NDArray[np.float64]
 COMPARED = ("layer 1", "layer 2")
@@ -198,7 +199,7 @@ def measure_pos(
     seeds: Sequence[int] = (0,),
     settings: ProbeSettings | None = None,
     cache: str | Path | None = None,
-    on_tokens: Callable[[int], None] | None = None,
+    progress: TellProgress = silent,
     on_result: Callable[[PosResult, Correct], None] | None = None,
 ) -> PosReport:
     """Probe the layers of a model for parts of speech.
@@ -214,7 +215,7 @@ def measure_pos(
         seeds: A probe is trained with each of them.
         settings: How the probes are trained.
         cache: A folder to keep the vectors in for the next time; None is a temporary one.
-        on_tokens: Called with the number of words embedded so far.
+        progress: Told how many words are embedded.
         on_result: Called with each result as it comes, and how right each word was (0 to 1).
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
@@ -248,15 +249,12 @@ def measure_pos(
     take("most frequent tag", (guess == words.labels[2]).astype(np.float64))
     static_unknown = None
     if static is not None:
-        table, known = static_table(static, words.forms)
+        table, known = static.table(words.forms)
         static_unknown = int((~known[words.rows[2]]).sum())
-        probe(f"{static.name}, the word", table)
+        probe(f"{static.name}, the word", table.astype(np.float16))
     with tempfile.TemporaryDirectory(prefix="elmo-probe-") as temporary:
-        store = LayerCache(
-            Path(temporary if cache is None else cache),
-            max_bytes=sys.maxsize,
-            progress=lambda _, done, __: None if on_tokens is None else on_tokens(done),
-        )
+        folder = Path(temporary if cache is None else cache)
+        store = LayerCache(folder, max_bytes=sys.maxsize, progress=progress)
         layers = store.table(model, words.sentences, state=state)
         assert layers is not None  # the cache has no bound
         for choice in choices:
@@ -323,14 +321,3 @@ def most_frequent_tag(words: Words) -> NDArray[np.int64]:
 
 def _top(counts: Counter[int]) -> int:
     return min(counts, key=lambda label: (-counts[label], label))
-
-
-def static_table(
-    static: StaticVectors, forms: Sequence[str]
-) -> tuple[HalfArray, NDArray[np.bool_]]:
-    """Return the static vectors of words, and which words have one; the others are zero."""
-    places = [static.place(form) for form in forms]
-    known = np.array([place is not None for place in places], dtype=np.bool_)
-    table = np.zeros((len(forms), static.vectors.shape[1]), dtype=np.float16)
-    table[known] = static.vectors[[place for place in places if place is not None]]
-    return table, known

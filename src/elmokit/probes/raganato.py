@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 from elmokit.errors import DataError
 from elmokit.probes.senses import POS_TYPES, Entry, split_form
@@ -135,16 +135,56 @@ def _read_set(data: Path) -> EvaluationSet:
     name = data.name.removesuffix(_DATA)
     gold_path = data.with_name(f"{name}{_GOLD}")
     gold = _read_gold(gold_path)
-    reader = _Reader(data, gold, gold_path)
-    reader.read()
-    if left := set(gold) - {instance.name for instance in reader.instances}:
+    found = EvaluationSet(name, [], [])
+    for sentence in _parse(data).iter("sentence"):
+        words: list[str] = []
+        for element in sentence.iter():
+            if element.tag not in ("wf", "instance"):
+                continue
+            form, first = "".join(element.itertext()).strip(), len(words)
+            if not form:
+                where = f"{data}, sentence {len(found.sentences) + 1}"
+                raise DataError(f"{where}: <{element.tag}> holds no word.")
+            words += split_form(form)
+            if element.tag == "instance":
+                place = (len(found.sentences), first, len(words))
+                found.instances.append(_instance(element.attrib, place, gold, data))
+        found.sentences.append(tuple(words))
+    if odd := gold.keys() ^ {instance.name for instance in found.instances}:
         raise DataError(
-            f"{gold_path}: '{min(left)}' is no instance of {data}. The two files do not belong "
-            "together."
+            f"'{min(odd)}' is in {gold_path} and no instance in a sentence of {data}, or the other "
+            "way round. The two files do not belong together."
         )
-    if not reader.instances:
+    if not found.instances:
         raise DataError(f"{data} holds no <instance>: there is nothing to disambiguate.")
-    return EvaluationSet(name, reader.sentences, reader.instances)
+    return found
+
+
+def _parse(path: Path) -> ElementTree.Element:
+    try:
+        return ElementTree.parse(path).getroot()
+    except ElementTree.ParseError as error:
+        raise DataError(
+            f"{path}: not XML ({error}). Expected a {_DATA} file of Raganato et al."
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _instance(
+    attributes: Mapping[str, str],
+    place: tuple[int, int, int],
+    gold: Mapping[str, frozenset[str]],
+    path: Path,
+) -> Instance:
+    name, lemma, pos = (attributes.get(key, "") for key in ("id", "lemma", "pos"))
+    if not (name and lemma) or pos not in POS_TYPES:
+        raise DataError(
+            f"{path}: found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>, expected "
+            f"all three and as pos one of {', '.join(POS_TYPES)}."
+        )
+    entry = Entry(lemma.lower().replace(" ", "_"), POS_TYPES[pos])
+    return Instance(name, *place, entry, pos, gold.get(name, frozenset()))
 
 
 def _read_gold(path: Path) -> dict[str, frozenset[str]]:
@@ -155,82 +195,9 @@ def _read_gold(path: Path) -> dict[str, frozenset[str]]:
             continue
         if len(fields) < 2 or fields[0] in gold:
             found = f"'{fields[0]}' a second time" if len(fields) > 1 else f"'{line.text:.60}'"
-            raise DataError(
-                f"{path}, line {line.number}: found {found}, expected an id and its sense keys, "
-                "separated by spaces, each id once."
+            raise line.error(
+                f"found {found}, expected an id and its sense keys, separated by spaces, each id "
+                "once."
             )
         gold[fields[0]] = frozenset(fields[1:])
     return gold
-
-
-class _Reader:
-    """Reads the XML by events, since those tell the line of each element."""
-
-    def __init__(self, path: Path, gold: Mapping[str, frozenset[str]], gold_path: Path) -> None:
-        self.sentences: list[tuple[str, ...]] = []
-        self.instances: list[Instance] = []
-        self._path = path
-        self._gold = gold
-        self._gold_path = gold_path
-        self._words: list[str] | None = None
-        self._text: list[str] | None = None
-        self._attributes: dict[str, str] = {}
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._characters
-
-    def read(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                self._parser.ParseFile(file)
-        except expat.ExpatError as error:
-            reason = expat.errors.messages[error.code]
-            raise DataError(
-                f"{self._path}, line {error.lineno}: not XML ({reason}). "
-                f"Expected a {_DATA} file of Raganato et al."
-            ) from None
-        except OSError as error:
-            raise DataError(f"{self._path} cannot be read: {error.strerror}.") from None
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag == "sentence":
-            self._words = []
-        elif tag in ("wf", "instance"):
-            if self._words is None:
-                raise self._error(f"<{tag}> stands outside of a <sentence>.")
-            self._attributes, self._text = attributes, []
-
-    def _characters(self, text: str) -> None:
-        if self._text is not None:
-            self._text.append(text)
-
-    def _end(self, tag: str) -> None:
-        if tag == "sentence" and self._words is not None:
-            self.sentences.append(tuple(self._words))
-            self._words = None
-        elif tag in ("wf", "instance") and self._words is not None and self._text is not None:
-            form = "".join(self._text).strip()
-            if not form:
-                raise self._error(f"<{tag}> holds no word.")
-            first = len(self._words)
-            self._words += split_form(form)
-            if tag == "instance":
-                self.instances.append(self._instance(first, len(self._words)))
-            self._text = None
-
-    def _instance(self, first: int, last: int) -> Instance:
-        values = [self._attributes.get(key, "") for key in ("id", "lemma", "pos")]
-        name, lemma, pos = values
-        if not all(values) or pos not in POS_TYPES:
-            raise self._error(
-                f"found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>, expected all "
-                f"three and as pos one of {', '.join(POS_TYPES)}."
-            )
-        if name not in self._gold:
-            raise self._error(f"'{name}' has no answer in {self._gold_path}.")
-        entry = Entry(lemma.lower().replace(" ", "_"), POS_TYPES[pos])
-        return Instance(name, len(self.sentences), first, last, entry, pos, self._gold[name])
-
-    def _error(self, message: str) -> DataError:
-        return DataError(f"{self._path}, line {self._parser.CurrentLineNumber}: {message}")

@@ -45,7 +45,7 @@ def _sentence(line: Line) -> SenseSentence:
     except (json.JSONDecodeError, TypeError, KeyError):
         tokens = None
     if not isinstance(tokens, list):
-        raise DataError(f"{line.path}, line {line.number}: found '{line.text:.60}'. {_REMEDY}")
+        raise line.error(f"found '{line.text:.60}'. {_REMEDY}")
     words: list[str] = []
     stretches: list[Stretch] = []
     for number, token in enumerate(tokens, start=1):
@@ -61,7 +61,7 @@ def _checked(token: Any, line: Line, number: int) -> tuple[str, str | None]:
     """Return the form and the key of a token."""
     good = isinstance(token, list) and len(token) == 4 and isinstance(token[0], str)
     if not good or not token[0].strip() or not (token[3] is None or isinstance(token[3], str)):
-        raise DataError(f"{line.path}, line {line.number}: token {number} is {token!r}. {_REMEDY}")
+        raise line.error(f"token {number} is {token!r}. {_REMEDY}")
     return token[0], token[3]
 
 
@@ -75,8 +75,8 @@ def _keys(given: str, line: Line, number: int) -> tuple[str, ...]:
     )
     for key in keys:
         if not is_key(key):
-            raise DataError(
-                f"{line.path}, line {line.number}: token {number} has the sense '{given}', "
-                "expected a WordNet sense key such as play%1:04:00::, alternatives after ';'."
+            raise line.error(
+                f"token {number} has the sense '{given}', expected a WordNet sense key such as "
+                "play%1:04:00::, alternatives after ';'."
             )
     return tuple(dict.fromkeys(keys))

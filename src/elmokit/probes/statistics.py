@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic_core import from_json, to_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -130,14 +130,5 @@ def difference(
 
 def json_values(report: DataclassInstance) -> dict[str, Any]:
     """Return a report as plain JSON values; numbers that JSON has no word for become null."""
-    values = _finite(asdict(report))
-    assert isinstance(values, dict)
+    values: dict[str, Any] = from_json(to_json(asdict(report), inf_nan_mode="null"))
     return values
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

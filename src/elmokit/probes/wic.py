@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -38,6 +38,7 @@ from elmokit.probes.statistics import (
     clustered_interval,
 )
 from elmokit.probes.tables import aligned
+from elmokit.telling import TellProgress, silent
 from elmokit.text.tokenize import tokenize
 
 # Pairs whose sentences are embedded together; only their cosines are kept.
@@ -228,7 +229,7 @@ def measure_wic(
     static: StaticVectors | None = None,
     state: Literal["reset", "warm"] = "reset",
     seed: int = 0,
-    on_pairs: Callable[[int], None] | None = None,
+    progress: TellProgress = silent,
 ) -> WicReport:
     """Measure a model on pairs of usages.
 
@@ -240,7 +241,7 @@ def measure_wic(
         static: Static vectors to compare with.
         state: What each sentence starts from.
         seed: Of the bootstrap.
-        on_pairs: Called with the number of pairs embedded so far.
+        progress: Told how many pairs are embedded.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     fits: Counter[str] = Counter()
@@ -262,7 +263,7 @@ def measure_wic(
         words, sentences, unknown = _static_scores(static, targets)
         scores[f"{static.name}, the word"] = words
         scores[f"{static.name}, mean of the sentence"] = sentences
-    scores |= _scores(model, targets, choices, state, on_pairs)
+    scores |= _scores(model, targets, choices, state, progress)
     halves = [half_of(pair.lemma) for pair in used]
     return WicReport(
         tuple(judge(name, found, used, seed=seed) for name, found in scores.items()),
@@ -289,7 +290,7 @@ def _scores(
     targets: Sequence[tuple[Target, Target]],
     choices: Sequence[LayerChoice],
     state: Literal["reset", "warm"],
-    on_pairs: Callable[[int], None] | None,
+    progress: TellProgress,
 ) -> dict[str, NDArray[np.float64]]:
     """Return the cosine of each pair in each layer; each sentence is read once per block."""
     blocks: dict[str, list[FloatArray]] = {choice.label: [] for choice in choices}
@@ -305,8 +306,8 @@ def _scores(
         )
         for choice in choices:
             blocks[choice.label].append(cosines(choice.apply(a), choice.apply(b)))
-        if on_pairs is not None:
-            on_pairs(begin + len(block))
+        if progress is not None:
+            progress(begin + len(block))
     return {name: np.concatenate(found).astype(np.float64) for name, found in blocks.items()}
 
 

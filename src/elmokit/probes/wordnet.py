@@ -83,9 +83,9 @@ def read_wordnet(given: str | Path | None = None) -> WordNet:
     for line in read_lines([path]):
         fields = line.text.split()
         if len(fields) != 4 or not is_key(fields[0]) or not fields[2].isdigit():
-            raise DataError(
-                f"{path}, line {line.number}: found '{line.text:.60}', expected a sense key, a "
-                f"synset, a sense number and a count. Is this WordNet's {INDEX}? {_REMEDY}"
+            raise line.error(
+                f"found '{line.text:.60}', expected a sense key, a synset, a sense number and a "
+                f"count. Is this WordNet's {INDEX}? {_REMEDY}"
             )
         found[entry_of(fields[0])].append((int(fields[2]), fields[0]))
     if not found:

@@ -33,6 +33,7 @@ from elmokit.probes.senses import Entry, SenseSentence, entry_of
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
 from elmokit.probes.tables import aligned
 from elmokit.probes.wordnet import WordNet
+from elmokit.telling import TellProgress, silent
 
 COMPARED = ("layer 2", "layer 1")
 FIRST_SENSE = "first sense of WordNet"
@@ -220,7 +221,7 @@ def measure_wsd(
     static: StaticVectors | None = None,
     state: Literal["reset", "warm"] = "reset",
     seed: int = 0,
-    on_tokens: Callable[[int], None] | None = None,
+    progress: TellProgress = silent,
 ) -> WsdReport:
     """Choose senses by the layers of a model.
 
@@ -234,11 +235,12 @@ def measure_wsd(
         static: Static vectors to compare with.
         state: What each sentence starts from.
         seed: Of the bootstrap.
-        on_tokens: Called with the number of tokens read so far, see `tokens_to_read`.
+        progress: Told how many tokens are read; sentences without senses are passed over.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     tagged = [sentence for sentence in training if sentence.stretches]
     judge = _Judge(sets, seed)
+    total = sum(len(s.words) for s in tagged) + sum(len(w) for s in sets for w in s.sentences)
     done = 0
 
     def read(sentences: Sequence[Sequence[str]]) -> Iterator[FloatArray]:
@@ -246,8 +248,7 @@ def measure_wsd(
         for vectors in model.stream(sentences, state):
             yield vectors.layers
             done += len(vectors)
-            if on_tokens is not None:
-                on_tokens(done)
+            progress("tokens", done, total)
 
     centroids = sense_centroids(read([s.words for s in tagged]), tagged, wordnet)
     candidates = Candidates(centroids.rows, wordnet)
@@ -279,12 +280,6 @@ def measure_wsd(
     )
 
 
-def tokens_to_read(training: Sequence[SenseSentence], sets: Sequence[EvaluationSet]) -> int:
-    """Return how many tokens `measure_wsd` reads: sentences without senses are passed over."""
-    own = sum(len(sentence.words) for sentence in training if sentence.stretches)
-    return own + sum(len(words) for s in sets for words in s.sentences)
-
-
 def _queries(readings: Readings, evaluation: EvaluationSet) -> FloatArray:
     """Return the vectors of the instances of a set, shape (R, n, D)."""
     by_sentence: dict[int, list[Instance]] = {}
@@ -299,14 +294,10 @@ def _queries(readings: Readings, evaluation: EvaluationSet) -> FloatArray:
 
 def _static(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> Iterator[FloatArray]:
     """Yield static vectors as if they were layers: those of the words, the mean of the sentence."""
-    dim = static.vectors.shape[1]
     for words in sentences:
-        layers = np.zeros((2, len(words), dim), dtype=np.float32)
-        for k, word in enumerate(words):
-            if (place := static.place(word)) is not None:
-                layers[0, k] = static.vectors[place]
-        layers[1] = layers[0].sum(axis=0)  # the mean, but for its length, which no cosine sees
-        yield layers
+        vectors, _ = static.table(words)
+        # The sum is the mean but for its length, which no cosine sees.
+        yield np.stack([vectors, np.broadcast_to(vectors.sum(axis=0), vectors.shape)])
 
 
 def _judge_layers(
