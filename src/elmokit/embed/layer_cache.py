@@ -1,25 +1,22 @@
 """The layers of data sets on disk: computed once, read many times, by many processes at once.
 
-    CACHE/KEY/layers.npy     h_{k,j} of all tokens in turn, (N, L + 1, 2D), mapped into memory
-    CACHE/KEY/about.json     its shape, and what it was made from
-    CACHE/.KEY.*.tmp/        the same while it is computed; of full size from the beginning
-    CACHE/KEY.lock           held by the process that computes, and there as long as it does
-    CACHE/room.lock          held by the process that makes room or takes it
+    CACHE/KEY.npy            h_{k,j} of all tokens in turn, (N, L + 1, 2D), mapped into memory
+    CACHE/.KEY.npy.*.tmp     the same while it is computed; of full size from the beginning
+    CACHE/KEY.lock           held by the process that computes it
+    CACHE/space.lock         held by the process that frees or reserves space
 
 KEY is a digest of the model's numbers, its precision, the state, the storage and the tokens, so
 that a changed model or text never meets old vectors. The folder is bounded: what was not used for
-longest makes room, what is being computed stays. A set for which there is no room is computed
+longest is removed, what is being computed stays. A set for which there is no space is computed
 again whenever it is needed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,34 +25,24 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.layers import (
-    Layers,
-    LiveLayers,
-    SharedLayers,
-    StoredLayers,
-    Texts,
-    as_stored,
-)
+from elmokit.embed.layers import Layers, LiveLayers, StoredLayers, Texts, as_stored
 from elmokit.embed.model import ElmoModel, StatePolicy
-from elmokit.errors import ConfigError, output_error
+from elmokit.errors import output_error
 from elmokit.sources.download import cache_dir
-from elmokit.storage.atomic import replace_directory
+from elmokit.storage.atomic import replace_file
 from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.storage.lock import file_lock
-from elmokit.storage.manifest import read_json, write_json
 from elmokit.telling import Tell, TellProgress, silent
 
-LAYERS = "layers.npy"
-ABOUT = "about.json"
 GIB = 1 << 30
 
 _TOLD_EVERY = 512
 # The folder is the user's, who may keep other things in it: only what has our names is touched.
-_KEY = re.compile(r"[0-9a-f]{32}")
-_UNDER_WAY = re.compile(r"\.([0-9a-f]{32})\.([0-9a-f]{8}\.tmp|elmokit-old)")
+_FINISHED = re.compile(r"[0-9a-f]{32}\.npy")
+_UNFINISHED = re.compile(r"\.([0-9a-f]{32})\.npy\.[0-9a-f]{8}\.tmp")
 
 
-class _NoRoomError(Exception):
+class _NoSpaceError(Exception):
     """What other processes are computing fills the cache."""
 
 
@@ -77,8 +64,7 @@ class LayerCache:
         tell: Tell = silent,
         progress: TellProgress = silent,
     ) -> None:
-        # Absolute, as the temporary directories of `replace_directory` are.
-        self.folder = (cache_dir() / "layers" if folder is None else Path(folder)).resolve()
+        self.folder = cache_dir() / "layers" if folder is None else Path(folder)
         self.max_bytes = max_bytes
         self._tell = tell
         self._progress = progress
@@ -95,14 +81,10 @@ class LayerCache:
         """Return the layers of some texts, from the folder if they are there."""
         places: dict[tuple[str, ...], int] = {}
         index = [places.setdefault(tuple(text), len(places)) for text in texts]
-        distinct = list(places)
-        values = self.table(elmo, distinct, state=state, storage=storage)
-        layers: Layers
+        values = self.table(elmo, list(places), state=state, storage=storage)
         if values is None:
-            layers = LiveLayers(elmo, distinct, device, state=state, storage=storage)
-        else:
-            layers = StoredLayers(values, [len(text) for text in distinct], device)
-        return layers if len(places) == len(texts) else SharedLayers(layers, index)
+            return LiveLayers(elmo, texts, device, state=state, storage=storage)
+        return StoredLayers(values, [len(text) for text in places], device, index=index)
 
     def table(
         self, elmo: ElmoModel, texts: Texts, *, state: str = "reset", storage: str = "float16"
@@ -111,29 +93,31 @@ class LayerCache:
 
         The array is mapped from a file of the folder. None if the folder has no space for it.
         """
-        tokens = sum(len(text) for text in texts)
-        shape = (tokens, elmo.config.n_layers, elmo.config.output_dim)
+        shape = (sum(map(len, texts)), elmo.config.n_layers, elmo.config.output_dim)
         need = int(np.prod(shape)) * np.dtype(storage).itemsize
+        if not need:
+            return np.zeros(shape, dtype=storage)
         if need > self.max_bytes:
             if self.max_bytes:
-                self._tell_of_live(tokens, need, "more than the cache may hold")
+                self._tell_of_live(shape[0], need, "more than the cache may hold")
             return None
-        path = self.folder / _key(elmo, texts, state, storage)
-        values = self._open(path, shape, storage)
-        if values is None:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                with file_lock(_lock_of(path)) as alone:
-                    values = self._open(path, shape, storage)  # another process made it meanwhile
-                    if values is None:
-                        made_from = (elmo, texts, state)
-                        values = self._computed(path, shape, storage, *made_from, alone=alone)
-            except _NoRoomError:
-                why = "more than the cache has beside those that other processes compute"
-                self._tell_of_live(tokens, need, why)
-                return None
-            except OSError as error:
-                raise output_error(path, error) from error
+        path = self.folder / f"{_key(elmo, texts, state, storage)}.npy"
+        values = _open(path, shape, storage)
+        if values is not None:
+            return values
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with file_lock(_lock_of(path)):
+                values = _open(path, shape, storage)  # another process made it meanwhile
+                if values is None:
+                    with replace_file(path) as temporary:
+                        self._compute(temporary, shape, need, elmo, texts, state, storage)
+                    values = _open(path, shape, storage)
+        except _NoSpaceError:
+            why = "more than the cache has beside those that other processes compute"
+            self._tell_of_live(shape[0], need, why)
+        except OSError as error:
+            raise output_error(path, error) from error
         return values
 
     def _tell_of_live(self, tokens: int, need: int, why: str) -> None:
@@ -143,86 +127,65 @@ class LayerCache:
             "A larger --cache-gb makes training faster."
         )
 
-    def _open(self, path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | None:
-        """Return what is kept; None if it is not there or damaged."""
-        try:
-            read_json(path / ABOUT)
-            if 0 in shape:
-                return np.zeros(shape, dtype=storage)
-            values = np.load(path / LAYERS, mmap_mode="r", allow_pickle=False)
-            os.utime(path)  # used just now
-        except (ConfigError, OSError, ValueError, EOFError):
-            return None
-        fits = values.shape == shape and values.dtype == np.dtype(storage)
-        return cast("NDArray[Any]", values) if fits else None
-
-    def _computed(
+    def _compute(
         self,
         path: Path,
         shape: tuple[int, ...],
-        storage: str,
+        need: int,
         elmo: ElmoModel,
         texts: Texts,
         state: str,
-        *,
-        alone: bool,
-    ) -> NDArray[Any]:
-        about = {"shape": shape, "storage": storage, "state": state, "model": elmo.source}
-        room = _lock_of(self.folder / "room")
-        with contextlib.ExitStack() as ending:
-            with replace_directory(path) as folder:
-                write_json(folder / ABOUT, about)
-                if 0 in shape:
-                    return np.zeros(shape, dtype=storage)
-                with file_lock(room):
-                    need = int(np.prod(shape)) * np.dtype(storage).itemsize
-                    self._make_room(folder, need, alone=alone)
-                    values = _promised(folder / LAYERS, shape, storage)
-                self._fill(values, elmo, texts, state, storage)
-                # Who counts finds it under one of its names, and who makes room lets us open it.
-                ending.enter_context(file_lock(room))
-            opened = self._open(path, shape, storage)
-        if opened is None:
-            raise ConfigError(f"The cache {self.folder} does not keep what is written to it.")
-        return opened
-
-    def _fill(
-        self, values: NDArray[Any], elmo: ElmoModel, texts: Texts, state: str, storage: str
+        storage: str,
     ) -> None:
-        done, tokens = 0, len(values)
-        for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
-            end = done + len(vectors)
-            values[done:end] = as_stored(vectors.layers, storage).transpose(1, 0, 2)
-            done = end
-            if number % _TOLD_EVERY == 0 or done == tokens:
-                self._progress("ELMo layers", done, tokens)
-        cast("np.memmap[Any, Any]", values).flush()
+        kind = {"descr": np.dtype(storage).str, "fortran_order": False, "shape": shape}
+        with path.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, kind)
+            size = file.tell() + need
+            with file_lock(_lock_of(self.folder / "space")):
+                self._free_space(path, size)
+                file.truncate(size)  # other processes count it from now on
+            done = 0
+            for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
+                file.write(as_stored(vectors.layers, storage).transpose(1, 0, 2).tobytes())
+                done += len(vectors)
+                if number % _TOLD_EVERY == 0 or done == shape[0]:
+                    self._progress("ELMo layers", done, shape[0])
 
-    def _make_room(self, own: Path, need: int, *, alone: bool) -> None:
+    def _free_space(self, own: Path, need: int) -> None:
         """Remove what was not used for longest; a process that has it open keeps it."""
-        room = self.max_bytes - need
+        space = self.max_bytes - need
         finished: dict[Path, tuple[float, int]] = {}
-        for folder in [path for path in self.folder.iterdir() if path.is_dir()]:
-            if folder == own:
+        for path in self.folder.iterdir():
+            unfinished = _UNFINISHED.fullmatch(path.name)
+            if path == own or not (unfinished or _FINISHED.fullmatch(path.name)):
                 continue
-            if under_way := _UNDER_WAY.fullmatch(folder.name):
-                key = under_way.group(1)
-                ours = alone and own.name.startswith(f".{key}.")
-                if ours or _is_abandoned(_lock_of(self.folder / key)):
-                    shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # removed or renamed meanwhile
+                status = path.stat()
+                if unfinished is None:
+                    finished[path] = (status.st_mtime, status.st_size)
+                elif own.name.startswith(f".{unfinished[1]}.") or _is_free(path, unfinished[1]):
+                    path.unlink()
                 else:
-                    room -= _bytes_in(folder)
-            elif _KEY.fullmatch(folder.name) and (folder / ABOUT).is_file():
-                with contextlib.suppress(FileNotFoundError):  # removed by its owner meanwhile
-                    finished[folder] = (folder.stat().st_mtime, _bytes_in(folder))
-        if room < 0:
-            raise _NoRoomError
+                    space -= status.st_size
+        if space < 0:
+            raise _NoSpaceError
         held = sum(size for _, size in finished.values())
-        for folder, (_, size) in sorted(finished.items(), key=lambda item: item[1]):
-            if held <= room:
+        for path, (_, size) in sorted(finished.items(), key=lambda item: item[1]):
+            if held <= space:
                 break
-            shutil.rmtree(folder, ignore_errors=True)
+            path.unlink(missing_ok=True)
             held -= size
+
+
+def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | None:
+    """Return what is kept; None if it is not there or damaged."""
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        os.utime(path)  # used just now
+    except (OSError, ValueError, EOFError):
+        return None
+    fits = values.shape == shape and values.dtype == np.dtype(storage)
+    return cast("NDArray[Any]", values) if fits else None
 
 
 def text_digest(texts: Texts) -> str:
@@ -240,35 +203,14 @@ def _key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
     return fingerprint_texts(parts)
 
 
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    with contextlib.suppress(FileNotFoundError):
-        for file in folder.iterdir():
-            total += file.stat().st_size
-    return total
-
-
 def _lock_of(path: Path) -> Path:
     return path.with_suffix(".lock")
 
 
-def _is_abandoned(lock: Path) -> bool:
-    """Tell whether the process that computed under a lock has died; False if that is unknown."""
+def _is_free(path: Path, key: str) -> bool:
+    """Tell whether the process that computed a set has died; False if that is unknown."""
     try:
-        with file_lock(lock, timeout=0) as held:
+        with file_lock(path.with_name(f"{key}.lock"), timeout=0) as held:
             return held
     except OSError:
         return False
-
-
-def _promised(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any]:
-    """Make a file for layers that has its whole size on the disk, whoever else writes there."""
-    values = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(storage), shape=shape)
-    if hasattr(os, "posix_fallocate"):
-        try:
-            with path.open("r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # the others are of file systems that cannot promise
-    return values

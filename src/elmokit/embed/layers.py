@@ -35,8 +35,10 @@ class StoredLayers:
 
     Args:
         values: h_{k,j} of all tokens in turn, (N, L + 1, 2D).
-        lengths: Tokens in each text.
+        lengths: Tokens in each distinct text.
         device: Where they are wanted.
+        index: For each text its number among the distinct ones, where some are the same, such as
+            the passage of many questions.
         resident: Keep them there; None: if it is a GPU that has room for them.
     """
 
@@ -46,10 +48,12 @@ class StoredLayers:
         lengths: Sequence[int],
         device: torch.device,
         *,
+        index: Sequence[int] | None = None,
         resident: bool | None = None,
     ) -> None:
-        self._starts = np.cumsum([0, *lengths])[:-1].astype(np.int64)
-        self._lengths = np.array(lengths, dtype=np.int64)
+        own = slice(None) if index is None else np.array(index, dtype=np.int64)
+        self._starts = np.cumsum([0, *lengths])[:-1].astype(np.int64)[own]
+        self._lengths = np.array(lengths, dtype=np.int64)[own]
         self._device = device
         self._values = values
         self._there: Tensor | None = None
@@ -83,23 +87,6 @@ class StoredLayers:
                 table[row, :length] = self._values[start : start + length]
             found = torch.from_numpy(table).to(self._device)
         return found.permute(2, 0, 1, 3).float()
-
-
-class SharedLayers:
-    """Layers of texts of which some are the same, such as the passage of many questions.
-
-    Args:
-        layers: Of the distinct texts.
-        index: For each text the number of its like there.
-    """
-
-    def __init__(self, layers: Layers, index: Sequence[int]) -> None:
-        self._layers = layers
-        self._index = index
-
-    def padded(self, numbers: Sequence[int]) -> Tensor:
-        """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
-        return self._layers.padded([self._index[number] for number in numbers])
 
 
 class LiveLayers:
