@@ -306,8 +306,7 @@ def _scores(
         )
         for choice in choices:
             blocks[choice.label].append(cosines(choice.apply(a), choice.apply(b)))
-        if progress is not None:
-            progress(begin + len(block))
+        progress("pairs", begin + len(block), len(targets))
     return {name: np.concatenate(found).astype(np.float64) for name, found in blocks.items()}
 
 

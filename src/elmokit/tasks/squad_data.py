@@ -58,8 +58,8 @@ class Passage:
     def of(cls, text: str) -> Passage:
         """Find the sentences of a text, and their tokens."""
         found = [token for sentence in tokenize_sentences(text) for token in sentence]
-        tokens, starts, ends = (tuple(token[i] for token in found) for i in range(3))
-        return cls(text, tokens, starts, ends)
+        starts, ends = tuple(token.start for token in found), tuple(token.end for token in found)
+        return cls(text, tuple(token.text for token in found), starts, ends)
 
     def __len__(self) -> int:
         return len(self.tokens)
