@@ -176,14 +176,17 @@ def test_an_approximate_index_reaches_its_recall_and_keeps_to_the_filters(
     elmo: ElmoModel, folder: Path, tmp_path: Path
 ) -> None:
     text, more = folder / "text.txt", tmp_path / "more.txt"
-    settings = IndexSettings(layer=("0", "2"), tokenized=True)
+    settings = IndexSettings(layer=("0", "2", "average"), tokenized=True)
     build_index(elmo, [text], tmp_path / "i", settings)
     index = TokenIndex.open(tmp_path / "i")
-    choices = LayerChoice.parse_all(["top", "mix"], 3, (0.5, 0, 0.5))
+    choices = LayerChoice.parse_all(["top", "average"], 3)
     with pytest.raises(ConfigError, match="layer 2"):
         index.neighbors([3], layer=choices, ann=True)
     with pytest.raises(ConfigError, match=r"1\.5"):
         add_ann(index, choices, recall=1.5)
+    for layer in (0, 1):  # its vectors are not in the table of tokens
+        with pytest.raises(ConfigError, match=r"stores: (layer 2|average)"):
+            add_ann(index, LayerChoice.parse_all(layer, 3))
     ann = add_ann(index, choices, recall=0.9).meta.ann
     index = TokenIndex.open(index.folder)
     assert index.meta.ann == ann

@@ -27,11 +27,12 @@ from elmokit.cli.options import (
     not_stdout,
     read_mix,
 )
+from elmokit.cli.progress import TokenBar
 from elmokit.cli.signals import INTERRUPTED
 from elmokit.telling import plural
 
 if TYPE_CHECKING:
-    from elmokit.search.build import IndexSettings, IndexSummary
+    from elmokit.search.build import IndexSettings
 
 
 def index(
@@ -73,8 +74,8 @@ def index(
         list[str] | None,
         typer.Option(
             metavar="LAYER",
-            help="Also build an approximate index for this layer (as for --layer), for many "
-            "millions of tokens; repeat for several. Its recall is measured and reported.",
+            help="Also build an approximate index for this stored layer, for many millions of "
+            "tokens; repeat for several. Its recall is measured and reported.",
             show_default=False,
         ),
     ] = None,
@@ -122,104 +123,90 @@ def index(
 
     Then: elmo neighbors FOLDER --query 'He will \[play] in the final .'
     """
-    mixed = read_mix(mix, [*(layer or ()), *(ann or ())])
+    mixed = read_mix(mix, layer)
     if not files and not ann:
         raise typer.BadParameter(
             "give a text, or --ann to add to an existing index.", param_hint="FILES"
         )
-    told: dict[str, Any] = {}
-    if files:
-        from elmokit.bulk.settings import PART_TOKENS
-        from elmokit.search.build import IndexSettings
+    from elmokit.bulk.settings import PART_TOKENS
+    from elmokit.search.build import IndexSettings
 
+    summary: dict[str, Any] = {}
+    if files:
         settings = IndexSettings(
             layer=tuple(layer or ["all"]),
-            mix=mixed if "mix" in (layer or ()) else None,
+            mix=mixed,
             state=state.value,
             tokenized=tokenized,
             split=split,
             part_tokens=part_tokens or PART_TOKENS,
         )
         how = {"resume": resume, "overwrite": overwrite, "append": append}
-        how["skip_bad"] = skip_bad
         loading = (model, weights, device, precision.value)
-        told |= _build(loading, files, output, settings, quiet=quiet, **how)
+        with TokenBar(shown=not quiet) as bar:
+            summary = _build(loading, files, output, settings, how, skip_bad, bar)
     if ann:
-        told["ann"] = _add_ann(output, ann, mixed, recall, quiet=quiet)
+        summary["ann"] = _add_ann(output, ann, recall, quiet=quiet)
     if as_json:
-        typer.echo(json.dumps(told, ensure_ascii=False))
+        typer.echo(json.dumps(summary, ensure_ascii=False))
 
 
 def _build(
-    loading: tuple[str | None, str | None, str, str],
+    loading: Any,
     files: list[str],
     output: Path,
     settings: IndexSettings,
-    *,
-    quiet: bool,
-    **how: bool,
+    how: dict[str, bool],
+    skip_bad: bool,
+    bar: TokenBar,
 ) -> dict[str, Any]:
     from elmokit.bulk.input import check_inputs
-    from elmokit.cli.progress import TokenBar
     from elmokit.embed.model import load
-    from elmokit.search import build
+    from elmokit.search.build import build_index, check_index_output, kept_tokens
 
-    checked = {name: value for name, value in how.items() if name != "skip_bad"}
-    build.check_index_output(output, **checked)
+    check_index_output(output, **how)
     check_inputs(files)  # before a model is fetched for a name that was mistyped
     try:
-        with TokenBar(shown=not quiet) as bar:
-            elmo = load(*loading)
-            done = build.build_index(elmo, files, output, settings, on_progress=bar, **how)
+        done = build_index(
+            load(*loading), files, output, settings, skip_bad=skip_bad, on_progress=bar, **how
+        )
     except KeyboardInterrupt:
-        kept = build.kept_tokens(output)
         typer.echo(
-            f"Interrupted: {kept:,} tokens are finished and kept. Continue with the same command "
-            "and --resume, or discard them with --overwrite.",
+            f"Interrupted: {kept_tokens(output):,} tokens are finished and kept. Continue with the "
+            "same command and --resume, or discard them with --overwrite.",
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None
-    _tell(done)
-    return {**dataclasses.asdict(done), "output": str(done.output)}
-
-
-def _tell(done: IndexSummary) -> None:
-    told = [
+    parts = [
         plural(done.tokens, "token"),
         plural(done.sentences, "sentence"),
         plural(done.words, "word"),
         f"{done.n_bytes / 1e6:,.1f} MB",
+        f"{done.tokens_per_second:,.0f} tokens/s",
     ]
-    if done.tokens > done.resumed_tokens:
-        told.append(f"{done.tokens_per_second:,.0f} tokens/s")
     if done.resumed_tokens:
-        told.append(f"{done.resumed_tokens:,} tokens of an earlier run")
+        parts.append(f"{done.resumed_tokens:,} tokens of an earlier run")
     if done.skipped_lines:
-        told.append(f"{plural(done.skipped_lines, 'line')} skipped")
-    typer.echo(f"{done.output}: {', '.join(told)}", err=True)
+        parts.append(f"{plural(done.skipped_lines, 'line')} skipped")
+    typer.echo(f"{done.output}: {', '.join(parts)}", err=True)
+    return {**dataclasses.asdict(done), "output": str(done.output)}
 
 
-def _add_ann(
-    folder: Path,
-    names: list[str],
-    mix: tuple[float, ...] | None,
-    recall: float,
-    *,
-    quiet: bool,
-) -> dict[str, Any]:
+def _add_ann(folder: Path, layer: list[str], recall: float, *, quiet: bool) -> dict[str, Any]:
     from elmokit.search.approximate import add_ann
     from elmokit.search.index import TokenIndex
 
-    opened = TokenIndex.open(folder)
-    choices = opened.parse(names, mix if "mix" in names else None)
+    index = TokenIndex.open(folder)
+    # A stored mix is meant with its weights.
+    choices = index.parse(layer, index.meta.stored.get("mix") if "mix" in layer else None)
     if not quiet:
-        typer.echo(f"Building an approximate index of {opened.tokens:,} tokens ...", err=True)
-    added = add_ann(opened, choices, recall=recall).meta.ann
-    made = {choice.label: added[choice.label] for choice in choices}
-    for name, about in made.items():
+        typer.echo(f"Building an approximate index of {index.tokens:,} tokens ...", err=True)
+    ann = add_ann(index, choices, recall=recall).meta.ann
+    for choice in choices:
+        about = ann[choice.label]
         typer.echo(
-            f"{folder}: {name}: {about['probes']} of {about['cells']} cells searched, recall of "
-            f"the 10 nearest {about['recall_at_10']:.3f} over {about['queries']} tokens",
+            f"{folder}: {choice.label}: {about['probes']} of {about['cells']} cells searched, "
+            f"recall of the 10 nearest {about['recall_at_10']:.3f} over {about['queries']} tokens",
             err=True,
         )
-    return made
+    return {choice.label: ann[choice.label] for choice in choices}

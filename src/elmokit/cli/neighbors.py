@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,13 +23,12 @@ from elmokit.cli.options import (
     Weights,
     read_mix,
 )
+from elmokit.cli.progress import TokenBar
 
 if TYPE_CHECKING:
     from elmokit.bulk.input import Corpus
-    from elmokit.embed.layer_choice import LayerChoice
     from elmokit.embed.static import StaticVectors
-    from elmokit.search.index import IndexNeighbors
-    from elmokit.search.neighbors import Neighbors, Rules
+    from elmokit.search.neighbors import Neighbors
     from elmokit.text.marked import Marked
 
 
@@ -149,7 +147,6 @@ def neighbors(
     """
     if same_word and other_words:
         raise typer.BadParameter("not together with --same-word.", param_hint="--other-words")
-    mixed = read_mix(mix, layer)
     in_index = len(files) == 1 and Path(files[0]).is_dir()
     if in_index and (max_tokens or split or skip_bad or state is not StateName.RESET):
         raise typer.BadParameter(
@@ -160,179 +157,111 @@ def neighbors(
         raise typer.BadParameter(
             "--token, --min-count and --ann go with the folder of an index.", param_hint="FILES"
         )
-    given = _queries(query, queries, optional=bool(token))
+    mixed = read_mix(mix, layer)
 
-    from elmokit.bulk.input import check_inputs
+    from elmokit.bulk.input import Corpus, check_inputs
     from elmokit.embed.static import load_static
     from elmokit.search.neighbors import Rules
 
     if not in_index:
         check_inputs(files)
-    marked = [_marked(sentence, word, tokenized=tokenized) for sentence in given]
+    marked = _read_queries(query, queries, word, tokenized=tokenized)
+    if not marked and not token:
+        raise typer.BadParameter(
+            "there is no query. Give --query 'The [play] was staged .'", param_hint="--query"
+        )
     table = None if static is None else load_static(static)
-    asked = _Asked(
-        marked=marked,
-        tokens=token or [],
-        k=k,
-        layer=layer,
-        mix=mixed,
-        rules=Rules(
-            "same" if same_word else "other" if other_words else "any",
-            distinct.value,
-            other_sentences,
-        ),
+    rules = Rules(
+        "same" if same_word else "other" if other_words else "any", distinct.value, other_sentences
     )
-    found: Sequence[Neighbors]
+    options: dict[str, Any] = {"k": k, "mix": mixed, "rules": rules}
+    loading = (model, weights, device)
     if in_index:
-        found, told = _in_index(
-            asked, Path(files[0]), (model, weights, device), min_count=min_count, ann=ann
-        )
+        options |= {"layer": layer, "min_count": min_count, "ann": ann}
+        found, summary = _search_index(Path(files[0]), [*marked, *(token or ())], loading, options)
     else:
-        from elmokit.bulk.input import Corpus
-
         corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
-        found, told = _in_text(
-            asked, corpus, (model, weights, device), state.value, max_tokens, quiet=quiet
-        )
+        options |= {"state": state.value, "max_tokens": max_tokens}
+        if layer:
+            options["layer"] = layer
+        with TokenBar(shown=not quiet) as bar:
+            found, summary = _search_text(corpus, marked, loading, options, bar)
     for result in found:
-        near = {} if table is None else _static_neighbors(table, result.query.word, k)
+        near = None if table is None else _static_neighbors(table, result.query.word, k)
         if as_json:
-            typer.echo(json.dumps({**result.to_dict(), **near}, ensure_ascii=False))
+            values = result.to_dict() if near is None else {**result.to_dict(), "static": near}
+            typer.echo(json.dumps(values, ensure_ascii=False))
         else:
-            typer.echo(f"{result}{_static_lines(near)}\n")
-    typer.echo(told, err=True)
+            typer.echo(f"{result}{_format_static(near)}\n")
+    typer.echo(summary, err=True)
 
 
-class _Asked(NamedTuple):
-    """What is looked for, wherever."""
-
-    marked: list[Marked]
-    tokens: list[int]
-    k: int
-    layer: list[str] | None
-    mix: tuple[float, ...] | None
-    rules: Rules
-
-
-def _in_text(
-    asked: _Asked,
-    corpus: Corpus,
-    loading: tuple[str | None, str | None, str],
-    state: Literal["reset", "warm"],
-    max_tokens: int | None,
-    *,
-    quiet: bool,
+def _search_text(
+    corpus: Corpus, queries: list[Marked], loading: Any, options: dict[str, Any], bar: TokenBar
 ) -> tuple[list[Neighbors], str]:
     from elmokit.bulk.settings import Progress
-    from elmokit.cli.progress import TokenBar
-    from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
-    from elmokit.search.neighbors import Passage
-    from elmokit.search.neighbors import neighbors as find
+    from elmokit.search.neighbors import Passage, neighbors
 
-    elmo = load(*loading)
     text = (
         Passage(s.tokens, f"{corpus.inputs[s.place.file]}:{s.place.line}")
         for s in corpus.sentences()
     )
-    total = None if max_tokens else _size(corpus.inputs)
-    with TokenBar(shown=not quiet) as bar:
-        found = find(
-            elmo,
-            asked.marked,
-            text,
-            k=asked.k,
-            layer=asked.layer or ALL_AND_AVERAGE,
-            mix=asked.mix,
-            rules=asked.rules,
-            state=state,
-            max_tokens=max_tokens,
-            on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, total)),
-        )
-    told = f"{found[0].tokens:,} tokens searched"
+    found = neighbors(
+        load(*loading),
+        queries,
+        text,
+        on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, None)),
+        **options,
+    )
+    summary = f"{found[0].tokens:,} tokens searched"
     if corpus.skipped:
-        told += f", {corpus.skipped:,} lines skipped, first {corpus.first_skipped}"
-    return found, told
+        summary += f", {corpus.skipped:,} lines skipped, first {corpus.first_skipped}"
+    return found, summary
 
 
-def _in_index(
-    asked: _Asked,
-    folder: Path,
-    loading: tuple[str | None, str | None, str],
-    *,
-    min_count: int,
-    ann: bool,
-) -> tuple[list[IndexNeighbors], str]:
+def _search_index(
+    folder: Path, queries: list[Marked | int], loading: Any, options: dict[str, Any]
+) -> tuple[list[Neighbors], str]:
     from elmokit.embed.model import load
     from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open(folder)
-    elmo = None
-    if asked.marked:
-        elmo = load(*loading)
-    layer: Sequence[str | LayerChoice] | None = asked.layer
-    if layer is None and ann:
-        layer = [choice for choice in index.choices if choice.label in index.meta.ann] or None
-    found = index.neighbors(
-        [*asked.marked, *asked.tokens],
-        elmo,
-        k=asked.k,
-        layer=layer,
-        mix=asked.mix,
-        rules=asked.rules,
-        min_count=min_count,
-        ann=ann,
-    )
-    told = f"{index.tokens:,} tokens searched"
-    if ann:
-        reached = [
-            f"{name} {about['recall_at_10']:.3f}"
-            for name, about in index.meta.ann.items()
-            if name in found[0].lists
-        ]
-        told += f", approximately (measured recall: {', '.join(reached)})"
-    return found, told
+    ann = index.meta.ann
+    if options["ann"] and options["layer"] is None and ann:
+        options["layer"] = [choice for choice in index.choices if choice.label in ann]
+    elmo = None if all(isinstance(query, int) for query in queries) else load(*loading)
+    found = index.neighbors(queries, elmo, **options)
+    summary = f"{index.tokens:,} tokens searched"
+    if options["ann"]:
+        recalls = [f"{name} {ann[name]['recall_at_10']:.3f}" for name in found[0].lists]
+        summary += f", approximately (measured recall: {', '.join(recalls)})"
+    return found, summary
 
 
-def _marked(sentence: str, word: str | None, *, tokenized: bool) -> Marked:
+def _read_queries(
+    given: list[str] | None, file: Path | None, word: str | None, *, tokenized: bool
+) -> list[Marked]:
+    from elmokit.text.lines import read_lines
     from elmokit.text.marked import Marked, mark
 
-    if word is None:
-        return Marked.read(sentence, tokenized=tokenized)
-    return mark(sentence, word, tokenized=tokenized)
-
-
-def _queries(query: list[str] | None, file: Path | None, *, optional: bool = False) -> list[str]:
-    given = list(query or ())
+    sentences = list(given or ())
     if file is not None:
-        from elmokit.text.lines import read_lines
-
-        given += [line.text for line in read_lines([file]) if line.text.strip()]
-    if not given and not optional:
-        raise typer.BadParameter(
-            "there is no query. Give --query 'The [play] was staged .'", param_hint="--query"
-        )
-    return given
-
-
-def _size(files: list[str]) -> int | None:
-    """Return the bytes of all files, if they are plain text that can be measured."""
-    packed = (".gz", ".xz", ".bz2", ".zst")
-    if any(name == "-" or name.endswith(packed) or not Path(name).is_file() for name in files):
-        return None
-    return sum(Path(name).stat().st_size for name in files)
+        sentences += [line.text for line in read_lines([file]) if line.text.strip()]
+    if word is None:
+        return [Marked.read(sentence, tokenized=tokenized) for sentence in sentences]
+    return [mark(sentence, word, tokenized=tokenized) for sentence in sentences]
 
 
 def _static_neighbors(table: StaticVectors, word: str, k: int) -> dict[str, Any]:
     """Return the nearest words of a table; none for a word that it lacks."""
     found = table.neighbors(word, k) if word in table else []
     near = [{"word": word, "score": round(score, 6)} for word, score in found]
-    return {"static": {"name": table.name, "neighbors": near}}
+    return {"name": table.name, "neighbors": near}
 
 
-def _static_lines(near: dict[str, Any]) -> str:
-    if not near:
+def _format_static(near: dict[str, Any] | None) -> str:
+    if near is None:
         return ""
-    words = [f"{n['word']} {n['score']:.3f}" for n in near["static"]["neighbors"]]
-    shown = ", ".join(words) if words else "the word is not in it"
-    return f"\n{near['static']['name']}: {shown}"
+    words = [f"{n['word']} {n['score']:.3f}" for n in near["neighbors"]]
+    return f"\n{near['name']}: {', '.join(words) or 'the word is not in it'}"

@@ -1,4 +1,4 @@
-"""Approximate search of large indices: an inverted file (IVF) over the vectors of a layer.
+"""Approximate search of large indices: an inverted file (IVF) over the vectors of a stored layer.
 
 A query looks into the nearest cells only. The candidates of the database are compared again with
 the stored vectors, so scores are exact and all filters hold; what may be missing are tokens in
@@ -15,15 +15,8 @@ import numpy as np
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
-from elmokit.search.files import (
-    column_name,
-    damaged,
-    import_lance,
-    table_path,
-    vector_column,
-)
+from elmokit.search.files import MANIFEST, column_name, import_lance, reading, table_path
 from elmokit.search.index import Query, TokenIndex
 from elmokit.search.neighbors import ExactSearch, Rules, Tokens
 from elmokit.storage.lock import run_lock
@@ -69,11 +62,21 @@ def _search(
     found = TopK(k, len(queries.ids))
     for row in range(len(queries.ids)):
         query = queries.select(slice(row, row + 1))
-        condition = _condition(index, query, rules)
+        nearest = {
+            "column": column_name(choice),
+            "q": query.vectors[0][0].astype(np.float16),
+            "metric": "cosine",
+            "nprobes": probes,
+        }
         candidates = min(_CANDIDATES * k, index.tokens)
         while True:
-            vector = query.vectors[0][0]
-            rows = _candidates(index, choice, vector, candidates, probes, condition)
+            with reading(index.folder):
+                rows = index.tables["tokens"].to_table(
+                    columns=[*index.columns([choice]), "_distance"],
+                    nearest={**nearest, "k": candidates},
+                    filter=_condition(index, query, rules),
+                    prefilter=True,
+                )
             exact = ExactSearch(query, k, rules)
             for batch in rows.to_batches():
                 exact.add(index.read_tokens(batch, [choice], min_count))
@@ -90,32 +93,11 @@ def _condition(index: TokenIndex, query: Tokens, rules: Rules) -> str:
     """Return the SQL filter for one query."""
     conditions = [f"token != {query.ids[0]}"]
     if rules.words != "any":
-        same = index.same_words(query)
+        same = index.same_words(query.words)
         conditions.append(same if rules.words == "same" else f"NOT ({same})")
     if rules.other_sentences:
         conditions.append(f"sentence_hash != {query.sentences[0]}")
     return " AND ".join(conditions)
-
-
-def _candidates(
-    index: TokenIndex, choice: LayerChoice, vector: FloatArray, n: int, probes: int, condition: str
-) -> Any:
-    nearest = {
-        "column": column_name(choice),
-        "q": vector.astype(np.float16),
-        "k": n,
-        "metric": "cosine",
-        "nprobes": probes,
-    }
-    try:
-        return index.tables["tokens"].to_table(
-            columns=[*index.columns([choice]), "_distance"],
-            nearest=nearest,
-            filter=condition,
-            prefilter=True,
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise damaged(index.folder, error) from error
 
 
 # --------------------------------------------------------------------------------------- building
@@ -124,11 +106,11 @@ def _candidates(
 def add_ann(
     index: TokenIndex, choices: Sequence[LayerChoice], *, recall: float = 0.95, seed: int = 0
 ) -> TokenIndex:
-    """Add an approximate index for each of some layers.
+    """Add an approximate index for each of some stored layers.
 
     Args:
         index: The index; its folder is written to.
-        choices: The layers. The vectors of a mix that is not stored are added to the tokens.
+        choices: The layers: those with vectors of their own for each token, so not layer 0.
         recall: The share of the 10 nearest tokens to find, on average.
         seed: Seed of the tokens that recall is measured with.
 
@@ -145,42 +127,28 @@ def add_ann(
 
 
 def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> TokenIndex:
-    lance = import_lance()
-    table = lance.dataset(table_path(index.folder, "tokens"))
+    if choice.number == 0 or index.meta.stored.get(choice.label) != list(choice.weights):
+        known = ", ".join(index.meta.stored.keys() - {"layer 0"}) or "none"
+        raise ConfigError(
+            f"An approximate index needs the vectors of {choice.label}, and the index "
+            f"{index.folder} stores: {known}. Choose one of these, or build an index with: elmo "
+            f"index TEXT -o DIR --layer {choice.name}"
+        )
+    table = import_lance().dataset(table_path(index.folder, "tokens"))
     if table.version != index.meta.versions["tokens"]:  # what an interrupted call left
         table = index.tables["tokens"]
         table.restore()
-    stored = index.meta.stored
-    if column_name(choice) not in table.schema.names:
-        _add_column(index, choice, table)
-        stored = {**stored, choice.label: list(choice.weights)}
     cells = 1 << max(0, round(np.log2(np.sqrt(index.tokens))))
     table.create_index(
         column_name(choice), "IVF_FLAT", metric="cosine", num_partitions=cells, replace=True
     )
     versions = {**index.meta.versions, "tokens": table.version}
-    meta = index.meta.model_copy(update={"stored": stored, "versions": versions})
+    meta = index.meta.model_copy(update={"versions": versions})
     changed = TokenIndex(index.folder, meta, {**index.tables, "tokens": table})
     about = _measure(changed, choice, cells, recall, seed)
     changed.meta = meta.model_copy(update={"ann": {**meta.ann, choice.label: about}})
-    changed.meta.write(index.folder)
+    changed.meta.write(index.folder / MANIFEST)
     return changed
-
-
-def _add_column(index: TokenIndex, choice: LayerChoice, table: Any) -> None:
-    """Add the vectors of a layer to the token table."""
-    import pyarrow as pa
-
-    lance = import_lance()
-    name = column_name(choice)
-    index.vectors(choice, [0])  # loads layer 0: the function below must not use the database
-
-    def compute(batch: Any) -> Any:
-        (vectors,) = index.chosen_vectors(batch, [choice])
-        return pa.RecordBatch.from_arrays([vector_column(vectors)], [name])
-
-    schema = pa.schema([pa.field(name, pa.list_(pa.float16(), choice.dim(index.meta.dim)))])
-    table.add_columns(lance.batch_udf(schema)(compute), read_columns=index.columns([choice]))
 
 
 def _measure(

@@ -2,8 +2,8 @@
 
 The text is embedded in parts of some thousand tokens. Each part is appended to the tables, then
 `unfinished.json` records their new versions. A build that was killed continues with these versions
-and gives the same index as one that was not. At the end `index.json` names the last versions, which
-makes them visible (see files.py).
+and gives the same index as one that was not. At the end `unfinished.json` becomes `index.json`,
+which makes the last versions visible (see files.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,17 +37,16 @@ from elmokit.search.files import (
     TABLES,
     UNFINISHED,
     IndexMeta,
-    choices_to_store,
     column_name,
-    damaged,
     import_lance,
+    publish,
+    reading,
     table_path,
     vector_column,
 )
-from elmokit.search.index import folder_bytes
+from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
 from elmokit.storage.lock import check_not_in_use, run_lock
-from elmokit.storage.manifest import read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def build_index(
     overwrite: bool = False,
     append: bool = False,
     skip_bad: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> IndexSummary:
     """Write the vectors of all tokens of a text to an index.
 
@@ -132,30 +131,38 @@ def build_index(
         DataError: A line is invalid, the text has no tokens or is not that of the interrupted run.
         ConfigError: The model or the settings are not those of the index or the interrupted run.
     """
-    out = Path(out)
+    out, settings = Path(out), settings or IndexSettings()
     check_index_output(out, resume=resume, overwrite=overwrite, append=append)
     check_inputs(inputs)
-    run = _Run(model, inputs, settings or IndexSettings(), skip_bad=skip_bad)
-    total_bytes = run.read_ahead()
+    how = {"tokenized": settings.tokenized, "split": settings.split, "skip_bad": skip_bad}
+    corpus, ahead = Corpus(inputs, **how), Corpus(inputs, **how)
+    if corpus.is_rereadable:
+        ahead.read_all()  # finds invalid lines at the start
+    new = _new_meta(model, corpus.inputs, settings)
     started = time.monotonic()
     is_new = not out.exists()
     try:
         with run_lock(out):
-            base = IndexMeta.read(out) if append else None
-            if resume and not overwrite and run.is_finished(out, append=append):
-                return run.close_finished(out)
+            if resume and not overwrite and (done := _finished(out, new, ahead.digest, append)):
+                return _summary(out, done, corpus, done.tokens, 0.0)
             # Again: another process may have built it in the meantime.
             check_index_output(out, resume=resume, overwrite=overwrite, append=append)
             if (out / MANIFEST).exists() and not (overwrite or append):
                 raise _exists(out)
-            writer = IndexWriter(out, run.values, run.stored, base, resume=resume)
-            resumed = writer.done.tokens
-            run.embed(writer, lambda: _report(on_progress, writer.done, total_bytes))
-            meta = writer.finish(run.meta(writer))
+            writer = IndexWriter(out, _start(out, new, resume, append), len(corpus.inputs))
+            resumed = writer.meta.tokens
+
+            def report() -> None:
+                meta, total = writer.meta, ahead.n_bytes if corpus.is_rereadable else None
+                on_progress(Progress(meta.tokens, meta.n_bytes, total))
+
+            report()
+            _embed(model, corpus, settings, writer, report)
+            writer.finish(corpus.digest)
     finally:
         if is_new and not any((out / name).exists() for name in (MANIFEST, UNFINISHED)):
             shutil.rmtree(out, ignore_errors=True)  # no part was finished
-    return run.summary(out, meta, writer.done.cut_tokens, resumed, time.monotonic() - started)
+    return _summary(out, writer.meta, corpus, resumed, time.monotonic() - started)
 
 
 def check_index_output(
@@ -190,212 +197,68 @@ def _exists(out: Path) -> OutputError:
 
 def kept_tokens(out: Path) -> int:
     """Return how many tokens an interrupted run to `out` has finished."""
-    return Done.read(out).tokens
+    return IndexMeta.read(out, UNFINISHED).tokens if (out / UNFINISHED).exists() else 0
 
 
-# ------------------------------------------------------------------------------------- the writer
+# ------------------------------------------------------------------------------- where a run starts
 
 
-class Done(NamedTuple):
-    """How far a build has come.
-
-    Attributes:
-        run: Everything that the content depends on besides the text.
-        tokens: Tokens in the tables.
-        sentences: Sentences in them.
-        cut_tokens: Tokens of this run that were too long for the model.
-        n_bytes: Bytes of the text that were read.
-        place: The place of the last sentence.
-        digest: Digest of the text up to its line.
-        versions: The version of each table.
-    """
-
-    run: dict[str, Any] = {}  # noqa: RUF012  # never changed
-    tokens: int = 0
-    sentences: int = 0
-    cut_tokens: int = 0
-    n_bytes: int = 0
-    place: tuple[int, int, int] = (-1, 0, 0)
-    digest: str = ""
-    versions: dict[str, int] = {}  # noqa: RUF012
-
-    @classmethod
-    def read(cls, folder: Path) -> Done:
-        """Read `unfinished.json`; without it nothing is done yet."""
-        if not (folder / UNFINISHED).exists():
-            return cls()
-        hint = "Start again with --overwrite."
-        values = read_json(folder / UNFINISHED, error=DataError, hint=hint)
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise DataError(f"{folder / UNFINISHED} is damaged ({error}). {hint}") from error
+def _new_meta(model: ElmoModel, inputs: list[str], settings: IndexSettings) -> IndexMeta:
+    """Return the manifest of an index without tokens."""
+    choices = LayerChoice.parse_all(settings.layer, model.config.n_layers, settings.mix)
+    layers = {choice.number for choice in choices} - {None}
+    run = {
+        "elmokit": __version__,
+        "model": fingerprint(model, settings.state),
+        "batch_tokens": model.batch_tokens,
+        "precision": model.precision,
+        **dataclasses.asdict(settings),
+    }
+    return IndexMeta(
+        model=run["model"],
+        source=str(model.source or "memory"),
+        state=settings.state,
+        stored={  # what can be made of stored layers is computed when it is searched
+            choice.label: list(choice.weights)
+            for choice in choices
+            if choice.number is not None or not set(used_layers(choice)) <= layers
+        },
+        n_layers=model.config.n_layers,
+        dim=model.config.output_dim,
+        inputs=inputs,
+        run=json.loads(json.dumps(run)),
+    )
 
 
-class IndexWriter:
-    """The tables of an index that is being built.
+def _finished(out: Path, new: IndexMeta, digest: str, append: bool) -> IndexMeta | None:
+    """Return the manifest of this very index, if an earlier run has finished it."""
+    if not (out / MANIFEST).exists():
+        return None
+    meta = IndexMeta.read(out)
+    same = (meta.run, meta.text_digest, bool(meta.digests)) == (new.run, digest, append)
+    return meta if same else None
 
-    Args:
-        folder: The folder of the index.
-        run: Everything that the content depends on besides the text.
-        stored: What to store.
-        base: The index to extend; None for a new one.
-        resume: Continue an interrupted run, if there is one.
 
-    Attributes:
-        done: How far the build has come.
-        base: The index to extend.
-        stored: What to store.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        run: dict[str, Any],
-        stored: Sequence[LayerChoice],
-        base: IndexMeta | None,
-        *,
-        resume: bool,
-    ) -> None:
-        self.folder = folder
-        self.base = base
-        self.stored = stored if base is None else base.choices
-        self._lance = import_lance()
-        self.done = Done(run={**run, "append": base is not None})
-        if base is not None:
-            _check_same(f"The index {folder} cannot be extended", base.run, run)
-            self.done = self.done._replace(
-                tokens=base.tokens, sentences=base.sentences, versions=base.versions
-            )
-        if resume and (folder / UNFINISHED).exists():
-            before = Done.read(folder)
-            _check_same(
-                f"The interrupted run in {folder} cannot be resumed", before.run, self.done.run
-            )
-            self.done = before
-        self._restore()
-        self._words = {word: number for number, word in enumerate(self._spellings())}
-
-    def _restore(self) -> None:
-        """Undo what was appended after the last recorded versions."""
-        for name, version in self.done.versions.items():
-            try:
-                table = self._lance.dataset(table_path(self.folder, name), version=version)
-                if table.latest_version != version:
-                    table.restore()
-            except (OSError, ValueError) as error:
-                raise damaged(self.folder, f"table {name}: {error}") from error
-
-    def _spellings(self) -> list[str]:
-        if "words" not in self.done.versions:
-            return []
-        table = self._lance.dataset(table_path(self.folder, "words"))
-        words: list[str] = table.to_table(columns=["word"]).column("word").to_pylist()
-        return words
-
-    def add(self, sentences: Sequence[Sentence], layers: FloatArray, done: dict[str, Any]) -> None:
-        """Append the tokens of some sentences and record that.
-
-        Args:
-            sentences: The sentences.
-            layers: The vectors of all their tokens, shape (L + 1, n, 2D).
-            done: What else to record.
-        """
-        tables = {
-            **self._tokens_and_words(sentences, layers),
-            "sentences": self._sentences(sentences),
-        }
-        versions = dict(self.done.versions)
-        for name in TABLES:
-            if len(tables[name]):
-                table = self._lance.write_dataset(
-                    tables[name],
-                    table_path(self.folder, name),
-                    mode="append" if name in versions else "overwrite",
-                )
-                versions[name] = table.version
-        self.done = self.done._replace(
-            tokens=self.done.tokens + layers.shape[1],
-            sentences=self.done.sentences + len(sentences),
-            versions=versions,
-            **done,
+def _start(out: Path, new: IndexMeta, resume: bool, append: bool) -> IndexMeta:
+    """Return the manifest to start from: a new one, that of an index, or that of a stopped run."""
+    if append:
+        base = IndexMeta.read(out)
+        _check_same(f"The index {out} cannot be extended", base.run, new.run)
+        kept = {name: getattr(base, name) for name in _KEPT}
+        inputs, digests = [*base.inputs, *new.inputs], [*base.digests, base.text_digest]
+        new = new.model_copy(update={**kept, "inputs": inputs, "digests": digests})
+    if resume and (out / UNFINISHED).exists():
+        before = IndexMeta.read(out, UNFINISHED)
+        _check_same(
+            f"The interrupted run in {out} cannot be resumed",
+            {**before.run, "append": bool(before.digests)},
+            {**new.run, "append": append},
         )
-        write_json(self.folder / UNFINISHED, self.done._asdict())
-
-    def _tokens_and_words(
-        self, sentences: Sequence[Sentence], layers: FloatArray
-    ) -> dict[str, Any]:
-        import pyarrow as pa
-
-        words = [word for s in sentences for word in s.tokens]
-        known = len(self._words)
-        numbers = [self._words.setdefault(word, len(self._words)) for word in words]
-        first_uses = {number: place for place, number in reversed(list(enumerate(numbers)))}
-        new = list(self._words)[known:]
-        places = [first_uses[number] for number in range(known, len(self._words))]
-        lengths = [len(s.tokens) for s in sentences]
-        hashes = np.array([sentence_hash(s.tokens) for s in sentences], dtype=np.int64)
-        unknown: list[tuple[int | None, int | None]] = [(None, None)]
-        spans = [span for s in sentences for span in s.spans or unknown * len(s.tokens)]
-        first, ordinal = self.done.tokens, self.done.sentences
-        rows = {
-            "token": pa.array(np.arange(first, first + len(words))),
-            "word": pa.array(numbers, pa.int32()),
-            "sentence": pa.array(np.repeat(ordinal + np.arange(len(sentences)), lengths)),
-            "sentence_hash": pa.array(np.repeat(hashes, lengths)),
-            "position": pa.array(np.concatenate([np.arange(n) for n in lengths]), pa.int32()),
-            "start": pa.array([start for start, _ in spans], pa.int32()),
-            "end": pa.array([end for _, end in spans], pa.int32()),
-        }
-        by_word: dict[str, Any] = {"word": pa.array(new, pa.string())}
-        for choice in self.stored:
-            if choice.number == 0:
-                by_word[column_name(choice)] = vector_column(choice.apply(layers[:, places]))
-            else:
-                rows[column_name(choice)] = vector_column(choice.apply(layers))
-        return {"tokens": pa.table(rows), "words": pa.table(by_word)}
-
-    def _sentences(self, sentences: Sequence[Sentence]) -> Any:
-        import pyarrow as pa
-
-        file = 0 if self.base is None else len(self.base.inputs)
-        rows = {
-            "file": pa.array([file + s.place.file for s in sentences], pa.int32()),
-            "line": pa.array([s.place.line for s in sentences], pa.int64()),
-            "offset": pa.array([_offset(s) for s in sentences], pa.int64()),
-            "text": pa.array([s.text for s in sentences], pa.string()),
-            "words": pa.array(
-                [[self._words[word] for word in s.tokens] for s in sentences],
-                pa.list_(pa.int32()),
-            ),
-        }
-        return pa.table(rows)
-
-    @property
-    def words(self) -> int:
-        """Number of distinct words."""
-        return len(self._words)
-
-    def finish(self, meta: IndexMeta) -> IndexMeta:
-        """Make the new versions of the tables visible and remove the old ones."""
-        open_table = self._lance.dataset
-        if meta.ann:  # put the new tokens into the approximate indices
-            tokens = open_table(table_path(self.folder, "tokens"))
-            tokens.optimize.optimize_indices()
-            meta = meta.model_copy(update={"versions": {**meta.versions, "tokens": tokens.version}})
-        meta.write(self.folder)
-        (self.folder / UNFINISHED).unlink(missing_ok=True)
-        for name in TABLES:
-            table = open_table(table_path(self.folder, name))
-            table.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-        return meta
+        return before
+    return new
 
 
-def _offset(sentence: Sentence) -> int:
-    """Return where the text of a sentence begins in its line."""
-    if sentence.spans is None:
-        return 0
-    return sentence.spans[0][0] - max(sentence.text.find(sentence.tokens[0]), 0)
+_KEPT = ("source", "stored", "tokens", "sentences", "words", "versions", "ann")
 
 
 def _check_same(message: str, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -411,157 +274,176 @@ def _check_same(message: str, before: dict[str, Any], now: dict[str, Any]) -> No
         )
 
 
-# ---------------------------------------------------------------------------------------- the run
+# ---------------------------------------------------------------------------------------- the work
 
 
-class _Read(NamedTuple):
-    """A sentence, and what was read up to the end of its line."""
-
-    sentence: Sentence
-    digest: str
-    n_bytes: int
-
-
-class _Run:
-    """One call of `build_index`: what does not change while it runs."""
-
-    def __init__(
-        self,
-        model: ElmoModel,
-        inputs: Sequence[str | Path],
-        settings: IndexSettings,
-        *,
-        skip_bad: bool,
-    ) -> None:
-        self.model = model
-        self.settings = settings
-        choices = LayerChoice.parse_all(settings.layer, model.config.n_layers, settings.mix)
-        self.stored = choices_to_store(choices)
-        self.corpus = self._corpus(inputs, skip_bad)
-        self.digest: str | None = None
-        values = {
-            "elmokit": __version__,
-            "model": fingerprint(model, settings.state),
-            "batch_tokens": model.batch_tokens,
-            "precision": model.precision,
-            **dataclasses.asdict(settings),
-        }
-        self.values: dict[str, Any] = json.loads(json.dumps(values))
-
-    def _corpus(self, inputs: Sequence[str | Path], skip_bad: bool) -> Corpus:
-        tokenized, split = self.settings.tokenized, self.settings.split
-        return Corpus(inputs, tokenized=tokenized, split=split, skip_bad=skip_bad)
-
-    def read_ahead(self) -> int | None:
-        """Read the whole text once, if it can be read again: invalid lines are found at the start.
-
-        Returns:
-            Its size in bytes; None if it was not read.
-        """
-        if not self.corpus.is_rereadable:
-            return None
-        ahead = self._corpus(self.corpus.inputs, self.corpus.skip_bad)
-        ahead.read_all()
-        self.digest = ahead.digest
-        return ahead.n_bytes
-
-    def is_finished(self, out: Path, *, append: bool) -> bool:
-        """Tell whether an earlier run has already built this index."""
-        if not (out / MANIFEST).exists():
-            return False
-        meta = IndexMeta.read(out)
-        return (
-            meta.run == self.values
-            and meta.digests[-1] == self.digest
-            and append == (len(meta.digests) > 1)
-        )
-
-    def close_finished(self, out: Path) -> IndexSummary:
-        """Return the summary of an index that an earlier run has finished."""
-        (out / UNFINISHED).unlink(missing_ok=True)  # killed between its last two steps
-        meta = IndexMeta.read(out)
-        return self.summary(out, meta, 0, meta.tokens, 0.0)
-
-    def embed(self, writer: IndexWriter, report: Callable[[], None]) -> None:
-        """Compute and add all parts that are not in the tables yet."""
-        done = writer.done
-        marks = [Mark(Place(*done.place), done.digest)] if done.digest else []
-        before = done.tokens
-        report()
-        # The digest is read with each sentence: empty lines after the last one do not belong to it.
-        corpus = self.corpus
-        sentences = (
-            (s.tokens, _Read(s, corpus.digest, corpus.n_bytes))
-            for s in corpus.sentences(marks)
-            if s.tokens
-        )
-        for window in windows(sentences, self.settings.part_tokens):
-            self._embed_part(writer, [read for _, read in window])
-            report()
-        if writer.done.tokens == before and not marks:
-            names = ", ".join(self.corpus.inputs)
-            raise DataError(f"There are no tokens in {names}: an index needs text.")
-
-    def _embed_part(self, writer: IndexWriter, read: list[_Read]) -> None:
-        sentences = [r.sentence for r in read]
-        tokens = [s.tokens for s in sentences]
+def _embed(
+    model: ElmoModel,
+    corpus: Corpus,
+    settings: IndexSettings,
+    writer: IndexWriter,
+    report: Callable[[], None],
+) -> None:
+    """Compute and add all parts that are not in the tables yet."""
+    before = writer.meta
+    marks = [Mark(Place(*before.place), before.digest)] if before.digest else []
+    # The digest is read with each sentence: empty lines after the last one do not belong to it.
+    sentences = (
+        (s.tokens, (s, {"digest": corpus.digest, "n_bytes": corpus.n_bytes}))
+        for s in corpus.sentences(marks)
+        if s.tokens
+    )
+    for window in windows(sentences, settings.part_tokens):
+        part = [sentence for _, (sentence, _) in window]
+        tokens = [sentence.tokens for sentence in part]
         # The last bits of vectors may depend on what is in the cache, and so on earlier parts.
-        self.model.cache.clear()
-        layers, _ = self.model.compute(tokens, self.settings.state)
-        done = {
-            "cut_tokens": writer.done.cut_tokens + len(cut_tokens(self.model.config, tokens)),
-            "n_bytes": read[-1].n_bytes,
-            "place": sentences[-1].place,
-            "digest": read[-1].digest,
+        model.cache.clear()
+        layers, _ = model.compute(tokens, settings.state)
+        _, (last, read) = window[-1]
+        cut = writer.meta.cut_tokens + len(cut_tokens(model.config, tokens))
+        done = {**read, "place": list(last.place), "cut_tokens": cut}
+        writer.add(part, np.concatenate(layers, axis=1), done)
+        report()
+    if writer.meta.tokens == before.tokens and not marks:
+        names = ", ".join(corpus.inputs)
+        raise DataError(f"There are no tokens in {names}: an index needs text.")
+
+
+class IndexWriter:
+    """The tables of an index that is being built.
+
+    Args:
+        folder: The folder of the index.
+        meta: What the tables hold at the start; what was appended after that is undone.
+        files: Number of input files of this build, the last of `meta.inputs`.
+
+    Attributes:
+        meta: What the tables hold now.
+    """
+
+    def __init__(self, folder: Path, meta: IndexMeta, files: int) -> None:
+        self.folder = folder
+        self.meta = meta
+        self._first_file = len(meta.inputs) - files
+        self._lance = import_lance()
+        spellings: list[str] = []
+        with reading(folder):
+            for name, version in meta.versions.items():
+                table = self._lance.dataset(table_path(folder, name), version=version)
+                if table.latest_version != version:
+                    table.restore()
+                if name == "words":
+                    spellings = table.to_table(columns=["word"]).column("word").to_pylist()
+        self._words = {word: number for number, word in enumerate(spellings)}
+
+    def add(self, sentences: Sequence[Sentence], layers: FloatArray, done: dict[str, Any]) -> None:
+        """Append the tokens of some sentences and record that.
+
+        Args:
+            sentences: The sentences.
+            layers: The vectors of all their tokens, shape (L + 1, n, 2D).
+            done: What else to record.
+        """
+        tables = self._rows(sentences, layers)
+        versions = dict(self.meta.versions)
+        for name in TABLES:
+            if len(tables[name]):
+                table = self._lance.write_dataset(
+                    tables[name],
+                    table_path(self.folder, name),
+                    mode="append" if name in versions else "overwrite",
+                )
+                versions[name] = table.version
+        done |= {
+            "tokens": self.meta.tokens + layers.shape[1],
+            "sentences": self.meta.sentences + len(sentences),
+            "words": len(self._words),
+            "versions": versions,
         }
-        writer.add(sentences, np.concatenate(layers, axis=1), done)
+        self.meta = self.meta.model_copy(update=done)
+        self.meta.write(self.folder / UNFINISHED)
 
-    def meta(self, writer: IndexWriter) -> IndexMeta:
-        """Return the manifest of the finished index."""
-        base = writer.base
-        return IndexMeta(
-            model=self.values["model"],
-            source=str(self.model.source or "memory"),
-            precision=self.model.precision,
-            state=self.settings.state,
-            stored={choice.label: list(choice.weights) for choice in writer.stored},
-            n_layers=self.model.config.n_layers,
-            dim=self.model.config.output_dim,
-            tokens=writer.done.tokens,
-            sentences=writer.done.sentences,
-            words=writer.words,
-            inputs=[*(base.inputs if base else ()), *self.corpus.inputs],
-            digests=[*(base.digests if base else ()), self.corpus.digest],
-            run=self.values,
-            versions=writer.done.versions,
-            ann=base.ann if base else {},
+    def _rows(self, sentences: Sequence[Sentence], layers: FloatArray) -> dict[str, Any]:
+        import pyarrow as pa
+
+        known = len(self._words)
+        words = [word for s in sentences for word in s.tokens]
+        numbers = [self._words.setdefault(word, len(self._words)) for word in words]
+        first_uses = {number: place for place, number in reversed(list(enumerate(numbers)))}
+        places = [first_uses[number] for number in range(known, len(self._words))]
+        lengths = [len(s.tokens) for s in sentences]
+        hashes = np.array([sentence_hash(s.tokens) for s in sentences], dtype=np.int64)
+        unknown: list[tuple[int | None, int | None]] = [(None, None)]
+        spans = [span for s in sentences for span in s.spans or unknown * len(s.tokens)]
+        first, ordinal = self.meta.tokens, self.meta.sentences
+        by_token = {
+            "token": pa.array(np.arange(first, first + len(words))),
+            "word": pa.array(numbers, pa.int32()),
+            "sentence": pa.array(np.repeat(ordinal + np.arange(len(sentences)), lengths)),
+            "sentence_hash": pa.array(np.repeat(hashes, lengths)),
+            "position": pa.array(np.concatenate([np.arange(n) for n in lengths]), pa.int32()),
+            "start": pa.array([start for start, _ in spans], pa.int32()),
+            "end": pa.array([end for _, end in spans], pa.int32()),
+        }
+        by_word = {"word": pa.array(list(self._words)[known:], pa.string())}
+        by_sentence = {
+            "file": pa.array([self._first_file + s.place.file for s in sentences], pa.int32()),
+            "line": pa.array([s.place.line for s in sentences], pa.int64()),
+            "offset": pa.array([_offset(s) for s in sentences], pa.int64()),
+            "text": pa.array([s.text for s in sentences], pa.string()),
+            "words": pa.array(
+                [[self._words[word] for word in s.tokens] for s in sentences],
+                pa.list_(pa.int32()),
+            ),
+        }
+        for choice in self.meta.choices:
+            if choice.number == 0:
+                by_word[column_name(choice)] = vector_column(choice.apply(layers[:, places]))
+            else:
+                by_token[column_name(choice)] = vector_column(choice.apply(layers))
+        rows = {"tokens": by_token, "words": by_word, "sentences": by_sentence}
+        return {name: pa.table(columns) for name, columns in rows.items()}
+
+    def finish(self, digest: str) -> None:
+        """Make the new versions of the tables visible and remove the old ones."""
+        tables = {name: self._lance.dataset(table_path(self.folder, name)) for name in TABLES}
+        if self.meta.ann:  # put the new tokens into the approximate indices
+            tables["tokens"].optimize.optimize_indices()
+        versions = {name: table.version for name, table in tables.items()}
+        self.meta = self.meta.model_copy(update={"versions": versions, "text_digest": digest})
+        self.meta.write(self.folder / UNFINISHED)
+        publish(self.folder)
+        for table in tables.values():
+            table.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+
+
+def _offset(sentence: Sentence) -> int:
+    """Return where the text of a sentence begins in its line."""
+    if sentence.spans is None:
+        return 0
+    return sentence.spans[0][0] - max(sentence.text.find(sentence.tokens[0]), 0)
+
+
+def _summary(
+    out: Path, meta: IndexMeta, corpus: Corpus, resumed: int, seconds: float
+) -> IndexSummary:
+    """Return the summary, and warn about what was not read."""
+    if meta.cut_tokens or corpus.skipped:
+        warnings.warn(
+            f"{meta.cut_tokens:,} tokens are too long and only their beginning was read; "
+            f"{corpus.skipped:,} lines were skipped. {corpus.first_skipped}".strip(),
+            ElmoWarning,
+            stacklevel=3,
         )
-
-    def summary(
-        self, out: Path, meta: IndexMeta, cut: int, resumed: int, seconds: float
-    ) -> IndexSummary:
-        """Return the summary, and warn about what was not read."""
-        if cut or self.corpus.skipped:
-            warnings.warn(
-                f"{cut:,} tokens are too long and only their beginning was read; "
-                f"{self.corpus.skipped:,} lines were skipped. {self.corpus.first_skipped}".strip(),
-                ElmoWarning,
-                stacklevel=3,
-            )
-        return IndexSummary(
-            out,
-            tokens=meta.tokens,
-            sentences=meta.sentences,
-            words=meta.words,
-            n_bytes=folder_bytes(out),
-            resumed_tokens=resumed,
-            cut_tokens=cut,
-            skipped_lines=self.corpus.skipped,
-            seconds=round(seconds, 3),
-            tokens_per_second=round((meta.tokens - resumed) / max(seconds, 1e-9), 1),
-        )
-
-
-def _report(on_progress: Callable[[Progress], None] | None, done: Done, total: int | None) -> None:
-    if on_progress is not None:
-        on_progress(Progress(done.tokens, done.n_bytes, total))
+    return IndexSummary(
+        out,
+        tokens=meta.tokens,
+        sentences=meta.sentences,
+        words=meta.words,
+        n_bytes=folder_bytes(out),
+        resumed_tokens=resumed,
+        cut_tokens=meta.cut_tokens,
+        skipped_lines=corpus.skipped,
+        seconds=round(seconds, 3),
+        tokens_per_second=round((meta.tokens - resumed) / max(seconds, 1e-9), 1),
+    )

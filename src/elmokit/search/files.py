@@ -1,11 +1,12 @@
 """The files of a token index: a manifest and three Lance tables.
 
-index.json        what was indexed and how, and the versions of the tables; replaced atomically
+index.json        what was indexed and how, and the versions of the tables
 tokens.lance      a row per token: word, sentence, position, offsets, a vector per stored layer
 words.lance       a row per distinct word: its spelling and its vector in layer 0, which depends on
                   the word alone
 sentences.lance   a row per sentence: file, line, text, words
-unfinished.json   how far a build has come, while it runs and after it was interrupted
+unfinished.json   the manifest of a build while it runs and after it was interrupted; renamed to
+                  index.json when the build is finished
 
 Lance tables are versioned: a build adds versions, and readers see those that index.json names. So a
 build that adds to an index or replaces it is invisible until it is finished.
@@ -15,20 +16,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, optional_imports
+from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import RUN_LOCK
 from elmokit.storage.manifest import check_format, read_json, write_json
 
 FORMAT = "elmokit-index"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "index.json"
 UNFINISHED = "unfinished.json"
 TABLES = ("tokens", "words", "sentences")
@@ -46,7 +49,6 @@ class IndexMeta(BaseModel):
     Attributes:
         model: Fingerprint of the model.
         source: Where the model was loaded from.
-        precision: Precision that it computed with.
         state: Initial LSTM state of each sentence.
         stored: Label and weights of each stored layer choice.
         n_layers: Layers of the model, L + 1.
@@ -55,29 +57,38 @@ class IndexMeta(BaseModel):
         sentences: Number of sentences.
         words: Number of distinct words.
         inputs: Input files, as they were named.
-        digests: Digest of each text, in the order in which they were added.
+        digests: Digests of the texts of earlier builds, to which the last one added.
         run: Everything else that the content depends on.
         versions: The version of each table.
         ann: For each layer choice with an approximate index: its parameters and measured recall.
+        place: Of the last build: the place of the last sentence.
+        digest: Of the last build: digest of the text up to that sentence.
+        n_bytes: Of the last build: bytes of the text up to that sentence.
+        cut_tokens: Of the last build: tokens that were too long for the model.
+        text_digest: Of the last build: digest of the whole text, once all of it is in the tables.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     model: str
     source: str
-    precision: str
     state: Literal["reset", "warm"]
     stored: dict[str, list[float]]
     n_layers: Annotated[int, Field(ge=1, le=129)]
     dim: PositiveInt
-    tokens: PositiveInt
-    sentences: PositiveInt
-    words: PositiveInt
+    tokens: NonNegativeInt = 0
+    sentences: NonNegativeInt = 0
+    words: NonNegativeInt = 0
     inputs: list[str]
-    digests: list[str]
+    digests: list[str] = []
     run: dict[str, Any]
-    versions: dict[str, PositiveInt]
+    versions: dict[str, PositiveInt] = {}
     ann: dict[str, dict[str, Any]] = {}
+    place: list[int] = [-1, 0, 0]
+    digest: str = ""
+    n_bytes: NonNegativeInt = 0
+    cut_tokens: NonNegativeInt = 0
+    text_digest: str = ""
 
     @property
     def choices(self) -> list[LayerChoice]:
@@ -94,51 +105,55 @@ class IndexMeta(BaseModel):
         """The stored layers, by number."""
         return sorted(j for choice in self.choices if (j := choice.number) is not None)
 
-    def write(self, folder: Path) -> None:
-        """Write the manifest, which makes the versions of the tables that it names visible."""
+    def write(self, path: Path) -> None:
+        """Write the manifest atomically."""
         values = {"format": FORMAT, "format_version": FORMAT_VERSION, **self.model_dump()}
-        write_json(folder / MANIFEST, values, ensure_ascii=False)
+        write_json(path, values, ensure_ascii=False)
 
     @classmethod
-    def read(cls, folder: Path) -> IndexMeta:
+    def read(cls, folder: Path, name: str = MANIFEST) -> IndexMeta:
         """Read the manifest.
 
         Raises:
             DataError: The folder is not an index, not finished, damaged or of another version.
         """
-        if not folder.is_dir():
-            what = "is a file" if folder.exists() else "does not exist"
-            raise DataError(
-                f"{folder} {what}: expected the folder of an index. Build one with: "
-                f"elmo index TEXT -o {folder}"
-            )
-        if not (folder / MANIFEST).exists():
+        if not (folder / name).exists():
             raise DataError(_not_an_index(folder))
-        hint = f"{_REBUILD}."
-        values = read_json(folder / MANIFEST, error=DataError, hint=hint)
+        values = read_json(folder / name, error=DataError, hint=f"{_REBUILD}.")
         check_format(
             values,
-            folder / MANIFEST,
+            folder / name,
             FORMAT,
             FORMAT_VERSION,
             oldest=FORMAT_VERSION,
             error=DataError,
-            hint=hint,
+            hint=f"{_REBUILD}.",
         )
         del values["format"], values["format_version"]
         try:
             meta = cls.model_validate(values)
             _ = meta.choices
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise damaged(folder, f"{MANIFEST}: {place}: {first['msg']}") from error
-        except ConfigError as error:
-            raise damaged(folder, f"{MANIFEST}: stored: {error}") from error
+        except (ValidationError, ConfigError) as error:
+            reason: object = error
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise damaged(folder, f"{name}: {reason}") from error
         return meta
 
 
+def publish(folder: Path) -> None:
+    """Make the manifest of a finished build, and the versions that it names, visible."""
+    move_into_place(folder / UNFINISHED, folder / MANIFEST)
+
+
 def _not_an_index(folder: Path) -> str:
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        return (
+            f"{folder} {what}: expected the folder of an index. Build one with: elmo index TEXT -o "
+            f"{folder}"
+        )
     if (folder / UNFINISHED).exists():
         return (
             f"The index {folder} is not finished: its build was interrupted or is still running. "
@@ -157,22 +172,6 @@ def damaged(folder: Path, reason: object) -> DataError:
     return DataError(f"The index {folder} is damaged ({reason}). {_REBUILD} --overwrite")
 
 
-def column_name(choice: LayerChoice) -> str:
-    """Return the name of the column of a stored choice."""
-    return choice.label.replace(" ", "_")
-
-
-def used_layers(choice: LayerChoice) -> list[int]:
-    """Return the layers with a weight other than zero."""
-    return [j for j, weight in enumerate(choice.weights) if weight]
-
-
-def choices_to_store(choices: Sequence[LayerChoice]) -> list[LayerChoice]:
-    """Leave out what can be made of stored layers: it is computed when it is searched."""
-    layers = {choice.number for choice in choices} - {None}
-    return [c for c in choices if c.number is not None or not set(used_layers(c)) <= layers]
-
-
 # -------------------------------------------------------------------------------------- the tables
 
 
@@ -189,6 +188,21 @@ def table_path(folder: Path, name: str) -> str:
     return str(folder / f"{name}.lance")
 
 
+def column_name(choice: LayerChoice) -> str:
+    """Return the name of the column of a stored choice."""
+    return choice.label.replace(" ", "_")
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Report the errors of the database as a damaged index."""
+    try:
+        yield
+    except (KeyError, OSError, ValueError, RuntimeError) as error:
+        reason = str(error).split("\n")[0].split(", /")[0]  # without places in Lance's source
+        raise damaged(folder, reason) from error
+
+
 def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     """Open the tables of an index and check their sizes and columns."""
     lance = import_lance()
@@ -198,11 +212,9 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     columns = {"tokens": {"token", "word", *by_token}, "words": {"word", *dims.keys() - by_token}}
     tables = {}
     for name in TABLES:
-        try:
+        with reading(folder):
             table = lance.dataset(table_path(folder, name), version=meta.versions[name])
             found = table.count_rows()
-        except (KeyError, OSError, ValueError) as error:
-            raise damaged(folder, f"table {name}: {_first_line(error)}") from error
         if found != rows[name]:
             raise damaged(folder, f"table {name} has {found} rows, expected {rows[name]}")
         if missing := columns.get(name, set()) - set(table.schema.names):
@@ -225,21 +237,13 @@ def vector_column(vectors: FloatArray) -> Any:
 
 def scan(folder: Path, table: Any, **options: Any) -> Iterator[Any]:
     """Yield the rows of a table in batches; the options are those of Lance's scanner."""
-    try:
+    with reading(folder):
         yield from table.scanner(batch_size=BATCH_ROWS, **options).to_batches()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise damaged(folder, _first_line(error)) from error
 
 
 def take(
     folder: Path, table: Any, rows: Sequence[int], columns: Sequence[str] | None = None
 ) -> Any:
     """Return some rows of a table in the given order."""
-    try:
+    with reading(folder):
         return table.take(list(rows), columns=columns)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise damaged(folder, _first_line(error)) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n")[0].split(", /")[0]  # without the places in Lance's source

@@ -36,7 +36,6 @@ from elmokit.search.files import (
     open_tables,
     scan,
     take,
-    used_layers,
 )
 from elmokit.search.neighbors import (
     ExactSearch,
@@ -63,59 +62,6 @@ class Query:
     at: Marked
     layers: FloatArray | None = None
     token: int | None = None
-
-
-@dataclass(frozen=True)
-class Hit(Neighbor):
-    """A token of an index.
-
-    Attributes:
-        token: Its number in the index.
-        sentence: The number of its sentence.
-        text: The sentence as written.
-        span: Start and end of the token in `text`; None if the text was already tokenized.
-        file: The file of the sentence, as it was named when the index was built.
-        line: The line of the sentence in the file.
-    """
-
-    token: int = -1
-    sentence: int = -1
-    text: str = ""
-    span: tuple[int, int] | None = None
-    file: str = ""
-    line: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        start, end = (None, None) if self.span is None else self.span
-        return {
-            **super().to_dict(),
-            "token": self.token,
-            "sentence": self.sentence,
-            "text": self.text,
-            "start": start,
-            "end": end,
-            "file": self.file,
-            "line": self.line,
-        }
-
-
-@dataclass(frozen=True, repr=False)
-class IndexNeighbors(Neighbors):
-    """The nearest tokens of one query in an index.
-
-    Attributes:
-        token: The number of the query, if it is a token of the index.
-    """
-
-    token: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        values = super().to_dict()
-        if self.token is not None:
-            values["query"]["token"] = self.token
-        return values
 
 
 class TokenIndex:
@@ -162,30 +108,14 @@ class TokenIndex:
     @property
     def choices(self) -> list[LayerChoice]:
         """What is searched by default: what is stored, and the average."""
-        usual = LayerChoice.parse_all(ALL_AND_AVERAGE, self.meta.n_layers)
-        choices = [choice for choice in usual if self._has(choice)]
-        return LayerChoice.parse_all([*choices, *self.meta.choices], self.meta.n_layers)
+        choices = self.meta.choices
+        if len(self.meta.layers) == self.meta.n_layers:
+            choices = [*LayerChoice.parse_all(ALL_AND_AVERAGE, self.meta.n_layers), *choices]
+        return LayerChoice.parse_all(choices, self.meta.n_layers)
 
     def parse(self, layer: Layers, mix: Sequence[float] | None = None) -> list[LayerChoice]:
         """Read layer choices of the model of the index."""
         return LayerChoice.parse_all(layer, self.meta.n_layers, mix)
-
-    def info(self) -> dict[str, Any]:
-        """Describe the index in plain JSON values."""
-        meta = self.meta
-        return {
-            "tokens": meta.tokens,
-            "sentences": meta.sentences,
-            "words": meta.words,
-            "layers": [choice.label for choice in self.choices],
-            "stored_layers": meta.layers,
-            "state": meta.state,
-            "model": meta.model,
-            "source": meta.source,
-            "inputs": meta.inputs,
-            "bytes": self.n_bytes,
-            "ann": meta.ann,
-        }
 
     def check(self, model: ElmoModel) -> None:
         """Raise if the vectors of the index are not those of this model."""
@@ -213,7 +143,7 @@ class TokenIndex:
         rules: Rules | None = None,
         min_count: int = 1,
         ann: bool = False,
-    ) -> list[IndexNeighbors]:
+    ) -> list[Neighbors]:
         """Find the nearest tokens of some queries, all in one pass over the vectors.
 
         Args:
@@ -256,7 +186,7 @@ class TokenIndex:
         rules: Rules | None = None,
         min_count: int = 1,
         ann: bool = False,
-    ) -> list[IndexNeighbors]:
+    ) -> list[Neighbors]:
         """Find the nearest tokens of queries whose vectors are already computed."""
         if min_count < 1:
             raise ConfigError(f"Invalid min_count {min_count}: expected 1 or more.")
@@ -269,7 +199,7 @@ class TokenIndex:
             best = search_approximately(self, asked, choices, k, rules, min_count)
         else:
             exact = ExactSearch(asked, k, rules)
-            condition = self.same_words(asked) if rules.words == "same" else ""
+            condition = self.same_words(asked.words) if rules.words == "same" else ""
             for batch in self.scan(choices, condition):
                 exact.add(self.read_tokens(batch, choices, min_count))
             best = exact.best
@@ -277,15 +207,15 @@ class TokenIndex:
 
     def _results(
         self, queries: Sequence[Query], choices: Sequence[LayerChoice], best: Sequence[TopK]
-    ) -> list[IndexNeighbors]:
+    ) -> list[Neighbors]:
         numbers = sorted({n for found in best for n in found.ids.ravel().tolist() if n >= 0})
         hits = dict(zip(numbers, self.hits(numbers), strict=True))
 
-        def listed(found: TopK, row: int) -> tuple[Hit, ...]:
+        def listed(found: TopK, row: int) -> tuple[Neighbor, ...]:
             return tuple(replace(hits[n], score=score) for n, score in found.row(row))
 
         return [
-            IndexNeighbors(
+            Neighbors(
                 query.at,
                 {c.label: listed(found, row) for c, found in zip(choices, best, strict=True)},
                 self.tokens,
@@ -314,8 +244,6 @@ class TokenIndex:
             own: FloatArray = found[0]
             return own
 
-        for choice in choices:
-            self.parts_of(choice)
         return Tokens(
             ids=np.array([-1 if q.token is None else q.token for q in queries]),
             words=np.array([self._folded[1].get(q.at.word.casefold(), -1) for q in queries]),
@@ -324,9 +252,9 @@ class TokenIndex:
             vectors=[np.stack([vector(q, c) for q in queries]) for c in choices] if queries else [],
         )
 
-    def same_words(self, queries: Tokens) -> str:
-        """Return the SQL filter for the words of the queries, in any case."""
-        forms = np.flatnonzero(np.isin(self._folded[0], queries.words))
+    def same_words(self, folded: Ids) -> str:
+        """Return the SQL filter for some words, in any case."""
+        forms = np.flatnonzero(np.isin(self._folded[0], folded))
         return f"word IN ({', '.join(map(str, forms))})" if len(forms) else "false"
 
     def scan(self, choices: Sequence[LayerChoice], filter_sql: str = "") -> Iterator[Any]:
@@ -340,7 +268,7 @@ class TokenIndex:
 
     def columns(self, choices: Sequence[LayerChoice]) -> list[str]:
         """Return the columns of the token table that a search reads."""
-        parts = {part.label: part for choice in choices for part, _ in self.parts_of(choice)}
+        parts = {part.label: part for choice in choices for part in self._parts(choice)}
         vectors = [column_name(part) for part in parts.values() if part.number != 0]
         return ["token", "word", "sentence_hash", "position", *vectors]
 
@@ -358,11 +286,11 @@ class TokenIndex:
 
     # ------------------------------------------------------------------------ tokens and words
 
-    def token(self, number: int) -> Hit:
+    def token(self, number: int) -> Neighbor:
         """Return a token of the index."""
         return self.hits([number])[0]
 
-    def hits(self, numbers: Sequence[int]) -> list[Hit]:
+    def hits(self, numbers: Sequence[int]) -> list[Neighbor]:
         """Return some tokens of the index with their sentences."""
         for number in numbers:
             if not 0 <= number < self.tokens:
@@ -377,10 +305,10 @@ class TokenIndex:
         sentences = dict(zip(wanted, found, strict=True))
         return [self._hit(token, sentences[token["sentence"]]) for token in tokens]
 
-    def _hit(self, token: dict[str, Any], sentence: dict[str, Any]) -> Hit:
+    def _hit(self, token: dict[str, Any], sentence: dict[str, Any]) -> Neighbor:
         file, offset = self.meta.inputs[sentence["file"]], sentence["offset"]
         start, end = token["start"], token["end"]
-        return Hit(
+        return Neighbor(
             1.0,
             Marked(tuple(self.spellings[v] for v in sentence["words"]), token["position"]),
             f"{file}:{sentence['line']}",
@@ -394,11 +322,7 @@ class TokenIndex:
 
     def find(self, word: str, limit: int | None = None) -> list[int]:
         """Return the numbers of the tokens with a word, in any case."""
-        folded = self._folded[1].get(word.casefold(), -1)
-        forms = np.flatnonzero(self._folded[0] == folded)
-        if not len(forms):
-            return []
-        condition = f"word IN ({', '.join(map(str, forms))})"
+        condition = self.same_words(np.array([self._folded[1].get(word.casefold(), -1)]))
         batches = scan(self.folder, self.tables["tokens"], columns=["token"], filter=condition)
         return sorted(n for batch in batches for n in _numbers(batch, "token").tolist())[:limit]
 
@@ -429,30 +353,27 @@ class TokenIndex:
 
     def vectors(self, choice: LayerChoice, numbers: Sequence[int]) -> FloatArray:
         """Return the vectors of some tokens in a layer, of length 1, shape (n, D)."""
-        columns = self.columns([choice])
-        table = take(self.folder, self.tables["tokens"], numbers, columns)
+        table = take(self.folder, self.tables["tokens"], numbers, self.columns([choice]))
         return unit(self.chosen_vectors(table.combine_chunks().to_batches()[0], [choice])[0])
 
     def chosen_vectors(self, batch: Any, choices: Sequence[LayerChoice]) -> list[FloatArray]:
         """Return the vectors of a batch of tokens in some layers; each column is read once."""
-        read: dict[str, FloatArray] = {}
+        needed = {part.label: part for choice in choices for part in self._parts(choice)}
+        read = {label: self._stored(batch, part) for label, part in needed.items()}
 
-        def stored(part: LayerChoice) -> FloatArray:
-            if part.label not in read:
-                read[part.label] = self._stored(batch, part)
-            return read[part.label]
+        def made(choice: LayerChoice) -> FloatArray:
+            parts = [read[part.label] for part in self._parts(choice)]
+            if len(parts) > 1 and choice.name == "concat":
+                return np.concatenate(parts, axis=1)
+            if choice.label in read:
+                return parts[0]
+            weights = [choice.weights[j] for j in used_layers(choice)]
+            vectors: FloatArray = np.float32(weights[0]) * parts[0]
+            for weight, part in zip(weights[1:], parts[1:], strict=True):
+                vectors += np.float32(weight) * part
+            return vectors
 
-        found = []
-        for choice in choices:
-            (first, weight), *others = self.parts_of(choice)
-            if others and choice.name == "concat":
-                vectors = np.concatenate([stored(first), *(stored(p) for p, _ in others)], axis=1)
-            else:
-                vectors = stored(first) if weight == 1 else np.float32(weight) * stored(first)
-                for part, weight in others:
-                    vectors = vectors + np.float32(weight) * stored(part)
-            found.append(vectors)
-        return found
+        return [made(choice) for choice in choices]
 
     def _stored(self, batch: Any, part: LayerChoice) -> FloatArray:
         import torch
@@ -471,29 +392,22 @@ class TokenIndex:
         batches = scan(self.folder, self.tables["words"], columns=["layer_0"])
         return torch.cat([_halves(batch, "layer_0", self.meta.dim) for batch in batches])
 
-    def parts_of(self, choice: LayerChoice) -> list[tuple[LayerChoice, float]]:
-        """Return the stored choices that a choice is made of, with their weights.
+    def _parts(self, choice: LayerChoice) -> list[LayerChoice]:
+        """Return the stored choices that a choice is made of: itself, or layers.
 
         Raises:
             ConfigError: The index lacks one of them.
         """
-        for stored in self.meta.choices:
-            if (stored.label, stored.weights) == (choice.label, choice.weights):
-                return [(stored, 1.0)]
-        if not self._has(choice):
+        if self.meta.stored.get(choice.label) == list(choice.weights):
+            return [choice]
+        layers = [LayerChoice(str(j), self.meta.n_layers) for j in used_layers(choice)]
+        if not layers or any(layer.label not in self.meta.stored for layer in layers):
             known = ", ".join(self.meta.stored)
             raise ConfigError(
                 f"The index {self.folder} cannot be searched in {choice.label}: it has {known}. "
                 "Choose one of these, or build an index with the missing layers."
             )
-        single = {stored.number: stored for stored in self.meta.choices}
-        return [(single[j], choice.weights[j]) for j in used_layers(choice)]
-
-    def _has(self, choice: LayerChoice) -> bool:
-        if self.meta.stored.get(choice.label) == list(choice.weights):
-            return True
-        used = used_layers(choice)
-        return bool(used) and set(used) <= set(self.meta.layers)
+        return layers
 
     def __repr__(self) -> str:
         names = ", ".join(choice.label for choice in self.choices)
@@ -515,6 +429,11 @@ class TokenIndex:
         for name, about in meta.ann.items():
             rows.append((f"approximate, {name}", f"recall {about['recall_at_10']:.3f}"))
         return html.card(f"TokenIndex {self.folder.name}", rows)
+
+
+def used_layers(choice: LayerChoice) -> list[int]:
+    """Return the layers with a weight other than zero."""
+    return [j for j, weight in enumerate(choice.weights) if weight]
 
 
 def folder_bytes(folder: Path) -> int:

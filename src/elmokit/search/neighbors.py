@@ -70,17 +70,29 @@ class Rules:
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A token of the text that is near a query.
+    """A token of a text or of an index that is near a query.
 
     Attributes:
         score: The cosine.
         at: The token in its sentence.
         where: Where the sentence stands.
+        token: In an index: its number.
+        sentence: In an index: the number of its sentence.
+        text: In an index: the sentence as written.
+        span: In an index: start and end of the token in `text`; None if the text was tokenized.
+        file: In an index: the file of the sentence, as it was named when the index was built.
+        line: In an index: the line of the sentence in the file.
     """
 
     score: float
     at: Marked
     where: str = ""
+    token: int | None = None
+    sentence: int = -1
+    text: str = ""
+    span: tuple[int, int] | None = None
+    file: str = ""
+    line: int = 0
 
     @property
     def word(self) -> str:
@@ -89,13 +101,18 @@ class Neighbor:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
+        values = {
             "word": self.word,
             "score": round(self.score, 6),
             "tokens": list(self.at.tokens),
             "position": self.at.position,
             "where": self.where,
         }
+        if self.token is not None:
+            start, end = self.span or (None, None)
+            values |= {"token": self.token, "sentence": self.sentence, "text": self.text}
+            values |= {"start": start, "end": end, "file": self.file, "line": self.line}
+        return values
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,16 +123,20 @@ class Neighbors:
         query: The query.
         lists: For each layer its name and the nearest tokens, the nearest first.
         tokens: Tokens that were searched.
+        token: The number of the query, if it is a token of the index.
     """
 
     query: Marked
     lists: dict[str, tuple[Neighbor, ...]]
     tokens: int
+    token: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         lists = {name: [n.to_dict() for n in found] for name, found in self.lists.items()}
         query = {"tokens": list(self.query.tokens), "position": self.query.position}
+        if self.token is not None:
+            query["token"] = self.token
         return {"query": query, "searched_tokens": self.tokens, "neighbors": lists}
 
     def __repr__(self) -> str:
