@@ -66,3 +66,18 @@ def test_sizes_that_follow_are_computed() -> None:
 def test_an_unknown_preset_names_its_neighbour() -> None:
     with pytest.raises(ConfigError, match="'medium'"):
         preset("mediun")
+
+
+@pytest.mark.parametrize(
+    "cnn",
+    [
+        {"max_characters_per_token": 10**8},
+        {"filters": [[1, 10**6]]},
+        {"filters": [[1, 60_000], [2, 60_000]]},
+        {"n_highway": 10**6},
+        {"embedding_dim": 10**9},
+    ],
+)
+def test_sizes_are_bounded_before_anything_is_allocated(cnn: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        BiLMConfig.from_dict({"lstm": {}, "char_cnn": cnn})

@@ -34,6 +34,9 @@ Filters = Annotated[
     Expected("a list of [width, count] pairs, at most 64 of them, each number from 1 to 65536"),
 ]
 
+# The highways have the square of it as weights.
+_MAX_FILTERS = 1 << 16
+
 #: The filters of every released model: (width, count), 2048 in all.
 RELEASED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -58,6 +61,8 @@ class _Convolutions:
         limit = self.max_characters_per_token
         if not self.filters:
             raise invalid("filters", self.filters, "at least one [width, count] pair")
+        if self.n_filters > _MAX_FILTERS:
+            raise invalid("filters", self.filters, f"at most {_MAX_FILTERS:,} filters in all")
         if self.max_width > limit:
             expected = f"widths up to max_characters_per_token ({limit})"
             raise invalid("filters", self.filters, expected)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +54,10 @@ def test_known_versions_are_accepted() -> None:
     for version in (1, 2):
         check_format({"format": "x", "format_version": version}, "a.json", "x", 2)
     check_format({"version": 1}, "a.json", None, 1, key="version")
+
+
+def test_a_pipe_and_a_nul_in_the_path_are_our_errors(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path / "a\0b"):
+        with pytest.raises(ConfigError):
+            read_json(path)

@@ -23,6 +23,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
 from elmokit.storage.atomic import replace_file
+from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
 from elmokit.storage.manifest import read_json, write_json
 
 Array = NDArray[np.float32]
@@ -263,7 +264,7 @@ def _encoder_entries(cnn: CharCnnConfig, d: int) -> Iterator[Entry]:
 def read_weights(path: Path, config: BiLMConfig) -> BiLM:
     """Read the HDF5 file of a model whose config is known."""
     state: dict[str, torch.Tensor] = {}
-    with _opened(path) as file:
+    with hdf5_errors(path, error=WeightsError), open_hdf5(path, error=WeightsError) as file:
         for entry in entries(config):
             value = _dataset(file, entry, path)
             for name, part in zip(entry.names, entry.unpack(value), strict=True):
@@ -274,27 +275,13 @@ def read_weights(path: Path, config: BiLMConfig) -> BiLM:
     return bilm.eval()
 
 
-def _opened(path: Path) -> Any:
-    import h5py
-
-    try:
-        return h5py.File(path, "r")
-    except FileNotFoundError:
-        raise WeightsError(f"There is no weight file {path}.") from None
-    except OSError as error:
-        raise WeightsError(
-            f"{path} cannot be read as HDF5 ({error}). It may be truncated (fetch it again) or of "
-            "another kind; AllenNLP's and bilm-tf's weights end in .hdf5 and start with \\x89HDF."
-        ) from error
-
-
 def _dataset(file: Any, entry: Entry, path: Path) -> Array:
-    import h5py
-
-    found = file.get(entry.dataset)
-    if found is None:  # models of one layer were dumped without the MultiRNNCell scope
-        found = file.get(entry.dataset.replace("/MultiRNNCell/Cell0", ""))
-    if not isinstance(found, h5py.Dataset):
+    # Models of one layer were dumped without the MultiRNNCell scope.
+    for name in (entry.dataset, entry.dataset.replace("/MultiRNNCell/Cell0", "")):
+        found = find_dataset(file, name, error=WeightsError)
+        if found is not None:
+            break
+    else:
         raise WeightsError(
             f"{path} has no tensor '{entry.dataset}' {list(entry.shape)}, which its options call "
             f"for. It holds: {', '.join(_names(file)) or 'nothing'}."
@@ -306,11 +293,8 @@ def _dataset(file: Any, entry: Entry, path: Path) -> Array:
         )
     if found.dtype.kind != "f":
         raise WeightsError(f"Tensor '{entry.dataset}' in {path} holds {found.dtype}, not floats.")
-    try:
-        with np.errstate(over="ignore"):  # a float64 beyond float32 is told of below
-            value: Array = np.asarray(found[()], dtype=np.float32)
-    except OSError as error:
-        raise WeightsError(f"Tensor '{entry.dataset}' in {path} is damaged: {error}.") from error
+    with np.errstate(over="ignore"):  # a float64 beyond float32 is told of below
+        value: Array = np.asarray(found[()], dtype=np.float32)
     if not np.isfinite(value).all():
         raise WeightsError(
             f"Tensor '{entry.dataset}' in {path} holds NaN or infinite values: the file is damaged "
@@ -330,7 +314,6 @@ def _names(file: Any) -> list[str]:
 
 
 def _n_words(path: Path) -> int | None:
-    with _opened(path) as file:
-        table = file.get("embedding")
-        shape = getattr(table, "shape", None)  # a group has none, an empty dataset None
-        return int(shape[0]) if shape else None
+    with hdf5_errors(path, error=WeightsError), open_hdf5(path, error=WeightsError) as file:
+        table = find_dataset(file, "embedding", error=WeightsError)
+        return int(table.shape[0]) if table is not None and table.shape else None

@@ -115,12 +115,12 @@ class _Shape:
 
 
 def _shape_file(folder: Path) -> _Shape | None:
-    """Find the file that `config_path` names: as it says, or beside the model."""
+    """Find the file that `config_path` names, in the folder of the model alone."""
     told = folder / CONFIG
     named = read_json(told).get("config_path") if told.is_file() else None
     if isinstance(named, str) and named:
         name = Path(named.replace("\\", "/")).name
-        for path in (folder / named, folder / name, folder / "configs" / name):
+        for path in (folder / name, folder / "configs" / name):
             if path.is_file():
                 return _Shape(path, read_json(path))
     warnings.warn(

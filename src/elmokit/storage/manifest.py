@@ -41,8 +41,8 @@ def read_json(
         text = path.read_bytes()
     except FileNotFoundError:
         raise error(f"There is no file {path}. {hint}".rstrip()) from None
-    except OSError as reason:
-        why = reason.strerror or reason
+    except (OSError, ValueError) as reason:  # a NUL in the path is a ValueError
+        why = getattr(reason, "strerror", None) or reason
         raise error(f"{path} cannot be read: {why}. {hint}".rstrip()) from reason
     return parse_json(text, path, error=error, hint=hint)
 

@@ -29,6 +29,7 @@ from elmokit.bulk.files.reading import (
 )
 from elmokit.errors import DataError, ElmoWarning
 from elmokit.hdf5_sink import Hdf5Sink
+from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
 
 INDEX = "sentence_to_index"
 TOKENS = "tokens"
@@ -100,21 +101,21 @@ class Hdf5Vectors(StoredVectors):
     """The reader, also of files that AllenNLP or bilm-tf wrote."""
 
     def __init__(self, path: Path) -> None:
-        import h5py
-
-        try:
-            self._file = h5py.File(path, "r")
-        except OSError as error:
-            raise DataError(f"it is not a whole HDF5 file ({error})") from error
-        length = len(self._file) - (INDEX in self._file)
-        described = self._file.attrs.get(DESCRIPTION)
-        layout, about = self._guess(length) if described is None else read_description(described)
+        self._file = open_hdf5(path)
+        with hdf5_errors(path):
+            layout, about, length = self._describe()
         super().__init__(path, layout, about, length)
         self._index: dict[int, str] | None = None
 
+    def _describe(self) -> tuple[Layout, dict[str, Any], int]:
+        length = len(self._file) - (INDEX in self._file)
+        described = self._file.attrs.get(DESCRIPTION)
+        layout, about = self._guess(length) if described is None else read_description(described)
+        return layout, about, length
+
     def _guess(self, length: int) -> tuple[Layout, dict[str, Any]]:
         """Tell the layout of a file of another program by its first sentence."""
-        first = self._file.get("0")
+        first = find_dataset(self._file, "0")
         if length and getattr(first, "ndim", 0) not in (2, 3):
             raise DataError("there is no dataset '0' of two or three axes in it")
         shape = first.shape if length else (0, 0, 0)
@@ -124,19 +125,21 @@ class Hdf5Vectors(StoredVectors):
         return Layout(layer, dtype, n_layers, shape[-1]), {}
 
     def _read(self, index: int) -> StoredSentence:
-        dataset = self._file.get(str(index))
-        if dataset is None:
-            raise DataError(f"There is no dataset '{index}' in {self.path}.")
-        vectors = dataset[...].astype(self.layout.dtype, copy=False)
-        tokens = dataset.attrs.get(TOKENS)
-        if tokens is not None:
-            return StoredSentence(json.loads(tokens), vectors)
-        return StoredSentence(self._foreign_tokens(index, vectors.shape[-2]), vectors)
+        with hdf5_errors(self.path):
+            dataset = find_dataset(self._file, str(index))
+            if dataset is None:
+                raise DataError(f"There is no dataset '{index}' in {self.path}.")
+            vectors = dataset[...].astype(self.layout.dtype, copy=False)
+            tokens = dataset.attrs.get(TOKENS)
+            if tokens is not None:
+                return StoredSentence(json.loads(tokens), vectors)
+            return StoredSentence(self._foreign_tokens(index, vectors.shape[-2]), vectors)
 
     def _foreign_tokens(self, index: int, count: int) -> list[str] | None:
         """Look for the tokens in `sentence_to_index`, which has each sentence only once."""
         if self._index is None:
-            stored = json.loads(self._file[INDEX][0]) if INDEX in self._file else {}
+            dataset = find_dataset(self._file, INDEX)
+            stored = {} if dataset is None else json.loads(dataset[0])
             self._index = {int(number): sentence for sentence, number in stored.items()}
         tokens = self._index.get(index, "").split()
         return tokens if len(tokens) == count else None

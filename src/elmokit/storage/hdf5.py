@@ -1,0 +1,84 @@
+"""HDF5 files that are not trusted: damage is one kind of error, and nothing leads out of the file.
+
+Links may lead to other files; a dataset may be stored in another file, be assembled from several,
+need a buffer far larger than itself, or claim gigabytes of which nothing is stored. None of that is
+followed or allocated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import DataError, ElmoError
+
+_MAX_CHUNK_BYTES = 1 << 26
+# Weights hardly compress. Small datasets may be of any kind.
+_MAX_RATIO = 100
+_FREE_BYTES = 1 << 24
+
+
+def open_hdf5(path: Path, *, error: type[ElmoError] = DataError) -> Any:
+    """Open a file for reading, as an `h5py.File`.
+
+    Args:
+        path: The file.
+        error: What to raise if it is missing or damaged.
+    """
+    import h5py
+
+    if path.exists() and not path.is_file():
+        raise error(f"{path} is not a regular file.")  # a pipe would be waited for
+    with hdf5_errors(path, error=error):
+        return h5py.File(path, "r")
+
+
+@contextmanager
+def hdf5_errors(path: Path, *, error: type[ElmoError] = DataError) -> Iterator[None]:
+    """Turn whatever h5py raises for a damaged file into one error."""
+    try:
+        yield
+    except ElmoError:
+        raise
+    except FileNotFoundError:
+        raise error(f"There is no file {path}.") from None
+    except Exception as reason:  # h5py raises nearly every type
+        raise error(
+            f"{path} cannot be read as HDF5 ({reason}). It may be truncated or damaged, or of "
+            "another kind; fetch or write it again."
+        ) from reason
+
+
+def find_dataset(file: Any, name: str, *, error: type[ElmoError] = DataError) -> Any:
+    """Return a dataset whose values are stored in the file itself, or None if there is none.
+
+    Args:
+        file: What `open_hdf5` returned.
+        name: Its path in the file.
+        error: What to raise if it leads out of the file, or is far larger than what is stored.
+    """
+    import h5py
+
+    found = file
+    for part in name.split("/"):
+        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            raise error(f"'{name}' in {file.filename} is a link, which is not followed.")
+        found = found[part]
+    if not isinstance(found, h5py.Dataset):
+        return None
+    if found.external or found.is_virtual:
+        raise error(f"'{name}' in {file.filename} has its values in other files.")
+    size, stored = int(found.nbytes), found.id.get_storage_size()
+    chunk = math.prod(found.chunks or ()) * found.dtype.itemsize
+    if chunk > max(_MAX_CHUNK_BYTES, size) or size > _FREE_BYTES + _MAX_RATIO * stored:
+        raise error(
+            f"'{name}' in {file.filename} claims {size:,} bytes in chunks of {chunk:,}; only "
+            f"{stored:,} are stored."
+        )
+    return found

@@ -1,0 +1,123 @@
+"""HDF5 files that lead elsewhere, claim too much or are damaged."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.errors import DataError, ElmoError, WeightsError
+from elmokit.sources.resolve import load_parts
+from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
+from tests.sources.models import make_parts, write_hdf5
+
+SECRET = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+
+
+def external_link(file: h5py.File, other: Path) -> None:
+    file["d"] = h5py.ExternalLink(str(other), "/d")
+
+
+def link_to_a_group(file: h5py.File, other: Path) -> None:
+    file["g"] = h5py.ExternalLink(str(other), "/")
+    file["d"] = h5py.SoftLink("/g/d")
+
+
+def external_storage(file: h5py.File, other: Path) -> None:
+    file.create_dataset("d", (2, 3), "f4", external=[(str(other), 0, 24)])
+
+
+def virtual_dataset(file: h5py.File, other: Path) -> None:
+    layout = h5py.VirtualLayout((2, 3), "f4")
+    layout[:] = h5py.VirtualSource(other, "d", (2, 3))
+    file.create_virtual_dataset("d", layout)
+
+
+def huge_chunk(file: h5py.File, other: Path) -> None:
+    file.create_dataset("d", (2, 3), "f4", chunks=(2**14, 2**14), maxshape=(None, None))
+
+
+def nothing_stored(file: h5py.File, other: Path) -> None:
+    file.create_dataset("d", (2**16, 2**16), "f4")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        external_link,
+        link_to_a_group,
+        external_storage,
+        virtual_dataset,
+        huge_chunk,
+        nothing_stored,
+    ],
+)
+def test_datasets_that_are_not_in_the_file_are_refused(
+    tmp_path: Path, make: Callable[[h5py.File, Path], None]
+) -> None:
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["d"] = SECRET
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        make(file, tmp_path / "other.h5")
+    with open_hdf5(tmp_path / "file.h5") as file, pytest.raises(DataError):
+        find_dataset(file, "d")
+
+
+def test_a_plain_dataset_is_found_and_a_missing_one_is_none(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        file["group/d"] = SECRET
+        file.create_dataset("packed", data=np.zeros((2**12, 2**8)), compression="gzip")
+    with open_hdf5(tmp_path / "file.h5") as file:
+        np.testing.assert_array_equal(find_dataset(file, "group/d")[()], SECRET)
+        assert find_dataset(file, "packed").shape == (2**12, 2**8)
+        for name in ("group", "other", "group/d/e", "group/x"):
+            assert find_dataset(file, name) is None
+
+
+def test_weights_and_vectors_of_other_files_are_not_read(tmp_path: Path) -> None:
+    folder = write_hdf5(make_parts(), tmp_path / "old")
+    (folder / "weights.hdf5").rename(tmp_path / "other.h5")
+    with h5py.File(tmp_path / "other.h5") as other, h5py.File(folder / "weights.hdf5", "w") as file:
+        for name in other:
+            file[name] = h5py.ExternalLink(str(tmp_path / "other.h5"), f"/{name}")
+    with pytest.raises(WeightsError, match="link"):
+        load_parts(folder)
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["d"] = SECRET
+    with h5py.File(tmp_path / "vectors.h5", "w") as file:
+        file["0"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/d")
+    with pytest.raises(ElmoError):
+        elmokit.open_vectors(tmp_path / "vectors.h5")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError):
+        open_hdf5(tmp_path / "pipe")
+
+
+def test_whatever_is_raised_becomes_one_error(tmp_path: Path) -> None:
+    for raised in (RuntimeError("a"), KeyError("b"), ValueError("c"), TypeError("d")):
+        with pytest.raises(WeightsError), hdf5_errors(tmp_path / "x", error=WeightsError):
+            raise raised
+
+
+def test_flipped_bytes_are_our_errors_or_do_no_harm(tmp_path: Path) -> None:
+    folder = write_hdf5(make_parts(), tmp_path / "old")
+    weights = folder / "weights.hdf5"
+    whole = weights.read_bytes()
+    rng = random.Random(0)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(rng.choice((1, 4, 16))):  # most of the structure is at the beginning
+            damaged[rng.randrange(min(len(damaged), 6000))] = rng.randrange(256)
+        weights.write_bytes(bytes(damaged))
+        with suppress(ElmoError):
+            load_parts(folder)
