@@ -71,7 +71,7 @@ class Row:
 
 
 ROWS = (
-    Row("allennlp", "AllenNLP 2.10.1 as its users call it", "allennlp"),
+    Row("allennlp", "AllenNLP 2.10.1, default usage", "allennlp"),
     Row("allennlp-sorted", "AllenNLP, sentences sorted by length", "allennlp", True),
     Row("allennlp-cached", "AllenNLP with `vocab_to_cache`", "allennlp-cached"),
     Row("allennlp-cached-sorted", "AllenNLP cached and sorted", "allennlp-cached", True),
