@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,15 +30,6 @@ if TYPE_CHECKING:
 
 # Examples that are predicted together before any is printed.
 _WINDOW = 512
-
-
-class Place(StrEnum):
-    """Where ELMo enters the task model."""
-
-    NONE = "none"
-    INPUT = "input"
-    OUTPUT = "output"
-    BOTH = "both"
 
 
 Folder = Annotated[
@@ -76,8 +66,9 @@ def train(
     ],
     model: AnyModel = None,
     elmo: Annotated[
-        Place | None,
+        str | None,
         typer.Option(
+            metavar="none|input|output|both",
             help="Where ELMo enters. input: beside each token's own vector. output: beside what "
             "the task's RNN makes of it. Nothing: as the preset says.",
             show_default=False,
@@ -317,8 +308,8 @@ app = typer.Typer(
     epilog="A task of your own is a file: elmo task my_task.py train (see docs/how-to/tasks.md).",
     no_args_is_help=True,
 )
-for _name, _entry in TASKS.items():
-    app.add_typer(_commands(_entry.title), name=_name)
+for _name, _title in TASKS.items():
+    app.add_typer(_commands(_title), name=_name)
 
 
 def _task(context: typer.Context) -> Task[Any]:

@@ -79,31 +79,22 @@ class Batch(Generic[E]):
         self._numbers = numbers  # of the texts of each example, as `layers` counts them
         self._layers = layers
 
-    def tokens(self, which: int | None = 0) -> TokenBatch:
-        """Return text number `which` of every example; None: all texts of all examples in turn."""
-        if which is not None:
-            texts = [example.texts[which] for example in self.examples]
-        else:
-            texts = [text for example in self.examples for text in example.texts]
-        return TokenBatch.of(texts, self.device)
+    def tokens(self, which: int = 0) -> TokenBatch:
+        """Return text number `which` of every example."""
+        return TokenBatch.of([example.texts[which] for example in self.examples], self.device)
 
-    def layers(self, which: int | None = 0) -> Tensor | None:
+    def layers(self, which: int = 0) -> Tensor | None:
         """Return h_{k,j} of the same texts, (L + 1, B, T, 2D); None where there is no ELMo."""
-        if self._layers is None:
-            return None
-        if which is not None:
-            numbers = [own[which] for own in self._numbers]
-        else:
-            numbers = [number for own in self._numbers for number in own]
-        return self._layers.padded(numbers)
+        return self._padded([own[which] for own in self._numbers])
 
     def part(self, row: int, texts: range) -> tuple[TokenBatch, Tensor | None]:
         """Return some texts of one example, and their layers: a stretch of a long document."""
         own, numbers = self.examples[row].texts, self._numbers[row]
         tokens = TokenBatch.of([own[i] for i in texts], self.device)
-        if self._layers is None:
-            return tokens, None
-        return tokens, self._layers.padded([numbers[i] for i in texts])
+        return tokens, self._padded([numbers[i] for i in texts])
+
+    def _padded(self, numbers: Sequence[int]) -> Tensor | None:
+        return None if self._layers is None else self._layers.padded(numbers)
 
     def __len__(self) -> int:
         return len(self.examples)

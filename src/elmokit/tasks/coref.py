@@ -16,6 +16,7 @@ from elmokit.tasks.conll2012 import columns_of, read_columns
 from elmokit.tasks.coref_model import CorefConfig, CorefModel, Resolved
 from elmokit.tasks.documents import Document, Mention, Oddities, read_jsonl, read_text
 from elmokit.tasks.metrics.coref import coref_scores, without_singletons
+from elmokit.tasks.metrics.spans import shown_span
 from elmokit.tasks.nn.elmo import LayerShape
 from elmokit.tasks.task import Facts, Scores, Task
 from elmokit.tasks.words import Words
@@ -141,17 +142,13 @@ class Coref(Task[Document]):
 
 def _places(document: Document, clusters: Iterable[Iterable[Mention]]) -> list[list[Any]]:
     """Say of each mention where it is: its sentence, and the tokens there."""
-    told: list[list[Any]] = []
-    for cluster in clusters:
-        told.append([])
-        for mention in cluster:
-            sentence, start, end = document.place(mention)
-            text = " ".join(document.tokens[mention.start : mention.end])
-            values = {"sentence": sentence, "start": start, "end": end, "text": text}
-            if (at := document.offsets) is not None:
-                values["characters"] = [at[mention.start][0], at[mention.end - 1][1]]
-            told[-1].append(values)
-    return told
+
+    def shown(mention: Mention) -> dict[str, Any]:
+        sentence, start, end = document.place(mention)
+        values = shown_span(document.tokens, document.offsets, *mention)
+        return {"sentence": sentence, **values, "start": start, "end": end}
+
+    return [[shown(mention) for mention in cluster] for cluster in clusters]
 
 
 def _files(path: str) -> list[Path | str]:

@@ -29,7 +29,7 @@ from elmokit.settings import Fraction, Layers, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
-from elmokit.tasks.metrics.spans import OUTSIDE, Span, span_scores, spans_of, tags_of
+from elmokit.tasks.metrics.spans import OUTSIDE, Span, shown_span, span_scores, spans_of, tags_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
@@ -329,11 +329,8 @@ class Ner(Task[Sentence]):
         if example.tags is not None:
             values["gold"] = tags_of(example.spans, len(example.tags))
         for start, end, kind in spans_of(prediction):
-            text = " ".join(example.tokens[start:end])
-            entity: dict[str, Any] = {"type": kind, "start": start, "end": end, "text": text}
-            if example.offsets is not None:
-                entity["characters"] = [example.offsets[start][0], example.offsets[end - 1][1]]
-            values["entities"].append(entity)
+            place = shown_span(example.tokens, example.offsets, start, end)
+            values["entities"].append({"type": kind, **place})
         return json.dumps(values, ensure_ascii=False)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ConfigError, nearest
 
@@ -17,20 +18,14 @@ if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
 
-class Entry(NamedTuple):
-    """Where a task is, and what it is in a line."""
-
-    module: str
-    title: str
-
-
-TASKS: dict[str, Entry] = {
-    "ner": Entry("elmokit.tasks.ner", "Named entities: columns of CoNLL-2003, span F1."),
-    "sst5": Entry("elmokit.tasks.sst5", "Sentiment of sentences: trees of SST, accuracy."),
-    "snli": Entry("elmokit.tasks.snli", "Entailment between two sentences: SNLI, accuracy."),
-    "squad": Entry("elmokit.tasks.squad", "Answers in a passage: SQuAD v1.1, F1 and exact match."),
-    "srl": Entry("elmokit.tasks.srl", "Who did what to whom: PropBank, F1 of arguments."),
-    "coref": Entry("elmokit.tasks.coref", "Who is spoken of again: CoNLL-2012 columns, CoNLL F1."),
+#: What each task is, in a line; its module has its name.
+TASKS = {
+    "ner": "Named entities: columns of CoNLL-2003, span F1.",
+    "sst5": "Sentiment of sentences: trees of SST, accuracy.",
+    "snli": "Entailment between two sentences: SNLI, accuracy.",
+    "squad": "Answers in a passage: SQuAD v1.1, F1 and exact match.",
+    "srl": "Who did what to whom: PropBank, F1 of arguments.",
+    "coref": "Who is spoken of again: CoNLL-2012 columns, CoNLL F1.",
 }
 
 
@@ -47,7 +42,7 @@ def command_of(name: str) -> str:
 def load_task(name: str) -> Task[Any]:
     """Return a task by its name, or the one that a Python file defines."""
     if name in TASKS:
-        module = importlib.import_module(TASKS[name].module)
+        module = importlib.import_module(f"elmokit.tasks.{name}")
     elif is_file(name):
         module = _module_of(Path(name))
     else:
@@ -76,8 +71,6 @@ def _module_of(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their module up by name.
-    import sys
-
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module

@@ -33,7 +33,7 @@ from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.metrics.spans import Span, spans_of
+from elmokit.tasks.metrics.spans import Span, shown_span, spans_of
 from elmokit.tasks.metrics.srl import CONTINUED, PREDICATE, srl_scores
 from elmokit.tasks.ner import allowed, labels_of
 from elmokit.tasks.nn.crf import viterbi
@@ -359,11 +359,7 @@ class Srl(Task[Sentence]):
 
 def _role(sentence: Sentence, span: Span) -> dict[str, Any]:
     start, end, label = span
-    text = " ".join(sentence.tokens[start:end])
-    role: dict[str, Any] = {"label": label, "start": start, "end": end, "text": text}
-    if sentence.offsets is not None:
-        role["characters"] = [sentence.offsets[start][0], sentence.offsets[end - 1][1]]
-    return role
+    return {"label": label, **shown_span(sentence.tokens, sentence.offsets, start, end)}
 
 
 def _columns(sentence: Sentence, frames: Sequence[Frame | None]) -> str:

@@ -25,7 +25,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import DataError
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
@@ -46,7 +45,8 @@ LABELS = ("0", "1", "2", "3", "4")
 #: The labels in two classes; what is neutral has no part there.
 TWO = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
 
-_PART = re.compile(r"[()]|[^() \t]+")  # other spaces may be part of a word
+_PART = re.compile(r"\([ \t]*[^() \t]*|\)|[^() \t]+")  # other spaces may be part of a word
+_BEFORE = {"(": ("", "(", ")"), "word": ("(",), ")": ("word", ")")}
 _TREE = "Expected a tree in one line, such as (3 (2 It) (4 (2 's) (4 lovely)))."
 
 
@@ -73,48 +73,28 @@ class Review:
         return (self.tokens,)
 
 
-@dataclass
-class _Node:
-    """A phrase that is being read."""
-
-    label: str
-    start: int
-    is_word: bool = False
-
-
 def read_tree(line: Line) -> Review:
     """Read a tree in brackets."""
-
-    def wrong(problem: str) -> DataError:
-        return DataError(f"{line.path}, line {line.number}: {problem}. {_TREE}")
-
     leaves: list[str] = []
     phrases: list[tuple[int, int, str]] = []
-    nodes: list[_Node] = []  # from the root to where we are
-    parts = iter(_PART.findall(line.text))
-    for part in parts:
-        if phrases and not nodes:
-            raise wrong(f"found '{part[:40]}' behind the end of the tree")
-        if part == "(":
-            if nodes and nodes[-1].is_word:
-                raise wrong(f"found a phrase beside the word '{leaves[-1][:40]}'")
-            if (label := next(parts, "the end of the line")) not in LABELS:
-                raise wrong(f"found '{label[:40]}' where a label from 0 to 4 should be")
-            nodes.append(_Node(label, len(leaves)))
-        elif not nodes:
-            raise wrong(f"found '{part[:40]}' where '(' should be")
-        elif part == ")":
-            node = nodes.pop()
-            if node.start == len(leaves):
-                raise wrong("found a phrase without words")
-            phrases.append((node.start, len(leaves), node.label))
-        elif nodes[-1].is_word or nodes[-1].start < len(leaves):
-            raise wrong(f"found the word '{part[:40]}' beside other words of its phrase")
-        else:
-            nodes[-1].is_word = True
+    nodes: list[tuple[str, int]] = []  # label and first word, from the root to where we are
+    before = ""
+    for part in _PART.findall(line.text):
+        kind = part[0] if part[0] in "()" else "word"
+        label = part[1:].strip()
+        is_over = bool(phrases) and not nodes
+        if is_over or before not in _BEFORE[kind] or (kind == "(" and label not in LABELS):
+            raise line.error(f"found '{part[:40]}' where it cannot stand. {_TREE}")
+        if kind == "(":
+            nodes.append((label, len(leaves)))
+        elif kind == "word":
             leaves.append(part)
+        else:
+            label, start = nodes.pop()
+            phrases.append((start, len(leaves), label))
+        before = kind
     if nodes or not phrases:
-        raise wrong(f"found {len(nodes)} brackets that are not closed" if nodes else "found none")
+        raise line.error(f"found {len(nodes)} brackets that are not closed. {_TREE}")
     tokens = treebank_tokens(leaves, line)
     inner = tuple(phrase for phrase in phrases[:-1] if phrase[1] <= len(tokens))
     return Review(tokens, phrases[-1][2], inner)  # the root is closed last

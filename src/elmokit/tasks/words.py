@@ -29,7 +29,6 @@ VECTORS = "words.safetensors"
 
 # A word without a vector of its own must be there so often to get one.
 _SEEN = 2
-_CHUNK = 1 << 16
 
 
 class Words:
@@ -157,13 +156,9 @@ def _vectors(
         dim = int(table.vectors.shape[1])
         scale = float(np.asarray(table.vectors[:10_000], dtype=np.float32).std())
     vectors = np.empty((len(places) + 1, dim), dtype=np.float16)
-    vectors[UNKNOWN_ROW] = random.normal(0, scale, dim)
-    known = [(row, place) for row, place in enumerate(places.values(), 1) if place is not None]
-    for row, place in enumerate(places.values(), 1):
-        if place is None:
+    for row, place in enumerate([None, *places.values()]):
+        if table is None or place is None:
             vectors[row] = random.normal(0, scale, dim)
-    for first in range(0, len(known), _CHUNK):
-        rows, found = (list(part) for part in zip(*known[first : first + _CHUNK], strict=True))
-        assert table is not None
-        vectors[rows] = np.asarray(table.vectors[found], dtype=np.float32)
+        else:
+            vectors[row] = table.vectors[place]
     return vectors

@@ -67,12 +67,11 @@ async def predict(name: str, body: Json[TaskRequest], request: Request) -> Respo
 def card(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
     """Describe a trained task."""
     task, results = saved.task, saved.results
-    entry = TASKS.get(task.name)
     has_elmo = saved.elmo is not None
     return {
         "name": name,
         "task": task.name,
-        "title": entry.title if entry else task.name,
+        "title": TASKS.get(task.name, task.name),
         "metric": task.metric,
         "inputs": list(task.inputs),
         "elmo": str(saved.elmo.metadata.get("name", "")) if saved.elmo is not None else None,

@@ -27,6 +27,16 @@ class Span(NamedTuple):
     type: str
 
 
+def shown_span(
+    tokens: Sequence[str], offsets: Sequence[tuple[int, int]] | None, start: int, end: int
+) -> dict[str, Any]:
+    """Return where a span is as JSON values, with its characters where raw text was given."""
+    values: dict[str, Any] = {"start": start, "end": end, "text": " ".join(tokens[start:end])}
+    if offsets is not None:
+        values["characters"] = [offsets[start][0], offsets[end - 1][1]]
+    return values
+
+
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the spans in a sequence of tags."""
     found: list[Span] = []

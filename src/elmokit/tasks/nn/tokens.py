@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.model.chars import N_CHARACTERS, char_ids_table, spelled_length
+from elmokit.model.chars import N_CHARACTERS, char_ids, spelled_length
 from elmokit.tasks.batches import TokenBatch
 from elmokit.tasks.words import UNKNOWN_ROW, Words
 
@@ -45,30 +45,10 @@ class WordVectors(nn.Module):
         return torch.where((ids < self.n_tuned).unsqueeze(2), vectors, others)
 
 
-class Spelling:
-    """The characters of words, each spelled once; of too many words none is remembered."""
-
-    def __init__(self, max_characters: int, *, max_words: int = 500_000) -> None:
-        self._max_characters = max_characters
-        self._max_words = max_words
-        self._rows: dict[str, int] = {}
-        self._table = np.empty((0, max_characters), dtype=np.int64)
-
-    def __call__(self, words: Sequence[str]) -> NDArray[np.int64]:
-        """Return character ids, (n, C)."""
-        if len(self._rows) > self._max_words:
-            self._rows.clear()
-        new = [word for word in words if word not in self._rows]
-        if new:
-            first = len(self._rows)
-            if first + len(new) > len(self._table):
-                larger = np.empty((2 * (first + len(new)), self._max_characters), dtype=np.int64)
-                larger[:first] = self._table[:first]
-                self._table = larger
-            self._table[first : first + len(new)] = char_ids_table(new, self._max_characters)
-            self._rows.update(zip(new, range(first, first + len(new)), strict=True))
-        found: NDArray[np.int64] = self._table[[self._rows[word] for word in words]]
-        return found
+@lru_cache(maxsize=200_000)
+def _spelled(word: str, max_characters: int) -> NDArray[np.int16]:
+    """Return the character ids of a word; each is spelled once."""
+    return np.array(char_ids(word, max_characters), dtype=np.int16)
 
 
 class CharCnn(nn.Module):
@@ -84,11 +64,11 @@ class CharCnn(nn.Module):
         self.max_characters = max_characters
         self.embedding = nn.Embedding(N_CHARACTERS, dim)
         self.convolution = nn.Conv1d(dim, filters, width)
-        self._spelling = Spelling(max_characters)
 
     def forward(self, tokens: TokenBatch) -> Tensor:
         """Read each distinct word once: (B, T, filters)."""
-        ids = self._spelling(tokens.types)
+        spelled = [_spelled(word, self.max_characters) for word in tokens.types]
+        ids = np.stack(spelled).astype(np.int64)
         # `width` paddings behind the longest word, so that every word has been seen to its end and
         # a window of padding alone: then the maximum does not depend on the other words.
         longest = int(spelled_length(ids).max(initial=0)) + self.width
