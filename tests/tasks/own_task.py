@@ -39,7 +39,7 @@ class Shape:
 class Network(TaskModel):
     def __init__(self, config, words, elmo):
         super().__init__()
-        self.encoder = TokenEncoder(WordVectors(words, trainable=True), None)
+        self.encoder = TokenEncoder(WordVectors(words, trainable=True))
         self.elmo = ElmoPlaces(config.elmo, elmo)
         dim = self.encoder.dim + self.elmo.input_dim
         hidden = config.model.hidden

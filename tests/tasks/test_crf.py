@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmokit.tasks.metrics.spans import SCHEMES
 from elmokit.tasks.ner import allowed, labels_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 
@@ -30,6 +29,10 @@ def is_allowed(rules: Allowed, labels: tuple[int, ...]) -> bool:
     )
 
 
+def everything(n: int) -> Allowed:
+    return Allowed(*(torch.ones(*shape, dtype=torch.bool) for shape in ((n, n), (n,), (n,))))
+
+
 def random_rules(n: int) -> Allowed:
     rules = Allowed(torch.rand(n, n) < 0.7, torch.rand(n) < 0.8, torch.rand(n) < 0.8)
     rules.transitions.fill_diagonal_(True)
@@ -41,7 +44,7 @@ def random_rules(n: int) -> Allowed:
 def test_partition_likelihood_and_best_equal_brute_force(constrained: bool) -> None:
     torch.manual_seed(3)
     n, lengths = 4, [5, 1, 3, 4, 2]
-    rules = random_rules(n) if constrained else Allowed.all(n)
+    rules = random_rules(n) if constrained else everything(n)
     crf = Crf(rules).double()
     for parameter in crf.parameters():
         torch.nn.init.normal_(parameter)
@@ -84,7 +87,7 @@ def test_gradients_are_right() -> None:
     assert torch.autograd.gradcheck(lambda e: crf(e, labels, mask), (emissions,))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", ["BIOES", "BIO"])
 def test_decoded_tags_never_break_the_rules(scheme: str) -> None:
     torch.manual_seed(1)
     labels = labels_of(["A", "B"], scheme)
@@ -124,7 +127,7 @@ def test_the_rules_of_bioes_and_bio() -> None:
 
 def test_training_learns_the_transitions() -> None:
     torch.manual_seed(0)
-    crf = Crf(Allowed.all(2))
+    crf = Crf(everything(2))
     emissions = torch.zeros(1, 6, 2)
     labels = torch.tensor([[0, 1, 0, 1, 0, 1]])
     mask = torch.ones(1, 6, dtype=torch.bool)

@@ -9,9 +9,15 @@ import torch
 from torch import Tensor
 
 from elmokit.tasks.metrics.accuracy import accuracy_scores
-from elmokit.tasks.nn.attention import attend, masked_softmax
-from elmokit.tasks.nn.maxout import Maxout
-from elmokit.tasks.nn.pooling import AttentivePool, max_pool, mean_pool, min_pool
+from elmokit.tasks.nn.attention import (
+    AttentivePool,
+    attend,
+    masked_softmax,
+    max_pool,
+    mean_pool,
+    min_pool,
+)
+from elmokit.tasks.sst5 import Maxout
 
 LENGTHS = [5, 2, 1, 0]
 MASK = torch.arange(5) < torch.tensor(LENGTHS).unsqueeze(1)

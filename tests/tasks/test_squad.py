@@ -21,7 +21,7 @@ from elmokit.tasks.batches import Dataset, texts_of
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data
 from elmokit.tasks.loop import train
-from elmokit.tasks.nn.similarity import Trilinear
+from elmokit.tasks.nn.attention import Trilinear
 from elmokit.tasks.saved import load_saved
 from elmokit.tasks.squad import SelfAttention, Squad, SquadModel, best_spans
 from elmokit.tasks.squad_data import Passage, Question, shortened

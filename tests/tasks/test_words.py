@@ -96,11 +96,7 @@ def test_a_word_s_characters_do_not_depend_on_other_words() -> None:
 
 def test_tokens_have_both_kinds_of_vectors_or_one(words: Words) -> None:
     tokens = TokenBatch.of([["the", "dog"], []], CPU)
-    vectors, chars = WordVectors(words, trainable=True), CharCnn(dim=4, filters=6, width=3)
-    for encoder, dim in (
-        (TokenEncoder(vectors, chars), 9),
-        (TokenEncoder(vectors, None), 3),
-        (TokenEncoder(None, chars), 6),
-    ):
+    vectors = WordVectors(words, trainable=True)
+    for encoder, dim in ((TokenEncoder(vectors, 4, 6, 3), 9), (TokenEncoder(vectors), 3)):
         assert encoder.dim == dim
         assert encoder(tokens).shape == (2, 2, dim)

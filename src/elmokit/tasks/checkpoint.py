@@ -113,12 +113,12 @@ def load(
         The position, and the weights of the best epoch so far.
     """
     position = Position(**read_run(path)["position"])
-    put(model, read_weights(path / WEIGHTS, model))
+    model.load_state_dict(read_weights(path / WEIGHTS, model))
     memory = read_tensors(path / OPTIMIZER, read_shapes(path / OPTIMIZER))
     for name, parameter in model.named_parameters():
         prefix = f"{name}/"
-        own = {k[len(prefix) :]: v for k, v in memory.items() if k.startswith(prefix)}
-        for key, value in own.items():
+        for key in [key.removeprefix(prefix) for key in memory if key.startswith(prefix)]:
+            value = memory[prefix + key]
             # Adam counts its steps on the CPU, in tensors without an axis.
             if value.shape == (1,) and key == "step":
                 ready = value[0].clone()
@@ -140,11 +140,6 @@ def read_weights(path: Path, model: nn.Module) -> Weights:
     """Read the weights that a model should have."""
     shapes: dict[str, Shape] = {k: tuple(v.shape) for k, v in model.state_dict().items()}
     return read_tensors(path, shapes)
-
-
-def put(model: nn.Module, weights: Weights) -> None:
-    """Put weights into a model."""
-    model.load_state_dict(weights)
 
 
 def _memory(model: nn.Module, optimizer: torch.optim.Optimizer) -> Weights:

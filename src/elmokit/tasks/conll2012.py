@@ -146,12 +146,11 @@ class _Draft:
         told = f"found {len(fields)} columns"
         if line.text.startswith("#"):
             told += ", and no comment such as '# name = value'"
-        if layout is None or (labelled and layout.mentions is None):
-            raise _wrong(line, told)
-        if line.text.startswith("#") and not _is_numbered(fields):
-            raise _wrong(line, told)
+        remark = line.text.startswith("#") and not _is_numbered(fields)
+        if layout is None or (labelled and layout.mentions is None) or remark:
+            raise line.error(f"{told}. {_COLUMNS}")
         if self.layout is not None and layout.token != self.layout.token:
-            raise _wrong(line, f"{told}, other than in the lines above")
+            raise line.error(f"{told}, other than in the lines above. {_COLUMNS}")
         self.layout, self.labelled = layout, labelled
         token = fields[layout.token].strip()
         self.empty_tokens += not token
@@ -166,7 +165,7 @@ class _Draft:
         if marks in _NOTHING:
             return
         if not _PIECES.fullmatch(marks):
-            raise _wrong(line, f"'{marks[:40]}' does not open or close mentions")
+            raise line.error(f"'{marks[:40]}' does not open or close mentions. {_COLUMNS}")
         here = len(self.speakers)
         for alone, opening, closing in _PIECE.findall(marks):
             if opening or alone:
@@ -174,10 +173,7 @@ class _Draft:
             if closing or alone:
                 waiting = self.opened.get(closing or alone)
                 if not waiting:
-                    raise DataError(
-                        f"{line.path}, line {line.number}: {closing}) closes a mention that was "
-                        f"not opened. {_MEND}"
-                    )
+                    raise line.error(f"{closing}) closes a mention that was not opened. {_MEND}")
                 start, _ = waiting.pop()
                 self.clusters.setdefault(closing or alone, []).append(Mention(start, here + 1))
 
@@ -237,10 +233,6 @@ def _found_sentences(tokens: Sequence[str]) -> list[list[str]]:
 
 def _stem(path: str) -> str:
     return Path(path).name.split(".")[0]
-
-
-def _wrong(line: Line, problem: str) -> DataError:
-    return DataError(f"{line.path}, line {line.number}: {problem}. {_COLUMNS}")
 
 
 def columns_of(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:

@@ -157,20 +157,11 @@ def load_data(
     others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
     words = Words.build(config.static, table, texts_of(examples["train"]), others)
     sets = {}
+    kept = {"state": config.elmo.state, "storage": config.elmo.storage}
     for part, found in examples.items():
-        layers = None
-        if elmo is not None:
-            kept: dict[str, Any] = {"state": config.elmo.state, "storage": config.elmo.storage}
-            layers = cache.layers(elmo, texts_of(found), device, **kept)
+        layers = None if elmo is None else cache.layers(elmo, texts_of(found), device, **kept)
         sets[part] = Dataset(found, layers, device)
-    return Data(
-        sets["train"],
-        sets["dev"],
-        sets.get("test"),
-        facts,
-        words,
-        about,
-    )
+    return Data(sets["train"], sets["dev"], sets.get("test"), facts, words, about)
 
 
 def read_examples(task: Task[E], path: str) -> list[E]:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
-from elmokit.tasks.checkpoint import Position, Weights, put, weights_of
+from elmokit.tasks.checkpoint import Position, Weights, weights_of
 from elmokit.tasks.config import TaskConfig, TrainConfig
 from elmokit.tasks.data import Data
 from elmokit.tasks.folder import check_data, check_folder, results_of
@@ -142,14 +143,13 @@ def _train(
                     mean = run.position.loss / run.position.batch
                     scores = evaluate(task, model, data, "dev", config)
                     _end_epoch(run, scores[task.metric], how)
-                    metrics.write(_line(run.position, mean, scores, model))
-                    tell(_told(task, run.position, mean, scores[task.metric]))
+                    _log_epoch(run, mean, scores, task.metric, metrics, tell)
                 if stopped.is_set() or run.unsaved_seconds() >= how.checkpoint_seconds:
                     run.save()
         metrics.close()
         if not _is_done(run.position, how):
             tell(f"Stopped at step {run.position.step:,}; the run goes on with --resume.")
-            return _result(run.position, None, None, model, interrupted=True)
+            return _result(run, None, None, interrupted=True)
         assert run.best is not None
         assert run.position.best is not None
         if run.position.best == 0 or math.isnan(run.position.best):
@@ -158,12 +158,12 @@ def _train(
                 f"The dev {task.metric} never {never}; the last epoch is kept. It may take more "
                 "epochs or data, or another rate."
             )
-        put(model, run.best)
+        model.load_state_dict(run.best)
         dev = evaluate(task, model, data, "dev", config)
         test = None
         if data.test is not None:
             test = evaluate(task, model, data, "test", config, out / saved.TEST)
-    result = _result(run.position, dev, test, model)
+    result = _result(run, dev, test)
     saved.save(out, task, config, data, run.best, result.to_dict())
     shutil.rmtree(out / checkpoint.FOLDER, ignore_errors=True)
     return result
@@ -252,20 +252,15 @@ def evaluate(
 def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
     """Make the optimiser of what may be trained."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    kinds: dict[str, Any] = {
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
-        "adadelta": torch.optim.Adadelta,
+        "adadelta": partial(torch.optim.Adadelta, rho=0.95),  # as published for SQuAD and SRL
         "adagrad": torch.optim.Adagrad,
-        "sgd": torch.optim.SGD,
+        "sgd": partial(torch.optim.SGD, momentum=0.9),
     }
-    options: dict[str, Any] = {"lr": how.learning_rate, "weight_decay": how.weight_decay}
-    if how.optimizer == "sgd":
-        options["momentum"] = 0.9
-    if how.optimizer == "adadelta":
-        options["rho"] = 0.95  # as published for SQuAD and SRL
-    optimizer: torch.optim.Optimizer = kinds[how.optimizer](parameters, **options)
-    return optimizer
+    make = kinds[how.optimizer]
+    return make(parameters, lr=how.learning_rate, weight_decay=how.weight_decay)
 
 
 # ------------------------------------------------------------------------------------------ parts
@@ -355,42 +350,25 @@ def _finite(total: torch.Tensor, position: Position, how: TrainConfig) -> float:
     return loss
 
 
-def _line(position: Position, mean: float, scores: Scores, model: TaskModel[E]) -> dict[str, Any]:
-    return {
-        "step": position.step,
-        "epoch": position.epoch,
-        "loss": mean,
-        "rate": position.rate,
-        "seconds": round(position.seconds, 1),
-        "dev": scores,
-        "mixes": model.elmo.learned(),
-    }
-
-
-def _told(task: Task[E], position: Position, mean: float, score: float) -> str:
-    best = position.best_epoch == position.epoch
-    beside = "best so far" if best else f"best {position.best:.2f} in epoch {position.best_epoch}"
-    return (
-        f"epoch {position.epoch}: loss {mean:.4f}, dev {task.metric} {score:.2f} ({beside}), "
-        f"{position.seconds:.0f} s"
+def _log_epoch(
+    run: Run, mean: float, scores: Scores, metric: str, log: Metrics, tell: Tell
+) -> None:
+    """Write the figures of the epoch that has ended, and tell the user."""
+    at = run.position
+    values = {"step": at.step, "epoch": at.epoch, "loss": mean, "rate": at.rate}
+    rest = {"seconds": round(at.seconds, 1), "dev": scores, "mixes": run.model.elmo.learned()}
+    log.write({**values, **rest})
+    is_best = at.best_epoch == at.epoch
+    beside = "best so far" if is_best else f"best {at.best:.2f} in epoch {at.best_epoch}"
+    tell(
+        f"epoch {at.epoch}: loss {mean:.4f}, dev {metric} {scores[metric]:.2f} ({beside}), "
+        f"{at.seconds:.0f} s"
     )
 
 
 def _result(
-    position: Position,
-    dev: Scores | None,
-    test: Scores | None,
-    model: TaskModel[E],
-    *,
-    interrupted: bool = False,
+    run: Run, dev: Scores | None, test: Scores | None, *, interrupted: bool = False
 ) -> TaskResult:
-    return TaskResult(
-        epochs=position.epoch,
-        steps=position.step,
-        best_epoch=position.best_epoch,
-        dev=dev,
-        test=test,
-        mixes=model.elmo.learned(),
-        seconds=round(position.seconds, 1),
-        interrupted=interrupted,
-    )
+    at, mixes = run.position, run.model.elmo.learned()
+    seconds = round(at.seconds, 1)
+    return TaskResult(at.epoch, at.step, at.best_epoch, dev, test, mixes, seconds, interrupted)

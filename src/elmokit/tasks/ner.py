@@ -33,7 +33,7 @@ from elmokit.tasks.metrics.spans import OUTSIDE, Span, shown_span, span_scores, 
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
-from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
+from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
 from elmokit.tasks.task import Facts, Scores, Task, TaskModel, unknown_labels
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
@@ -206,12 +206,9 @@ class NerModel(TaskModel[Sentence]):
         self.scheme = own.scheme
         self.labels = labels_of(types, own.scheme)
         self._numbers = {label: number for number, label in enumerate(self.labels)}
-        chars = None
-        if own.char_filters:
-            chars = CharCnn(dim=own.char_dim, filters=own.char_filters, width=own.char_width)
         self.encoder = TokenEncoder(
             WordVectors(words, trainable=config.static.trainable, word_dropout=own.word_dropout),
-            chars,
+            *(own.char_dim, own.char_filters, own.char_width),
         )
         self.elmo = ElmoPlaces(config.elmo, elmo)
         self.dropout = nn.Dropout(own.dropout)

@@ -33,7 +33,7 @@ from elmokit.sources.tensors import write_tensors
 from elmokit.storage.atomic import replace_directory, replace_file, write_text
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.tasks.batches import Dataset, E, plan, texts_of
-from elmokit.tasks.checkpoint import WEIGHTS, Weights, put, read_weights
+from elmokit.tasks.checkpoint import WEIGHTS, Weights, read_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, ElmoAbout
 from elmokit.tasks.registry import command_of
@@ -172,7 +172,7 @@ def load_saved(
             f"{path} is damaged: {CONFIG} and {LABELS} do not describe a model of the task "
             f"'{task.name}' ({error!r})."
         ) from error
-    put(network, weights)
+    network.load_state_dict(weights)
     device = choose_device(device)
     elmo = None if about is None else _load_elmo(path, about, config, model, device)
     network = network.to(device).eval()

@@ -33,9 +33,8 @@ from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.classify import Classification, Classifier, text_tokens, treebank_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.jsonl import are_strings, json_object
-from elmokit.tasks.nn.attention import attend
+from elmokit.tasks.nn.attention import attend, max_pool, mean_pool
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
-from elmokit.tasks.nn.pooling import max_pool, mean_pool
 from elmokit.tasks.nn.rnn import BiLstm, VariationalDropout
 from elmokit.tasks.nn.tokens import WordVectors
 from elmokit.tasks.task import Facts

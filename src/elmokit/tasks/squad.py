@@ -37,11 +37,10 @@ from elmokit.settings import Fraction, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.squad import squad_scores
-from elmokit.tasks.nn.attention import masked_softmax
+from elmokit.tasks.nn.attention import Trilinear, masked_softmax
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiGru, VariationalDropout
-from elmokit.tasks.nn.similarity import Trilinear
-from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
+from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
 from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, shortened
 from elmokit.tasks.task import Facts, Scores, Task, TaskModel
 from elmokit.tasks.words import Words
@@ -146,10 +145,10 @@ class SquadModel(TaskModel[Question]):
         super().__init__()
         own: SquadConfig = config.model
         self.longest_answer = own.longest_answer
-        chars = None
-        if own.char_filters:
-            chars = CharCnn(dim=own.char_dim, filters=own.char_filters, width=own.char_width)
-        self.tokens = TokenEncoder(WordVectors(words, trainable=config.static.trainable), chars)
+        self.tokens = TokenEncoder(
+            WordVectors(words, trainable=config.static.trainable),
+            *(own.char_dim, own.char_filters, own.char_width),
+        )
         self.elmo = ElmoPlaces(config.elmo, elmo)
         self.dropout = VariationalDropout(own.dropout)
         self.encoder = BiGru(self.tokens.dim + self.elmo.input_dim, own.hidden)

@@ -7,14 +7,13 @@ counted and told; nothing is dropped in silence.
 from __future__ import annotations
 
 import json
-import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, warn
 from elmokit.tasks.jsonl import check_text
 from elmokit.text.lines import Line
 from elmokit.text.sentences import tokenize_sentences
@@ -153,27 +152,29 @@ def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
     for line in lines:
         if not line.text.strip() and "\t" not in line.text:
             continue
-        where = f"{line.path}, line {line.number}"
         question, tab, context = line.text.partition("\t")
         if not tab:
-            raise DataError(
-                f"{where}: found no tab in '{line.text[:60]}', expected a question and its passage "
-                "with a tab between."
+            raise line.error(
+                f"found no tab in '{line.text[:60]}', expected a question and its passage with a "
+                "tab between."
             )
-        reader = _Reader(where, labelled=False)
+        reader = _Reader(f"{line.path}, line {line.number}", labelled=False)
         yield from reader.questions({"question": question, "context": context})
         reader.tell()
 
 
 def _read(path: str, text: str, *, labelled: bool) -> Iterator[Question]:
-    reader, decoder, place = _Reader(path, labelled=labelled), json.JSONDecoder(), 0
-    while (place := _filled(text, place)) < len(text):
+    reader, decoder = _Reader(path, labelled=labelled), json.JSONDecoder()
+    text, place = text.strip(), 0
+    while place < len(text):
         try:
             values, place = decoder.raw_decode(text, place)
             check_text(values, path)
         except (ValueError, RecursionError) as error:
             raise _wrong(path, f"this is not JSON ({error})") from error
         yield from reader.questions(values)
+        while place < len(text) and text[place].isspace():
+            place += 1
     reader.tell()
 
 
@@ -204,11 +205,7 @@ class _Reader:
         for kind, names in self._odd.items():
             if names:
                 some = ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
-                warnings.warn(
-                    f"{self._path}: {len(names):,} {_TOLD[kind]}: {some}.",
-                    ElmoWarning,
-                    stacklevel=4,
-                )
+                warn(f"{self._path}: {len(names):,} {_TOLD[kind]}: {some}.")
 
     def _question(self, values: object, passage: Passage, where: str) -> Iterator[Question]:
         text = _get(values, "question", str, where)
@@ -286,13 +283,6 @@ def _get(values: object, key: str, kind: type[T], where: str) -> T:
 
 def _id(values: object) -> str:
     return f" (id '{values['id']}')" if isinstance(values, dict) and "id" in values else ""
-
-
-def _filled(text: str, place: int) -> int:
-    """Return the place of the next character that is not whitespace."""
-    while place < len(text) and text[place].isspace():
-        place += 1
-    return place
 
 
 def _wrong(where: str, problem: str) -> DataError:

@@ -31,10 +31,8 @@ from elmokit.tasks.classify import Classification, Classifier, bounded, text_tok
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
 from elmokit.tasks.metrics.accuracy import accuracy_scores
-from elmokit.tasks.nn.attention import attend
+from elmokit.tasks.nn.attention import AttentivePool, attend, max_pool, mean_pool, min_pool
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
-from elmokit.tasks.nn.maxout import Maxout
-from elmokit.tasks.nn.pooling import AttentivePool, max_pool, mean_pool, min_pool
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import WordVectors
 from elmokit.tasks.task import Facts, Scores
@@ -158,6 +156,23 @@ class Sst5Config(Settings):
     pool_dropout: Fraction = 0.1
     maxout_dropout: Fraction = 0.2
     last_dropout: Fraction = 0.3
+
+
+class Maxout(nn.Module):
+    """Each output is the largest of `pieces` linear functions (Goodfellow et al. 2013).
+
+    Shape:
+        (..., input_dim) -> (..., output_dim)
+    """
+
+    def __init__(self, input_dim: int, output_dim: int, pieces: int) -> None:
+        super().__init__()
+        self.pieces = pieces
+        self.linear = nn.Linear(input_dim, output_dim * pieces)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.linear(x).unflatten(-1, (-1, self.pieces)).amax(dim=-1)
+        return found
 
 
 class Bcn(Classifier[Review]):

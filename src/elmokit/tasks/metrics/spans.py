@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
 OUTSIDE = "O"
-SCHEMES = ("BIOES", "BIO")
 
 _SAME = {"L": "E", "U": "S"}
 

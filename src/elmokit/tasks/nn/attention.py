@@ -1,9 +1,9 @@
-"""Attention that never looks at padding."""
+"""Attention and pooling that never look at padding."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -20,3 +20,60 @@ def attend(queries: Tensor, keys: Tensor, key_mask: Tensor) -> Tensor:
     """
     alike = queries @ keys.transpose(1, 2)  # (B, S, T)
     return masked_softmax(alike, key_mask.unsqueeze(1)) @ keys
+
+
+class Trilinear(nn.Module):
+    """How alike two tokens are, by learned weights (Seo et al. 2017).
+
+    Scores u . x_i + v . y_j + w . (x_i * y_j), without ever forming x_i * y_j.
+
+    w starts as that of a scaled dot product: tokens that are the same are alike from the first step
+    on, where random signs would have to be unlearned.
+
+    Shape:
+        x (B, S, dim), y (B, T, dim) -> (B, S, T)
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.x_alone = nn.Linear(dim, 1, bias=False)
+        self.y_alone = nn.Linear(dim, 1, bias=False)
+        self.both = nn.Parameter(torch.full((dim,), dim**-0.5))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        together = (x * self.both) @ y.transpose(1, 2)
+        found: Tensor = together + self.x_alone(x) + self.y_alone(y).transpose(1, 2)
+        return found
+
+
+# Pooling: from the vectors of tokens to one of the text; an empty text gives zero.
+# Shape: x (B, T, D), mask (B, T) -> (B, D)
+
+
+def max_pool(x: Tensor, mask: Tensor) -> Tensor:
+    """Return the largest value of each feature."""
+    found = x.masked_fill(~mask.unsqueeze(2), torch.finfo(x.dtype).min).amax(dim=1)
+    return found.masked_fill(~mask.any(dim=1, keepdim=True), 0.0)
+
+
+def min_pool(x: Tensor, mask: Tensor) -> Tensor:
+    """Return the smallest value of each feature."""
+    return -max_pool(-x, mask)
+
+
+def mean_pool(x: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of each feature."""
+    total = x.masked_fill(~mask.unsqueeze(2), 0.0).sum(dim=1)
+    return total / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+class AttentivePool(nn.Module):
+    """A mean whose weights are learned: how much a token matters is read in its vector."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weigh = nn.Linear(dim, 1)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        weights = masked_softmax(self.weigh(x).squeeze(2), mask)  # (B, T)
+        return (weights.unsqueeze(1) @ x).squeeze(1)

@@ -31,12 +31,6 @@ class Allowed(NamedTuple):
     start: Tensor
     end: Tensor
 
-    @classmethod
-    def all(cls, n_labels: int) -> Allowed:
-        """Allow everything."""
-        yes = torch.ones(n_labels, dtype=torch.bool)
-        return cls(torch.ones(n_labels, n_labels, dtype=torch.bool), yes, yes.clone())
-
     def scores(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return scores for `viterbi` that say nothing but what is allowed: 0 or minus infinity."""
         transitions, start, end = (torch.where(part, 0.0, -torch.inf) for part in self)

@@ -82,18 +82,28 @@ class CharCnn(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """[word vector; character vector] of each token; either may be left out.
+    """[word vector; character vector] of each token.
+
+    Args:
+        words: The word vectors.
+        char_dim: Size of a character's embedding.
+        char_filters: Filters of the character CNN; 0 leaves it out.
+        char_width: Characters that a filter sees.
 
     Attributes:
         dim: The size of x_k.
     """
 
-    def __init__(self, words: WordVectors | None, chars: CharCnn | None) -> None:
+    def __init__(
+        self, words: WordVectors, char_dim: int = 0, char_filters: int = 0, char_width: int = 0
+    ) -> None:
         super().__init__()
         self.words = words
-        self.chars = chars
-        self.dim = sum(part.dim for part in (words, chars) if part is not None)
+        self.chars: CharCnn | None = None
+        if char_filters:
+            self.chars = CharCnn(dim=char_dim, filters=char_filters, width=char_width)
+        self.dim = words.dim + char_filters
 
     def forward(self, tokens: TokenBatch) -> Tensor:
-        parts = [part(tokens) for part in (self.words, self.chars) if part is not None]
-        return torch.cat(parts, dim=2)
+        words: Tensor = self.words(tokens)
+        return words if self.chars is None else torch.cat([words, self.chars(tokens)], dim=2)
