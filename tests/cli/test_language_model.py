@@ -130,6 +130,19 @@ def test_substitutes_as_table_and_as_json(elmo: Elmo, trained: Trained) -> None:
     assert len(json.loads(output)["combined"]) == 4
 
 
+def test_substitutes_reads_sentences_from_standard_input(
+    elmo: Elmo, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = b"The [cat] was in the dog.\n\nA [dog] .\n"
+    monkeypatch.setattr(sys, "stdin", Stdin(text))
+    code, output, _ = elmo("substitutes", "-", "--model", trained.model, "--json")
+    assert code == 0
+    found = [json.loads(line) for line in output.splitlines()]
+    expected = elmokit.load(trained.model).substitutes("A [dog] .")
+    assert len(found) == 2
+    assert found[1] == json.loads(json.dumps(expected.to_dict()))
+
+
 def test_substitutes_wants_one_bracket(elmo: Elmo, trained: Trained) -> None:
     code, output, errors = elmo("substitutes", "The cat", "--model", trained.model)
     assert (code, output) == (1, "")

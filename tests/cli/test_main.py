@@ -145,3 +145,20 @@ def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) ->
     _, errors = process.communicate("go on\n", timeout=HANG_SECONDS)
     assert process.returncode == 130, errors
     assert errors.strip() == "interrupted"
+
+
+def test_help_fits_80_columns_and_cuts_nothing(
+    shell: Elmo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("", "embed", "prepare", "neighbors", "index", "serve", "plot senses", "train"):
+        code, output, _ = shell(*command.split(), "--help")
+        assert code == 0
+        assert all(len(line) <= 80 for line in output.splitlines()), command
+        assert "bool" not in output
+        assert "\N{HORIZONTAL ELLIPSIS}" not in output
+        assert "\\[" not in output
+    assert "--one-sentence-per-line  A line" in shell("prepare", "--help")[1]
+    listed = shell("--help")[1]
+    assert "Embed and search:\n  embed " in listed
+    assert "..." not in listed.split("Commands", 1)[-1].split("Embed and search")[1]

@@ -147,7 +147,7 @@ EngineChoice = Annotated[
     Engine,
     typer.Option(
         help="Who fills a folder: this machine, or a Ray cluster (pip install "
-        "'elmokit\\[ray]'), whose machines must all see the model and the folder. The rows are "
+        "'elmokit[ray]'), whose machines must all see the model and the folder. The rows are "
         "the same.",
         rich_help_panel=_SHARDS,
     ),

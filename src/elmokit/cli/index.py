@@ -114,14 +114,14 @@ def index(
     quiet: Quiet = False,
     part_tokens: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
 ) -> None:
-    r"""Store the vectors of every token of a text, to be searched by `elmo neighbors`.
+    """Store the vectors of every token of a text, to be searched by `elmo neighbors`.
 
     The folder holds the vectors of the chosen layers, the sentences with their
     files and lines, and which model was used. Memory does not grow with the
     text, and an interrupted run continues with --resume. Needs
-    pip install 'elmokit\[search]'.
+    pip install 'elmokit[search]'.
 
-    Then: elmo neighbors FOLDER --query 'He will \[play] in the final .'
+    Then: elmo neighbors FOLDER --query 'He will [play] in the final .'
     """
     mixed = read_mix(mix, layer)
     if not files and not ann:

@@ -12,6 +12,7 @@ import warnings
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from elmokit.cli import (
     bench,
@@ -38,12 +39,29 @@ from elmokit.cli import (
 from elmokit.cli.signals import interrupt_on_sigterm
 from elmokit.errors import DependencyError, ElmoError, ElmoWarning
 
+
+class _GroupedCommands(TyperGroup):
+    """Lists commands under the names of their groups, with help texts that are not cut."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            row = (name, command.get_short_help_str(limit=200))
+            groups.setdefault(command.rich_help_panel, []).append(row)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="elmo",
+    cls=_GroupedCommands,
     help="ELMo: word vectors that depend on the whole sentence.",
     epilog="Start with: echo 'I read the book .' | elmo embed - -o vectors.h5",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # in tables of rich, 80 columns cut long options and split the help
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # Commands by what people do, in the order of `elmo --help`.

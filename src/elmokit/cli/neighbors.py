@@ -54,7 +54,7 @@ def neighbors(
     query: Annotated[
         list[str] | None,
         typer.Option(
-            help="A sentence with one word in brackets: 'The \\[play] was staged .' Several "
+            help="A sentence with one word in brackets: 'The [play] was staged .' Several "
             "queries share one pass over the text: repeat the option.",
             show_default=False,
         ),

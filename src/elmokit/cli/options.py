@@ -118,7 +118,7 @@ StaticTable = Annotated[
     typer.Option(
         "--static",
         metavar="NAME|FILE",
-        help="Static vectors to compare with: glove-6b-50d (pip install 'elmokit\\[static]') or a "
+        help="Static vectors to compare with: glove-6b-50d (pip install 'elmokit[static]') or a "
         "text file of word2vec or GloVe.",
         show_default=False,
     ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Draw what the layers know: SVG or PNG, by the suffix of the output. "
-    "Needs pip install 'elmokit\\[plot]'.",
+    "Needs pip install 'elmokit[plot]'.",
     no_args_is_help=True,
 )
 

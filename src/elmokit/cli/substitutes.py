@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, HeadModel, State, StateName, TextAsJson
+from elmokit.cli.options import Device, HeadModel, State, StateName
 
 
 def substitutes(
     sentence: Annotated[
         str,
         typer.Argument(
-            help="A sentence with one word in brackets: 'I \\[read] the book .'", show_default=False
+            help="A sentence with one word in brackets: 'I [read] the book .' With '-', one such "
+            "sentence per line of standard input.",
+            show_default=False,
         ),
     ],
     model: HeadModel = None,
@@ -24,7 +26,9 @@ def substitutes(
         bool, typer.Option("--specials", help="List <S>, </S> and <UNK>, too.")
     ] = False,
     device: Device = "auto",
-    as_json: TextAsJson = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per sentence instead of text.")
+    ] = False,
 ) -> None:
     """List the words that both language models expect in a place of a sentence.
 
@@ -34,8 +38,12 @@ def substitutes(
     word in brackets itself is not looked at.
     """
     from elmokit.embed.model import load
+    from elmokit.text.lines import STDIN, read_lines
 
-    found = load(model, device=device).substitutes(
-        sentence, k, state=state.value, specials=specials
-    )
-    typer.echo(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))
+    sentences = [sentence]
+    if sentence == STDIN:
+        sentences = [line.text for line in read_lines([STDIN]) if line.text.strip()]
+    elmo = load(model, device=device)
+    for marked in sentences:
+        found = elmo.substitutes(marked, k, state=state.value, specials=specials)
+        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))

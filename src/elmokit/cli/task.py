@@ -95,7 +95,7 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME|FILE|none",
-            help="Static vectors of the task model: glove-6b-50d (pip install 'elmokit\\[static]'),"
+            help="Static vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'),"
             " a text file of word2vec or GloVe, or none.",
             show_default=False,
         ),
