@@ -191,7 +191,9 @@ def command_of(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
     command = [sys.executable, "-m", "elmokit", "task", cell.task, "train", *_files(run, args)]
     command += ["-o", str(args.output / run.name), "--resume", "--elmo", cell.elmo]
     command += ["--static", args.static[cell.static], "--seed", str(run.seed)]
-    command += ["--share", str(cell.share), "--layers", cell.layers]
+    command += ["--share", str(cell.share)]
+    if cell.layers != "all":
+        command += ["--layer", "top"] if cell.layers == "top" else ["--mix", cell.layers]
     if cell.penalty is not None:
         command += ["--lambda", str(cell.penalty)]
     return [*command, *_common(run, args, *more)]

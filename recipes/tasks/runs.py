@@ -85,7 +85,7 @@ class Cell:
     Attributes:
         task: The task.
         elmo: Where ELMo enters; "none" is the baseline.
-        layers: As `--layers`.
+        layers: "all": a learned mix. "top": as `--layer top`. Or weights, as `--mix`.
         penalty: As `--lambda`; None as the preset has it.
         static: Which static vectors; `run.py` is told where they are.
         model: Which biLM; `run.py` is told where it is.

@@ -98,7 +98,7 @@ def test_finetune_refuses_the_same(
         *(("--set", f"train.learning_rate={value}") for value in ("fast", "nan", "-1", "true")),
         *(("--set", f"model.hidden={value}") for value in ("x", "0", "10000000", "1.5")),
         *(("--set", "model.hiden=3"), ("--set", "elmo.place=top"), ("--set", "train.seed=-1")),
-        *(("--layers", "first"), ("--layers", "nan,0,0"), ("--lambda", "-1"), ("--lambda", "nan")),
+        *(("--layer", "first"), ("--mix", "nan,0,0"), ("--lambda", "-1"), ("--lambda", "nan")),
         *(("--share", "0"), ("--share", "2"), ("--seed", "-1"), ("--preset", "best")),
     ],
 )

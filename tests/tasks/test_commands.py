@@ -92,7 +92,7 @@ def test_what_cannot_be_is_told_before_layers_are_computed(
     assert "epoch 1:" not in done.stderr
     assert "holds a trained task model already" in error(*own, out)
     assert "different settings: elmo.place" in error(*own, out, "--resume")
-    assert "needs 3 weights" in error(*own, tmp_path / "new", "--layers", "0.5,0.5")
+    assert "needs 3 weights" in error(*own, tmp_path / "new", "--mix", "0.5,0.5")
     assert not cache.exists()
     assert not (tmp_path / "new").exists()
 
@@ -155,5 +155,5 @@ def test_the_help_teaches_without_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    for word in ("--elmo", "--lambda", "--static", "--share", "--layers", "TRAIN"):
+    for word in ("--elmo", "--lambda", "--static", "--share", "--layer", "TRAIN"):
         assert word in done.stdout

@@ -412,17 +412,23 @@ def test_batches_hold_every_example_once_within_the_bounds() -> None:
 
 def test_settings_are_checked() -> None:
     base = Ner.presets["paper"]
-    changed = with_settings(base, ["train.epochs=3", "elmo.layers=0.5,0.5,0", "elmo.penalty=1"])
+    changed = with_settings(base, ["train.epochs=3", "elmo.mix=0.5,0.5,0", "elmo.penalty=1"])
     assert changed.train.epochs == 3
-    assert changed.elmo.weights == [0.5, 0.5, 0.0]
+    assert changed.elmo.weights(3) == [0.5, 0.5, 0.0]
     assert TaskConfig.from_dict(changed.to_dict(), NerConfig) == changed
+    for older, layer, mix in (("all", "mix", ""), ("top", "top", ""), ("1,0,0", "mix", "1,0,0")):
+        values = changed.to_dict()
+        del values["elmo"]["layer"], values["elmo"]["mix"]
+        values["elmo"]["layers"] = older
+        read = TaskConfig.from_dict(values, NerConfig).elmo
+        assert (read.layer, read.mix) == (layer, mix)
     for wrong in (
         *("train.epochs=many", "train.epochs=0", "elmo.place=top", "train.share=0"),
         *("train.seed=99999999999999999999", "train.clip=-1", "train.clip=NaN"),
         *("train.weight_decay=-1", "train.learning_rate=Infinity", "train.patience=-1"),
         *("train.halve_after=-1", "train.checkpoint_every=-1", "static.words=-5"),
         *("elmo.dropout=1", "model.dropout=2", "model.word_dropout=-0.1", "model.hidden=0"),
-        *("model.char_filters=-1", "model.scheme=XYZ", "elmo.layers=0.5,", "elmo.layers=inf,1,1"),
+        *("model.char_filters=-1", "model.scheme=XYZ", "elmo.mix=0.5,", "elmo.mix=inf,1,1"),
     ):
         name, _, value = wrong.partition("=")
         with pytest.raises(ConfigError, match=f"Invalid value for {name}: '{value}'"):

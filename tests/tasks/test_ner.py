@@ -175,19 +175,28 @@ def test_batch_mates_change_nothing(
 
 
 @pytest.mark.parametrize(
-    ("layers", "learned"),
-    [("all", {"w", "gamma"}), ("top", {"gamma"}), ("0.2,0.5,0.3", set())],
+    ("setting", "learned", "weights"),
+    [
+        ("layer=mix", {"w", "gamma"}, [1 / 3] * 3),
+        ("layer=top", {"gamma"}, [0, 0, 1]),
+        ("layer=1", set(), [0, 1, 0]),
+        ("mix=0.2,0.5,0.3", set(), [0.2, 0.5, 0.3]),
+    ],
 )
 def test_ways_to_read_the_layers(
-    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, layers: str, learned: set[str]
+    files: tuple[str, str],
+    elmo: ElmoModel,
+    cache: LayerCache,
+    setting: str,
+    learned: set[str],
+    weights: list[float],
 ) -> None:
     data = load_data(TASK, settings(), *files, elmo=elmo, cache=cache)
-    model = model_of(data, f"elmo.layers={layers}")
+    model = model_of(data, f"elmo.{setting}")
     mix: Any = model.elmo.mixes["input"]
     assert {name for name, p in mix.named_parameters() if p.requires_grad} == learned
     told: Any = model.elmo.learned()["input"]["s"]
-    expected = {"all": [1 / 3] * 3, "top": [0, 0, 1]}.get(layers, [0.2, 0.5, 0.3])
-    assert told == pytest.approx(expected, abs=1e-3)
+    assert told == pytest.approx(weights, abs=1e-3)
     assert (
         float(torch.as_tensor(model.elmo.penalty()).detach()) == 0.0
     )  # of weights that start at zero, or are given

@@ -74,12 +74,21 @@ def train(
             show_default=False,
         ),
     ] = None,
-    layers: Annotated[
+    layer: Annotated[
         str | None,
         typer.Option(
-            metavar="all|top|s0,s1,...",
-            help="all: a learned mix of the layers. top: the last alone. Or given weights, which "
-            "sum to 1.",
+            metavar="LAYER",
+            help="mix: a mix of all layers, with learned weights or those of --mix. top, average "
+            "or a layer number: that alone. Default: as in the preset.",
+            show_default=False,
+        ),
+    ] = None,
+    mix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S0,S1,...",
+            help="With --layer mix: given weights, one per layer, which sum to 1. Default: they "
+            "are learned.",
             show_default=False,
         ),
     ] = None,
@@ -160,7 +169,8 @@ def train(
     task = _task(context)
     options = {
         "elmo.place": elmo,
-        "elmo.layers": layers,
+        "elmo.layer": layer,
+        "elmo.mix": mix,
         "elmo.penalty": strength,
         "static.source": static,
         "train.share": share,
@@ -205,9 +215,9 @@ def train(
     for part, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
             say(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
-    for place, mix in result.mixes.items():
-        s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(mix["s"]))
-        say(f"mix at the {place}: {s}; gamma = {mix['gamma']:.3f}")
+    for place, learned in result.mixes.items():
+        s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(learned["s"]))
+        say(f"mix at the {place}: {s}; gamma = {learned['gamma']:.3f}")
     say(f"The model is in {output}.")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.settings import (
     Bounds,
     Count,
@@ -17,6 +18,7 @@ from elmokit.settings import (
     Seed,
     Settings,
     Size,
+    invalid,
     parse,
 )
 
@@ -28,8 +30,10 @@ class ElmoConfig(Settings):
 
     Attributes:
         place: "input": [x_k; ELMo_k]. "output": [h_k; ELMo_k] after the task's RNN. "both", "none".
-        layers: "all": a learned mix. "top": the last layer alone, as CoVe and TagLM did. Or given
-            weights s_j that sum to 1, such as "0.2,0.5,0.3".
+        layer: "mix": a mix of all layers. "top": the last layer alone, as CoVe and TagLM did.
+            "average", or the number of a layer: that alone.
+        mix: With layer "mix", given weights s_j that sum to 1, such as "0.2,0.5,0.3". Empty: they
+            are learned.
         penalty: lambda of the paper's lambda * ||w||^2. Large values keep the mix near the average.
         layer_norm: Bring every h_{k,j} to mean 0 and variance 1 before mixing.
         dropout: On ELMo_k.
@@ -38,23 +42,43 @@ class ElmoConfig(Settings):
     """
 
     place: Literal["none", "input", "output", "both"] = "input"
-    layers: Annotated[
+    layer: Annotated[
         str,
-        Field(pattern=f"^(all|top|{_NUMBER}(,{_NUMBER})*)$", max_length=1000),
-        Expected("'all', 'top' or weights such as 0.2,0.5,0.3"),
-    ] = "all"
+        Field(pattern=r"^(mix|top|average|\d{1,3})$"),
+        Expected("'mix', 'top', 'average' or a layer number"),
+    ] = "mix"
+    mix: Annotated[
+        str,
+        Field(pattern=f"^({_NUMBER}(,{_NUMBER})*)?$", max_length=1000),
+        Expected("weights such as 0.2,0.5,0.3, with elmo.layer=mix"),
+    ] = ""
     penalty: NonNegative = 0.001
     layer_norm: bool = False
     dropout: Fraction = 0.5
     state: Literal["reset", "warm"] = "reset"
     storage: Literal["float16", "float32"] = "float16"
 
-    @property
-    def weights(self) -> list[float] | None:
-        """The given weights s_j, if `layers` gives any."""
-        if self.layers in ("all", "top"):
-            return None
-        return [float(part) for part in self.layers.split(",")]
+    @model_validator(mode="before")
+    @classmethod
+    def _read_older(cls, values: Any) -> Any:
+        """Read the single setting `layers`, which older task folders hold."""
+        if not isinstance(values, dict) or "layers" not in values:
+            return values
+        layers = values["layers"]
+        own = {"layer": "top"} if layers == "top" else {"mix": "" if layers == "all" else layers}
+        return {name: value for name, value in values.items() if name != "layers"} | own
+
+    @model_validator(mode="after")
+    def _check_mix(self) -> Self:
+        if self.mix and self.layer != "mix":
+            raise invalid("mix", self.mix, "nothing, unless elmo.layer is 'mix'")
+        return self
+
+    def weights(self, n_layers: int) -> list[float] | None:
+        """Return the weights s_j of the layers; None if they are learned."""
+        if self.layer == "mix":
+            return [float(part) for part in self.mix.split(",")] if self.mix else None
+        return list(LayerChoice.parse(self.layer, n_layers).weights)
 
 
 class StaticConfig(Settings):

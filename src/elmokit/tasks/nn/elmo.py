@@ -33,13 +33,14 @@ class ElmoPlaces(nn.Module):
         self.strength = config.penalty
         self.mixes = nn.ModuleDict()
         self.dropout = nn.Dropout(config.dropout)
+        is_top = config.layer == "top"  # its gamma is learned
         for place in ("input", "output"):
             if shape is not None and config.place in (place, "both"):
                 self.mixes[place] = ScalarMix(
                     shape.n_layers,
                     layer_norm=config.layer_norm,
-                    s=config.weights,
-                    top_only=config.layers == "top",
+                    s=None if is_top else config.weights(shape.n_layers),
+                    top_only=is_top,
                 )
         dim = 0 if shape is None else shape.dim
         self.input_dim = dim if "input" in self.mixes else 0
