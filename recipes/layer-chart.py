@@ -1,4 +1,4 @@
-"""Draw what each layer knows and list it, from the figures in results/. Nothing is measured here.
+"""Draw the chart and write the tables of what each layer knows. Measures nothing.
 
 Run as, from the root of the repository:
     python recipes/layer-chart.py
@@ -25,21 +25,21 @@ from elmokit.probes.published import POS_LAYERS, WSD_LAYERS
 
 LAYERS = ("layer 0", "layer 1", "layer 2")
 KINDS = ("inflected", "derived", "compound", "misspelt", "made-up", "look-alike")
-# Who is drawn, in which color and shape.
+# Color and marker of each model.
 LOOK = {
     name: {"color": color, "marker": marker, "linestyle": ""}
     for name, color, marker in (
         ("english", COLORS[0], "o"),
         ("english-original", COLORS[1], "s"),
         ("Peters et al. 2018", COLORS[2], "D"),
-        ("GloVe, 50 numbers", GRAY, "^"),
+        ("GloVe, 50 dimensions", GRAY, "^"),
     )
 }
 
 
 @dataclass(frozen=True)
 class Point:
-    """A figure in percent, and the ends of its 95% interval if it is known."""
+    """A value in percent, and its 95% interval if known."""
 
     value: float
     interval: tuple[float, float] | None = None
@@ -47,14 +47,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
-    """One instrument.
+    """One probe.
 
     Attributes:
-        title: What was measured.
-        unit: In what.
-        ticks: Where the grid is drawn; the first and last are the ends of the scale.
-        series: For each model, the points of the layers that have one.
-        baseline: What is known without context: its name and figure.
+        title: The probe.
+        unit: The metric.
+        ticks: Positions of the grid lines; the first and last are the limits of the axis.
+        series: The measured layers of each model.
+        baseline: Name and value of the baseline without context.
     """
 
     title: str
@@ -65,7 +65,7 @@ class Panel:
 
 
 def main() -> None:
-    """Read, draw, write."""
+    """Read the results, draw the chart and update the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--out", type=Path, default=Path("docs/img/layers-know.svg"))
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def read_panels(results: Path) -> list[Panel]:
-    """Read the figures of the three instruments that look at layers."""
+    """Read the scores of the three probes that compare layers."""
     original = _json(results / "probes/english-original.json")
     pos = _named(_json(results / "probes/pos.json")["runs"])["XPOS, precision exact"]
     wsd = _named(_json(results / "probes/wsd.json")["runs"])["Precision fast"]
@@ -128,8 +128,8 @@ def read_panels(results: Path) -> list[Panel]:
             ("first sense", 100 * sense),
         ),
         Panel(
-            "Same sense or not",
-            "accuracy of a cosine, %",
+            "Same sense (WiC)",
+            "accuracy of a cosine threshold, %",
             (50, 55, 60, 65, 70),
             series(2, lambda found: accuracy(found["overall"])),
             ("same form", 100 * form),
@@ -138,14 +138,14 @@ def read_panels(results: Path) -> list[Panel]:
 
 
 def read_related(results: Path) -> dict[str, dict[str, float]]:
-    """Read how many related words of each kind are among the ten nearest, in percent."""
+    """Read the percentage of related words of each kind among the 10 nearest."""
     english = _json(results / "analysis/morphology.json")
     by_model = {
         "english": english["layer_0"],
         "english-original": _json(results / "analysis/minilm.json")["morphology"]["figures"][
             "english-original, layer 0"
         ],
-        "GloVe, 50 numbers": english["static_figures"],
+        "GloVe, 50 dimensions": english["static_figures"],
     }
     return {
         model: {kind: 100 * figures[kind]["in_ten"] for kind in KINDS if kind in figures}
@@ -161,6 +161,10 @@ def _named(items: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {item["name"]: item for item in items}
 
 
+def _label(kind: str) -> str:
+    return kind.replace("misspelt", "misspelled")
+
+
 def _point(value: float, interval: Sequence[float]) -> Point:
     return Point(100 * value, (100 * interval[0], 100 * interval[1]))
 
@@ -169,7 +173,7 @@ def _point(value: float, interval: Sequence[float]) -> Point:
 
 
 def layer_table(panels: Sequence[Panel]) -> list[str]:
-    """Return the figures of the layers as a table in Markdown."""
+    """Return the scores of the layers as a Markdown table."""
     lines = [f"| | | {' | '.join(LAYERS)} |", "|---|---|" + "---|" * len(LAYERS)]
     for panel in panels:
         name, value = panel.baseline
@@ -181,14 +185,14 @@ def layer_table(panels: Sequence[Panel]) -> list[str]:
 
 
 def related_table(related: dict[str, dict[str, float]]) -> list[str]:
-    """Return the figures of related words as a table in Markdown."""
+    """Return the scores of related words as a Markdown table."""
     lines = [
-        f"| % among the ten nearest | {' | '.join(related)} |",
+        f"| % among the 10 nearest | {' | '.join(related)} |",
         "|---|" + "---|" * len(related),
     ]
     for kind in KINDS:
         cells = (f"{shares[kind]:.0f}" if kind in shares else "" for shares in related.values())
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
+        lines.append(f"| {_label(kind)} | {' | '.join(cells)} |")
     return lines
 
 
@@ -196,13 +200,13 @@ def related_table(related: dict[str, dict[str, float]]) -> list[str]:
 
 
 def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> Picture:
-    """Draw four panels, two by two, under one legend."""
+    """Draw four panels in two rows, with one legend."""
     picture = Picture(
         *(7.2, 7.4, "What each layer knows"),
-        "Layer 0 knows the word alone, layers 1 and 2 its sentence. Layer 1 knows parts of speech "
-        "best, layer 2 senses. Thin lines are 95% intervals. The paper's parts of speech are those "
-        "of the Penn Treebank, ours of UD EWT: the order of layers compares, not the height. Last "
-        "panel: related words that are among the ten nearest of 20,000 in layer 0.",
+        "Layer 0 depends on the word only, layers 1 and 2 on its sentence. Layer 1 is best for "
+        "parts of speech, layer 2 for senses. Vertical bars are 95% intervals. The paper tags the "
+        "Penn Treebank, we tag UD EWT: compare the order of the layers, not the values. Last "
+        "panel: share of related words among the 10 nearest of 20,000 words in layer 0.",
         layout="constrained",
     )
     *places, last = picture.subplots(2, 2).flatten()
@@ -230,7 +234,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.axhline(value, color=GRAY, linewidth=1)
     axes.text(2.5, value - 0.4, name, ha="right", va="top", color=GRAY, fontsize=8)
     for i, (model, points) in enumerate(panel.series.items()):
-        # A little apart, so that intervals do not hide each other.
+        # Shifted slightly, so that intervals do not overlap.
         places = {x: j + (i - 0.5) * 0.1 for j, x in enumerate(LAYERS) if x in points}
         values = [points[layer].value for layer in places]
         axes.plot([*places.values()], values, **{**LOOK[model], "linestyle": "-"})
@@ -240,9 +244,9 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def _draw_related(axes: Axes, related: dict[str, dict[str, float]]) -> None:
-    _title(axes, "Related words, layer 0", "% among the ten nearest")
+    _title(axes, "Related words, layer 0", "% among the 10 nearest")
     axes.set(xlim=(-4, 104), xticks=(0, 50, 100), ylim=(len(KINDS) - 0.5, -0.5))
-    axes.set_yticks(range(len(KINDS)), KINDS)
+    axes.set_yticks(range(len(KINDS)), [_label(kind) for kind in KINDS])
     axes.grid(axis="x", color="#dfe3e8")
     for model, shares in related.items():
         rows = [row for row, kind in enumerate(KINDS) if kind in shares]

@@ -1,9 +1,9 @@
-"""Put a small encoder, ELMo and static vectors side by side. Nothing is measured here.
+"""Write the tables that compare a small encoder, ELMo and static vectors. Measures nothing.
 
 Run as, from the root of the repository:
     python recipes/minilm-table.py
 Reads results/probes/{pos,wsd,english-original}.json and results/analysis/{wic,morphology,minilm}
-.json and writes the tables of docs/explanation/static-or-contextual.md between their marks.
+.json and writes the tables of docs/explanation/static-or-contextual.md between their markers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any
 from marks import between
 
 GLOVE = "glove-6b-50d"
-# What the tables call a model, and which of its vectors they show.
+# The models in the tables, and the vectors shown for each.
 ROWS: dict[str, tuple[str, ...]] = {
     "GloVe": (f"{GLOVE}, the word", f"{GLOVE}, mean of the sentence"),
     "english": ("layer 0", "layer 1", "layer 2", "average", "concat"),
     "english-original": ("layer 0", "layer 1", "layer 2", "average"),
     "MiniLM": (*(f"layer {j}" for j in range(7)), "average", "concat"),
 }
+NAMES = {f"{GLOVE}, the word": "word", f"{GLOVE}, mean of the sentence": "sentence mean"}
 KINDS = ("inflected", "derived", "compound", "misspelt", "made-up", "look-alike")
 SPEED = {
     "GloVe": "GloVe",
@@ -37,7 +38,7 @@ SPEED = {
 
 
 def main() -> None:
-    """Read, write."""
+    """Read the results and update the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument(
@@ -51,7 +52,7 @@ def main() -> None:
 
 
 def known(results: Path) -> list[str]:
-    """Return what each vector knows: senses, parts of speech."""
+    """Return the table of probe scores: senses and parts of speech."""
     original = _json(results / "probes/english-original.json")
     mini = _json(results / "analysis/minilm.json")
     wic = _json(results / "analysis/wic.json")
@@ -64,7 +65,7 @@ def known(results: Path) -> list[str]:
         "MiniLM": (mini["wic"], mini["wsd"], mini["ud"]),
     }
     lines = [
-        "| | | same sense or not | word senses | parts of speech | of unseen words |",
+        "| | | same sense (WiC) | word senses | parts of speech | POS, unseen words |",
         "|---|---|---|---|---|---|",
     ]
     for model, vectors in ROWS.items():
@@ -76,16 +77,17 @@ def known(results: Path) -> list[str]:
                 _percent(tag, vector, "accuracy"),
                 _percent(tag, vector, "unseen"),
             ]
-            name = vector.removeprefix(f"{GLOVE}, ")
+            name = NAMES.get(vector, vector)
             lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
     return lines
 
 
 def morphology(results: Path) -> list[str]:
-    """Return how many related words are among the ten nearest of 20,000 words."""
+    """Return the share of related words among the 10 nearest of 20,000 words."""
     figures = dict(_json(results / "analysis/minilm.json")["morphology"]["figures"])
     figures = {"GloVe": _json(results / "analysis/morphology.json")["static_figures"], **figures}
-    lines = [f"| % among the ten nearest | {' | '.join(KINDS)} |", "|---|" + "---|" * len(KINDS)]
+    titles = " | ".join(kind.replace("misspelt", "misspelled") for kind in KINDS)
+    lines = [f"| % among the 10 nearest | {titles} |", "|---|" + "---|" * len(KINDS)]
     for name, by_kind in figures.items():
         cells = (f"{100 * by_kind[k]['in_ten']:.0f}" if k in by_kind else "" for k in KINDS)
         lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -93,15 +95,15 @@ def morphology(results: Path) -> list[str]:
 
 
 def speed(results: Path) -> list[str]:
-    """Return words per second and megabytes."""
+    """Return the table of speeds and sizes."""
     part = _json(results / "analysis/minilm.json")["speed"]
     lines = [
-        "| | words per second of one CPU core | slowest to fastest round | MB |",
+        "| | words/s, one CPU core | slowest to fastest round | size, MB |",
         "|---|---|---|---|",
     ]
     for name, size in SPEED.items():
         if name not in part["tokens_per_second"]:
-            continue  # fast, where the CPU has no product for it
+            continue  # `fast` on a CPU that does not support it
         rate, (low, high) = part["tokens_per_second"][name], part["range"][name]
         megabytes = part["megabytes"][size]
         lines.append(f"| {name} | {rate:,} | {low:,} to {high:,} | {megabytes:.0f} |")
@@ -117,11 +119,11 @@ def _named(items: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _percent(results: dict[str, dict[str, Any]], name: str, *keys: str) -> str:
-    """Return a figure in percent, or nothing if that vector was not measured."""
-    found: Any = results.get(name)
+    """Return a value in percent, or an empty string if it was not measured."""
+    value: Any = results.get(name)
     for key in keys:
-        found = None if found is None else found.get(key)
-    return "" if found is None else f"{100 * found:.1f}"
+        value = None if value is None else value.get(key)
+    return "" if value is None else f"{100 * value:.1f}"
 
 
 if __name__ == "__main__":

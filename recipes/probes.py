@@ -1,17 +1,17 @@
-"""What each layer knows: parts of speech and word senses. Writes JSON and a page.
+"""Probe each layer for parts of speech and word senses. Writes JSON and a page.
 
-Needs: pip install 'elmokit[static]'; a treebank of Universal Dependencies (the figures: English
-EWT); SemCor 3.0 as lines of JSON (see elmokit.probes.semcor), Evaluation_Datasets of Raganato et
-al. (2017), and WordNet 3.0 (apt-get install wordnet-base wordnet-sense-index). A part whose data is
-not given is left out, and its old figures stay.
+Needs: pip install 'elmokit[static]'; a treebank of Universal Dependencies (for our results: English
+EWT); SemCor 3.0 as JSON lines (see elmokit.probes.semcor), Evaluation_Datasets of Raganato et
+al. (2017), and WordNet 3.0 (apt-get install wordnet-base wordnet-sense-index). Parts without
+data are skipped and keep their previous results.
 
 Time with the bundled model, one CPU thread: 1 minute (fast) or 2.5 (exact) to read EWT, 10 seconds
-per probe (30 for concat), 2.7 minutes for SemCor (fast). --cache keeps the vectors of the treebank.
+per probe (30 for concat), 2.7 minutes for SemCor (fast). --cache stores the treebank's vectors.
 
 Run as:
     python recipes/probes.py --ud ud_ewt/ --precision exact fast --tags xpos upos --runs 3
     python recipes/probes.py --semcor semcor.jsonl --wsd Evaluation_Datasets/ --precision fast
-Writes results/probes/{pos,wsd}.json and docs/probes.md. The same by hand, each with --json:
+Writes results/probes/{pos,wsd}.json and docs/probes.md. The same with commands, each with --json:
 elmo probe pos ud_ewt/, elmo probe wsd semcor.jsonl Evaluation_Datasets/.
 """
 
@@ -45,22 +45,22 @@ from elmokit.probes.wsd import measure_wsd
 
 
 def main() -> None:
-    """Measure what was asked for, then write the page from all figures that are there."""
+    """Run the requested probes, then write the page from all available results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", help="folder or name; nothing: the bundled one")
-    parser.add_argument("--ud", type=Path, help="folder with *train.conllu, *dev.conllu, ...")
+    parser.add_argument("--model", help="path or name; default: the bundled model")
+    parser.add_argument("--ud", type=Path, help="directory with *train.conllu, *dev.conllu, ...")
     parser.add_argument("--tags", nargs="+", default=["xpos"], choices=["xpos", "upos"])
     parser.add_argument("--runs", type=int, default=3, help="probes per layer")
-    parser.add_argument("--semcor", type=Path, help="SemCor as lines of JSON")
+    parser.add_argument("--semcor", type=Path, help="SemCor as JSON lines")
     parser.add_argument("--wsd", type=Path, help="Evaluation_Datasets")
-    parser.add_argument("--wordnet", type=Path, help="index.sense or its folder")
+    parser.add_argument("--wordnet", type=Path, help="index.sense or its directory")
     parser.add_argument("--layer", nargs="+", default=["all", "average", "concat"])
     parser.add_argument("--static", default=GLOVE)
     parser.add_argument("--state", default="reset", choices=["reset", "warm"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", nargs="+", default=["exact"], choices=["exact", "fast"])
-    parser.add_argument("--cache", type=Path, help="keeps the vectors of the treebank")
+    parser.add_argument("--cache", type=Path, help="directory for the vectors of the treebank")
     parser.add_argument("--out", type=Path, default=Path("results/probes"))
     parser.add_argument("--page", type=Path, default=Path("docs/probes.md"))
     args = parser.parse_args()
@@ -79,12 +79,12 @@ def main() -> None:
 
 
 def path(args: argparse.Namespace, part: str) -> Path:
-    """Return where the figures of a part go."""
+    """Return the results file of a part."""
     return Path(args.out) / f"{part}.json"
 
 
 def write(args: argparse.Namespace, part: str, **figures: list[dict[str, Any]]) -> None:
-    """Write the figures of a part; those of other runs that are there already stay."""
+    """Write the results of a part and keep those of other runs."""
     old = json.loads(path(args, part).read_text()) if path(args, part).exists() else {}
     values = dict(old)
     for kind, made in figures.items():
@@ -99,12 +99,12 @@ def load(args: argparse.Namespace, precision: str) -> elmokit.ElmoModel:
 
 
 def from_state(args: argparse.Namespace) -> str:
-    """Return what the name of a run says of the state, if it is not the default."""
+    """Return the suffix of a run's name for a state other than the default."""
     return "" if args.state == "reset" else f", state {args.state}"
 
 
 def described(args: argparse.Namespace, elmo: elmokit.ElmoModel) -> dict[str, Any]:
-    """Say all that made a run."""
+    """Describe how a run was made."""
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     gpu = f"one {torch.cuda.get_device_name()}, " if elmo.device.type == "cuda" else ""
     return {
@@ -125,7 +125,7 @@ def described(args: argparse.Namespace, elmo: elmokit.ElmoModel) -> dict[str, An
 
 
 def pos_figures(args: argparse.Namespace, static: StaticVectors) -> None:
-    """Probe for parts of speech with each set of tags in each precision; write each at once."""
+    """Probe for parts of speech with each tag set and precision; write after each run."""
     costs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         args.cache = args.cache or temporary
@@ -156,7 +156,7 @@ def pos_run(
     tags: str,
     static: StaticVectors,
 ) -> tuple[dict[str, Any], dict[str, Correct]]:
-    """Probe once; return the figures, and how right each word was with each layer."""
+    """Probe once; return the results, and the correctness of each word by layer."""
     right: dict[str, Correct] = {}
     with part_bar(shown=True) as progress:
 
@@ -181,7 +181,7 @@ def pos_run(
 
 
 def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> None:
-    """Probe for word senses in each precision; write each at once."""
+    """Probe for word senses in each precision; write after each run."""
     wordnet = read_wordnet(args.wordnet)
     sets = read_sets(args.wsd)
     training = read_semcor(args.semcor)
@@ -211,10 +211,10 @@ PARTS = ("pos", "wsd")
 
 def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield "# Measured: syntax and senses"
+    yield "# Probes: syntax and senses"
     yield ""
-    yield "What it comes to: [what each layer knows](explanation/what-each-layer-knows.md)."
-    yield "Made by `recipes/probes.py` from `results/probes/*.json`, not by hand."
+    yield "For a summary, see [what each layer knows](explanation/what-each-layer-knows.md)."
+    yield "This page is generated by `recipes/probes.py` from `results/probes/*.json`."
     if "pos" in made:
         yield from pos_page(made["pos"])
     if "wsd" in made:
@@ -222,7 +222,7 @@ def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def made_with(run: dict[str, Any]) -> str:
-    """Return a line that says what made a table."""
+    """Return a line with the model, machine and command behind a table."""
     return (
         f"Model {run['model']} ({run['shape']}, state {run['state']}), {run['machine']}, "
         f"{run['date']}: `{run['command']}`"
@@ -230,19 +230,19 @@ def made_with(run: dict[str, Any]) -> str:
 
 
 def pos_page(values: dict[str, Any]) -> Iterator[str]:
-    """Yield the tables of parts of speech."""
-    yield "\n## Parts of speech: a linear probe per layer\n"
+    """Yield the section on parts of speech."""
+    yield "\n## Parts of speech: linear probes\n"
     yield (
-        "Softmax regression on the frozen vectors of the words of UD EWT (the syntactic ones: "
-        "\"didn't\" is `did` and `n't`). Penn Treebank tags (XPOS) are the ones that compare with "
-        "the paper. Intervals by a bootstrap over sentences; deviation over the seeds."
+        'Softmax regression on the frozen vectors of UD EWT, using syntactic words ("didn\'t" is '
+        "`did` and `n't`). Penn Treebank tags (XPOS) are comparable with the paper. Intervals are "
+        "95%, by a bootstrap over sentences. Standard deviations are over seeds."
     )
     for run in sorted(values["runs"], key=lambda run: run["tags"], reverse=True):  # XPOS first
         train, dev, test = run["words"]
         yield (
             f"\n### {run['name']}\n\n{run['classes']} tags; "
-            f"{train:,} words to train on, {dev:,} to stop by, {test:,} to test on, "
-            f"{run['unseen']:,} of them not in the training part; "
+            f"{train:,} training words, {dev:,} for early stopping, {test:,} test words, "
+            f"{run['unseen']:,} of them not in the training data; "
             f"{len(run['results'][-1]['by_seed'])} probes per layer.\n"
         )
         rows = []
@@ -260,19 +260,19 @@ def pos_page(values: dict[str, Any]) -> Iterator[str]:
                     *beside,
                 ]
             )
-        titles = ["", "accuracy", "deviation", "unseen words", "paper (PTB)", "CoVe (PTB)"]
+        titles = ["", "accuracy", "std. dev.", "unseen words", "paper (PTB)", "CoVe (PTB)"]
         yield from table(titles, rows)
         yield from compared(run, "+0.5" if run["tags"] == "xpos" else None)
         yield f"\n{made_with(run)}"
     if values.get("fast_less_exact"):
-        yield '\n### What `precision="fast"` costs\n'
+        yield '\n### Accuracy loss with `precision="fast"`\n'
         rows = []
         for cost in values["fast_less_exact"]:
             tags, name = cost["name"].split(", ")
             low, high = cost["interval"]
             interval = f"{100 * low:+.2f} to {100 * high:+.2f}"
             rows.append([tags.upper(), name, f"{100 * cost['value']:+.2f}", interval])
-        yield from table(["tags", "", "fast less exact", "95%"], rows)
+        yield from table(["tags", "", "fast - exact", "95% interval"], rows)
     yield f"\nPaper and CoVe: {POS_SOURCE}"
 
 
@@ -285,36 +285,36 @@ def deviation(by_seed: list[float]) -> str:
 
 
 def compared(run: dict[str, Any], in_the_paper: str | None) -> Iterator[str]:
-    """Yield a line on the two layers that the paper compares."""
+    """Yield a line on the difference of the two layers that the paper compares."""
     if run["difference"] is not None:
         found = run["difference"]
         low, high = found["interval"]
         paper = "" if in_the_paper is None else f"; in the paper {in_the_paper}"
         yield (
-            f"\n{found['first']} less {found['second']}: **{100 * found['value']:+.2f}** (95%: "
-            f"{100 * low:+.2f} to {100 * high:+.2f}){paper}."
+            f"\nDifference, {found['first']} - {found['second']}: **{100 * found['value']:+.2f}** "
+            f"(95% interval {100 * low:+.2f} to {100 * high:+.2f}){paper}."
         )
 
 
 def wsd_page(values: dict[str, Any]) -> Iterator[str]:
-    """Yield the tables of word senses."""
-    yield "\n## Word senses: the nearest mean of SemCor's uses\n"
+    """Yield the section on word senses."""
+    yield "\n## Word senses: nearest sense vectors\n"
     yield (
-        "Each word gets the sense of its lemma and part of speech whose mean in SemCor 3.0 is "
-        "nearest by cosine; a lemma that is not there gets WordNet's first sense. A use with "
-        "several senses counts for each; forms of several words are the mean of their vectors. F1 "
-        "on the sets of Raganato et al. (2017), counted as their scorer does; intervals of the "
-        "last set by a bootstrap over sentences."
+        "Each word gets the sense of its lemma and part of speech whose mean vector in SemCor 3.0 "
+        "is nearest by cosine. Lemmas that are not in SemCor get WordNet's first sense. A use with "
+        "several senses counts for each of them. The vector of a multiword expression is the mean "
+        "of its words. Scores are F1 on the sets of Raganato et al. (2017), computed as in their "
+        "scorer. Intervals are 95%, for the last set, by a bootstrap over sentences."
     )
     for run in values["runs"]:
         sets = list(run["instances"])
         last = sets[-1]
         yield (
             f"\n### {run['name']}\n\n{run['senses']:,} senses from {run['uses']:,} "
-            f"uses, {run['alternatives']:,} of them with alternatives; {run['unknown']:,} keys "
-            f"that WordNet 3.0 does not list were left out. {run['backed_off'][last]:,} of the "
+            f"uses, {run['alternatives']:,} of them with several senses; {run['unknown']:,} keys "
+            f"that are not in WordNet 3.0 were skipped. {run['backed_off'][last]:,} of the "
             f"{run['instances'][last]:,} instances of {last} back off to the first sense, "
-            f"{run['unanswered'][last]:,} get none.\n"
+            f"{run['unanswered'][last]:,} get no sense.\n"
         )
         rows = []
         for result in run["results"]:
@@ -326,7 +326,7 @@ def wsd_page(values: dict[str, Any]) -> Iterator[str]:
         for name, figures in WSD_SETS.items():
             cells = [f"{figures[s]:.1f}" if s in figures else "" for s in sets]
             rows.append([f"*published: {name}*", *cells, "", "", ""])
-        yield from table(["F1", *sets, "95%", "paper, ALL", "CoVe, ALL"], rows)
+        yield from table(["F1", *sets, "95% interval", "paper, ALL", "CoVe, ALL"], rows)
         yield from compared(run, "+1.6")
         pos = list(run["results"][0]["by_pos"])
         yield f"\nBy part of speech, {last}:\n"
@@ -339,15 +339,15 @@ def wsd_page(values: dict[str, Any]) -> Iterator[str]:
     theirs = WSD_SETS["first sense of WordNet (Raganato et al. 2017)"]
     if all(round(100 * first[name], 1) == theirs.get(name) for name in first):
         yield (
-            "\nOur first sense has the figures of Raganato et al. in every set; how the paper got "
-            "65.9 for ALL is not known. Our most frequent sense takes WordNet's order where two "
-            "senses are even, which may be why it is a little better than theirs."
+            "\nOur first-sense baseline equals that of Raganato et al. on every set; we do not "
+            "know how the paper obtained 65.9 for ALL. Our most-frequent-sense baseline breaks "
+            "ties by WordNet's order, which may explain why it is slightly better than theirs."
         )
     yield f"\nPublished: {WSD_SOURCE}"
 
 
 def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """Yield a table in Markdown."""
+    """Yield a Markdown table."""
     yield f"| {' | '.join(titles)} |"
     yield "|" + "---|" * len(titles)
     for row in rows:

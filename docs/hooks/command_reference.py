@@ -25,7 +25,7 @@ def reference() -> str:
     from elmokit.cli.main import app
 
     group: Any = typer.main.get_command(app)
-    parts = ["| command | what it does |\n|---|---|\n" + "\n".join(_contents(group))]
+    parts = ["| command | description |\n|---|---|\n" + "\n".join(_contents(group))]
     for name, command in group.commands.items():
         parts += _section(f"elmo {name}", command, level=2)
     return "\n\n".join(parts)
@@ -75,7 +75,7 @@ def _tables(command: Any) -> Iterator[str]:
     for title, kind in (("argument", True), ("option", False)):
         rows = [_row(parameter) for parameter in shown if _is_argument(parameter) is kind]
         if rows:
-            yield f"| {title} | what it does |\n|---|---|\n" + "\n".join(rows)
+            yield f"| {title} | description |\n|---|---|\n" + "\n".join(rows)
 
 
 def _row(parameter: Any) -> str:

@@ -1,4 +1,4 @@
-"""What ELMo adds to a baseline, and how sure it is: means over seeds, a paired bootstrap."""
+"""Gains of ELMo over a baseline: means over seeds, intervals by a paired bootstrap."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ def gain(base: Measured, elmo: Measured, published: Values | None) -> Values | N
 
 
 def gain_text(values: Values) -> str:
-    """Return a gain as a table has it."""
+    """Format a gain for a table."""
     interval = f" ({values['low']:+.2f} to {values['high']:+.2f})" if "low" in values else ""
     return f"{values['difference']:+.2f}{interval}"
 
 
 def remark(values: Values) -> str | None:
-    """Say what the interval rests on, if that is not all runs."""
+    """Describe the runs behind the interval, if they are not all runs."""
     if "low" not in values:
-        return "no interval, because the predictions of one side were not kept."
+        return "no interval, because the predictions of one side were not stored."
     if "difference_of_seeds" not in values:
         return None
     base, elmo = (" and ".join(map(str, values["seeds"][side])) for side in ("baseline", "elmo"))
     return (
-        "the interval is that of the runs whose predictions were at hand (without ELMo seed "
-        f"{base}, with it seed {elmo}); they gain {values['difference_of_seeds']:+.2f}."
+        "the interval uses only the runs with stored predictions (without ELMo seed "
+        f"{base}, with ELMo seed {elmo}); their gain is {values['difference_of_seeds']:+.2f}."
     )
 
 
 def error_reduction(base: float, other: float) -> float:
-    """Return the share of the errors that are gone, in percent, as the paper counts it."""
+    """Return the relative error reduction in percent, as defined in the paper."""
     return 100 * (other - base) / (100 - base)
 
 
@@ -75,7 +75,7 @@ def _n_runs(values: Values) -> int:
 
 
 def _bootstrap(base: Measured, elmo: Measured) -> Values | None:
-    """Draw the test set anew for the runs with predictions; None if a side has no such run."""
+    """Resample the test set of runs with predictions; None if one side has no such run."""
     tables: dict[str, list[Any]] = {"baseline": [], "elmo": []}
     seeds: dict[str, list[int]] = {side: [] for side in tables}
     figure = None

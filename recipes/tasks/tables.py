@@ -1,11 +1,11 @@
-"""Make results/tasks/*.json, the tables of docs/results.md and the figures from finished runs.
+"""Write results/tasks/*.json, the tables of docs/results.md and the figures from finished runs.
 
-Needs: the folder of `run.py`, or what it packed, unpacked; pip install matplotlib.
+Needs: the output directory of `run.py`, or its unpacked archive; pip install matplotlib.
 
 Run as: python recipes/tasks/tables.py runs/
-Runs that are published in results/tasks count beside those of the folder, which may be empty; with
-another --results only the folder counts. What was not run is said to be so. A star marks what time
-cut short.
+Published runs in results/tasks are included in addition to those of the directory, which may be
+empty; with another --results, only the directory counts. Missing runs are shown as "not run". An
+asterisk marks runs that were stopped by the time limit.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ Table = tuple[dict[str, Any], list[str]]
 
 
 def main() -> None:
-    """Write everything again."""
+    """Write all results, tables and figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("runs", type=Path, help="the folder of run.py")
+    parser.add_argument("runs", type=Path, help="output directory of run.py")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     args = parser.parse_args()
@@ -89,7 +89,7 @@ def main() -> None:
     for name, make in makers.items():
         made[name], lines = make(source)
         text = put_between(text, name, "\n".join(lines))
-    # Written when all is well: what is published is also what the next tables are made of.
+    # Written only after all tables succeeded, because the next tables are made from these files.
     page.write_text(text, "utf-8")
     args.results.mkdir(parents=True, exist_ok=True)
     for name, values in made.items():
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def all_machines(source: Source) -> list[dict[str, Any]]:
-    """Return the machines that are published, then those of the folder that are new."""
+    """Return the published machines, then the new ones of the directory."""
     found = list(source.earlier.machines)
     for one in machines(source.folder):
         if one not in found:
@@ -111,16 +111,16 @@ def all_machines(source: Source) -> list[dict[str, Any]]:
 
 
 def put_between(text: str, name: str, inner: str) -> str:
-    """Replace what is between the marks of a name."""
+    """Replace the text between the markers of a name."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     found = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if len(found.findall(text)) != 1:
-        sys.exit(f"docs/results.md should have one place between {begin} and {end}.")
+        sys.exit(f"docs/results.md must contain {begin} and {end} exactly once.")
     return found.sub(lambda _: f"{begin}\n{inner}\n{end}", text)
 
 
 def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """Yield a table in Markdown."""
+    """Yield a Markdown table."""
     yield f"| {' | '.join(titles)} |"
     yield "|" + "---|" * len(titles)
     for row in rows:
@@ -131,7 +131,7 @@ def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def table1(source: Source) -> Table:
-    """Compare static vectors alone with ELMo beside them, on test."""
+    """Compare static vectors with and without ELMo on the test set."""
     rows, remarks = [], []
     values: dict[str, Any] = {}
     for task in FILES:
@@ -152,8 +152,8 @@ def table1(source: Source) -> Table:
             if (said := remark(found)) is not None:
                 remarks.append(f"\n{NAMES[task]}: {said}")
         rows.append([*row, f"{paper.baseline}", f"{paper.elmo}", f"{paper.relative:g}%"])
-    titles = ["test", "static", "+ ELMo", "gain (95%)", "errors less"]
-    titles += ["paper", "+ ELMo", "errors less"]
+    titles = ["test", "static", "+ ELMo", "gain (95% interval)", "relative error reduction"]
+    titles += ["paper: static", "paper: + ELMo", "paper: relative error reduction"]
     return {"tasks": values}, [*table(titles, rows), *remarks]
 
 
@@ -168,7 +168,7 @@ def by_column(
     cells: Callable[[str], dict[str, Cell]],
     paper: Mapping[str, Sequence[float]],
 ) -> Table:
-    """Compare configurations on dev and test, the paper's below."""
+    """Compare configurations on dev and test, followed by the paper's results."""
     rows, values = [], {}
     for task in compared(name):
         measured = {column: Measured(source, cell) for column, cell in cells(task).items()}
@@ -182,7 +182,7 @@ def by_column(
 
 
 def finetune(source: Source) -> Table:
-    """Compare the biLM as it came and after it read the task's text: scores, perplexity."""
+    """Compare the biLM before and after fine-tuning on the task's text: scores, perplexity."""
     rows, perplexities = [], []
     values: dict[str, Any] = {}
     for task in compared("finetune"):
@@ -208,15 +208,15 @@ def finetune(source: Source) -> Table:
             figures = [f"{told['perplexity'][when]['mean']:.1f}" for when in ("before", "after")]
         paper = [f"{x}" for x in FINE_TUNED.get(task, ("", ""))]
         perplexities.append([NAMES[task].split(",")[0], *figures, *paper])
-    titles = ["", "static", "+ english", "+ fine-tuned", "by tuning (95%)"]
-    titles += ["errors less, english", "fine-tuned", "paper"]
+    titles = ["", "static", "+ english", "+ fine-tuned", "fine-tuning gain (95% interval)"]
+    titles += ["relative error reduction: english", "fine-tuned", "paper"]
     lines = [*table(titles, rows), ""]
-    titles = ["perplexity of dev", "before", "after", "paper's before", "after"]
+    titles = ["dev perplexity", "before", "after", "paper: before", "paper: after"]
     return {"tasks": values, "source": SOURCE}, [*lines, *table(titles, perplexities)]
 
 
 def figure1(source: Source) -> Table:
-    """Compare scores by epoch and by the share of the training data."""
+    """Compare scores by epoch and by the fraction of the training data."""
     rows, values = [], {}
     for task in ("srl", "ner"):
         shares = {}
@@ -235,15 +235,15 @@ def figure1(source: Source) -> Table:
     for task, found in values.items():
         if "passed_in_epoch" in found:
             lines.append(
-                f"\n{NAMES[task]} on dev, seed 0: the model with static vectors is best "
-                f"({found['best_baseline']:.2f}) in epoch {found['best_baseline_epoch']}; "
-                f"with ELMo that is passed in epoch {found['passed_in_epoch'] or 'none'}."
+                f"\n{NAMES[task]} on dev, seed 0: the model with static vectors is best in epoch "
+                f"{found['best_baseline_epoch']} ({found['best_baseline']:.2f}); with ELMo, the "
+                f"model exceeds this score in epoch {found['passed_in_epoch'] or 'none'}."
             )
     return {"tasks": values}, lines
 
 
 def passing(curves: dict[str, list[float]]) -> dict[str, Any]:
-    """Say when the model with ELMo is better than the best epoch of the one without."""
+    """Return the epoch in which the model with ELMo exceeds the best one without."""
     if not all(curves.values()):
         return {}
     best = max(curves["baseline"])
@@ -256,7 +256,7 @@ def passing(curves: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def figure2(source: Source) -> Table:
-    """Collect the learned weights s_j of every task at each place."""
+    """Collect the learned weights s_j of every task at input and output."""
     rows: list[list[str]] = []
     values: dict[str, Any] = {}
     for task in FILES:
