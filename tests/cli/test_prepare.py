@@ -22,7 +22,7 @@ from tests.data.texts import documents_of, random_text, stored_documents
 from tests.process_utils import Pause, elmo, start
 
 # Called for each block of the text.
-BLOCK_DONE = "elmokit.data.counting.save_values"
+BLOCK_DONE = "elmokit.data.wordtypes.TypeCounter.add"
 
 app = typer.Typer()
 app.command()(prepare)
@@ -62,7 +62,7 @@ def test_options_reach_the_corpus(text: Path, tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     corpus = Corpus.open(tmp_path / "data")
-    assert corpus.meta.settings == {
+    assert corpus.meta.settings.to_dict() == {
         "min_count": 2,
         "max_vocab": 12,
         "max_characters": 30,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -95,19 +94,6 @@ def test_another_vocabulary_is_another_corpus(text: Path, tmp_path: Path) -> Non
     one = prepared(text, tmp_path / "a")
     other = prepared(text, tmp_path / "b", (*WORDS[:3], *WORDS[:2:-1]))
     assert one.fingerprint != other.fingerprint
-
-
-def test_counts_that_rise_are_still_found_where_they_should_fall(
-    text: Path, tmp_path: Path
-) -> None:
-    corpus = prepared(text, tmp_path / "data")
-    counts = np.array(corpus.counts)
-    counts[[len(WORDS), -1]] = counts[[-1, len(WORDS)]]
-    np.save(tmp_path / "data/counts.npy", counts)
-    with pytest.raises(DataError, match=r"counts\.npy is not sorted"):
-        Corpus.open(tmp_path / "data")
-    meta = json.loads((tmp_path / "data/meta.json").read_text())
-    assert "vocabulary" in meta["settings"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ error that does not say what happened.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +17,23 @@ from elmokit.data.layout import again
 from elmokit.errors import DataError
 
 
-def create_array(path: Path, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> int:
-    """Make a .npy file to be filled with `write_at`, and return the offset of its first value."""
+def save_array(path: Path, values: NDArray[np.generic]) -> None:
+    """Write a .npy file."""
+    save_rows(path, values.shape, values.dtype, [values])
+
+
+def save_rows(
+    path: Path,
+    shape: tuple[int, ...],
+    dtype: np.dtype[np.generic],
+    parts: Iterable[NDArray[np.generic]],
+) -> None:
+    """Write a .npy file of which only a part is in memory at a time."""
     with path.open("wb") as file:
         header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        start = file.tell()
-        file.truncate(start + math.prod(shape) * dtype.itemsize)
-    return start
-
-
-def save_array(path: Path, values: NDArray[np.generic]) -> None:
-    """Write a .npy file."""
-    write_at(path, create_array(path, values.shape, values.dtype), values)
-
-
-def save_values(path: Path, values: NDArray[np.generic]) -> None:
-    """Write the values of an array without a header."""
-    path.write_bytes(np.ascontiguousarray(values).data)
-
-
-def write_at(path: Path, offset: int, values: NDArray[np.generic]) -> None:
-    """Write the values of an array into a file that is there, at a byte offset."""
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(np.ascontiguousarray(values).data)
+        for values in parts:
+            file.write(np.ascontiguousarray(values, dtype).data)
 
 
 def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:

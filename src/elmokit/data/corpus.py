@@ -62,8 +62,8 @@ class Corpus:
 
         Args:
             path: The folder that `elmo prepare` made.
-            check: Look at the contents too: that the vocabulary belongs to the ids, and at each id
-                (a second for about a billion of them). Without it only sizes are compared.
+            check: Compare the fingerprints of the files, too, and look at each id (a second for
+                about a billion of them). Without it only sizes are compared.
 
         Raises:
             DataError: It is not a prepared corpus, or a file is missing, damaged or of another one.
@@ -73,7 +73,7 @@ class Corpus:
         corpus = cls(folder, Meta.from_file(folder / META))
         checks.check_sizes(corpus)
         if check:
-            checks.check_types(corpus)
+            checks.check_files(corpus)
             for split in corpus.splits:
                 checks.check_ids(corpus, split)
         return corpus
@@ -96,7 +96,7 @@ class Corpus:
     @property
     def max_characters(self) -> int:
         """Character ids per word."""
-        return self.meta.max_characters
+        return self.meta.settings.max_characters
 
     @property
     def fingerprint(self) -> str:

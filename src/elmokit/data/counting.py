@@ -1,4 +1,8 @@
-"""The first pass over a corpus: text is cut into words and counted, block by block."""
+"""The first pass over a corpus: text is cut into words and counted, block by block.
+
+The ids of all text go to one file, by the provisional numbers of `TypeCounter`: the final ones are
+known only when everything is counted.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.arrays import save_values
-from elmokit.data.blocks import CountJob, StoredBlock, count_block, ids_file, table_file
+from elmokit.data.blocks import CountJob, count_block
 from elmokit.data.layout import END_ID, ID_TYPE
 from elmokit.data.reading import Reading, read_blocks
 from elmokit.data.wordtypes import TypeCounter
@@ -31,12 +34,17 @@ class Progress(NamedTuple):
 
 OnProgress = Callable[[Progress], None]
 
+IdArray = NDArray[np.uint32]
+
+_CHUNK = 1 << 22  # ids that are in memory at a time
+_ID_BYTES = np.dtype(ID_TYPE).itemsize
+
 
 class CountedText:
     """Text files that are read once, from the beginning.
 
     Args:
-        folder: Where the numbers of the words go.
+        path: The file for the provisional ids.
         reading: How text becomes words.
         block_characters: How much text is worked on at a time.
         skip_bad: Leave out and count lines that are not UTF-8.
@@ -45,9 +53,7 @@ class CountedText:
         vocabulary: Words whose place is given, without the specials.
 
     Attributes:
-        blocks: The blocks so far.
-        counter: The types in them, with their counts.
-        n_documents: Documents so far.
+        counter: The types so far, with their counts.
         n_bytes: Bytes of text so far.
         skipped: Bad lines left out so far.
         first_skipped: What was wrong with the first of them.
@@ -55,7 +61,7 @@ class CountedText:
 
     def __init__(
         self,
-        folder: Path,
+        path: Path,
         reading: Reading,
         *,
         block_characters: int,
@@ -64,19 +70,23 @@ class CountedText:
         on_progress: OnProgress | None,
         vocabulary: Sequence[str] = (),
     ) -> None:
-        self.folder = folder
-        self.blocks: list[StoredBlock] = []
         self.counter = TypeCounter(vocabulary)
-        self.n_documents = 0
         self.n_bytes = 0
         self.skipped = 0
         self.first_skipped = ""
+        self._path = path
         self._reading = reading
         self._block_characters = block_characters
         self._skip_bad = skip_bad
         self._total_bytes = total_bytes
         self._on_progress = on_progress
-        self._n_tokens = 0
+        self._starts: list[NDArray[np.int64]] = []  # of documents
+        self._n_ids = 0
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """Where each document starts, and where the last one ends."""
+        return np.concatenate([*self._starts, [self._n_ids]])
 
     def read(self, files: Sequence[File], workers: Workers) -> None:
         """Count the words of some files.
@@ -84,42 +94,35 @@ class CountedText:
         Raises:
             DataError: The files cannot be read, or hold no words.
         """
-        before = len(self.blocks)
-        for counted in workers.map(count_block, self._jobs(files)):
-            block = StoredBlock(len(self.blocks), counted.starts, counted.n_ids, self.n_documents)
-            words = counted.words.decode().split("\n") if counted.words else []
-            table = self.counter.add(words, counted.counts)
-            save_values(table_file(self.folder, block.number), table.astype(ID_TYPE))
-            self.blocks.append(block)
-            self.n_documents += len(counted.starts)
-            self.n_bytes += counted.n_bytes
-            self._n_tokens += counted.n_ids - int(counted.counts[END_ID])
-            if self._on_progress is not None:
-                self._on_progress(Progress(self._n_tokens, self.n_bytes, self._total_bytes))
-        if len(self.blocks) == before:
+        before = self._n_ids
+        blocks = read_blocks(
+            files, self._block_characters, skip_bad=self._skip_bad, on_bad=self._count_bad
+        )
+        jobs = (CountJob(text, self._reading) for text in blocks)
+        with self._path.open("ab") as file:
+            for block in workers.map(count_block, jobs):
+                words = block.words.decode().split("\n") if block.words else []
+                file.write(self.counter.add(words, block.ids).astype(ID_TYPE).data)
+                self._starts.append(block.starts + self._n_ids)
+                self._n_ids += len(block.ids)
+                self.n_bytes += block.n_bytes
+                if self._on_progress is not None:
+                    tokens = self._n_ids - int(self.counter.counts[END_ID])
+                    self._on_progress(Progress(tokens, self.n_bytes, self._total_bytes))
+        if self._n_ids == before:
             names = ", ".join(os.fspath(file) for file in files[:3])
             more = ", ..." if len(files) > 3 else ""
             raise DataError(f"There are no words in {names}{more}. Give files with text.")
 
-    def counts_of(self, documents: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Count each provisional number in the chosen documents only."""
-        counts = np.zeros(len(self.counter), np.int64)
-        for block in self.blocks:
-            members, lengths = block.pieces()
-            chosen = documents[members]
-            if not chosen.any():
-                continue
-            ids = np.fromfile(ids_file(self.folder, block.number), ID_TYPE)
-            table = np.fromfile(table_file(self.folder, block.number), ID_TYPE)
-            counts[table] += np.bincount(ids[np.repeat(chosen, lengths)], minlength=len(table))
-        return counts
-
-    def _jobs(self, files: Sequence[File]) -> Iterator[CountJob]:
-        blocks = read_blocks(
-            files, self._block_characters, skip_bad=self._skip_bad, on_bad=self._count_bad
-        )
-        for number, text in enumerate(blocks, start=len(self.blocks)):
-            yield CountJob(number, text, self._reading, self.folder)
+    def chunks(self, held_out: NDArray[np.bool_]) -> Iterator[tuple[IdArray, NDArray[np.bool_]]]:
+        """Yield all provisional ids in order, and whether the document of each is held out."""
+        bounds = self.bounds
+        for start in range(0, self._n_ids, _CHUNK):
+            ids = np.fromfile(self._path, ID_TYPE, _CHUNK, offset=start * _ID_BYTES)
+            first = np.searchsorted(bounds, start, side="right") - 1
+            last = np.searchsorted(bounds, start + len(ids), side="left")
+            inside: NDArray[np.int64] = np.clip(bounds[first : last + 1], start, start + len(ids))
+            yield ids, np.repeat(held_out[first:last], np.diff(inside))
 
     def _count_bad(self, message: str) -> None:
         self.skipped += 1

@@ -12,7 +12,7 @@ A corpus may be prepared with a given vocabulary, so that its ids are those of a
 head. Then the first V ids are the lines of that vocabulary, in its order and whatever their counts,
 and only the types after them fall by count.
 
-    meta.json             format, settings, counts of each split, digests; written last
+    meta.json             format, settings, counts of each split, digests of the files; written last
     vocab.txt             the V words of the vocabulary, one per line in order of their ids
     types.txt             all words in the same way; vocab.txt is its beginning
     types.offsets.npy     int64 (n_types + 1,): the word of id i is at bytes [i] to [i + 1] - 1
@@ -37,20 +37,19 @@ processes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from elmokit.config import Characters
 from elmokit.errors import ConfigError, DataError
-from elmokit.settings import Bounds, Count, Expected, Seed, Settings
+from elmokit.settings import Bounds, Count, Expected, Probability, Seed, Settings, invalid
 from elmokit.storage.manifest import check_format, read_json
 from elmokit.text.vocab import SPECIALS
 
 FORMAT = "elmokit-corpus"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 META = "meta.json"
 VOCABULARY = "vocab.txt"
@@ -80,9 +79,6 @@ def documents_file(split: str) -> str:
     return f"{split}.documents.npy"
 
 
-#: The setting that holds the digest of a given vocabulary; there is none without one.
-GIVEN = "vocabulary"
-
 #: All files that a prepared corpus may hold.
 FILES = (
     *(META, VOCABULARY, TYPES, OFFSETS, COUNTS, CHARS),
@@ -90,6 +86,9 @@ FILES = (
 )
 
 
+#: A count of things in a corpus, which may be larger than any setting.
+Number = Annotated[int, Bounds(ge=1)]
+NumberOrZero = Annotated[int, Bounds(ge=0)]
 HeldOut = Annotated[
     Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | None,
     Expected("a number of documents >= 1, a fraction of them between 0 and 1, or null"),
@@ -120,8 +119,7 @@ class PrepareSettings(Settings):
     seed: Seed = 0
 
 
-@dataclass(frozen=True)
-class SplitCounts:
+class SplitCounts(Settings):
     """What is in a split.
 
     Attributes:
@@ -133,22 +131,19 @@ class SplitCounts:
         unknown_rate: Their part of all words.
         truncated_tokens: Words with more bytes than `max_characters` leaves room for.
         reserved_tokens: Words that are written like a special, stored as <UNK>.
-        digest: Of the ids; two splits with the same one are the same.
     """
 
-    documents: int
-    sentences: int
-    tokens: int
-    types: int
-    unknown_tokens: int
-    unknown_rate: float
-    truncated_tokens: int
-    reserved_tokens: int
-    digest: str
+    documents: Number
+    sentences: Number
+    tokens: Number
+    types: NumberOrZero
+    unknown_tokens: NumberOrZero
+    unknown_rate: Probability
+    truncated_tokens: NumberOrZero
+    reserved_tokens: NumberOrZero
 
 
-@dataclass(frozen=True)
-class Meta:
+class Meta(Settings):
     """What meta.json says.
 
     Attributes:
@@ -157,32 +152,30 @@ class Meta:
             files of its own.
         n_types: Ids, those of the specials included.
         n_words: The size V of the vocabulary, specials included.
-        types_digest: Of types.txt.
         skipped_lines: Lines left out because they were not UTF-8.
         splits: What is in "train" and, if there is one, "valid".
+        digests: Fingerprints of all other files, by name.
     """
 
     elmokit: str
-    settings: dict[str, Any]
-    n_types: int
-    n_words: int
-    types_digest: str
-    skipped_lines: int
+    settings: PrepareSettings
+    n_types: Number
+    n_words: Number
+    skipped_lines: NumberOrZero
     splits: dict[str, SplitCounts]
+    digests: dict[str, str]
 
-    @property
-    def max_characters(self) -> int:
-        """Character ids per word."""
-        return int(self.settings["max_characters"])
-
-    @property
-    def has_given_vocabulary(self) -> bool:
-        """Whether the vocabulary was given, so that its counts need not fall."""
-        return GIVEN in self.settings
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if list(self.splits) not in ([TRAIN], [TRAIN, VALID]):
+            raise invalid("splits", list(self.splits), "'train' and perhaps 'valid'")
+        if not N_SPECIALS < self.n_words <= self.n_types:
+            raise invalid("n_words", self.n_words, f"{N_SPECIALS + 1} to {self.n_types}")
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, with the name and version of the format."""
-        return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        return {"format": FORMAT, "format_version": FORMAT_VERSION, **super().to_dict()}
 
     @classmethod
     def from_file(cls, path: Path) -> Meta:
@@ -193,8 +186,11 @@ class Meta:
         """
         hint = f"Make a prepared corpus with: elmo prepare FILES... -o {path.parent}"
         values = read_json(path, error=DataError, hint=hint)
-        check_format(values, path, FORMAT, FORMAT_VERSION, error=DataError, hint=hint)
-        return _checked_meta(path, values)
+        check_format(values, path, FORMAT, FORMAT_VERSION, oldest=2, error=DataError, hint=hint)
+        try:
+            return cls.from_dict({k: v for k, v in values.items() if not k.startswith("format")})
+        except ConfigError as error:
+            raise DataError(f"{path}: {error} {again(path)}") from None
 
 
 def again(path: Path) -> str:
@@ -211,22 +207,3 @@ def is_corpus(path: Path) -> bool:
         return bool(read_json(path / META).get("format") == FORMAT)
     except ConfigError:  # damaged, and nobody else has such a file beside it
         return (path / tokens_file(TRAIN)).exists()
-
-
-def _checked_meta(path: Path, values: dict[str, Any]) -> Meta:
-    """Build a Meta of values that may be anything."""
-    try:
-        splits = {name: SplitCounts(**counts) for name, counts in values["splits"].items()}
-        fields = {key: value for key, value in values.items() if not key.startswith("format")}
-        meta = Meta(**{**fields, "splits": splits})
-    except (AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{path} lacks something or has too much: {error}. {again(path)}") from None
-    known = splits.keys() <= {TRAIN, VALID} and TRAIN in splits
-    if not known or not isinstance(meta.settings, dict):
-        raise DataError(f"{path} should name the split 'train' and its settings. {again(path)}")
-    numbers = [meta.n_types, meta.n_words, meta.settings.get("max_characters")]
-    for split in splits.values():
-        numbers += [split.documents, split.sentences, split.tokens]
-    if any(type(number) is not int or number < 1 for number in numbers):
-        raise DataError(f"{path} holds counts that are no positive integers. {again(path)}")
-    return meta

@@ -1,16 +1,14 @@
 """From text files to a prepared corpus (see `elmokit.data.layout` for what that is).
 
 Memory holds one copy of the word types and a few blocks of text, however long the text is. First
-all blocks are cut into words and counted, side by side; then the types are ranked and spelled; then
-the blocks are rewritten with the final ids, side by side again. Everything happens in a folder
-beside the output, which takes its name at the end: the output is there whole or not at all. Until
-then twice the space of the output is needed on the disk.
+all blocks are cut into words, side by side, and counted; then the types are ranked and spelled;
+then the ids are rewritten with the final numbers. Everything happens in a temporary folder that
+takes the name of the output at the end. Until then twice the space of the output is needed.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import time
 import warnings
 from collections.abc import Sequence
@@ -125,7 +123,6 @@ def prepare(
         Workers(n_workers) as pool,
     ):
         work = folder / _WORK
-        work.mkdir()
         text = CountedText(
             work,
             Reading(settings.one_sentence_per_line, settings.tokenized),
@@ -136,14 +133,14 @@ def prepare(
             vocabulary=() if vocabulary is None else vocabulary.words[N_SPECIALS:],
         )
         text.read(files, pool)
-        n_train = text.n_documents
+        n_train = len(text.bounds) - 1
         if valid_files:
             text.read(valid_files, pool)
-        held_out = np.arange(text.n_documents) >= n_train
+        held_out = np.arange(len(text.bounds) - 1) >= n_train
         if settings.valid is not None:
             held_out = choose_documents(n_train, settings.valid, settings.seed)
-        meta = write_corpus(text, held_out, settings, folder, pool, vocabulary)
-        shutil.rmtree(work)
+        meta = write_corpus(text, held_out, settings, folder, vocabulary)
+        work.unlink()
     _warn_of_reserved(meta)
     seconds = time.monotonic() - start
     return Summary(target, meta, text.first_skipped, text.n_bytes, seconds, n_workers)

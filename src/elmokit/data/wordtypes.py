@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.arrays import create_array, save_array, write_at
+from elmokit.data.arrays import save_array, save_rows
 from elmokit.data.blocks import Numbers
 from elmokit.data.layout import CHARS, N_SPECIALS, OFFSETS, TYPES
-from elmokit.data.workers import Workers
 from elmokit.model.chars import char_ids_table, is_truncated
 from elmokit.text.vocab import SPECIALS
 
-_CHUNK = 1 << 15  # types that are spelled in one job
+_CHUNK = 1 << 15  # types that are spelled at a time
 
 
 class TypeCounter:
@@ -42,24 +41,24 @@ class TypeCounter:
         """How often each number was met."""
         return self._counts[: len(self)]
 
-    def add(self, words: list[str], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+    def add(self, words: list[str], ids: NDArray[np.uintc]) -> NDArray[np.uint32]:
         """Count the words of a block.
 
         Args:
             words: Different words, none of them a special.
-            counts: How often each is there, after the counts of the specials.
+            ids: The block: numbers of the specials, then those of `words`.
 
         Returns:
-            The provisional numbers of the specials and of `words`.
+            The block by provisional numbers.
         """
-        table = np.arange(len(counts), dtype=np.uint32)
+        table = np.arange(N_SPECIALS + len(words), dtype=np.uint32)
         table[N_SPECIALS:] = np.fromiter(
             map(self._numbers.__getitem__, words), np.uint32, len(words)
         )
         if len(self) > len(self._counts):
             self._counts.resize(2 ** math.ceil(math.log2(len(self))), refcheck=False)
-        self._counts[table] += counts  # no number is in a table twice
-        return table
+        self._counts[table] += np.bincount(ids, minlength=len(table))  # no number is there twice
+        return table[ids]
 
     def rank(self, counts: NDArray[np.int64]) -> RankedTypes:
         """Order the words by falling count and then by word; those of a given vocabulary stay.
@@ -98,42 +97,19 @@ class RankedTypes:
         return frequent if max_vocab is None else min(frequent, max_vocab)
 
 
-@dataclass(frozen=True)
-class _SpellJob:
-    words: list[str]
-    max_characters: int
-    path: Path
-    offset: int
-
-
-def write_types(
-    types: RankedTypes, folder: Path, max_characters: int, workers: Workers
-) -> NDArray[np.bool_]:
+def write_types(types: RankedTypes, folder: Path, max_characters: int) -> NDArray[np.bool_]:
     """Write the words and the table of their characters.
 
     Returns:
         Which words are longer than a row of that table.
     """
     n = len(types.words)
-    data = create_array(folder / CHARS, (n, max_characters), np.dtype("<u2"))
-    row = 2 * max_characters
-    jobs = (
-        _SpellJob(types.words[start : start + _CHUNK], max_characters, folder / CHARS, offset)
-        for start, offset in zip(
-            range(0, n, _CHUNK), range(data, data + n * row, _CHUNK * row), strict=True
-        )
-    )
-    offsets = np.zeros(n + 1, np.int64)
+    parts = [types.words[start : start + _CHUNK] for start in range(0, n, _CHUNK)]
+    lengths = np.zeros(n + 1, np.int64)
     with (folder / TYPES).open("wb") as file:
-        for start in range(0, n, _CHUNK):
-            lines = [f"{word}\n".encode() for word in types.words[start : start + _CHUNK]]
-            offsets[start + 1 : start + 1 + len(lines)] = [len(line) for line in lines]
-            file.writelines(lines)
-    save_array(folder / OFFSETS, np.cumsum(offsets))
-    return np.concatenate(list(workers.map(_spell, jobs)))
-
-
-def _spell(job: _SpellJob) -> NDArray[np.bool_]:
-    ids = char_ids_table(job.words, job.max_characters)
-    write_at(job.path, job.offset, ids.astype("<u2"))
-    return np.array([is_truncated(word, job.max_characters) for word in job.words])
+        for number, word in enumerate(types.words, start=1):
+            lengths[number] = file.write(f"{word}\n".encode())
+    save_array(folder / OFFSETS, np.cumsum(lengths))
+    spelled = (char_ids_table(words, max_characters) for words in parts)
+    save_rows(folder / CHARS, (n, max_characters), np.dtype("<u2"), spelled)
+    return np.array([is_truncated(word, max_characters) for word in types.words])

@@ -13,17 +13,14 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from elmokit.errors import ElmoError
-
-if TYPE_CHECKING:
-    from multiprocessing.synchronize import Event
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -46,7 +43,6 @@ class Workers:
     def __init__(self, n: int) -> None:
         self._n = n
         self._pool: ProcessPoolExecutor | None = None
-        self._stop: Event | None = None
 
     def map(self, work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         """Yield `work(job)` for each job in order; jobs are taken only a little ahead of that.
@@ -78,10 +74,9 @@ class Workers:
     def _submit(self, work: Callable[[Job], Result], job: Job) -> Future[Result]:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._stop = context.Event()
-            self._pool = ProcessPoolExecutor(self._n, context, _start_worker, (self._stop,))
+            self._pool = ProcessPoolExecutor(self._n, context, _start_worker)
         with _interrupts_held():
-            return self._pool.submit(_run, work, job)
+            return self._pool.submit(work, job)
 
     def __enter__(self) -> Workers:
         return self
@@ -92,28 +87,14 @@ class Workers:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._pool is None or self._stop is None:
-            return
-        self._stop.set()  # for the jobs that are on their way to a worker already
-        # After this no worker writes any more, so that files can be removed behind it.
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-_stopped: Event | None = None  # in a worker: whether its jobs are still wanted
-
-
-def _start_worker(stop: Event) -> None:
+def _start_worker() -> None:
     """Set up a worker process: Ctrl-C is for the main process, whose end is the worker's too."""
-    global _stopped
-    _stopped = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
-
-
-def _run(work: Callable[[Job], Result], job: Job) -> Result:
-    if _stopped is not None and _stopped.is_set():
-        raise CancelledError
-    return work(job)
 
 
 def _follow_parent() -> None:
