@@ -38,6 +38,15 @@ class Usage(BaseModel):
     tokens: int
 
 
+class TextAnswer(BaseModel):
+    """What every answer about sentences has."""
+
+    model: str
+    state: str
+    usage: Usage
+    warnings: list[str]
+
+
 class Tokens(BaseModel):
     """The tokens of a sentence; offsets are null where tokens were given."""
 
@@ -51,17 +60,13 @@ class SentenceVectorsAnswer(Tokens):
     vectors: list[Any]
 
 
-class EmbedAnswer(BaseModel):
+class EmbedAnswer(TextAnswer):
     """The vectors of sentences."""
 
-    model: str
-    state: str
     layer: str | int | list[str | int]
     pooling: str
     dim: int
     sentences: list[SentenceVectorsAnswer]
-    usage: Usage
-    warnings: list[str]
 
 
 class LayerCosines(BaseModel):
@@ -71,17 +76,13 @@ class LayerCosines(BaseModel):
     matrix: list[list[float | None]]
 
 
-class SimilarityAnswer(BaseModel):
+class SimilarityAnswer(TextAnswer):
     """Cosines in each layer; rows and columns are the tokens of all sentences in order."""
 
-    model: str
-    state: str
     sentences: list[Tokens]
     starts: list[int]
     layers: list[LayerCosines]
     gram: list[list[list[list[float]]]] | None = None
-    usage: Usage
-    warnings: list[str]
 
 
 class Point(BaseModel):
@@ -119,19 +120,15 @@ class StaticWord(BaseModel):
     neighbors: list[tuple[str, float]]
 
 
-class ProjectAnswer(BaseModel):
+class ProjectAnswer(TextAnswer):
     """The uses of a word in each layer."""
 
-    model: str
-    state: str
     word: str | None
     sentences: list[Tokens]
     points: list[Point]
     without: list[int]
     layers: list[Plane]
     static: StaticWord | None
-    usage: Usage
-    warnings: list[str]
 
 
 class NeighborsAnswer(BaseModel):
@@ -142,11 +139,9 @@ class NeighborsAnswer(BaseModel):
     results: list[dict[str, Any]]
 
 
-class SentenceScoreAnswer(BaseModel):
+class SentenceScoreAnswer(Tokens):
     """Natural log p of each token, and perplexities."""
 
-    tokens: list[str]
-    offsets: list[tuple[int, int]] | None
     forward: list[float]
     backward: list[float]
     end: float
@@ -161,13 +156,10 @@ class SentenceScoreAnswer(BaseModel):
     state: str
 
 
-class ScoreAnswer(BaseModel):
+class ScoreAnswer(TextAnswer):
     """The scores of sentences."""
 
-    model: str
     sentences: list[SentenceScoreAnswer]
-    usage: Usage
-    warnings: list[str]
 
 
 class CandidateAnswer(BaseModel):
@@ -187,16 +179,12 @@ class Place(BaseModel):
     combined: list[CandidateAnswer]
 
 
-class SubstitutesAnswer(BaseModel):
+class SubstitutesAnswer(TextAnswer):
     """What is expected in the places of a sentence."""
 
-    model: str
-    state: str
     tokens: list[str]
     offsets: list[tuple[int, int]] | None
     places: list[Place]
-    usage: Usage
-    warnings: list[str]
 
 
 class MixAnswer(BaseModel):

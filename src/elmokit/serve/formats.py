@@ -37,32 +37,14 @@ _ALIASES = {
 
 
 def wanted(accept: str | None) -> str:
-    """Choose a format by an `Accept` header."""
-    if not accept:
-        return JSON
-    best: tuple[float, str] | None = None
-    for part in accept.split(","):
-        kind, _, rest = part.partition(";")
-        found = _ALIASES.get(kind.strip().lower())
-        weight = _weight(rest)
-        if found is not None and weight > 0 and (best is None or weight > best[0]):
-            best = weight, found
-    if best is None:
-        raise RequestRejected(
-            406, f"Found Accept '{accept:.80}'; this answer can be {JSON}, {NPY} or {ARROW}."
-        )
-    return best[1]
-
-
-def _weight(parameters: str) -> float:
-    for parameter in parameters.split(";"):
-        name, _, value = parameter.partition("=")
-        if name.strip().lower() == "q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
+    """Choose a format by an `Accept` header: the first that is known."""
+    for part in (accept or JSON).split(","):
+        kind = part.partition(";")[0].strip().lower()
+        if kind in _ALIASES:
+            return _ALIASES[kind]
+    raise RequestRejected(
+        406, f"Found Accept '{accept:.80}'; this answer can be {JSON}, {NPY} or {ARROW}."
+    )
 
 
 def to_json(values: Any) -> bytes:

@@ -15,20 +15,15 @@ from elmokit.embed.model import ElmoModel
 from elmokit.serve import answers, formats
 from elmokit.serve.hosted import Hosted
 from elmokit.serve.limits import LISTED, MATRIX_TOKENS, PLACES, POINTS, QUERIES
-from elmokit.serve.routes.common import error_responses, new_router, service_of
+from elmokit.serve.routes.common import Router, service_of
 from elmokit.serve.routes.neighbors import about_index
 
-router = new_router("service")
+router = Router("service")
 
 _STARTED = int(time.time())
 
 
-@router.get(
-    "/v1/models",
-    summary="The models, and what else is served",
-    response_class=Response,
-    responses={200: {"model": answers.ModelsAnswer}, **error_responses()},
-)
+@router.answer("GET", "/v1/models", answers.ModelsAnswer)
 async def models(request: Request) -> Response:
     """List the models, in the shape that OpenAI's clients read."""
     service = service_of(request)
@@ -52,12 +47,7 @@ async def models(request: Request) -> Response:
     return formats.json_response(values)
 
 
-@router.get(
-    "/v1/models/{name}",
-    summary="One model",
-    response_class=Response,
-    responses={200: {"model": answers.ModelCard}, **error_responses(404)},
-)
+@router.answer("GET", "/v1/models/{name}", answers.ModelCard, 404)
 async def model(name: str, request: Request) -> Response:
     """Describe a model."""
     hosted = service_of(request).hosted

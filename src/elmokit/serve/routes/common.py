@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +19,8 @@ from elmokit.serve.errors import RequestRejected
 from elmokit.serve.requests import LayerRequest, RawJson
 from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 #: Numbers of an answer that is written as JSON at once on the thread that answers.
 SMALL = 65536
@@ -59,9 +62,31 @@ class _JsonRoute(APIRoute):
         return handle_json
 
 
-def new_router(tag: str) -> APIRouter:
-    """Return a router for the routes of one tag."""
-    return APIRouter(tags=[tag], route_class=_JsonRoute)
+class Router(APIRouter):
+    """The routes of one tag; they make their own responses, and OpenAPI describes those."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__(tags=[tag], route_class=_JsonRoute)
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        answer: type[BaseModel],
+        *statuses: int,
+        **success: Any,
+    ) -> Callable[[Handler], Handler]:
+        """Declare a route.
+
+        Args:
+            method: GET or POST.
+            path: Its path.
+            answer: The answer, as OpenAPI documents it.
+            statuses: Errors that it has besides those of every route.
+            success: Further documentation of the answer.
+        """
+        responses = {200: {"model": answer, **success}, **error_responses(*statuses)}
+        return self.api_route(path, methods=[method], response_class=Response, responses=responses)
 
 
 def service_of(request: Request) -> Service:

@@ -16,10 +16,9 @@ from elmokit.serve.errors import RequestRejected
 from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest, Json
 from elmokit.serve.routes.common import (
     SMALL,
+    Router,
     choices_of,
-    error_responses,
     layers_of,
-    new_router,
     service_of,
     tokens_of,
     usage,
@@ -28,23 +27,15 @@ from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts, texts_of
 from elmokit.text.sentences import split_sentences
 
-router = new_router("vectors")
+router = Router("vectors")
 
 _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 
-@router.post(
-    "/v1/embed",
-    summary="Vectors of every token",
-    response_class=Response,
-    responses={
-        200: {
-            "model": answers.EmbedAnswer,
-            "description": "Vectors, in the format that Accept asks for.",
-            "content": {formats.NPY: _BINARY, formats.ARROW: _BINARY},
-        },
-        **error_responses(404, 406),
-    },
+@router.answer(
+    *("POST", "/v1/embed", answers.EmbedAnswer, 404, 406),
+    description="Vectors, in the format that Accept asks for.",
+    content={formats.NPY: _BINARY, formats.ARROW: _BINARY},
 )
 async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     """Return h_{k,j} of every token, or a mix of its layers, or their mean over a sentence."""
@@ -92,11 +83,11 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     return await as_json(service, values, sum(found.size for found in vectors))
 
 
-@router.post(
+@router.answer(
+    "POST",
     "/v1/embeddings",
-    summary="Vectors of texts, for clients of OpenAI",
-    response_class=Response,
-    responses={200: {"model": answers.EmbeddingsAnswer}, **error_responses(404)},
+    answers.EmbeddingsAnswer,
+    404,
 )
 async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Response:
     """Return one vector per text: the mean over its tokens of the average of all layers.

@@ -20,17 +20,16 @@ from elmokit.serve.limits import MATRIX_TOKENS, POINTS
 from elmokit.serve.marks import Uses, uses_of
 from elmokit.serve.requests import Json, ProjectRequest, SimilarityRequest
 from elmokit.serve.routes.common import (
+    Router,
     choices_of,
-    error_responses,
     layers_of,
-    new_router,
     service_of,
     tokens_of,
     usage,
 )
 from elmokit.serve.texts import texts_of
 
-router = new_router("geometry")
+router = Router("geometry")
 
 _NEAREST = 8  # words that are shown beside the static vector of a word
 
@@ -38,11 +37,11 @@ _NEAREST = 8  # words that are shown beside the static vector of a word
 # ------------------------------------------------------------------------------------- similarity
 
 
-@router.post(
+@router.answer(
+    "POST",
     "/v1/similarity",
-    summary="Cosines between all tokens of some sentences",
-    response_class=Response,
-    responses={200: {"model": answers.SimilarityAnswer}, **error_responses(404)},
+    answers.SimilarityAnswer,
+    404,
 )
 async def similarity(body: Json[SimilarityRequest], request: Request) -> Response:
     """Return a matrix of cosines for every layer, the average and a mix."""
@@ -98,12 +97,7 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> list[list[flo
 # ---------------------------------------------------------------------------------------- project
 
 
-@router.post(
-    "/v1/project",
-    summary="The uses of a word on a plane",
-    response_class=Response,
-    responses={200: {"model": answers.ProjectAnswer}, **error_responses(404)},
-)
+@router.answer("POST", "/v1/project", answers.ProjectAnswer, 404)
 async def project(body: Json[ProjectRequest], request: Request) -> Response:
     """Return for every layer where the uses of a word lie, and the clusters they fall into."""
     service = service_of(request)

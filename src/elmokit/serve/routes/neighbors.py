@@ -18,23 +18,17 @@ from elmokit.serve.errors import RequestRejected
 from elmokit.serve.marks import marked
 from elmokit.serve.requests import Json, MarkedSentence, NeighborsRequest
 from elmokit.serve.routes.common import (
+    Router,
     choices_of,
-    error_responses,
     layers_of,
-    new_router,
     service_of,
 )
 from elmokit.serve.texts import texts_of
 
-router = new_router("neighbors")
+router = Router("neighbors")
 
 
-@router.post(
-    "/v1/neighbors",
-    summary="The nearest tokens in context",
-    response_class=Response,
-    responses={200: {"model": answers.NeighborsAnswer}, **error_responses(404)},
-)
+@router.answer("POST", "/v1/neighbors", answers.NeighborsAnswer, 404)
 async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
     """Return the tokens of the index that are nearest to words in their sentences."""
     service = service_of(request)

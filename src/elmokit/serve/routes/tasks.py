@@ -15,25 +15,20 @@ from elmokit.errors import ElmoWarning
 from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.requests import Json, TaskRequest
-from elmokit.serve.routes.common import error_responses, new_router, service_of
+from elmokit.serve.routes.common import Router, service_of
 from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved import SavedTask
 from elmokit.tasks.task import Task
 from elmokit.text.lines import Line
 
-router = new_router("tasks")
+router = Router("tasks")
 
 _JSON_LINES = "jsonl"
 # Python keeps one list of warnings for all threads.
 _WARNINGS = threading.Lock()
 
 
-@router.get(
-    "/v1/tasks",
-    summary="The trained tasks",
-    response_class=Response,
-    responses={200: {"model": answers.TasksAnswer}, **error_responses()},
-)
+@router.answer("GET", "/v1/tasks", answers.TasksAnswer)
 async def tasks(request: Request) -> Response:
     """List the trained tasks, with the layer weights that they learned and their scores."""
     hosted = service_of(request).hosted
@@ -41,12 +36,7 @@ async def tasks(request: Request) -> Response:
     return formats.json_response({"tasks": cards})
 
 
-@router.post(
-    "/v1/tasks/{name}",
-    summary="Predictions of a trained task",
-    response_class=Response,
-    responses={200: {"model": answers.TaskAnswer}, **error_responses(404)},
-)
+@router.answer("POST", "/v1/tasks/{name}", answers.TaskAnswer, 404)
 async def predict(name: str, body: Json[TaskRequest], request: Request) -> Response:
     """Predict entities, labels, answers: what the task is trained for."""
     service = service_of(request)

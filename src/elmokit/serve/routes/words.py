@@ -13,18 +13,18 @@ from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.limits import PLACES
 from elmokit.serve.requests import Json, ScoreRequest, SubstitutesRequest
-from elmokit.serve.routes.common import error_responses, new_router, service_of, usage
+from elmokit.serve.routes.common import Router, service_of, usage
 from elmokit.serve.texts import texts_of
 from elmokit.text.marked import Marked
 
-router = new_router("language models")
+router = Router("language models")
 
 
-@router.post(
+@router.answer(
+    "POST",
     "/v1/score",
-    summary="How probable both language models find each token",
-    response_class=Response,
-    responses={200: {"model": answers.ScoreAnswer}, **error_responses(404)},
+    answers.ScoreAnswer,
+    404,
 )
 async def score(body: Json[ScoreRequest], request: Request) -> Response:
     """Return natural log p of each token, forward and backward, and the perplexity."""
@@ -42,6 +42,7 @@ async def score(body: Json[ScoreRequest], request: Request) -> Response:
     ]
     values = {
         "model": name,
+        "state": body.state,
         "sentences": rows,
         "usage": usage(texts),
         "warnings": texts.warnings,
@@ -49,11 +50,11 @@ async def score(body: Json[ScoreRequest], request: Request) -> Response:
     return formats.json_response(values)
 
 
-@router.post(
+@router.answer(
+    "POST",
     "/v1/substitutes",
-    summary="Which words both language models expect",
-    response_class=Response,
-    responses={200: {"model": answers.SubstitutesAnswer}, **error_responses(404)},
+    answers.SubstitutesAnswer,
+    404,
 )
 async def substitutes(body: Json[SubstitutesRequest], request: Request) -> Response:
     """Return the likeliest words of places: by what is to the left, to the right, and both."""
