@@ -31,7 +31,7 @@ _PANEL = 3.3  # inches
 _PER_ROW = 3
 _NUMBERED = 24  # uses that are numbered and listed below; more would cover each other
 _LINE = 0.2  # inches of a sentence in the list
-_SAME = 1e-4  # vectors of length 1 that are nearer than this are one
+_SAME_DIGITS = 4  # vectors of length 1 that agree in so many digits are one
 
 
 class Use(NamedTuple):
@@ -200,7 +200,7 @@ def _senses(
             reference = coordinates
         elif shares[0]:
             coordinates = turned_to(coordinates, reference)
-        different = _different(points)
+        different = len(np.unique(points.round(_SAME_DIGITS), axis=0))
         # Where many uses are one vector, which of them is the nearest says nothing.
         told = 2 * different > len(points) and len(names) > 1
         agree = _agree(points, numbers) if told else None
@@ -209,16 +209,6 @@ def _senses(
     counted = [use.at.word.casefold() for use in uses]
     word = max(sorted(set(counted)), key=counted.count)
     return Senses(word, list(uses), groups, given, planes[::-1])
-
-
-def _different(points: FloatArray) -> int:
-    left = list(range(len(points)))
-    count = 0
-    while left:
-        first = points[left[0]]
-        left = [i for i in left if float(np.linalg.norm(points[i] - first)) > _SAME]
-        count += 1
-    return count
 
 
 def _agree(points: FloatArray, groups: Any) -> int:
@@ -234,38 +224,33 @@ def draw_senses(senses: Senses) -> Picture:
     """Draw a plane for each layer, and below it the sentences if they are not too many."""
     columns = min(len(senses.planes), _PER_ROW)
     rows = -(-len(senses.planes) // columns)
-    numbered = len(senses.uses) <= _NUMBERED
     names = sorted(set(senses.groups))
+    numbered = len(senses.uses) <= _NUMBERED
+    drawn = rows * _PANEL + 0.9
     listed = -(-len(senses.uses) // 2) * _LINE if numbered else 0.0
-    head = 0.7 + 0.25 * -(-len(names) // 4)
-    width, height = max(columns * _PANEL, 2 * _PANEL), head + rows * (_PANEL + 0.1) + listed
     picture = Picture(
-        width,
-        height,
+        max(columns, 2) * _PANEL,
+        drawn + listed,
         f"“{senses.word}” in {len(senses.uses)} sentences",
         "Each mark is a use of the word; each panel is the plane on which the vectors of a layer "
         "spread most (PCA of vectors of length 1). Layer 0 knows the word alone and has one vector "
         "for all uses, as a table of static vectors has. Higher layers know the sentence.",
+        layout="constrained",
     )
-    panels = picture.subplots(rows, columns, squeeze=False).flatten()
-    picture.subplots_adjust(
-        *(0.04, (listed + 0.5) / height, 0.99, 1 - (head + 0.1) / height),
-        wspace=0.15,
-        hspace=0.3,
-    )
+    upper, lower = picture.subfigures(2, 1, height_ratios=[drawn, max(listed, 0.01)])
+    panels = upper.subplots(rows, columns, squeeze=False).flatten()
     for axes in panels[len(senses.planes) :]:
         axes.set_visible(False)
     for axes, plane in zip(panels, senses.planes, strict=False):
         _panel(axes, senses, plane, names, numbered=numbered)
     by = "sense" if senses.given else f"cluster of {senses.planes[-1].layer}"
-    picture.legend(
+    upper.legend(
         handles=[
             Line2D([], [], label=f"{readable(n, 24)} ({senses.groups.count(n)})", **_look(i))
             for i, n in enumerate(names)
         ],
         title=f"colored by {by}",
-        loc="upper left",
-        bbox_to_anchor=(0, 1 - 0.3 / height),
+        loc="outside upper left",
         ncols=4,
         frameon=False,
         alignment="left",
@@ -273,7 +258,7 @@ def draw_senses(senses: Senses) -> Picture:
         title_fontsize=9,
     )
     if numbered:
-        _list(picture, senses, names, listed)
+        _list(lower.subplots(), senses, names, int(max(columns, 2) * _PANEL * 7) - 8)
     return picture
 
 
@@ -287,7 +272,7 @@ def _panel(
 ) -> None:
     n = len(senses.uses)
     axes.set_title(plane.layer, loc="left", fontsize=10, fontweight="bold")
-    axes.set(xticks=[], yticks=[], facecolor="#f5f6f8")
+    axes.set(xticks=[], yticks=[], facecolor="#f5f6f8", box_aspect=1)
     axes.spines[["top", "right"]].set_visible(False)
     if plane.different == 1:
         axes.plot(0, 0, "o", color=GRAY, markersize=9)
@@ -351,14 +336,11 @@ def _free(points: FloatArray) -> list[tuple[float, float]]:
     return found
 
 
-def _list(picture: Picture, senses: Senses, names: Sequence[str], height: float) -> None:
-    """Write the sentences with their numbers, in two columns below the panels."""
-    width, whole = picture.get_size_inches()
-    axes = picture.add_axes((0, 0, 1, height / whole))
+def _list(axes: Axes, senses: Senses, names: Sequence[str], letters: int) -> None:
+    """Write the sentences with their numbers, in two columns."""
     per_column = -(-len(senses.uses) // 2)
     axes.set(xlim=(0, 2), ylim=(per_column, 0))
     axes.set_axis_off()
-    letters = int(width / 2 * 14) - 8
     for number, (use, group) in enumerate(zip(senses.uses, senses.groups, strict=True)):
         column, row = divmod(number, per_column)
         x, y = column + 0.02, row + 0.5
