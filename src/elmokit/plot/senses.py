@@ -237,7 +237,8 @@ def draw_senses(senses: Senses) -> Picture:
         "for all uses, as a table of static vectors has. Higher layers know the sentence.",
         layout="constrained",
     )
-    upper, lower = picture.subfigures(2, 1, height_ratios=[drawn, max(listed, 0.01)])
+    halves: Any = picture.subfigures(2, 1, height_ratios=[drawn, max(listed, 0.01)])
+    upper, lower = halves
     panels = upper.subplots(rows, columns, squeeze=False).flatten()
     for axes in panels[len(senses.planes) :]:
         axes.set_visible(False)
