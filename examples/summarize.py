@@ -1,16 +1,17 @@
-"""A summary by choosing sentences: near to the whole text, and not near to each other.
+"""Extractive summarization: select sentences that are central to the text and not redundant.
 
-A sentence's vector is the mean of its tokens' vectors. The first sentence chosen is the one most
-like all others; each further one is to be like the rest of the text, but unlike those chosen before
-(maximal marginal relevance, Carbonell & Goldstein 1998). Nothing is learned, and nothing is
-rewritten: whole sentences are taken, in the order of the text.
+The vector of a sentence is the mean of its token vectors. The first selected sentence is the one
+most similar to all others. Each further sentence should be similar to the rest of the text but
+different from those already selected (maximal marginal relevance, Carbonell & Goldstein 1998). No
+training is involved, and the summary keeps whole sentences in their original order.
 
-It shows what such vectors can do, and is no more. Measured on 60 texts: a sentence of another text,
-put among eleven, is never among the three chosen (by chance: in 25%); whether the three tell the
-most was not measured. To subtract what the sentences have in common, as is often done, is no help
-here: all are then equally far from the middle, and the stranger is chosen in 23%.
+This is a demonstration, not a complete summarizer. In a test on 60 texts, a sentence inserted from
+another text among eleven was never selected for a three-sentence summary (by chance: 25%). The
+quality of the summaries was not measured. Subtracting the mean sentence vector, a common step, does
+not help here: all sentences are then equally far from the center, and the inserted sentence is
+selected in 23% of the texts.
 
-Run as: python examples/summarize.py [TEXT.txt] [SENTENCES]
+Usage: python examples/summarize.py [TEXT.txt] [SENTENCES]
 """
 
 from __future__ import annotations
@@ -31,47 +32,47 @@ night. In 1899 the oil was replaced by gas, and in 1934 by electricity, so that 
 enough. My aunt makes the best apple cake in the village. The light can be seen by ships from twenty
 miles away, except in fog. For fog there is a horn, which was first driven by steam and is driven by
 compressed air today. Since 1988 nobody has lived in the lighthouse, because a computer in the
-harbour turns on its light and its horn. The old house of the keepers is a museum now, and the lamp
+harbor turns on its light and its horn. The old house of the keepers is a museum now, and the lamp
 of 1851 is shown in it. The museum is open from May to September. Every year twenty thousand people
 climb the stairs of the lighthouse to look at the sea.
 """
 
 
 def sentence_vectors(elmo: elmokit.ElmoModel, sentences: list[str]) -> NDArray[np.float32]:
-    """Return one vector per sentence: the mean over its tokens of the average layer."""
+    """Return one unit vector per sentence: the average layer, averaged over the tokens."""
     means = np.stack([vectors.average.mean(axis=0) for vectors in elmo.embed(sentences)])
     unit: NDArray[np.float32] = means / np.linalg.norm(means, axis=1, keepdims=True)
     return unit
 
 
-def choose(vectors: NDArray[np.float32], count: int, variety: float = 0.3) -> list[int]:
-    """Return the numbers of the sentences to keep, in the order of the text."""
-    alike = vectors @ vectors.T
-    np.fill_diagonal(alike, 0)
-    central = alike.mean(axis=1)
-    chosen = [int(central.argmax())]
-    while len(chosen) < min(count, len(vectors)):
-        score = (1 - variety) * central - variety * alike[:, chosen].max(axis=1)
-        score[chosen] = -np.inf
-        chosen.append(int(score.argmax()))
-    return sorted(chosen)
+def select(vectors: NDArray[np.float32], count: int, diversity: float = 0.3) -> list[int]:
+    """Return the indices of the selected sentences, in text order."""
+    similarity = vectors @ vectors.T
+    np.fill_diagonal(similarity, 0)
+    centrality = similarity.mean(axis=1)
+    selected = [int(centrality.argmax())]
+    while len(selected) < min(count, len(vectors)):
+        score = (1 - diversity) * centrality - diversity * similarity[:, selected].max(axis=1)
+        score[selected] = -np.inf
+        selected.append(int(score.argmax()))
+    return sorted(selected)
 
 
 def summarize(elmo: elmokit.ElmoModel, text: str, count: int) -> list[str]:
-    """Return the sentences of a text that tell most of it."""
+    """Return the most representative sentences of a text."""
     text = " ".join(text.split())
     sentences = [text[start:end] for start, end in split_sentences(text)]
     if len(sentences) <= count:
         return sentences
-    return [sentences[i] for i in choose(sentence_vectors(elmo, sentences), count)]
+    return [sentences[i] for i in select(sentence_vectors(elmo, sentences), count)]
 
 
 def main() -> None:
-    """Summarise a file, or the text above."""
+    """Summarize a file, or the text above by default."""
     text = Path(sys.argv[1]).read_text("utf-8") if len(sys.argv) > 1 else TEXT
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     if count < 1:
-        sys.exit(f"SENTENCES should be at least 1, found {count}.")
+        sys.exit(f"SENTENCES must be at least 1, got {count}.")
     for sentence in summarize(elmokit.load(), text, count):
         print(sentence)
 
