@@ -102,7 +102,8 @@ def sync_directory(path: Path) -> None:
 
 def restore_directory(path: Path) -> None:
     """Move a directory back that a killed process had moved aside to replace it."""
-    with suppress(OSError, ValueError):  # the caller reports what is wrong with `path`
+    # The caller reports what is wrong with `path`; a loop of links is a RuntimeError.
+    with suppress(OSError, ValueError, RuntimeError):
         path = Path(path).resolve()
         if not path.exists() and _aside(path).is_dir():
             with _rename_lock(path):
