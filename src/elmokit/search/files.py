@@ -210,6 +210,9 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     dims = {column_name(choice): choice.dim(meta.dim) for choice in meta.choices}
     by_token = dims.keys() - {"layer_0"}
     columns = {"tokens": {"token", "word", *by_token}, "words": {"word", *dims.keys() - by_token}}
+    for path in folder.rglob("*"):
+        if not (path.is_file() or path.is_dir()):  # Lance would wait for a pipe forever
+            raise damaged(folder, f"{path.relative_to(folder)} is not a regular file")
     tables = {}
     for name in TABLES:
         with reading(folder):
