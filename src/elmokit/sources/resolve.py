@@ -118,6 +118,7 @@ def _local_weights(path: str | Path) -> Path:
 
 
 def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
+    _check_regular(path)
     if weights is not None and weights.is_dir():
         raise WeightsError(f"{weights} is a folder; the weights should be one HDF5 file.")
     if weights is None:
@@ -141,6 +142,13 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
     if weights is None and not _may_be_hdf5(path):
         raise WeightsError(_not_a_model(path))
     return hdf5dir.load(hdf5dir.find(path, weights), vocab=vocab)
+
+
+def _check_regular(path: Path) -> None:
+    """Raise for a pipe or a device, which would be read forever."""
+    for entry in path.iterdir() if path.is_dir() else [path]:
+        if entry.exists() and not (entry.is_file() or entry.is_dir()):
+            raise WeightsError(f"{entry} is not a regular file, so it cannot be part of a model.")
 
 
 def _load_zip(path: Path, vocab: Path | None) -> ModelParts:
