@@ -41,6 +41,7 @@ from elmokit.data.layout import (
 from elmokit.errors import DataError
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.fingerprint import fingerprint_texts
+from elmokit.storage.regular import check_regular_files
 from elmokit.text.vocab import Vocabulary
 
 
@@ -70,6 +71,7 @@ class Corpus:
         """
         folder = Path(path)
         restore_directory(folder)
+        check_regular_files(folder, DataError)
         corpus = cls(folder, Meta.from_file(folder / META))
         checks.check_sizes(corpus)
         if check:

@@ -29,6 +29,7 @@ from elmokit.errors import ConfigError, DataError, optional_imports
 from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import RUN_LOCK
 from elmokit.storage.manifest import check_format, read_json, write_json
+from elmokit.storage.regular import check_regular_files
 
 FORMAT = "elmokit-index"
 FORMAT_VERSION = 3
@@ -210,9 +211,7 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     dims = {column_name(choice): choice.dim(meta.dim) for choice in meta.choices}
     by_token = dims.keys() - {"layer_0"}
     columns = {"tokens": {"token", "word", *by_token}, "words": {"word", *dims.keys() - by_token}}
-    for path in folder.rglob("*"):
-        if not (path.is_file() or path.is_dir()):  # Lance would wait for a pipe forever
-            raise damaged(folder, f"{path.relative_to(folder)} is not a regular file")
+    check_regular_files(folder, DataError)
     tables = {}
     for name in TABLES:
         with reading(folder):

@@ -11,6 +11,7 @@ from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.package import installed_models
 from elmokit.storage.atomic import restore_directory
+from elmokit.storage.regular import check_regular_files
 
 #: The model that comes with the package, a folder in `elmokit/models/`.
 DEFAULT_MODEL = "english"
@@ -118,7 +119,7 @@ def _local_weights(path: str | Path) -> Path:
 
 
 def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
-    _check_regular(path)
+    check_regular_files(path, WeightsError)
     if weights is not None and weights.is_dir():
         raise WeightsError(f"{weights} is a folder; the weights should be one HDF5 file.")
     if weights is None:
@@ -142,13 +143,6 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
     if weights is None and not _may_be_hdf5(path):
         raise WeightsError(_not_a_model(path))
     return hdf5dir.load(hdf5dir.find(path, weights), vocab=vocab)
-
-
-def _check_regular(path: Path) -> None:
-    """Raise for a pipe or a device, which would be read forever."""
-    for entry in path.iterdir() if path.is_dir() else [path]:
-        if entry.exists() and not (entry.is_file() or entry.is_dir()):
-            raise WeightsError(f"{entry} is not a regular file, so it cannot be part of a model.")
 
 
 def _load_zip(path: Path, vocab: Path | None) -> ModelParts:

@@ -32,6 +32,7 @@ from elmokit.sources.resolve import named_models
 from elmokit.sources.tensors import write_tensors
 from elmokit.storage.atomic import replace_directory, replace_file, write_text
 from elmokit.storage.manifest import check_format, read_json, write_json
+from elmokit.storage.regular import check_regular_files
 from elmokit.tasks.batches import Dataset, E, plan, texts_of
 from elmokit.tasks.checkpoint import WEIGHTS, Weights, read_weights
 from elmokit.tasks.config import TaskConfig
@@ -150,6 +151,7 @@ def load_saved(
             f"There is no trained task model in {path}. Make one with: "
             f"{command_of(task.name)} train TRAIN DEV -o {path}"
         )
+    check_regular_files(path, ConfigError)
     values = read_config(path)
     if values["task"] != task.name:
         raise ConfigError(

@@ -34,6 +34,7 @@ from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tens
 from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
+from elmokit.storage.regular import check_regular_files
 from elmokit.telling import Tell, silent
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.evaluate import Perplexity
@@ -147,6 +148,7 @@ def _newest_first(run: Path) -> list[Path]:
 
 def _open(path: Path) -> tuple[Progress, dict[str, Any]]:
     """Read how far a run had come, and check all files of the checkpoint."""
+    check_regular_files(path, WeightsError)
     hint = f"Remove {path} and resume from an older checkpoint, or start anew."
     values = read_json(path / TRAINER, error=WeightsError, hint=hint)
     damaged = [] if values.pop("check", None) == _check(values) else [TRAINER]
@@ -162,7 +164,8 @@ def _open(path: Path) -> tuple[Progress, dict[str, Any]]:
 
 
 def _fingerprints(folder: Path) -> dict[str, str]:
-    return {path.name: fingerprint_file(path) for path in folder.glob("*.safetensors")}
+    files = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
+    return {path.name: fingerprint_file(path) for path in files}
 
 
 def _check(values: Mapping[str, Any]) -> str:

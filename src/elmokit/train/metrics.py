@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import optional_imports
+from elmokit.errors import DataError, optional_imports, output_error
 from elmokit.storage.atomic import replace_file
 from elmokit.train.config import RunConfig
 
@@ -59,14 +60,8 @@ class Metrics:
     def _take_back(self, done: int) -> None:
         if not self._path.exists():
             return
-        kept = []
-        for line in self._path.read_text("utf-8").splitlines():
-            try:
-                values = json.loads(line)
-            except json.JSONDecodeError:  # the line that a kill cut short
-                continue
-            if 0 < done >= values["step"]:  # a run that begins anew keeps nothing
-                kept.append(line)
+        # A run that begins anew keeps nothing.
+        kept = [line for line, values in _records(self._path) if 0 < done >= values["step"]]
         with replace_file(self._path) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in kept), "utf-8")
 
@@ -74,8 +69,7 @@ class Metrics:
 def evaluations(run: Path) -> dict[int, dict[str, Any]]:
     """Return the evaluations of a run by step; those before an interruption are there, too."""
     measured = {}
-    for line in (run / FILE).read_text("utf-8").splitlines():
-        values = json.loads(line)
+    for _, values in _records(run / FILE):
         valid = {k.removeprefix("valid_"): v for k, v in values.items() if k.startswith("valid_")}
         if valid:
             measured[int(values["step"])] = valid
@@ -109,3 +103,22 @@ class Clock:
             f"{losses[0]:.3f} / {losses[1]:.3f}  {values['tokens_per_second']:,} tokens/s  "
             f"{left / 60:.1f} min left"
         )
+
+
+def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the lines of the file with their values, without a last one that a kill truncated."""
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise output_error(path, error) from error
+    for number, line in enumerate(lines, 1):
+        try:
+            values = json.loads(line)
+            int(values["step"])
+        except (ValueError, TypeError, KeyError):
+            if number < len(lines):
+                raise DataError(
+                    f"{path}:{number} is not a JSON object with a step. Remove that line."
+                ) from None
+            continue
+        yield line, values

@@ -1,0 +1,14 @@
+"""Refuse pipes and devices, which a program would wait for or read forever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elmokit.errors import ElmoError
+
+
+def check_regular_files(path: Path, error: type[ElmoError]) -> None:
+    """Raise if `path`, or anything in the directory `path`, is neither a file nor a directory."""
+    for entry in [path, *path.rglob("*")] if path.is_dir() else [path]:
+        if entry.exists() and not (entry.is_file() or entry.is_dir()):
+            raise error(f"{entry} is not a regular file. Replace it by a copy of the original.")
