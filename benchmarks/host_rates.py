@@ -2,9 +2,10 @@
 
     python benchmarks/host_rates.py TEXT [--out results/host-rates.json]
 
-The biLM is replaced by one that answers at once with numbers of the original shape (2 x 4096/512):
-what is left is tokenising, batching, choosing layers and writing a Parquet shard. Times are CPU
-seconds of one thread, the best of some rounds: other work on the machine does not count.
+The biLM is replaced by one that answers at once with numbers of the model's shape (by default the
+original one): what is left is tokenizing, batching, choosing layers and writing a Parquet shard.
+Times are CPU seconds of one thread, the best of some rounds: other work on the machine does not
+count.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ from typing import Any
 
 import torch
 
-from elmokit.bulk.documents import Chunk, cut_chunks
-from elmokit.bulk.part import compute_part
+from elmokit.bulk.chunks import Chunk, read_chunks
+from elmokit.bulk.job import ChunkJob
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.shards import ShardPlan, write_shard
-from elmokit.embed.batching import windows
+from elmokit.bulk.store import ChunkStore
 from elmokit.embed.model import load
 
 SETTINGS = {
@@ -39,11 +39,12 @@ SETTINGS = {
 }
 
 
-class Nowhere:
+class Nowhere(ChunkStore):
     """A folder that keeps nothing, so that no disk is measured."""
 
     @contextmanager
     def writing(self, _: str) -> Any:
+        """Write to memory."""
         yield io.BytesIO()
 
 
@@ -68,47 +69,44 @@ def main() -> None:
     arguments.add_argument("text", type=Path)
     arguments.add_argument("--out", type=Path)
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--model", default="english-original")
     given = arguments.parse_args()
     torch.set_num_threads(1)
-    chunk = next(cut_chunks(0, str(given.text)))
+    documents = (str(given.text),)
+    chunk: Chunk = next(read_chunks(documents, EmbedSettings(), skip_bad=False))
+    store = Nowhere("nowhere", ".parquet")
     rates: dict[str, Any] = {}
-    for name, split, tokenized in (
-        ("tokenise lines", False, False),
-        ("find sentences and tokenise", True, False),
-        ("split at whitespace", False, True),
+    for name, settings in (
+        ("tokenize lines", EmbedSettings()),
+        ("find sentences and tokenize", EmbedSettings(split=True)),
+        ("split at whitespace", EmbedSettings(tokenized=True)),
     ):
-        found = list(chunk.sentences(tokenized=tokenized, split=split))
-        tokens = sum(len(s.tokens) for s in found)
-        seconds = cpu_seconds(
-            lambda t=tokenized, s=split: list(chunk.sentences(tokenized=t, split=s)), given.rounds
-        )
-        rates[name] = rate(tokens, seconds)
-    model = load("english-original", device="cpu")
-    first = next(iter(windows(((s.tokens, s) for s in found_lines(chunk)), 16384)))
-    sentences = [sentence for _, sentence in first]
-    tokens = sum(len(s.tokens) for s in sentences)
+        job = ChunkJob(documents, settings, store)
+        tokens = len(job.tokenize(chunk).tokens.ids)
+        rates[name] = rate(tokens, cpu_seconds(lambda j=job: j.tokenize(chunk), given.rounds))
+    model = load(given.model, device="cpu")
     pretend(model)
-    compute_part(model, sentences, EmbedSettings())  # fills the table of x
-    model.cache.clear = lambda: None  # the encoder is no part of this
-    rates["batch, pack, order (all layers brought home)"] = rate(
-        tokens,
-        cpu_seconds(lambda: model.compute([s.tokens for s in sentences]), given.rounds),
-    )
-    piece = Chunk(0, 0, True, [s.place.line for s in sentences], [s.text for s in sentences])
-    rates["whole shard, without the biLM"] = {}
+    for name in ("compute, without the biLM", "write a shard to memory", "all of it"):
+        rates[name] = {}
     for name, settings in SETTINGS.items():
-        plan = ShardPlan((str(given.text),), "nowhere", settings)
-        seconds = cpu_seconds(
-            lambda p=plan: write_shard(model, p, piece, Nowhere()),  # type: ignore[arg-type]
-            given.rounds,
-        )
-        rates["whole shard, without the biLM"][name] = rate(tokens, seconds)
+        job = ChunkJob(documents, settings, store)
+        tokenized = job.tokenize(chunk)
+        tokens = len(tokenized.tokens.ids)
+        computed = job.compute(model, tokenized)
+        for stage, work in (
+            ("compute, without the biLM", lambda j=job, t=tokenized: j.compute(model, t)),
+            ("write a shard to memory", lambda j=job, c=computed: j.write(model, c)),
+            ("all of it", lambda j=job: j.run(model, chunk)),
+        ):
+            rates[stage][name] = rate(tokens, cpu_seconds(work, given.rounds))
+    tokens = len(ChunkJob(documents, EmbedSettings(), store).tokenize(chunk).tokens.ids)
     result = {
         "what": "tokens per CPU second of one core for all that the host does besides the biLM; "
-        "model shape 2x4096/512; the shard is written to memory",
+        "the shard is written to memory",
+        "model": given.model,
         "command": "python benchmarks/host_rates.py TEXT",
         "text": given.text.name,
-        "bytes_per_token": round(chunk.n_bytes / sum(len(s.tokens) for s in found_lines(chunk)), 2),
+        "bytes_per_token": round(chunk.n_bytes / tokens, 2),
         "machine": f"{platform.system()} {platform.machine()}, 1 of {os.cpu_count()} cores, shared",
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -119,11 +117,6 @@ def main() -> None:
     sys.stdout.write(text)
     if given.out:
         given.out.write_text(text)
-
-
-def found_lines(chunk: Chunk) -> list[Any]:
-    """Return the sentences of a chunk whose lines are sentences."""
-    return list(chunk.sentences(tokenized=False, split=False))
 
 
 def pretend(model: Any) -> None:

@@ -46,7 +46,7 @@ HANG_SECONDS = 900
 # What the children import, also what torch and typer import late.
 _PRELOADED = """
     pytest numpy.random numpy.ma torch torch._dynamo typer._adapters h5py pyarrow.parquet
-    safetensors.torch elmokit.cli.main elmokit.embed.model elmokit.bulk.corpus elmokit.train.loop
+    safetensors.torch elmokit.cli.main elmokit.embed.model elmokit.bulk.run elmokit.train.loop
     elmokit.tasks.loop elmokit.tasks.ner elmokit.model.kernels.cpu_exact tests.conftest
 """.split()
 _FILE_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate"}

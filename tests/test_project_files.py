@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "elmokit"
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
-# A row of the two tours: | `bulk/corpus.py` | `embed_corpus` | what happens |
+# A row of the two tours: | `bulk/run.py` | `embed_corpus` | what happens |
 TOUR = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \| .+ \|$", GUIDE, re.MULTILINE)
 
 

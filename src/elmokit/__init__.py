@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from elmokit.bulk.files import open_vectors as open_vectors
+    from elmokit.bulk.formats import open_vectors as open_vectors
     from elmokit.config import BiLMConfig as BiLMConfig
     from elmokit.embed.loading import load as load
     from elmokit.embed.model import ElmoModel as ElmoModel
@@ -47,7 +47,7 @@ _HOMES = {
     "SentenceVectors": "elmokit.embed.vectors",
     "batch_ids": "elmokit.model.chars",
     "load": "elmokit.embed.loading",
-    "open_vectors": "elmokit.bulk.files",
+    "open_vectors": "elmokit.bulk.formats",
     "padded": "elmokit.embed.vectors",
     "preset": "elmokit.presets",
     "split_sentences": "elmokit.text.sentences",

@@ -48,6 +48,10 @@ class DependencyError(ElmoError):
             f"Install it with: pip install {wanted}{hint}"
         )
 
+    def __reduce__(self) -> tuple[type[ElmoError], tuple[object, ...]]:
+        """Travel between processes as the message that it is."""
+        return ElmoError, self.args
+
 
 class ElmoWarning(UserWarning):
     """Something that works but that the user should know."""

@@ -19,7 +19,7 @@ The children play in the garden, and then they read: "It's mine."
 I read the book yesterday.
 The play was long. It was good.
 """
-SMALL = EmbedSettings(part_tokens=20)
+SMALL = EmbedSettings(chunk_bytes=20)
 
 
 class Stdin:
@@ -45,3 +45,8 @@ def stop_after(calls_before: int) -> Callable[..., Any]:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def work_path(out: Path) -> Path:
+    """Return where the chunks of an unfinished file are."""
+    return out.with_name(f".{out.name}.chunks")

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from elmokit.bulk.corpus import embed_corpus
-from elmokit.bulk.files import open_vectors
+from elmokit.bulk.formats import open_vectors
+from elmokit.bulk.output import kept_sentences
+from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings, Progress
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
@@ -73,7 +74,7 @@ def test_tokenised_text_is_cut_at_whitespace_only(
 def test_paragraphs_are_split_and_tokens_know_where_they_stood(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
-    settings = EmbedSettings(split=True, part_tokens=5)
+    settings = EmbedSettings(split=True, chunk_bytes=10)
     embed_corpus(elmo, [text, text], out := folder / "vectors.npz", settings)
     with np.load(out) as arrays:
         places, offsets, spans = arrays["places"], arrays["offsets"], arrays["spans"]
@@ -111,7 +112,7 @@ def test_layers_can_be_chosen(
 def test_carried_state_goes_on_from_part_to_part(
     elmo: ElmoModel, text: Path, folder: Path, rows: int
 ) -> None:
-    settings = EmbedSettings(state="carry", rows=rows, part_tokens=12)
+    settings = EmbedSettings(state="carry", rows=rows, chunk_bytes=30)
     embed_corpus(elmo, [text], out := folder / "vectors.h5", settings)
     whole = elmo.embed(TEXT.split("\n")[:-1], state="carry", rows=rows)
     with open_vectors(out) as stored:
@@ -123,7 +124,7 @@ def test_warm_state_is_used_and_is_part_of_the_model(text: Path, folder: Path) -
     bilm = random_bilm(TINY)
     state = [LstmState(torch.randn(2, 2, 1, 24), torch.randn(2, 2, 1, 10)) for _ in range(2)]
     one, other = (ElmoModel(ModelParts(bilm, warm=warm), device="cpu") for warm in state)
-    settings = EmbedSettings(state="warm", part_tokens=20)
+    settings = EmbedSettings(state="warm", chunk_bytes=60)
     out = folder / "vectors.npz"
     with pytest.raises(Stopped):
         embed_corpus(one, [text], out, settings, on_progress=stop_after(2))
@@ -149,7 +150,7 @@ def test_word_models_work_and_their_words_are_part_of_the_model(
     (tmp_path / "text.txt").write_text("the book\nbook the other\n")
     parts = make_parts("words")
     out = folder / "vectors.npz"
-    settings = EmbedSettings(part_tokens=4)
+    settings = EmbedSettings(chunk_bytes=1)
     with pytest.raises(Stopped):
         embed_corpus(
             ElmoModel(parts, device="cpu"),
@@ -174,7 +175,7 @@ def test_text_without_tokens_gives_a_file_without_vectors(
 ) -> None:
     (tmp_path / "empty.txt").write_text(content)
     out = folder / f"vectors{suffix}"
-    summary = embed_corpus(elmo, [tmp_path / "empty.txt"], out, EmbedSettings(part_tokens=3))
+    summary = embed_corpus(elmo, [tmp_path / "empty.txt"], out, EmbedSettings(chunk_bytes=3))
     assert (summary.sentences, summary.tokens) == (len(content), 0)
     with open_vectors(out) as stored:
         assert [s.vectors.shape for s in stored] == [(3, 0, 20)] * len(content)
@@ -183,7 +184,8 @@ def test_text_without_tokens_gives_a_file_without_vectors(
 def test_progress_is_told_in_bytes_of_input(elmo: ElmoModel, text: Path, folder: Path) -> None:
     told: list[Progress] = []
     embed_corpus(elmo, [text], folder / "vectors.npz", SMALL, on_progress=told.append)
-    assert told[0] == (0, 0, len(TEXT))
+    assert told[0][:3] == (0, 0, len(TEXT))
+    assert told[-1].bottleneck in ("read", "tokenize", "compute", "write")
     assert told[-1].n_bytes == len(TEXT)
     assert [p.tokens for p in told] == sorted({p.tokens for p in told})
 
@@ -211,7 +213,7 @@ def test_an_output_is_replaced_only_when_asked_and_only_at_the_end(
 def test_an_output_that_cannot_be_written_is_known_before_any_work(
     elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ElmoModel, "compute", stop_after(0))
+    monkeypatch.setattr(ElmoModel, "compute_block", stop_after(0))
     with pytest.raises(OutputError):
         embed_corpus(elmo, [text], text / "vectors.npz", SMALL)
     (folder / "vectors.npz").mkdir()
@@ -230,18 +232,20 @@ def test_folders_of_the_output_are_made(elmo: ElmoModel, text: Path, folder: Pat
 # ----------------------------------------------------------------------------------- bad input
 
 
-def test_a_bad_line_is_named_before_any_work(
-    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_bad_line_is_named_and_the_chunks_before_it_are_kept(
+    elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     text.write_bytes(TEXT.encode() * 50 + b"caf\xe9\nlast\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(ElmoModel, "compute", stop_after(0))
-        with pytest.raises(DataError, match=r"text\.txt, line 401"):
-            embed_corpus(elmo, [text], folder / "vectors.npz", SMALL)
-    assert names(folder) == []
-    with pytest.warns(ElmoWarning, match=r"1 lines were left out, .* line 401"):
-        summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL, skip_bad=True)
+    out = folder / "vectors.npz"
+    with pytest.raises(DataError, match=r"text\.txt, line 401"):
+        embed_corpus(elmo, [text], out, SMALL)
+    assert not out.exists()
+    kept = kept_sentences(out)
+    assert 380 < kept < 401  # all but the chunk with the bad line
+    with pytest.warns(ElmoWarning, match=r"1 lines were skipped, .* line 401"):
+        summary = embed_corpus(elmo, [text], out, SMALL, skip_bad=True, resume=True)
     assert (summary.sentences, summary.skipped_lines) == (401, 1)
+    assert summary.resumed_sentences == kept
 
 
 @pytest.mark.parametrize("bad", ["missing.txt", ".", "-"])

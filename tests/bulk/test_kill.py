@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 import elmokit
-from elmokit.bulk.corpus import embed_corpus
+from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.work import work_path
 from elmokit.errors import ElmoWarning
+from tests.bulk.runs import work_path
 from tests.process_utils import FileOperation, Pause, elmo, kill_when, run, start
 
 SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
-PARTS = "part-*.safetensors"
+CHUNKS = "0*.safetensors"
 # Where the runs below are stopped.
-WRITE_PART = "elmokit.bulk.work.write_part"
-SAVE_PART = "elmokit.bulk.files.part.MemoryPart.save"  # under a temporary name
-MAKE_OUTPUT = "elmokit.bulk.work.WorkDirectory.finish"
+WRITE_CHUNK = "elmokit.bulk.store.ChunkStore.write"
+SAVE_CHUNK = "elmokit.bulk.formats.block.save_block"  # under a temporary name
+MAKE_OUTPUT = "elmokit.bulk.output._Assembly.end"
 
 
 def write_text(path: Path, lines: int) -> Path:
@@ -36,8 +36,8 @@ def write_text(path: Path, lines: int) -> Path:
     return path
 
 
-def command(model: Path, text: Path, out: Path, part_tokens: int, *options: str) -> list[object]:
-    return ["embed", text, "-o", out, "--model", model, "--part-tokens", part_tokens, *options]
+def command(model: Path, text: Path, out: Path, chunk_bytes: int, *options: str) -> list[object]:
+    return ["embed", text, "-o", out, "--model", model, "--chunk-bytes", chunk_bytes, *options]
 
 
 def run_to_end(arguments: list[object]) -> str:
@@ -46,8 +46,8 @@ def run_to_end(arguments: list[object]) -> str:
     return done.stderr
 
 
-def part_times(out: Path) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in work_path(out).glob(PARTS)}
+def chunk_times(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in work_path(out).glob(CHUNKS)}
 
 
 # ----------------------------------------------------------------------------- at chosen points
@@ -57,20 +57,20 @@ def test_three_kills(tmp_path: Path, model: Path) -> None:
     text = write_text(tmp_path / "text.txt", 60)
     (folder := tmp_path / "killed").mkdir()
     whole, out = tmp_path / "whole.h5", folder / "v.h5"
-    run_to_end(command(model, text, whole, 60))
+    run_to_end(command(model, text, whole, 200))
     kept: list[dict[Path, int]] = []
     for point in (
-        Pause(WRITE_PART, call=3, after=True),
-        Pause(SAVE_PART, call=3, after=True),
+        Pause(WRITE_CHUNK, call=3, after=True),
+        Pause(SAVE_CHUNK, call=3, after=True),
         Pause(MAKE_OUTPUT),
     ):
-        assert kill_when(point, elmo, *command(model, text, out, 60, "--resume"))
+        assert kill_when(point, elmo, *command(model, text, out, 200, "--resume"))
         assert not out.exists()
-        kept.append(part_times(out))
+        kept.append(chunk_times(out))
     assert len(kept[0]) == 3
     assert len(kept[1]) == 5
-    assert kept[0].items() < kept[1].items() < kept[2].items()  # no part was lost or made again
-    run_to_end(command(model, text, out, 60, "--resume"))
+    assert kept[0].items() < kept[1].items() < kept[2].items()  # no chunk was lost or made again
+    run_to_end(command(model, text, out, 200, "--resume"))
     assert out.read_bytes() == whole.read_bytes()
     assert [path.name for path in folder.iterdir()] == [out.name]
 
@@ -81,7 +81,7 @@ def test_three_kills(tmp_path: Path, model: Path) -> None:
 def embed(model: Path, text: Path, out: Path, resume: bool = False) -> None:
     """What the command does, without the time that the command line takes."""
     loaded = elmokit.load(model, device="cpu")
-    embed_corpus(loaded, [text], out, EmbedSettings(part_tokens=40), resume=resume)
+    embed_corpus(loaded, [text], out, EmbedSettings(chunk_bytes=120), resume=resume)
 
 
 def check_kills_at(
@@ -133,15 +133,16 @@ def test_an_interrupted_command_says_how_to_go_on(
     text = write_text(tmp_path / "text.txt", 60)
     (folder := tmp_path / "out").mkdir()
     out = folder / "vectors.npz"
-    point = Pause(SAVE_PART, call=3, after=True)
-    with start(elmo, *command(model, text, out, 60), pause=point) as child:
+    point = Pause(SAVE_CHUNK, call=3, after=True)
+    with start(elmo, *command(model, text, out, 200), pause=point) as child:
         child.wait_for_pause()
         child.send_signal(number)
+        child.resume()
         assert child.wait() == 130, child.stderr
         assert "--resume" in child.stderr
         assert "Traceback" not in child.stderr
     assert not out.exists()
-    assert len(part_times(out)) == 2
+    assert len(chunk_times(out)) >= 3  # what was being written is finished
     assert all(path.suffix != ".tmp" for path in work_path(out).iterdir())
-    assert "sentences of them from before" in run_to_end(command(model, text, out, 60, "--resume"))
+    assert "sentences of an earlier run" in run_to_end(command(model, text, out, 200, "--resume"))
     assert [path.name for path in folder.iterdir()] == [out.name]

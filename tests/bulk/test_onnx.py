@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.bulk.corpus import embed_corpus
-from elmokit.bulk.files import open_vectors
+from elmokit.bulk.executors import Workers, choose_devices
+from elmokit.bulk.formats import open_vectors
+from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.shards import embed_shards
-from elmokit.bulk.workers import Workers, choose_devices
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.onnx_export import export
@@ -24,7 +23,7 @@ from elmokit.errors import ConfigError
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from tests.bulk.runs import SUFFIXES, TEXT, Stopped, names, stop_after
-from tests.bulk.test_shards import assert_same_files
+from tests.bulk.test_folder import assert_same_files
 from tests.conftest import TINY_MODEL, random_bilm
 from tests.convert.test_onnx import LARGE
 from tests.sources.models import make_parts
@@ -52,7 +51,7 @@ def exact() -> ElmoModel:
 
 
 def settings_of(state: Any, rows: int = 1, **more: Any) -> EmbedSettings:
-    return EmbedSettings(state=state, rows=rows, part_tokens=20, **more)
+    return EmbedSettings(state=state, rows=rows, chunk_bytes=20, **more)
 
 
 def assert_near(one: Path, other: Path) -> None:
@@ -86,7 +85,7 @@ def test_a_folder_of_shards_has_them_too(
 ) -> None:
     pytest.importorskip("pyarrow")
     for model, name in ((onnx, "onnx"), (exact, "torch")):
-        embed_shards(model, [text, text], tmp_path / name, settings_of(state), chunk_bytes=60)
+        embed_corpus(model, [text, text], tmp_path / name, settings_of(state))
     assert_near(tmp_path / "onnx", tmp_path / "torch")
 
 
@@ -95,7 +94,7 @@ def test_a_text_of_the_examples_by_the_tiny_model(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(corpus.read_text("utf-8").splitlines(keepends=True)[:40]))
     export(load_parts(TINY_MODEL), tmp_path / "onnx")
-    settings = EmbedSettings(split=True, layer="average", part_tokens=300)
+    settings = EmbedSettings(split=True, layer="average", chunk_bytes=1200)
     for model, name in ((TINY_MODEL, "torch.npz"), (tmp_path / "onnx", "onnx.npz")):
         done = embed_corpus(elmokit.load(model), [text], tmp_path / name, settings)
         assert done.tokens > 500
@@ -132,7 +131,7 @@ def test_two_workers_give_the_bytes_of_one_process(
     assert workers.devices == ("cpu", "cpu")
     for model, name in ((onnx, "one"), (workers, "two")):
         embed_corpus(model, [text], tmp_path / f"{name}.h5", settings_of("warm"))
-        embed_shards(model, [text], tmp_path / name, settings_of("reset"), chunk_bytes=60)
+        embed_corpus(model, [text], tmp_path / name, settings_of("reset"))
     assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
     assert_same_files(tmp_path / "one", tmp_path / "two")
 
@@ -207,7 +206,7 @@ def test_another_warm_state_is_refused_where_it_matters(
     out = begun(settings_of("warm"))
     with pytest.raises(ConfigError, match="model was '"):
         embed_corpus(model, [text], out, settings_of("warm"), resume=True)
-    shutil.rmtree(tmp_path / ".v.npz.parts")
+    shutil.rmtree(tmp_path / ".v.npz.chunks")
     out = begun(settings_of("reset"))
     assert embed_corpus(model, [text], out, settings_of("reset"), resume=True).resumed_sentences
 
@@ -233,7 +232,7 @@ def test_workers_of_onnx_are_on_the_cpu(folder: Path, text: Path, tmp_path: Path
     for n, devices, device in ((None, "0,1", "auto"), (2, None, "cuda")):
         chosen = choose_devices(n, devices, device, str(folder))
         with pytest.raises(ConfigError, match="runs on the CPU, and device 'cuda"):
-            Workers(chosen, str(folder))
+            Workers(chosen, str(folder)).check()
     with pytest.raises(ConfigError, match=r"with --to onnx --storage int8"):
         embed_corpus(Workers(("cpu",), str(folder), precision="fast"), [text], tmp_path / "v.npz")
     assert names(tmp_path) == ["text.txt"]

@@ -85,15 +85,15 @@ def test_so_it_does_with_rounded_numbers(elmo: Elmo, tmp_path: Path) -> None:
 
 
 def test_so_do_workers_and_interrupted_runs(elmo: Elmo, tmp_path: Path) -> None:
-    options = ("--part-tokens", "4", "--state", "warm")
+    options = ("--chunk-bytes", "10", "--state", "warm")
     assert elmo("-o", "one.npz", *options)[0] == 0
     code, errors = elmo("-o", "two.npz", *options, "--workers", "2")
     assert code == 0, errors
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
     code, errors = elmo("-o", "two.npz", *options, "--resume")
     assert code == 0, errors
-    assert "3 sentences of them from before" in errors
-    code, errors = elmo("-o", "shards", "--workers", "2", "--shard-bytes", "20")
+    assert "3 sentences of an earlier run" in errors
+    code, errors = elmo("-o", "shards", "--workers", "2", "--chunk-bytes", "20")
     assert code == 0, errors
 
 
@@ -136,7 +136,7 @@ def test_what_onnx_cannot_do_is_told(elmo: Elmo, options: list[str], said: str) 
 
 
 def test_a_state_is_carried(elmo: Elmo, tmp_path: Path) -> None:
-    code, errors = elmo("-o", "v.npz", "--state", "carry", "--part-tokens", "4")
+    code, errors = elmo("-o", "v.npz", "--state", "carry", "--chunk-bytes", "10")
     assert code == 0, errors
     torch_model = ElmoModel(make_parts(full=True), device="cpu")
     expected = torch_model.embed(TEXT.split("\n")[:3], "carry")

@@ -340,7 +340,7 @@ def test_it_embeds_in_an_environment_without_torch(english: Path, tmp_path: Path
     subprocess.run([*install, "typer", "tqdm", "safetensors", "h5py", "filelock"], check=True)
     elmo = python.with_name("elmo")
     (tmp_path / "text.txt").write_text("I read the book yesterday.\n\nCan you read it?\n")
-    embed: list[str | Path] = ["embed", "text.txt", "--model", english, "--part-tokens", "8", "-o"]
+    embed: list[str | Path] = ["embed", "text.txt", "--model", english, "--chunk-bytes", "20", "-o"]
     for arguments, code, said in (
         (["--help"], 0, "Usage: elmo"),
         (["info", english], 0, "(ONNX, float32)"),

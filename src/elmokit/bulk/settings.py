@@ -1,24 +1,26 @@
-"""What decides the vectors of a corpus, and what is told about the work on it."""
+"""What decides the vectors of a corpus, and what is reported about the work on it."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BeforeValidator, model_validator
 
 from elmokit import __version__
-from elmokit.bulk.files.layout import Layout, NumberType
+from elmokit.bulk.formats.layout import Layout, NumberType
 from elmokit.config import BiLMConfig
 from elmokit.embed.embedder import Embedder, StatePolicy
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import check_layer, check_mix
 from elmokit.settings import Count, Settings, Size, invalid
 
-#: Tokens in a part, about: what is held in memory (200 MB of the original model's vectors), and
-#: what at most is computed again after a kill.
+#: Bytes of text in a chunk, about: 50,000 tokens of English, 640 MB of all layers of the original
+#: model. That is what is computed again at most after a kill.
+CHUNK_BYTES = 2**18
+#: Tokens in a part of an index, about.
 PART_TOKENS = 16384
 
 
@@ -32,9 +34,10 @@ class EmbedSettings(Settings):
         dtype: "float32" or "float16".
         state: What each sentence starts from, see `Embedder`.
         rows: With state="carry", the number of texts that are read side by side.
-        tokenized: Tokens are what whitespace separates; else lines are tokenised.
-        split: Lines are paragraphs whose sentences are found; else a line is a sentence.
-        part_tokens: Tokens in a part, about.
+        tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
+        split: Lines are paragraphs to split into sentences; otherwise a line is a sentence.
+        chunk_bytes: Bytes of text in a chunk, about. A chunk is the unit of work and of resuming;
+            where it begins and ends depends on the text alone.
     """
 
     layer: Annotated[str, BeforeValidator(lambda layer: check_layer(layer))] = "all"
@@ -45,7 +48,7 @@ class EmbedSettings(Settings):
     rows: Size = 1
     tokenized: bool = False
     split: bool = False
-    part_tokens: Count = PART_TOKENS
+    chunk_bytes: Count = CHUNK_BYTES
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -62,11 +65,19 @@ class EmbedSettings(Settings):
 
 
 class Progress(NamedTuple):
-    """How far the work has gone; `total_bytes` is None if the input cannot be read ahead."""
+    """How far the work has gone.
+
+    Attributes:
+        tokens: Tokens whose vectors are on the disk.
+        n_bytes: Bytes of text read for them.
+        total_bytes: Bytes of all text; None if only reading it can tell.
+        bottleneck: The stage that the others wait for, if it is known.
+    """
 
     tokens: int
     n_bytes: int
     total_bytes: int | None
+    bottleneck: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,14 +85,17 @@ class Summary:
     """What was done.
 
     Attributes:
-        output: The file.
+        output: The file or folder.
         sentences: Sentences in it.
         tokens: Tokens in it.
         cut_tokens: Tokens too long for the model, of which only the beginning was read.
-        skipped_lines: Bad lines left out.
+        skipped_lines: Invalid lines that were skipped.
         resumed_sentences: How many of the sentences an interrupted run had already embedded.
-        seconds: Time taken by this run.
+        seconds: Duration of this run, from the first chunk on.
         tokens_per_second: Speed of this run.
+        written_bytes: Bytes of the chunks that this run wrote.
+        stages: Seconds that each stage was busy, divided by the number of its threads or processes.
+        bottleneck: The stage that was busy longest.
     """
 
     output: Path
@@ -92,6 +106,9 @@ class Summary:
     resumed_sentences: int
     seconds: float
     tokens_per_second: float
+    written_bytes: int = 0
+    stages: dict[str, float] = field(default_factory=dict)
+    bottleneck: str = ""
 
 
 def run_manifest(model: Embedder[Any], settings: EmbedSettings) -> dict[str, Any]:
@@ -100,6 +117,7 @@ def run_manifest(model: Embedder[Any], settings: EmbedSettings) -> dict[str, Any
         "elmokit": __version__,
         "model": fingerprint(model, settings.state),
         "batch_tokens": model.batch_tokens,
+        "batch_sentences": model.batch_sentences,
         "precision": model.precision,
         **settings.to_dict(),
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
 import typer
 
 from elmokit.cli import embed_options as own
-from elmokit.cli import embed_run as work
-from elmokit.cli.embed_told import NOTHING, kept, tell
 from elmokit.cli.options import (
     Device,
     EmbeddingModel,
@@ -24,6 +26,12 @@ from elmokit.cli.options import (
 )
 from elmokit.cli.signals import INTERRUPTED
 from elmokit.errors import ElmoError
+from elmokit.telling import plural
+
+if TYPE_CHECKING:
+    from elmokit.bulk.executors import Workers
+    from elmokit.bulk.ray_engine import RayCluster
+    from elmokit.bulk.settings import Summary
 
 
 def embed(
@@ -46,27 +54,26 @@ def embed(
     engine: own.EngineChoice = own.Engine.LOCAL,
     address: own.Address = None,
     column: own.TextColumn = "text",
-    shard_bytes: own.ShardBytes = None,
+    chunk_bytes: own.ChunkBytes = None,
     resume: own.Resume = False,
     overwrite: own.Overwrite = False,
     skip_bad: own.SkipBad = False,
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
-    part_tokens: own.PartTokens = None,
 ) -> None:
     """Compute the vectors of every token of text files.
 
-    Work goes to a folder beside the output and becomes one file at the end:
-    memory does not grow with the text, and an interrupted run goes on with
-    --resume. Until then twice the size of the output is needed on the disk
-    (for a folder of shards, nothing but the shards).
+    The text is embedded in chunks, which are kept until the output is
+    complete: memory does not grow with the text, and an interrupted run is
+    continued with --resume. Until then one file needs twice its size on the
+    disk; a folder of shards does not.
 
     In Python elmokit.open_vectors reads the file, or the folder of shards,
     sentence by sentence.
     """
-    crew = work.Crew(engine, workers, devices, address)
-    work.check_crew(crew, output)
-    from elmokit.bulk.settings import PART_TOKENS, EmbedSettings
+    _check_engine(engine, devices, address, output)
+    from elmokit.bulk.run import embed_corpus
+    from elmokit.bulk.settings import CHUNK_BYTES, EmbedSettings
     from elmokit.cli.progress import TokenBar
 
     with usage_errors():
@@ -79,31 +86,88 @@ def embed(
             rows=rows,
             tokenized=tokenized,
             split=split,
-            part_tokens=PART_TOKENS if part_tokens is None else part_tokens,
+            chunk_bytes=chunk_bytes or CHUNK_BYTES,
         )
-    work.check_paths(files, output, settings, resume=resume, overwrite=overwrite)
-    loading = work.Loading(model, weights, precision.value, device)
+    who: Workers | RayCluster
+    if engine is own.Engine.RAY:
+        from elmokit.bulk.ray_engine import RayCluster
+
+        who = RayCluster(model, weights, precision.value, device, workers, address)
+    else:
+        from elmokit.bulk.executors import Workers, choose_devices
+
+        chosen = choose_devices(workers, devices, device, model)
+        who = Workers(chosen, model, weights, precision.value)
     bar = TokenBar(shown=not quiet)
     try:
         with bar:
-            summary = work.run(
-                crew,
-                loading,
+            summary = embed_corpus(
+                who,
                 files,
                 output,
                 settings,
                 column=column,
-                shard_bytes=shard_bytes,
                 resume=resume,
                 overwrite=overwrite,
                 skip_bad=skip_bad,
                 on_progress=bar,
             )
     except KeyboardInterrupt:
-        typer.echo(f"interrupted: {kept(output)}", err=True)
+        typer.echo(f"interrupted: {_kept(output) or 'nothing was finished.'}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except ElmoError:
-        if bar.started and (left := kept(output)) != NOTHING:
-            typer.echo(f"note: {left}", err=True)
+        if bar.started and (kept := _kept(output)):
+            typer.echo(f"note: {kept}", err=True)
         raise
-    tell(summary, as_json=as_json)
+    _print_summary(summary, as_json=as_json)
+
+
+def _check_engine(
+    engine: own.Engine, devices: str | None, address: str | None, output: str
+) -> None:
+    if engine is own.Engine.LOCAL:
+        if address is not None:
+            raise typer.BadParameter("only --engine ray has an address.", param_hint="--address")
+        return
+    if devices is not None:
+        raise typer.BadParameter(
+            "a Ray cluster assigns its devices itself: use --workers and --device.",
+            param_hint="--devices",
+        )
+    from pathlib import PurePath
+
+    if PurePath(output).suffix and "://" not in output and not output.endswith("/"):
+        raise typer.BadParameter(
+            "--engine ray writes a folder of shards: give a name without a suffix.",
+            param_hint="--output",
+        )
+
+
+def _kept(output: str) -> str:
+    """Say what an interrupted run has left, and how to continue; nothing if there is nothing."""
+    from elmokit.bulk.output import kept_sentences
+
+    sentences = kept_sentences(output)
+    if not sentences:
+        return ""
+    return (
+        f"{plural(sentences, 'sentence')} finished and kept; continue with the same command and "
+        "--resume (or discard them with --overwrite)."
+    )
+
+
+def _print_summary(summary: Summary, *, as_json: bool) -> None:
+    if as_json:
+        values = {**dataclasses.asdict(summary), "output": str(summary.output)}
+        typer.echo(json.dumps(values, ensure_ascii=False))
+    facts = [plural(summary.sentences, "sentence"), plural(summary.tokens, "token")]
+    if summary.tokens_per_second:
+        facts.append(f"{summary.tokens_per_second:,.0f} tokens/s")
+    if summary.bottleneck:
+        facts.append(f"bottleneck: {summary.bottleneck}")
+    if summary.resumed_sentences:
+        facts.append(f"{plural(summary.resumed_sentences, 'sentence')} of an earlier run")
+    facts.append(f"{plural(summary.cut_tokens, 'token')} cut")
+    if summary.skipped_lines:
+        facts.append(f"{plural(summary.skipped_lines, 'line')} skipped")
+    typer.echo(f"{summary.output}: {', '.join(facts)}", err=True)

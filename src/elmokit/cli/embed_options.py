@@ -44,8 +44,8 @@ Files = Annotated[
         metavar="FILES",
         help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. "
         "A line is a sentence; an empty line is a sentence without tokens, so that line 8 is "
-        "always sentence 7. For a folder of shards also Parquet files, whose rows are lines, "
-        "and addresses such as s3://bucket/file.",
+        "always sentence 7. Also Parquet files, whose rows are lines, and addresses such as "
+        "s3://bucket/file.",
         show_default=False,
     ),
 ]
@@ -73,8 +73,8 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on with an interrupted run: nothing that was finished is computed again, and "
-        "the file becomes the same, byte by byte. Repeat the command as it was; standard "
+        help="Continue an interrupted run: nothing that was finished is computed again, and "
+        "the output is the same, byte by byte. Repeat the command as it was; standard "
         "input must be the same text from its beginning.",
     ),
 ]
@@ -82,18 +82,26 @@ Overwrite = Annotated[
     bool,
     typer.Option(
         "--overwrite",
-        help="Replace the output, if it is there. Without --resume, also throw away what an "
-        "interrupted run has finished.",
+        help="Replace an existing output. Without --resume, also discard what an interrupted run "
+        "has finished.",
     ),
 ]
 SkipBad = Annotated[
     bool,
     typer.Option(
         "--skip-bad",
-        help="Leave out and count lines that are not UTF-8; the sentences after them move up.",
+        help="Skip and count lines that are not UTF-8; the sentences after them move up.",
     ),
 ]
-PartTokens = Annotated[int | None, typer.Option(hidden=True)]
+ChunkBytes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Bytes of text in a chunk, about. A chunk is what is computed again at most after an "
+        "interruption, and what a shard holds. Default: 262144.",
+        show_default=False,
+    ),
+]
 
 # --------------------------------------------------------------------------------- which vectors
 
@@ -155,21 +163,12 @@ EngineChoice = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ray: the cluster. Nothing: one on this machine, for this run.",
+        help="With --engine ray: the cluster. Default: one on this machine, for this run.",
         show_default=False,
         rich_help_panel=_SHARDS,
     ),
 ]
 TextColumn = Annotated[
     str,
-    typer.Option(help="The column of the text in Parquet files.", rich_help_panel=_SHARDS),
-]
-ShardBytes = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Bytes of text that become a shard, about: 1048576.",
-        show_default=False,
-        rich_help_panel=_SHARDS,
-    ),
+    typer.Option(help="The column of the text in Parquet inputs."),
 ]

@@ -60,6 +60,8 @@ class TokenBar:
         seconds = time.monotonic() - self._start
         new = progress.tokens - self._tokens_before
         speed = f", {new / seconds:,.0f} tokens/s" if new else ""
+        if progress.bottleneck:
+            speed += f", bottleneck: {progress.bottleneck}"
         self._bar.set_description_str(f"{progress.tokens:,} tokens{speed}", refresh=False)
         self._bar.update(progress.n_bytes - self._bar.n)
         self._bar.refresh()

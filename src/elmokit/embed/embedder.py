@@ -17,9 +17,10 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,14 @@ from elmokit.embed import fork, sentence
 from elmokit.embed.batching import batches_by_length, windows
 from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import Layer, LayerChoice
+from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.token_table import TokenTable
 from elmokit.embed.tokenised import check_sentences, cut_tokens, longest_token, tokens_of
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.lexicon import Lexicon
+from elmokit.model.packing import Packing
 from elmokit.text.vocab import UNKNOWN, Vocabulary
 
 StatePolicy = Literal["reset", "warm", "carry"]
@@ -55,10 +58,21 @@ State = TypeVar("State", bound=StateRows)
 
 
 class Pending(Protocol):
-    """The vectors of a batch that is perhaps still under way."""
+    """The vectors of a block of sentences, perhaps still being computed; see `PendingVectors`."""
 
-    def arrays(self) -> list[FloatArray]:
-        """Wait for the vectors, and return (L + 1, T, 2D) for each sentence."""
+    def put(self, layers: Any, sources: Any, places: Any) -> None: ...
+
+    def finish(self, *, check: bool) -> None: ...
+
+    def array(self) -> FloatArray: ...
+
+    @property
+    def is_finite(self) -> bool: ...
+
+
+def all_layers(layers: Any) -> Any:
+    """Choose every layer."""
+    return layers
 
 
 class Embedder(ABC, Generic[State]):
@@ -87,7 +101,7 @@ class Embedder(ABC, Generic[State]):
     batch_sentences: int
     precision: str
     cache: TokenTable[Any]
-    # Batches that are under way while the vectors of an earlier one are brought home.
+    # Blocks that are computed while the vectors of an earlier one are copied to the host.
     _ahead: int = 0
 
     def __init__(self) -> None:
@@ -126,19 +140,37 @@ class Embedder(ABC, Generic[State]):
     def _window_tokens(self) -> int:
         """Tokens of a stream that are sorted by length and held together."""
 
+    def _computing(self) -> AbstractContextManager[Any]:
+        """Return what to hold while vectors are computed."""
+        return self.lock
+
     @abstractmethod
-    def _launch(
-        self, sentences: Sequence[Sequence[str]], start: State | None
-    ) -> tuple[Pending, State]:
-        """Start one batch; the sentence boundaries that are read are left out of the result."""
+    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> Pending:
+        """Return where the vectors of a block go."""
+
+    @abstractmethod
+    def _run(
+        self, table: Any, ids: NDArray[np.int64], packing: Packing, start: State | None
+    ) -> tuple[Any, State]:
+        """Start one batch.
+
+        Args:
+            table: x of distinct words, (V, D), as `cache` gives it.
+            ids: The rows of it that are read, in packed order.
+            packing: The packing.
+            start: What the sentences start from; None is the zero state.
+
+        Returns:
+            h_{k,j} in packed order, shape (L + 1, n, 2D), and the state after the last tokens.
+        """
 
     @abstractmethod
     def _zeros(self, rows: int) -> State:
         """Return the state before anything was read."""
 
     @abstractmethod
-    def _first(self, state: State, rows: int) -> State:
-        """Take the first rows of a state."""
+    def _select(self, state: State, rows: NDArray[np.int64]) -> State:
+        """Take some rows of a state, in the given order."""
 
     @abstractmethod
     def _joined(self, first: State, state: State) -> State:
@@ -184,13 +216,17 @@ class Embedder(ABC, Generic[State]):
         if isinstance(sentences, str):
             return self.embed([sentences], state, rows=rows)[0]
         check_sentences(sentences)
-        tokenised = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
-        tokens = [words for words, _ in tokenised]
+        given = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
+        tokens = [words for words, _ in given]
         self._warn_cut(cut_tokens(self.config, tokens))
-        layers, _ = self.compute(tokens, state, rows=rows)
+        layers = [
+            copy
+            for block, pending, _ in self._start_blocks(self._blocks(tokens), state, rows, None)
+            for copy in _copies(_split(block, pending))
+        ]
         return [
             SentenceVectors(words, offsets, h)
-            for (words, offsets), h in zip(tokenised, layers, strict=True)
+            for (words, offsets), h in zip(given, layers, strict=True)
         ]
 
     def stream(
@@ -202,13 +238,19 @@ class Embedder(ABC, Generic[State]):
     ) -> Iterator[SentenceVectors]:
         """Do as `embed`, over any number of sentences, holding only a few thousand tokens."""
         check_sentences(sentences)
-        carried: State | None = None
         cut: list[str] = []
-        tokenised = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
-        for window in windows(tokenised, self._window_tokens, multiple_of=rows):
-            tokens = [words for words, _ in window]
-            cut += cut_tokens(self.config, tokens)
-            layers, carried = self.compute(tokens, state, rows=rows, carried=carried)
+        given = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
+        started: deque[list[tuple[list[str], Any]]] = deque()
+
+        def blocks() -> Iterator[list[list[str]]]:
+            for window in windows(given, self._window_tokens):
+                started.append(window)
+                yield [words for words, _ in window]
+
+        for tokens, pending, _ in self._start_blocks(blocks(), state, rows, None):
+            window = started.popleft()
+            cut += cut_tokens(self.config, [words for words, _ in window])
+            layers = _copies(_split(tokens, pending))
             for (words, offsets), h in zip(window, layers, strict=True):
                 yield SentenceVectors(words, offsets, h)
         self._warn_cut(cut)
@@ -299,7 +341,7 @@ class Embedder(ABC, Generic[State]):
         rows: int = 1,
         carried: State | None = None,
     ) -> tuple[list[FloatArray], State | None]:
-        """Compute the layers of tokenised sentences: what `embed` and the vector files stand on.
+        """Compute the layers of tokenized sentences.
 
         A sentence without tokens gives (L + 1, 0, 2D) and leaves a carried state as it was.
 
@@ -310,56 +352,123 @@ class Embedder(ABC, Generic[State]):
             carried: With `state="carry"`, the state an earlier call returned, to go on from.
 
         Returns:
-            One array (L + 1, T, 2D) per sentence, and with `state="carry"` the state at the end.
+            One array (L + 1, T, 2D) per sentence, which share memory with each other, and with
+            `state="carry"` the state at the end: sentence 0 of the next call goes on in its row 0.
+        """
+        layers: list[FloatArray] = []
+        blocks = self._blocks(sentences)
+        for tokens, pending, after in self._start_blocks(blocks, state, rows, carried):
+            layers += _split(tokens, pending)
+            carried = after
+        return layers, carried
+
+    def _blocks(self, sentences: Sequence[Sequence[str]]) -> Iterable[Sequence[Sequence[str]]]:
+        """Cut sentences into blocks for a GPU, which computes one while another is copied."""
+        if not self._ahead or len(sentences) < 2:
+            return [sentences]
+        cut = windows(((list(words), None) for words in sentences), self._window_tokens)
+        return ([words for words, _ in window] for window in cut)
+
+    def _start_blocks(
+        self,
+        blocks: Iterable[Sequence[Sequence[str]]],
+        state: StatePolicy,
+        rows: int,
+        carried: State | None,
+    ) -> Iterator[tuple[TokenIds, Pending, State | None]]:
+        """Compute blocks in order; a GPU is given the next one before the last is waited for."""
+        started: deque[tuple[TokenIds, Pending, State | None]] = deque()
+        for sentences in blocks:
+            tokens = TokenIds.of(sentences)
+            pending, carried = self.compute_block(tokens, state, rows=rows, carried=carried)
+            started.append((tokens, pending, carried))
+            if len(started) > self._ahead:
+                yield started.popleft()
+        yield from started
+
+    def compute_block(
+        self,
+        tokens: TokenIds,
+        state: StatePolicy = "reset",
+        *,
+        rows: int = 1,
+        carried: State | None = None,
+        choose: Callable[[Any], Any] = all_layers,
+        dtype: str = "float32",
+        cached: bool = True,
+        check: bool = False,
+    ) -> tuple[Pending, State | None]:
+        """Start to compute the vectors of sentences: what everything that embeds stands on.
+
+        Args:
+            tokens: The sentences.
+            state: What each sentence starts from.
+            rows: See `embed`.
+            carried: With `state="carry"`, the state an earlier call returned, to go on from.
+            choose: What is kept of the layers: (L + 1, n, 2D) -> (K, n, W), in torch or numpy.
+            dtype: "float32" or "float16".
+            cached: Use the token cache. Without it the result does not depend, to the bit, on what
+                was computed before.
+            check: Find out whether all values are finite.
+
+        Returns:
+            The vectors of all tokens in order, (K, N, W), and with `state="carry"` the state at
+            the end.
         """
         if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
             raise ConfigError(
                 f"rows should be an integer of at least 1, and more than 1 only with "
                 f"state='carry'; found rows={rows!r} with state={state!r}."
             )
-        with self.lock:
+        with self._computing():
+            start = None if state == "carry" else self.start(state)
+            words = list(tokens.words)
+            words += [word for word in (BEGIN_SENTENCE, END_SENTENCE) if word not in words]
+            k, _, width = choose(self._empty()).shape
+            block = _Block(
+                tokens,
+                tokens.starts,
+                self.cache.vectors(words) if cached else self.cache.encode(words),
+                (words.index(BEGIN_SENTENCE), words.index(END_SENTENCE)),
+                choose,
+                self._allocate((k, len(tokens.ids), width), dtype),
+            )
             if state == "carry":
-                return self._compute_carried(sentences, rows, carried)
-            return self._compute_apart(sentences, state), None
+                carried = self._read_carried(block, rows, carried)
+            else:
+                carried = None
+                present = np.flatnonzero(tokens.lengths)
+                lengths = tokens.lengths[present]
+                for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
+                    initial = None if start is None else start.expand(len(batch))
+                    self._read_batch(block, present[batch], initial)
+            block.pending.finish(check=check)
+        return block.pending, carried
 
-    def _compute_apart(
-        self, sentences: Sequence[Sequence[str]], state: StatePolicy
-    ) -> list[FloatArray]:
-        start = self.start(state)
-        lengths = [len(sentence) for sentence in sentences]
-        results: list[FloatArray] = [self._empty()] * len(sentences)
-        under_way: deque[tuple[list[int], Pending]] = deque()
+    def _read_carried(self, block: _Block, rows: int, carried: State | None) -> State:
+        """Read sentences `rows` at a time; return the state whose row 0 the next one goes on in."""
+        carried = self._zeros(rows) if carried is None else carried
+        count = len(block.tokens.lengths)
+        for first in range(0, count, rows):
+            members = np.arange(first, min(first + rows, count))
+            if block.tokens.lengths[members].any():
+                start = self._select(carried, np.arange(len(members)))
+                # A last, smaller group leaves the other rows as they were.
+                carried = self._joined(self._read_batch(block, members, start), carried)
+        return self._select(carried, np.roll(np.arange(rows), -(count % rows)))
 
-        def land(members: list[int], landing: Pending) -> None:
-            for i, h in zip(members, landing.arrays(), strict=True):
-                results[i] = h
-
-        for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
-            members = [i for i in batch if lengths[i]]
-            if not members:
-                continue
-            initial = None if start is None else start.expand(len(members))
-            landing, _ = self._launch([sentences[i] for i in members], initial)
-            under_way.append((members, landing))
-            if len(under_way) > self._ahead:
-                land(*under_way.popleft())
-        for members, landing in under_way:
-            land(members, landing)
-        return results
-
-    def _compute_carried(
-        self, sentences: Sequence[Sequence[str]], rows: int, carried: State | None
-    ) -> tuple[list[FloatArray], State]:
-        if carried is None:
-            carried = self._zeros(rows)
-        results: list[FloatArray] = []
-        for first in range(0, len(sentences), rows):
-            group = sentences[first : first + rows]
-            landing, after = self._launch(group, self._first(carried, len(group)))
-            results += landing.arrays()
-            # A last, smaller group leaves the other rows as they were.
-            carried = self._joined(after, carried)
-        return results, carried
+    def _read_batch(self, block: _Block, members: NDArray[np.int64], start: State | None) -> State:
+        """Read some sentences of a block, with their boundaries, and store their vectors."""
+        lengths = block.tokens.lengths[members]
+        packing = Packing.of(lengths + 2 * (lengths > 0))
+        steps, rows = packing.steps, packing.rows
+        sources = np.flatnonzero((steps > 0) & (steps <= lengths[rows]))
+        places = (block.starts[members][rows] + steps - 1)[sources]
+        ids = np.where(steps == 0, *block.boundaries)
+        ids[sources] = block.tokens.ids[places]
+        layers, after = self._run(block.table, ids, packing, start)
+        block.pending.put(block.choose(layers), sources, places)
+        return after
 
     def _warn_cut(self, cut: list[str]) -> None:
         if cut:
@@ -407,6 +516,34 @@ class Embedder(ABC, Generic[State]):
         return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)
 
 
-def bounded(sentences: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """Put the boundaries around sentences, as they are read; one without tokens has none."""
-    return [(BEGIN_SENTENCE, *words, END_SENTENCE) if words else () for words in sentences]
+class _Block(NamedTuple):
+    """A block that is being computed."""
+
+    tokens: TokenIds
+    starts: NDArray[np.int64]
+    table: Any
+    boundaries: tuple[int, int]
+    choose: Callable[[Any], Any]
+    pending: Pending
+
+
+# Fewer sentences are copied faster than threads are started.
+_COPIED_AT_ONCE = 512
+_COPY_THREADS = 4
+
+
+def _split(tokens: TokenIds, pending: Pending) -> list[FloatArray]:
+    """Return the vectors of each sentence."""
+    layers = pending.array()
+    starts = tokens.starts.tolist()
+    ends = np.cumsum(tokens.lengths).tolist()
+    return [layers[:, begin:end] for begin, end in zip(starts, ends, strict=True)]
+
+
+def _copies(arrays: list[FloatArray]) -> list[FloatArray]:
+    """Copy the vectors of each sentence, so that whoever keeps one does not keep the block."""
+    if len(arrays) <= _COPIED_AT_ONCE:
+        return [array.copy() for array in arrays]
+    parts = [arrays[i : i + _COPIED_AT_ONCE] for i in range(0, len(arrays), _COPIED_AT_ONCE)]
+    with ThreadPoolExecutor(_COPY_THREADS) as pool:  # numpy copies without the GIL
+        return [copy for part in pool.map(_copies, parts) for copy in part]

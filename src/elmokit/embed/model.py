@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
@@ -18,13 +19,14 @@ from elmokit.config import BiLMConfig
 from elmokit.device import choose_device
 from elmokit.embed import scoring
 from elmokit.embed import substitutes as expected
-from elmokit.embed.embedder import STATES, Embedder, StateArrays, StatePolicy, bounded
+from elmokit.embed.embedder import STATES, Embedder, StateArrays, StatePolicy
 from elmokit.embed.engine import engine_for
-from elmokit.embed.landing import Landing, to_device
+from elmokit.embed.pending import PendingVectors, to_device
 from elmokit.embed.precision import check_precision, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
 from elmokit.embed.token_cache import TokenCache
+from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenised import cut_tokens, tokens_of
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
@@ -127,7 +129,6 @@ class ElmoModel(Embedder[LstmState]):
         on_gpu = self.device.type == "cuda"
         self.batch_tokens = _BATCH_TOKENS_ON_GPU if on_gpu else _BATCH_TOKENS
         self.batch_sentences = _BATCH_SENTENCES_ON_GPU if on_gpu else _BATCH_SENTENCES
-        # Batches that are under way while the vectors of an earlier one are brought home.
         self._ahead = 1 if on_gpu else 0
         self.precision = precision
         self.engine = engine_for(self.bilm, precision)
@@ -183,8 +184,8 @@ class ElmoModel(Embedder[LstmState]):
     def _zeros(self, rows: int) -> LstmState:
         return LstmState.zeros(self.config.lstm, rows, like=next(self.bilm.parameters()))
 
-    def _first(self, state: LstmState, rows: int) -> LstmState:
-        return state.select(torch.arange(rows, device=self.device))
+    def _select(self, state: LstmState, rows: NDArray[np.int64]) -> LstmState:
+        return state.select(torch.from_numpy(rows).to(self.device))
 
     def _joined(self, first: LstmState, state: LstmState) -> LstmState:
         rows = first.cell.shape[2]
@@ -193,12 +194,18 @@ class ElmoModel(Embedder[LstmState]):
             torch.cat([first.hidden, state.hidden[:, :, rows:]], dim=2),
         )
 
-    def _launch(
-        self, sentences: Sequence[Sequence[str]], start: LstmState | None
-    ) -> tuple[Landing, LstmState]:
-        """Start one batch; the sentence boundaries that are read are left out of the result."""
-        layers, places, state = self.read(bounded(sentences), start)
-        return Landing(layers, [place[1:-1] for place in places]), state
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        with self.lock, torch.inference_mode(), exact(self.device):
+            yield
+
+    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> PendingVectors:
+        return PendingVectors(shape, dtype, self.device)
+
+    def _run(
+        self, table: Tensor, ids: NDArray[np.int64], packing: Packing, start: LstmState | None
+    ) -> tuple[Tensor, LstmState]:
+        return self.engine.contextualize(table[to_device(ids, self.device)], packing, start)
 
     def read(
         self, sentences: Sequence[Sequence[str]], start: LstmState | None = None
@@ -213,20 +220,15 @@ class ElmoModel(Embedder[LstmState]):
             h_{k,j} in packed order, shape (L + 1, N, 2D); for each sentence the places of its
             tokens in that order; the state after the last tokens.
         """
-        types: dict[str, int] = {}
-        numbers = [[types.setdefault(token, len(types)) for token in row] for row in sentences]
-        packing = Packing.of([len(row) for row in numbers])
-        flat = np.array([number for row in numbers for number in row], dtype=np.int64)
+        tokens = TokenIds.of(sentences)
+        packing = Packing.of(tokens.lengths)
         # Packed order -> sentence order and back: tokens sorted by sentence, then by step.
         in_order = np.lexsort((packing.steps, packing.rows))
-        packed = np.empty_like(flat)
-        packed[in_order] = flat
-        with self.lock, torch.inference_mode(), exact(self.device):
-            x_types = self.cache.vectors(list(types))
-            x = x_types[to_device(packed, self.device)]
-            layers, state = self.engine.contextualize(x, packing, start)
-        ends = np.cumsum([len(row) for row in numbers])
-        return layers, np.split(in_order, ends[:-1]), state
+        packed = np.empty(len(in_order), dtype=np.int64)
+        packed[in_order] = tokens.ids
+        with self._computing():
+            layers, state = self._run(self.cache.vectors(tokens.words), packed, packing, start)
+        return layers, np.split(in_order, np.cumsum(tokens.lengths)[:-1]), state
 
     # -------------------------------------------------------------------------- language models
 

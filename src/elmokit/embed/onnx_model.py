@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.embedder import Embedder, StateArrays, bounded
+from elmokit.embed.embedder import Embedder, StateArrays
 from elmokit.embed.threads import onnx_threads
 from elmokit.embed.token_table import DEFAULT_BYTES, TokenTable
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, WeightsError, optional_imports
 from elmokit.model.lexicon import Lexicon
+from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 from elmokit.sources.onnxdir import BILM, ENCODER, OnnxParts
 
@@ -155,34 +156,27 @@ class OnnxModel(Embedder[ArrayState]):
     def _window_tokens(self) -> int:
         return _WINDOW_TOKENS
 
-    def _launch(
-        self, sentences: Sequence[Sequence[str]], start: ArrayState | None
-    ) -> tuple[_Landed, ArrayState]:
-        read = bounded(sentences)
-        lengths = np.array([len(words) for words in read], dtype=np.int64)
-        start = self._zeros(len(read)) if start is None else start
-        if not lengths.any():
-            return _Landed([self._empty() for _ in read]), start
-        types: dict[str, int] = {}
-        numbers = np.zeros((len(read), int(lengths.max())), dtype=np.int64)
-        for row, words in zip(numbers, read, strict=True):
-            row[: len(words)] = [types.setdefault(token, len(types)) for token in words]
-        x = self.cache.vectors(list(types))[numbers]  # (B, T, D)
-        fed = {"x": x, "lengths": lengths, **start._asdict()}
+    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> _Vectors:
+        return _Vectors(shape, dtype)
+
+    def _run(
+        self, table: FloatArray, ids: NDArray[np.int64], packing: Packing, start: ArrayState | None
+    ) -> tuple[FloatArray, ArrayState]:
+        rows, steps = packing.rows, packing.steps
+        numbers = np.zeros((len(packing.lengths), len(packing.active)), dtype=np.int64)
+        numbers[rows, steps] = ids
+        start = self._zeros(len(numbers)) if start is None else start
+        fed = {"x": table[numbers], "lengths": packing.lengths, **start._asdict()}
         layers, *after = self._bilm.run(["layers", "next_cell", "next_hidden"], fed)
-        # Position 0 is <S>, the last one </S>.
-        arrays = [
-            layers[:, row, 1 : max(n - 1, 1)].copy() for row, n in enumerate(lengths.tolist())
-        ]
-        return _Landed(arrays), ArrayState(*after)
+        return layers[:, rows, steps], ArrayState(*after)
 
     def _zeros(self, rows: int) -> ArrayState:
         lstm = self.config.lstm
         sizes = (lstm.dim, lstm.projection_dim)
         return ArrayState(*(np.zeros((2, lstm.n_layers, rows, n), np.float32) for n in sizes))
 
-    def _first(self, state: ArrayState, rows: int) -> ArrayState:
-        return ArrayState(*(part[:, :, :rows] for part in state))
+    def _select(self, state: ArrayState, rows: NDArray[np.int64]) -> ArrayState:
+        return ArrayState(*(part[:, :, rows] for part in state))
 
     def _joined(self, first: ArrayState, state: ArrayState) -> ArrayState:
         rows = first.cell.shape[2]
@@ -215,14 +209,28 @@ def check_device(name: str) -> None:
         )
 
 
-class _Landed:
-    """Vectors that are there."""
+class _Vectors:
+    """The vectors of a block, as `PendingVectors` of torch; they are there at once."""
 
-    def __init__(self, arrays: list[FloatArray]) -> None:
-        self._arrays = arrays
+    def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
+        self._values = np.empty(shape, dtype)
+        self._check = False
 
-    def arrays(self) -> list[FloatArray]:
-        return self._arrays
+    def put(
+        self, layers: FloatArray, sources: NDArray[np.int64], places: NDArray[np.int64]
+    ) -> None:
+        with np.errstate(over="ignore"):
+            self._values[:, places] = layers[:, sources]
+
+    def finish(self, *, check: bool) -> None:
+        self._check = check
+
+    def array(self) -> FloatArray:
+        return self._values
+
+    @property
+    def is_finite(self) -> bool:
+        return not self._check or bool(np.isfinite(self._values).all())
 
 
 class _ArrayTable(TokenTable[FloatArray]):
@@ -236,7 +244,7 @@ class _ArrayTable(TokenTable[FloatArray]):
     def _empty(self, rows: int) -> FloatArray:
         return np.empty((rows, self._dim), dtype=np.float32)
 
-    def _encoded(self, tokens: Sequence[str]) -> FloatArray:
+    def encode(self, tokens: Sequence[str]) -> FloatArray:
         return self._model.encode_tokens(tokens)
 
 

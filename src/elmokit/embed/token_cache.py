@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.embed.landing import to_device
+from elmokit.embed.pending import to_device
 from elmokit.embed.token_table import DEFAULT_BYTES, TokenTable
 
 
@@ -44,7 +44,8 @@ class TokenCache(TokenTable[Tensor]):
     def _empty(self, rows: int) -> Tensor:
         return self._like.new_empty(rows, self._like.shape[1])
 
-    def _encoded(self, tokens: Sequence[str]) -> Tensor:
+    def encode(self, tokens: Sequence[str]) -> Tensor:
+        """Compute x of distinct tokens."""
         return self._encode(torch.from_numpy(self._spell(tokens)))
 
     def _index(self, places: NDArray[np.int64]) -> Tensor:

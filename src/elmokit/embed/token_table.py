@@ -49,8 +49,8 @@ class TokenTable(ABC, Generic[Table]):
         """Return so many rows, not filled."""
 
     @abstractmethod
-    def _encoded(self, tokens: Sequence[str]) -> Table:
-        """Return x of distinct tokens."""
+    def encode(self, tokens: Sequence[str]) -> Table:
+        """Compute x of distinct tokens, whatever is remembered; the caller holds the lock."""
 
     def _index(self, places: NDArray[np.int64]) -> Any:
         """Return what a table is indexed with."""
@@ -72,7 +72,7 @@ class TokenTable(ABC, Generic[Table]):
         self.misses += len(missing)
         if not missing:
             return self._table[self._index(places)]
-        new = self._encoded(missing)
+        new = self.encode(missing)
         out = self._empty(len(tokens))
         out[self._index(np.flatnonzero(places < 0))] = new
         known = np.flatnonzero(places >= 0)

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import DataError
 from elmokit.model.chars import is_truncated
-from elmokit.text.tokenize import tokenize
+from elmokit.text.tokenize import token_starts, words
 
 
 def tokens_of(sentence: object, index: int) -> tuple[list[str], list[tuple[int, int]] | None]:
     """Return the tokens of one sentence as the user gave it, and their offsets in a string."""
     if isinstance(sentence, str):
-        tokens = tokenize(sentence)
-        return [t.text for t in tokens], [(t.start, t.end) for t in tokens]
+        tokens = words(sentence)
+        starts = token_starts(sentence, tokens)
+        return tokens, [(k, k + len(t)) for k, t in zip(starts, tokens, strict=True)]
     if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
         raise DataError(
             f"Sentence {index} is a {type(sentence).__name__}; expected a string or a list of "
             "tokens."
         )
-    words = list(sentence)
-    for k, word in enumerate(words):
-        if not isinstance(word, str):
-            raise DataError(
-                f"Token {k} of sentence {index} is a {type(word).__name__}; expected a string."
-            )
-    return words, None
+    given = list(sentence)
+    if not set(map(type, given)) <= {str}:
+        for k, word in enumerate(given):
+            if not isinstance(word, str):
+                raise DataError(
+                    f"Token {k} of sentence {index} is a {type(word).__name__}; expected a string."
+                )
+    return given, None
 
 
 def check_sentences(sentences: object) -> None:
@@ -38,14 +41,17 @@ def check_sentences(sentences: object) -> None:
         )
 
 
-def cut_tokens(config: BiLMConfig, sentences: Iterable[Sequence[str]]) -> list[str]:
+def cut_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
     """Return the tokens that are longer than the token encoder reads."""
-    tokens = (token for words in sentences for token in words)
+    distinct = set(chain.from_iterable(sentences))
     if (lexicon := config.lexicon) is not None:
-        return [token for token in tokens if len(token) > lexicon.max_characters_per_token - 2]
-    if (cnn := config.char_cnn) is None:
+        most = lexicon.max_characters_per_token - 2
+        cut = {token for token in distinct if len(token) > most}
+    elif (cnn := config.char_cnn) is not None:
+        cut = {token for token in distinct if is_truncated(token, cnn.max_characters_per_token)}
+    else:
         return []
-    return [token for token in tokens if is_truncated(token, cnn.max_characters_per_token)]
+    return [token for sentence in sentences for token in sentence if token in cut] if cut else []
 
 
 def longest_token(config: BiLMConfig) -> str:

@@ -31,6 +31,7 @@ _END_SENTENCE_CHAR = 258
 _BEGIN_WORD = 259
 _END_WORD = 260
 _PAD_CHAR = 261
+_BOUNDARIES = {BEGIN_SENTENCE: _BEGIN_SENTENCE_CHAR, END_SENTENCE: _END_SENTENCE_CHAR}
 
 #: Rows of the character embedding in use, and those stored in a file (row 0 is always zero).
 N_CHARACTERS = 262
@@ -55,10 +56,8 @@ def char_ids(token: str, max_characters: int = 50) -> list[int]:
     The literal tokens `<S>` and `</S>` are the sentence boundaries, as in AllenNLP. The cut counts
     bytes and may fall inside a character.
     """
-    if token == BEGIN_SENTENCE:
-        spelling = [_BEGIN_SENTENCE_CHAR]
-    elif token == END_SENTENCE:
-        spelling = [_END_SENTENCE_CHAR]
+    if token in _BOUNDARIES:
+        spelling = [_BOUNDARIES[token]]
     else:
         spelling = [byte + _BYTE_SHIFT for byte in token_bytes(token)[: max_characters - 2]]
     ids = [_BEGIN_WORD, *spelling, _END_WORD]
@@ -71,8 +70,24 @@ def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[n
     Returns:
         Character ids, shape (number of tokens, max_characters).
     """
-    rows = [char_ids(token, max_characters) for token in tokens]
-    return np.array(rows, dtype=np.int64).reshape(len(rows), max_characters)
+    given = list(tokens)
+    # A boundary is one character; its id is set below.
+    spelled = [
+        b"." if token in _BOUNDARIES else token_bytes(token)[: max_characters - 2]
+        for token in given
+    ]
+    lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))
+    letters = np.frombuffer(b"".join(spelled), np.uint8)
+    rows = np.repeat(np.arange(len(given)), lengths)
+    columns = np.arange(len(letters)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+    ids = np.full((len(given), max_characters), _PAD_CHAR, dtype=np.int64)
+    ids[:, 0] = _BEGIN_WORD
+    ids[rows, columns] = letters.astype(np.int64) + _BYTE_SHIFT
+    ids[np.arange(len(given)), lengths + 1] = _END_WORD
+    for boundary, character in _BOUNDARIES.items():
+        if boundary in given:
+            ids[[token == boundary for token in given], 1] = character
+    return ids
 
 
 def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> NDArray[np.int64]:

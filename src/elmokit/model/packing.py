@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:  # models in ONNX are packed without torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,15 @@ class Packing:
 
     def pack(self, padded: Tensor) -> Tensor:
         """(B, T, ...) -> (N, ...)."""
+        import torch
+
         rows, steps = (torch.from_numpy(a).to(padded.device) for a in (self.rows, self.steps))
         return padded[rows, steps]
 
     def unpack(self, packed: Tensor) -> Tensor:
         """(..., N, D) -> (..., B, T, D), zero where there is no token."""
+        import torch
+
         rows, steps = (torch.from_numpy(a).to(packed.device) for a in (self.rows, self.steps))
         size = (*packed.shape[:-2], len(self.lengths), len(self.active), packed.shape[-1])
         padded = packed.new_zeros(size)

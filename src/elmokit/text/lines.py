@@ -15,12 +15,15 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from elmokit.errors import DataError, ElmoError
 
 STDIN = "-"
+#: The longest line that is read by default: a corpus may be one line, but not an endless one.
+MAX_LINE_BYTES = 2**28
 
 
 class Line(NamedTuple):
@@ -35,11 +38,21 @@ class Line(NamedTuple):
         return DataError(f"{self.path}, line {self.number}: {problem}")
 
 
+class Piece(NamedTuple):
+    """A line, or a piece of one that is longer than was asked for; `number` counts lines."""
+
+    path: str
+    number: int
+    text: str
+    is_end: bool
+
+
 def read_lines(
     paths: Iterable[str | os.PathLike[str]],
     *,
     skip_bad: bool | None = None,
     on_bad: Callable[[str], None] | None = None,
+    max_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[Line]:
     """Read the lines of `paths`, one file after the other, a line at a time.
 
@@ -49,37 +62,69 @@ def read_lines(
             to its end raises in any case. None: do not, nor name it as a way out, as who asked for
             the lines has no such choice.
         on_bad: Called with the message of each line left out, so that it can be counted and shown.
+        max_bytes: The longest line that is read.
 
     Yields:
         The lines without their line ends. Numbers count the lines left out too.
 
     Raises:
-        DataError: A file is missing, damaged or not UTF-8; the message names file and line.
+        DataError: A file is missing, damaged or not UTF-8, or a line is too long; the message names
+            file and line.
     """
-    for given in paths:
-        path = os.fspath(given)
-        name = "standard input" if path == STDIN else path
-        for number, raw in enumerate(_raw_lines(path, name), start=1):
-            line = (_checked_start(raw, name) if number == 1 else raw).rstrip(b"\r\n")
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                message = f"{name}, line {number}: {_describe(line, error)}"
-                if not skip_bad:
-                    remedy = _remedy(name, can_skip=skip_bad is not None)
-                    raise DataError(f"{message} {remedy}") from None
-                if on_bad is not None:
-                    on_bad(message)
-                continue
+    for path in paths:
+        pieces = read_pieces(path, max_bytes + 1, skip_bad=skip_bad, on_bad=on_bad)
+        for name, number, text, is_end in pieces:
+            if not is_end:
+                raise DataError(
+                    f"{name}, line {number}: the line is longer than {max_bytes:,} bytes. Break it "
+                    "into lines; where each line is a paragraph, `elmo embed --split` reads it."
+                )
             yield Line(name, number, text)
 
 
-def _raw_lines(path: str, name: str) -> Iterator[bytes]:
+def read_pieces(
+    given: str | os.PathLike[str],
+    max_bytes: int,
+    *,
+    skip_bad: bool | None = None,
+    on_bad: Callable[[str], None] | None = None,
+) -> Iterator[Piece]:
+    """Read the lines of a file; one longer than `max_bytes` comes in pieces. See `read_lines`."""
+    path = os.fspath(given)
+    name = "standard input" if path == STDIN else path
+    number, rest, is_start = 1, b"", True
+    for raw in chain(_raw_lines(path, name, max_bytes), [b""]):
+        if not raw and is_start:
+            return
+        piece = _checked_start(raw, name) if number == 1 and is_start else raw
+        is_end = len(raw) < max_bytes or raw.endswith(b"\n")
+        piece, rest = (rest + piece.rstrip(b"\r\n"), b"") if is_end else _cut(rest + piece)
+        try:
+            yield Piece(name, number, piece.decode("utf-8"), is_end)
+        except UnicodeDecodeError as error:
+            message = f"{name}, line {number}: {_describe(piece, error)}"
+            if not skip_bad:
+                remedy = _remedy(name, can_skip=skip_bad is not None)
+                raise DataError(f"{message} {remedy}") from None
+            if on_bad is not None:
+                on_bad(message)
+        number, is_start = number + is_end, is_end
+
+
+def _cut(raw: bytes) -> tuple[bytes, bytes]:
+    """Cut bytes before a character, or a line end, that may go on in the next piece."""
+    for n in range(1, min(4, len(raw)) + 1):
+        if raw[-n] & 0xC0 != 0x80:  # not inside a character
+            return (raw[:-n], raw[-n:]) if raw[-n] >= 0xC0 or raw[-n:] == b"\r" else (raw, b"")
+    return raw, b""
+
+
+def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
     """Read lines as bytes; what files and unpackers raise becomes an error that names the file."""
     done = 0
     try:
         with _open(path) as stream:
-            for raw in stream:
+            while raw := stream.readline(max_bytes):
                 yield raw
                 done += 1
     except ElmoError:

@@ -26,6 +26,7 @@ cut at punctuation only, so that no input takes more than linear time.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -64,14 +65,21 @@ def tokenize(sentence: str) -> list[Token]:
         The tokens in order. They do not overlap, hold no whitespace, and together hold every other
         character of the sentence.
     """
-    tokens = []
+    found = words(sentence)
+    starts = token_starts(sentence, found)
+    return [Token(word, k, k + len(word)) for k, word in zip(starts, found, strict=True)]
+
+
+def token_starts(sentence: str, tokens: Sequence[str]) -> list[int]:
+    """Return the offset of each token that `words` found."""
+    starts = []
     position = 0
-    for word in words(sentence):
+    for token in tokens:
         # Only whitespace lies between tokens, and no token holds any, so the first find is it.
-        start = sentence.index(word, position)
-        position = start + len(word)
-        tokens.append(Token(word, start, position))
-    return tokens
+        start = sentence.index(token, position)
+        starts.append(start)
+        position = start + len(token)
+    return starts
 
 
 # --- closed lists --------------------------------------------------------------------------------

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from elmokit.bulk.files.arrays import ArrayVectors, corpus_columns
-from elmokit.bulk.files.columns import write_safetensors
-from elmokit.bulk.files.layout import Layout
-from elmokit.bulk.files.part import Part
-from elmokit.bulk.files.reading import DESCRIPTION, StoredVectors, describe, read_description
+from elmokit.bulk.formats.arrays import ArrayVectors, corpus_columns
+from elmokit.bulk.formats.block import Block
+from elmokit.bulk.formats.columns import write_safetensors
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.reading import (
+    DESCRIPTION,
+    About,
+    StoredVectors,
+    describe,
+    read_description,
+)
 from elmokit.storage.tensors import open_tensors
 
 
-def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]) -> None:
+def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
     """Write the vectors of a corpus."""
+    corpus = list(blocks)  # the lengths of the arrays come first
     with path.open("wb") as file:
         write_safetensors(
-            file, corpus_columns(parts, layout), {DESCRIPTION: describe(layout, about)}
+            file, corpus_columns(corpus, layout), {DESCRIPTION: describe(layout, about())}
         )
 
 

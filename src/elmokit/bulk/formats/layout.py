@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.embed.layer_choice import LayerChoice
-from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, nearest
 
 NumberType = Literal["float32", "float16"]
@@ -54,25 +53,37 @@ class Layout:
         """The shape of one token's vectors: (L + 1, 2D) for all layers, else (2D,)."""
         return self.choice.shape(self.dim)
 
-    def vectors(self, sentence: SentenceVectors) -> Vectors:
-        """Return what is stored for a sentence, shape (T, *self.shape).
+    def choose(self, layers: Any) -> Any:
+        """Return what is stored of all layers, numpy or torch: (L + 1, n, 2D) -> (K, n, W).
 
-        Raises:
-            DataError: A value is infinite, not a number, or too large for the number type.
+        K is L + 1 for "all" and else 1; W is what a vector has, by `shape`.
         """
-        with np.errstate(over="ignore"):  # said in our own words below
-            chosen = self._choose(sentence).astype(self.dtype, copy=False)
-        if not np.isfinite(chosen).all():
+        name, number = self.choice.name, self.choice.number
+        if name == "all":
+            return layers
+        if number is not None:
+            return layers[number][None]
+        if name == "concat":
+            return layers.swapaxes(0, 1).reshape(1, layers.shape[1], self.shape[-1])
+        if name == "average":
+            return layers.mean(0)[None]
+        weighted = (s * h for s, h in zip(self.choice.weights, layers, strict=True))
+        return sum(weighted)[None]
+
+    def check_finite(self, vectors: Vectors, sentence: Callable[[int], str]) -> None:
+        """Raise if a value is infinite, not a number, or too large for the number type.
+
+        Args:
+            vectors: (K, N, 2D).
+            sentence: Returns the sentence of a token by the token's number.
+        """
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(0, 2)))
+        if len(bad):
             raise DataError(
-                f"The vectors of the sentence '{' '.join(sentence.tokens)[:80]}' hold values that "
-                f"are infinite, not a number, or beyond {self.dtype}. "
+                f"The vectors of the sentence '{sentence(int(bad[0]))[:80]}' hold values that are "
+                f"infinite, not a number, or beyond {self.dtype}. "
                 + ("Use float32." if self.dtype == "float16" else "Check the weights of the model.")
             )
-        return chosen
-
-    def _choose(self, sentence: SentenceVectors) -> FloatArray:
-        chosen = self.choice.apply(sentence.layers)
-        return chosen.transpose(1, 0, 2) if chosen.ndim == 3 else chosen
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

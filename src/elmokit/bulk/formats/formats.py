@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import importlib
-import math
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from elmokit.bulk.files.layout import Layout
-from elmokit.bulk.files.part import Part, SourceSentence, make_part
-from elmokit.bulk.files.reading import StoredVectors
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.bulk.formats.block import Block, make_block
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.reading import About, StoredVectors
+from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import (
     ConfigError,
     DataError,
     DependencyError,
     ElmoError,
-    OutputError,
     nearest,
     optional_imports,
 )
@@ -39,10 +40,8 @@ _PACKAGES = {"hdf5": "h5py", "tensors": "safetensors"}
 class Format(Protocol):
     """What the module of a format offers."""
 
-    def write(
-        self, path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]
-    ) -> None:
-        """Write the vectors of a corpus; the caller renames the file."""
+    def write(self, path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
+        """Write the vectors of a corpus, as they come; the caller renames the file."""
 
     def read(self, path: Path) -> StoredVectors:
         """Open a file."""
@@ -56,7 +55,7 @@ def format_of(path: Path) -> Format:
             f"{path}: no vector file ends in '{suffix}'.{nearest(suffix, SUFFIXES)} "
             f"The name chooses the format; there are: {', '.join(SUFFIXES)}."
         )
-    module = importlib.import_module(f"elmokit.bulk.files.{SUFFIXES[suffix]}")
+    module = importlib.import_module(f"elmokit.bulk.formats.{SUFFIXES[suffix]}")
     if suffix == ".parquet":
         module.check_available()
     elif SUFFIXES[suffix] in _PACKAGES:
@@ -82,7 +81,7 @@ def open_vectors(path: str | Path) -> StoredVectors:
             by its path or address: the sentences of all documents, one after the other.
     """
     if "://" in str(path) or Path(path).is_dir():
-        from elmokit.bulk.files.sharded import ShardedVectors
+        from elmokit.bulk.formats.sharded import ShardedVectors
 
         return ShardedVectors(str(path))
     path = Path(path)
@@ -111,7 +110,7 @@ def write_vectors(
     gamma: float = 1.0,
     dtype: str = "float32",
 ) -> None:
-    """Write vectors that are in memory; for a corpus there is `elmokit.bulk.corpus.embed_corpus`.
+    """Write vectors that are in memory; for a corpus there is `elmokit.bulk.run.embed_corpus`.
 
     Args:
         path: The file; its suffix chooses the format. A file already there is replaced.
@@ -127,21 +126,27 @@ def write_vectors(
     n_layers, _, dim = items[0].layers.shape if items else (1, 0, 0)
     weights = None if mix is None else tuple(float(weight) for weight in mix)
     layout = Layout(str(layer), dtype, n_layers, dim, weights, gamma)
-    part = make_part(
-        [SourceSentence(item, " ".join(item.tokens), 0, i + 1) for i, item in enumerate(items)],
-        layout,
-    )
+    block = _block_of(items, layout)
     with replace_file(path) as temporary:
-        writer.write(temporary, [part], layout, {"sentences": part.sentences})
+        writer.write(temporary, [block], layout, lambda: {"sentences": len(items)})
 
 
-def check_space(path: Path, parts: Sequence[Part], layout: Layout) -> None:
-    """Raise before hours of copying if the vectors cannot fit on the disk."""
-    numbers = sum(part.tokens for part in parts) * math.prod(layout.shape)
-    needed = numbers * (2 if layout.dtype == "float16" else 4)
-    free = shutil.disk_usage(path.parent).free
-    if free < needed:
-        raise OutputError(
-            f"Cannot write {path}: it needs {needed / 1e9:,.2f} GB and {free / 1e9:,.2f} GB are "
-            "left on the disk. To go on: make room."
-        )
+def _block_of(items: list[SentenceVectors], layout: Layout) -> Block:
+    empty = np.zeros((layout.n_layers, 0, layout.dim), np.float32)
+    with np.errstate(over="ignore"):  # an error of ours below
+        layers = np.concatenate([empty, *(item.layers for item in items)], axis=1)
+        vectors = layout.choose(layers).astype(layout.dtype)
+    tokens = TokenIds.of([item.tokens for item in items])
+    ends = np.cumsum(tokens.lengths)
+    texts = [" ".join(item.tokens) for item in items]
+    layout.check_finite(vectors, lambda k: texts[int(np.searchsorted(ends, k, side="right"))])
+    arrays: dict[str, NDArray[Any]] = {
+        "lengths": tokens.lengths,
+        "ids": tokens.ids,
+        "places": np.array([[0, i + 1, 0] for i in range(len(items))], np.int64).reshape(-1, 3),
+    }
+    if all(item.offsets is not None for item in items):
+        spans = [span for item in items for span in item.offsets or ()]
+        arrays["spans"] = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    block, _ = make_block(vectors, tokens.words, arrays, texts, {})
+    return block

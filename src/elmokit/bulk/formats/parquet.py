@@ -7,29 +7,35 @@ file, line     where the sentence stood: index of the input file, number of the 
 start, end     where the token stood in that line; null for tokenised input
 vector         2D numbers; or for all layers `layer_0`, `layer_1`, ...
 
-A row group is a part and never cuts a sentence. Needs the extra `arrow`.
+A shard of a folder has `document`, the name of the input, in place of `file`, and `sentence` is the
+number of the sentence in its line. A row group never cuts a sentence. Needs the extra `arrow`.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.bulk.files.layout import Layout
-from elmokit.bulk.files.part import Part, decode_strings
-from elmokit.bulk.files.reading import (
+from elmokit.bulk.formats.block import Block
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.reading import (
     DESCRIPTION,
+    About,
     StoredSentence,
     StoredVectors,
     describe,
     read_description,
 )
 from elmokit.errors import DataError, optional_imports
+
+# Tokens in a row group, about: what a reader holds in memory.
+_GROUP_TOKENS = 16384
 
 
 def check_available() -> None:
@@ -38,35 +44,85 @@ def check_available() -> None:
         import pyarrow.parquet  # noqa: F401
 
 
-def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]) -> None:
+def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
     """Write the vectors of a corpus."""
     check_available()
+    first = 0
+    with path.open("wb") as file, _open_writer(file, _schema(layout), layout) as writer:
+        for block in blocks:
+            numbers = np.arange(first, first + block.sentences)
+            sentence = np.repeat(numbers, block.read("lengths"))
+            _write_rows(writer, block, layout, {"sentence": sentence})
+            first += block.sentences
+        description = describe(layout, {**about(), "sentences": first})
+        writer.add_key_value_metadata({DESCRIPTION: description})
+
+
+def write_shard(
+    file: IO[bytes], block: Block, layout: Layout, documents: Sequence[str], notes: dict[str, Any]
+) -> None:
+    """Write a shard of a folder, one row per token.
+
+    Args:
+        file: The file.
+        block: The vectors.
+        layout: What they are.
+        documents: The names of all documents.
+        notes: JSON values for the footer.
+    """
     import pyarrow as pa
+
+    names = pa.array(documents, pa.string())
+    with _open_writer(file, _shard_schema(layout), layout) as writer:
+        documents_of = np.repeat(block.read("places")[:, 0], block.read("lengths"))
+        _write_rows(writer, block, layout, {"document": names.take(pa.array(documents_of))})
+        writer.add_key_value_metadata({name: json.dumps(note) for name, note in notes.items()})
+
+
+def _open_writer(file: IO[bytes], schema: Any, layout: Layout) -> Any:
     import pyarrow.parquet as pq
 
-    sentences = sum(part.sentences for part in parts)
-    description = describe(layout, {**about, "sentences": sentences})
-    schema = _schema(layout).with_metadata({DESCRIPTION: description})
-    first = 0
-    options = writer_options(schema.names, layout)
-    with path.open("wb") as file, pq.ParquetWriter(file, schema, **options) as writer:
-        for part in parts:
-            if part.tokens:
-                columns = columns_of(part, first, layout)
-                writer.write_table(pa.table(columns, schema=schema), row_group_size=part.tokens)
-            first += part.sentences
-
-
-def writer_options(names: Sequence[str], layout: Layout) -> dict[str, Any]:
-    """Return how columns of these names are stored."""
     vectors = vector_names(layout)
-    plain = [name for name in names if name not in vectors]
-    return {
-        "use_dictionary": plain,
-        "write_statistics": plain,
+    plain = [name for name in schema.names if name not in vectors]
+    return pq.ParquetWriter(
+        file,
+        schema,
+        use_dictionary=plain,
+        write_statistics=plain,
         # Vectors are noise to a compressor; the other columns are small.
-        "compression": {name: "none" if name in vectors else "zstd" for name in names},
-    }
+        compression={name: "none" if name in vectors else "zstd" for name in schema.names},
+        write_page_checksum=True,
+    )
+
+
+def _write_rows(writer: Any, block: Block, layout: Layout, own: dict[str, Any]) -> None:
+    """Write the rows of a block, in row groups that hold whole sentences.
+
+    Args:
+        writer: The file.
+        block: The block.
+        layout: What its vectors are.
+        own: The columns that this kind of file has of its own.
+    """
+    import pyarrow as pa
+
+    if not block.tokens:
+        return
+    columns = {**_columns_of(block, layout), **own}
+    schema = writer.schema
+    table = pa.table({name: columns[name] for name in schema.names}, schema=schema)
+    begin = 0
+    for end in _group_ends(block.read("lengths")):
+        writer.write_table(table.slice(begin, end - begin), row_group_size=end - begin)
+        begin = end
+
+
+def _group_ends(lengths: NDArray[np.int64]) -> list[int]:
+    """Return the rows at which row groups of some thousand tokens end, after whole sentences."""
+    ends = np.cumsum(lengths)
+    groups = ends // _GROUP_TOKENS
+    is_end = np.append(groups[1:] != groups[:-1], True)[: len(ends)]
+    return [end for end in dict.fromkeys(ends[is_end].tolist()) if end]
 
 
 def vector_names(layout: Layout) -> list[str]:
@@ -93,6 +149,23 @@ def _schema(layout: Layout) -> Any:
     )
 
 
+def _shard_schema(layout: Layout) -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("document", pa.string(), nullable=False),
+            pa.field("line", pa.int64(), nullable=False),
+            pa.field("sentence", pa.int32(), nullable=False),
+            pa.field("token_index", pa.int32(), nullable=False),
+            pa.field("token", pa.string(), nullable=False),
+            pa.field("start", pa.int64()),
+            pa.field("end", pa.int64()),
+            *vector_fields(layout),
+        ]
+    )
+
+
 def vector_fields(layout: Layout) -> list[Any]:
     """Return the columns of a schema that hold the vectors."""
     import pyarrow as pa
@@ -101,29 +174,27 @@ def vector_fields(layout: Layout) -> list[Any]:
     return [pa.field(name, pa.list_(number, layout.shape[-1])) for name in vector_names(layout)]
 
 
-def columns_of(part: Part, first: int, layout: Layout) -> dict[str, Any]:
-    """Return the columns of a part, whose first sentence has the number `first`."""
+def _columns_of(block: Block, layout: Layout) -> dict[str, Any]:
+    """Return the columns of a block: those of both schemas."""
     import pyarrow as pa
 
-    lengths = part.read("lengths")
-    tokens = decode_strings(part.read("tokens"), np.cumsum(part.read("token_lengths")), drop=1)
+    lengths = block.read("lengths")
     begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    places = np.repeat(part.read("places"), lengths, axis=0)
+    places = np.repeat(block.read("places"), lengths, axis=0)
     columns: dict[str, Any] = {
-        "sentence": np.repeat(first + np.arange(part.sentences), lengths),
-        "token_index": (np.arange(part.tokens) - begins).astype(np.int32),
-        "token": _strings(tokens),
         "file": places[:, 0].astype(np.int32),
         "line": places[:, 1],
+        "sentence": places[:, 2].astype(np.int32),
+        "token_index": (np.arange(block.tokens) - begins).astype(np.int32),
+        "token": _strings(block.words()).take(pa.array(block.read("ids"))),
     }
-    if part.has_spans:
-        spans = part.read("spans")
+    if block.has_spans:
+        spans = block.read("spans")
         columns |= {"start": spans[:, 0], "end": spans[:, 1]}
     else:
-        columns |= {name: pa.nulls(part.tokens, pa.int64()) for name in ("start", "end")}
-    vectors = part.read("vectors").reshape(part.tokens, -1, layout.shape[-1])
-    for j, name in enumerate(vector_names(layout)):
-        flat = pa.array(np.ascontiguousarray(vectors[:, j]).reshape(-1))
+        columns |= {name: pa.nulls(block.tokens, pa.int64()) for name in ("start", "end")}
+    for name, vectors in zip(vector_names(layout), block.read("vectors"), strict=True):
+        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
         columns[name] = pa.FixedSizeListArray.from_arrays(flat, layout.shape[-1])
     return columns
 
@@ -164,10 +235,10 @@ class ParquetVectors(StoredVectors):
         import pyarrow.parquet as pq
 
         try:
-            self._file = pq.ParquetFile(path, memory_map=True)
+            self._file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"it is not a whole Parquet file ({error})") from error
-        metadata = self._file.schema_arrow.metadata or {}
+        metadata = self._file.metadata.metadata or {}
         layout, about = read_description(metadata.get(DESCRIPTION.encode()))
         super().__init__(path, layout, about, int(about.pop("sentences", 0)))
         if set(self._file.schema_arrow.names) < {"sentence", "token", *vector_names(layout)}:

@@ -13,43 +13,63 @@ tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from elmokit.bulk.files.columns import Array, Column
-from elmokit.bulk.files.layout import Layout
-from elmokit.bulk.files.part import Part, decode_strings
-from elmokit.bulk.files.reading import StoredSentence, StoredVectors
+from elmokit.bulk.formats.block import Block, decode_strings, encode_strings
+from elmokit.bulk.formats.columns import Array, Column
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.reading import StoredSentence, StoredVectors
 from elmokit.errors import DataError
 
 _INDEX = np.dtype(np.int64)
 
 
-def corpus_columns(parts: Sequence[Part], layout: Layout) -> list[Column]:
+def corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
     """List the arrays of a corpus, wide types first so that all are aligned."""
-    sentences = sum(part.sentences for part in parts)
-    tokens = sum(part.tokens for part in parts)
-    token_bytes = sum(part.token_bytes for part in parts)
+    sentences = sum(block.sentences for block in blocks)
+    tokens = sum(block.tokens for block in blocks)
+    token_bytes = sum(block.token_bytes for block in blocks)
 
-    def pieces(name: str) -> Iterator[Array]:
-        return (part.read(name) for part in parts)
+    def pieces(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
+        return lambda: (read(block) for block in blocks)
+
+    def offsets(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
+        return lambda: _offsets(read(block) for block in blocks)
 
     columns = [
-        Column("offsets", _INDEX, (sentences + 1,), lambda: _offsets(pieces("lengths"))),
-        Column("token_offsets", _INDEX, (tokens + 1,), lambda: _offsets(pieces("token_lengths"))),
-        Column("places", _INDEX, (sentences, 2), lambda: pieces("places")),
+        Column("offsets", _INDEX, (sentences + 1,), offsets(lambda b: b.read("lengths"))),
+        Column(
+            "token_offsets",
+            _INDEX,
+            (tokens + 1,),
+            offsets(lambda b: b.read("word_lengths")[b.read("ids")] + 1),
+        ),
+        Column("places", _INDEX, (sentences, 2), pieces(lambda b: b.read("places")[:, :2])),
     ]
-    if all(part.has_spans for part in parts):
-        columns.append(Column("spans", _INDEX, (tokens, 2), lambda: pieces("spans")))
+    if all(block.has_spans for block in blocks):
+        columns.append(Column("spans", _INDEX, (tokens, 2), pieces(lambda b: b.read("spans"))))
+    shape = (tokens, *layout.shape)
     return [
         *columns,
-        Column(
-            "vectors", np.dtype(layout.dtype), (tokens, *layout.shape), lambda: pieces("vectors")
-        ),
-        Column("tokens", np.dtype(np.uint8), (token_bytes,), lambda: pieces("tokens")),
+        Column("vectors", np.dtype(layout.dtype), shape, pieces(_by_token)),
+        Column("tokens", np.dtype(np.uint8), (token_bytes,), pieces(_token_bytes)),
     ]
+
+
+def _by_token(block: Block) -> Array:
+    return block.read("vectors").swapaxes(0, 1)
+
+
+def _token_bytes(block: Block) -> Array:
+    words, _ = encode_strings(word + "\n" for word in block.words())
+    ends = np.cumsum(block.read("word_lengths") + 1).tolist()
+    raw = words.tobytes()
+    spelled = [raw[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+    tokens = b"".join(map(spelled.__getitem__, block.read("ids").tolist()))
+    return np.frombuffer(tokens, dtype=np.uint8)
 
 
 def _offsets(lengths: Iterator[Array]) -> Iterator[Array]:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.bulk.documents import Chunk
-from elmokit.bulk.files.sharded import ShardedVectors
+from elmokit.bulk.chunks import Chunk, Passage
+from elmokit.bulk.formats import parquet
+from elmokit.bulk.formats.sharded import ShardedVectors
+from elmokit.bulk.job import ChunkJob
+from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.shard_folder import ShardFolder
-from elmokit.bulk.shards import ShardPlan, embed_shards, write_shard
+from elmokit.bulk.store import ChunkStore
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError
 from elmokit.text.sentences import split_sentences
@@ -25,7 +27,7 @@ from tests.bulk.test_kill import write_text
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-SETTINGS = EmbedSettings(part_tokens=20)
+SETTINGS = EmbedSettings(chunk_bytes=60)
 # Empty lines at the beginning, in the middle and at the end, and where chunks meet.
 FIRST = "\n\n" + TEXT + "\n\nThe end\n\n\n"
 LAST = "\nA last one.\n"
@@ -43,8 +45,7 @@ def documents(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def make(elmo: ElmoModel, documents: list[Path], tmp_path: Path) -> Callable[..., Path]:
     def embed(settings: EmbedSettings = SETTINGS, **options: Any) -> Path:
-        values = {"chunk_bytes": 60, **options}
-        embed_shards(elmo, documents, tmp_path / "out", settings, **values)
+        embed_corpus(elmo, documents, tmp_path / "out", settings, **options)
         return tmp_path / "out"
 
     return embed
@@ -58,11 +59,16 @@ SENTENCES = [*lines_of(FIRST), "", "", *lines_of(LAST)]
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 60, 10**6])
-@pytest.mark.parametrize("part_tokens", [1, 20, 10**6])
+@pytest.mark.parametrize("group_tokens", [1, 20, 10**6])
 def test_every_sentence_is_there_in_order_with_its_vectors(
-    make: Callable[..., Path], elmo: ElmoModel, chunk_bytes: int, part_tokens: int
+    make: Callable[..., Path],
+    elmo: ElmoModel,
+    chunk_bytes: int,
+    group_tokens: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out = make(EmbedSettings(part_tokens=part_tokens), chunk_bytes=chunk_bytes)
+    monkeypatch.setattr(parquet, "_GROUP_TOKENS", group_tokens)
+    out = make(EmbedSettings(chunk_bytes=chunk_bytes))
     expected = elmo.embed(SENTENCES)
     with elmokit.open_vectors(out) as stored:
         assert len(stored) == len(SENTENCES)
@@ -101,10 +107,10 @@ def test_documents_and_their_sentences(make: Callable[..., Path], documents: lis
 @pytest.mark.parametrize(
     "settings",
     [
-        EmbedSettings(layer="top", dtype="float16", part_tokens=20),
-        EmbedSettings(layer="average", part_tokens=20),
-        EmbedSettings(layer="mix", mix=(0.5, 0.25, 0.25), gamma=2.0, part_tokens=20),
-        EmbedSettings(layer="average", tokenized=True, part_tokens=20),
+        EmbedSettings(layer="top", dtype="float16", chunk_bytes=60),
+        EmbedSettings(layer="average", chunk_bytes=60),
+        EmbedSettings(layer="mix", mix=(0.5, 0.25, 0.25), gamma=2.0, chunk_bytes=60),
+        EmbedSettings(layer="average", tokenized=True, chunk_bytes=60),
     ],
 )
 def test_layers_and_numbers(
@@ -114,7 +120,7 @@ def test_layers_and_numbers(
     with elmokit.open_vectors(make(settings)) as stored:
         assert stored.layout == settings.layout(elmo.config)
         for found, item in zip(stored, elmo.embed(sentences), strict=True):  # type: ignore[call-overload]
-            wanted = settings.layout(elmo.config).vectors(item)
+            wanted = settings.layout(elmo.config).choose(item.layers)[0]
             assert (found.tokens, found.vectors.dtype) == (item.tokens, settings.dtype)
             np.testing.assert_allclose(found.vectors, wanted, atol=2e-3)
 
@@ -123,7 +129,7 @@ def test_sentences_that_were_found_in_paragraphs(
     make: Callable[..., Path], elmo: ElmoModel
 ) -> None:
     found = [line[a:b] for line in SENTENCES for a, b in split_sentences(line)]
-    with elmokit.open_vectors(make(EmbedSettings(split=True, part_tokens=20))) as stored:
+    with elmokit.open_vectors(make(EmbedSettings(split=True, chunk_bytes=60))) as stored:
         assert [s.tokens for s in stored] == [item.tokens for item in elmo.embed(found)]
     assert len(found) > len([line for line in SENTENCES if line])
 
@@ -133,15 +139,17 @@ def test_bad_lines_that_were_left_out_leave_no_gap(
     make: Callable[..., Path], documents: list[Path]
 ) -> None:
     documents[0].write_bytes(b"One here\n\xff\n\nTwo\n\xff\n\xff\n\nThree\n\xff\n")
-    with elmokit.open_vectors(make(skip_bad=True, chunk_bytes=9)) as stored:
+    with elmokit.open_vectors(make(EmbedSettings(chunk_bytes=9), skip_bad=True)) as stored:
         found = [s.tokens for s in stored][:5]
     assert found == [["One", "here"], [], ["Two"], [], ["Three"]]
 
 
-def test_memory_holds_a_part_and_not_the_folder(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_memory_holds_a_row_group_and_not_the_folder(
+    elmo: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = write_text(tmp_path / "text.txt", 600)
-    settings = EmbedSettings(part_tokens=200)
-    summary = embed_shards(elmo, [text], tmp_path / "out", settings, chunk_bytes=8000)
+    monkeypatch.setattr(parquet, "_GROUP_TOKENS", 200)
+    summary = embed_corpus(elmo, [text], tmp_path / "out", EmbedSettings(chunk_bytes=8000))
     size = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.parquet"))
     assert size > summary.tokens * 240
     before, most = pa.total_allocated_bytes(), 0
@@ -160,14 +168,15 @@ def test_a_folder_may_lie_elsewhere(elmo: ElmoModel) -> None:
     from pyarrow import fs
 
     filesystem = fs._MockFileSystem()
-    folder = ShardFolder("bucket/out", filesystem)
+    folder = ChunkStore("bucket/out", ".parquet", filesystem)
     layout = SETTINGS.layout(elmo.config)
-    folder.begin({**layout.to_dict(), "documents": ["a.txt"]}, resume=False, overwrite=False)
-    plan = ShardPlan(("a.txt",), "unused", SETTINGS)
-    made = write_shard(elmo, plan, Chunk(0, 0, True, [1, 2], ["A line.", ""]), folder)
+    chunk = Chunk(0, True, [Passage(0, 1, 0, 0, "A line."), Passage(0, 2, 0, 0, "")], 9)
+    manifest = {**layout.to_dict(), "documents": ["a.txt"]}
+    with folder.open_run(manifest, resume=False):
+        made = ChunkJob(("a.txt",), SETTINGS, folder).run(elmo, chunk).record
     with pytest.raises(DataError, match="is not finished: 1 shards are there"):
         ShardedVectors("bucket/out", filesystem)
-    folder.write_json("shards.json", {"shards": [made]})
+    folder.write_json("shards.json", {"shards": [{"shard": "000000.parquet", **made}]})
     with ShardedVectors("bucket/out", filesystem) as stored:
         assert [s.tokens for s in stored] == [["A", "line", "."], []]
 
@@ -181,7 +190,7 @@ def test_an_unfinished_folder_is_refused_until_it_is_finished(
     with pytest.raises(Stopped):
         make(on_progress=stop_after(3))
     out = tmp_path / "out"
-    with pytest.raises(DataError, match=r"3 shards are there.*same `elmo embed` .* with --resume"):
+    with pytest.raises(DataError, match=r"\d shards are there.*same `elmo embed` .* with --resume"):
         elmokit.open_vectors(out)
     make(resume=True)
     assert len(elmokit.open_vectors(out)) == len(SENTENCES)
@@ -208,7 +217,11 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("manifest.json", lambda v: v.update(version=1), "of version 1; this elmokit reads 2"),
+        (
+            "manifest.json",
+            lambda v: v.update(version=1),
+            "of version 1; this elmokit reads 2",
+        ),
         ("manifest.json", lambda v: v.pop("dim"), "is damaged"),
         ("manifest.json", lambda v: v.update(layer="odd"), "is damaged"),
         ("manifest.json", lambda v: v.update(documents=[]), "is damaged"),
@@ -230,17 +243,17 @@ def test_shards_that_are_missing_damaged_or_of_another_run_are_named(
 ) -> None:
     out = make()
     (tmp_path / "other.txt").write_text("Not that text.\n")
-    embed_shards(elmo, [tmp_path / "other.txt"], tmp_path / "other", SETTINGS)
-    shard = out / "00000-000000.parquet"
+    embed_corpus(elmo, [tmp_path / "other.txt"], tmp_path / "other", SETTINGS)
+    shard = out / "000000.parquet"
     before = shard.read_bytes()
-    shard.write_bytes((tmp_path / "other" / "00000-000000.parquet").read_bytes())
-    with pytest.raises(DataError, match=r"00000-000000\.parquet .*not the one that shards\.json"):
+    shard.write_bytes((tmp_path / "other" / "000000.parquet").read_bytes())
+    with pytest.raises(DataError, match=r"000000\.parquet .*not the one that shards\.json"):
         elmokit.open_vectors(out)[0]
     shard.write_bytes(before[:-40])
-    with pytest.raises(DataError, match=r"00000-000000\.parquet is damaged.*Delete it and resume"):
+    with pytest.raises(DataError, match=r"000000\.parquet is damaged.*Delete it and resume"):
         elmokit.open_vectors(out)[0]
     shard.unlink()
-    with pytest.raises(DataError, match=r"lacks 1 of its \d+ shards.*00000-000000\.parquet"):
+    with pytest.raises(DataError, match=r"lacks 1 of its \d+ shards.*000000\.parquet"):
         elmokit.open_vectors(out)
     make(resume=True)
     assert shard.read_bytes() == before

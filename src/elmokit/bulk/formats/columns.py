@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_SAFETENSORS_NAMES = {"float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8"}
+_SAFETENSORS_NAMES = {
+    "float32": "F32",
+    "float16": "F16",
+    "int64": "I64",
+    "int32": "I32",
+    "uint8": "U8",
+}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A folder of shards (bulk/shard_folder.py) read as one sequence: all sentences, in their order.
+"""A folder of shards (bulk/store.py) read as one sequence: all sentences, in their order.
 
 Documents stand in the order in which they were named, their shards and sentences in that of the
 text, and a sentence without tokens, which has no row, is where it was. What is held in memory is
@@ -8,17 +8,17 @@ one row group (a part) and where the sentences of one shard begin, whatever the 
 from __future__ import annotations
 
 import bisect
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.bulk.files.layout import Layout
-from elmokit.bulk.files.parquet import check_available, vector_names, vectors_of
-from elmokit.bulk.files.reading import StoredSentence, StoredVectors
-from elmokit.bulk.shard_folder import EMPTY, MANIFEST, RECORD, SHARDS, VERSION, ShardFolder
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.parquet import check_available, vector_names, vectors_of
+from elmokit.bulk.formats.reading import StoredSentence, StoredVectors
+from elmokit.bulk.store import EMPTY, MANIFEST, RECORD, SHARDS, VERSION, ChunkStore
 from elmokit.errors import ConfigError, DataError, OutputError
 
 
@@ -35,11 +35,11 @@ class ShardedVectors(StoredVectors):
 
     def __init__(self, place: str, filesystem: Any = None) -> None:
         check_available()
+        self._folder = ChunkStore(place, ".parquet", filesystem)
         try:
-            self._folder = ShardFolder(place, filesystem)
+            about = _check_finished(self._folder)
         except OutputError as error:
             raise DataError(f"There is no folder of shards {place}: {error.__cause__}.") from error
-        about = _check_finished(self._folder)
         self._records = _records(self._folder)
         try:
             layout = Layout.from_dict(about)
@@ -115,11 +115,12 @@ class _Shard(NamedTuple):
         return int(self.bounds[sentence]), int(self.bounds[sentence + 1])
 
 
-def _open_shard(folder: ShardFolder, number: int, record: dict[str, Any], layout: Layout) -> _Shard:
+def _open_shard(folder: ChunkStore, number: int, record: dict[str, Any], layout: Layout) -> _Shard:
     name = record["shard"]
     file = folder.open_shard(name)
     try:
-        if folder.note(name, file, RECORD) != record:
+        noted = folder.note(name, file, RECORD)
+        if {"shard": name, **noted} != record:
             raise folder.damaged(name, f"it is not the one that {SHARDS} lists")
         if not {"token", "token_index", *vector_names(layout)} <= set(file.schema_arrow.names):
             raise folder.damaged(name, "columns are missing in it")
@@ -149,7 +150,7 @@ def _bounds(file: Any, n_sentences: int, empty: list[int]) -> NDArray[np.int64] 
     return bounds
 
 
-def _check_finished(folder: ShardFolder) -> dict[str, Any]:
+def _check_finished(folder: ChunkStore) -> dict[str, Any]:
     """Return what the manifest tells; raise if the folder is none of ours, or not finished."""
     names = folder.names()
     if MANIFEST not in names:
@@ -160,14 +161,14 @@ def _check_finished(folder: ShardFolder) -> dict[str, Any]:
         )
     about = folder.read_json(MANIFEST)
     version = about.pop("version", None)
-    if version != VERSION:
+    if version not in (2, VERSION):
         raise DataError(
-            f"{folder.place} is a folder of version {version}; this elmokit reads {VERSION}. Make "
-            "it again with --overwrite, or read it with the elmokit that made it."
+            f"{folder.place} is a folder of version {version}; this elmokit reads 2 and {VERSION}. "
+            "Make it again with --overwrite, or read it with the elmokit that made it."
         )
     if SHARDS not in names:
         raise DataError(
-            f"{folder.place} is not finished: {len(folder.shards()):,} shards are there, and "
+            f"{folder.place} is not finished: {len(folder.chunks()):,} shards are there, and "
             f"{SHARDS}, which is written last, is not. If the run still goes on, wait for its end; "
             "else give the same `elmo embed` command with --resume, and nothing that is there is "
             "computed again."
@@ -175,11 +176,11 @@ def _check_finished(folder: ShardFolder) -> dict[str, Any]:
     return about
 
 
-def _records(folder: ShardFolder) -> list[dict[str, Any]]:
+def _records(folder: ChunkStore) -> list[dict[str, Any]]:
     listed = folder.read_json(SHARDS).get("shards")
     if not isinstance(listed, list):
         raise DataError(f"{folder.place}/{SHARDS} is damaged: it lists no shards.")
-    there = set(folder.shards())
+    there = set(folder.names())
     missing = [record["shard"] for record in listed if record["shard"] not in there]
     if missing:
         raise DataError(
@@ -190,10 +191,18 @@ def _records(folder: ShardFolder) -> list[dict[str, Any]]:
 
 
 def _ranges(names: list[str], records: list[dict[str, Any]]) -> list[tuple[str, range]]:
-    ranges = []
-    begin = 0
-    for document, own in groupby(records, key=lambda record: int(record["document"])):
-        end = begin + sum(int(record["sentences"]) for record in own)
-        ranges.append((names[document], range(begin, end)))
-        begin = end
-    return ranges
+    # A folder of version 2 has shards of one document each.
+    counts = [
+        (document, sentences)
+        for record in records
+        for document, sentences in record.get("documents")
+        or [(record.get("document", 0), record["sentences"])]
+    ]
+    totals = [0] * len(names)
+    for document, sentences in counts:
+        totals[document] += int(sentences)
+    ends = list(accumulate(totals))
+    return [
+        (name, range(end - total, end))
+        for name, total, end in zip(names, totals, ends, strict=True)
+    ]

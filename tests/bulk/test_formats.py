@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elmokit.bulk.files import open_vectors, write_vectors
+from elmokit.bulk.formats import open_vectors, write_vectors
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import ConfigError, DataError, OutputError
 
@@ -73,7 +73,13 @@ def test_round_trip(
         for given_, (tokens, vectors) in zip(sentences, stored, strict=True):
             assert tokens == given_.tokens
             assert vectors.dtype == dtype
-            np.testing.assert_array_equal(vectors, expected(given_, layer, dtype))
+            wanted = expected(given_, layer, dtype)
+            if layer == "mix":  # the order of the sum is not part of the format
+                np.testing.assert_allclose(
+                    vectors, wanted, rtol=2e-3 if dtype == "float16" else 1e-5
+                )
+            else:
+                np.testing.assert_array_equal(vectors, wanted)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 

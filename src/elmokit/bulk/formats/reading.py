@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, overload
@@ -12,13 +12,17 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.bulk.files.layout import Layout
+from elmokit.bulk.formats.layout import Layout
 from elmokit.errors import DataError
 
 #: Goes into every file; a reader refuses what it does not know.
 FORMAT_VERSION = 1
 #: Under this name the description stands in the metadata of each format.
 DESCRIPTION = "elmokit"
+
+
+#: Called when all vectors are written: what else to note in the file.
+About = Callable[[], dict[str, Any]]
 
 
 class StoredSentence(NamedTuple):

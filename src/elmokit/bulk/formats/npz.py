@@ -8,29 +8,36 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
 
-from elmokit.bulk.files.arrays import ArrayVectors, corpus_columns
-from elmokit.bulk.files.columns import Array, Column
-from elmokit.bulk.files.layout import Layout
-from elmokit.bulk.files.part import Part
-from elmokit.bulk.files.reading import DESCRIPTION, StoredVectors, describe, read_description
+from elmokit.bulk.formats.arrays import ArrayVectors, corpus_columns
+from elmokit.bulk.formats.block import Block
+from elmokit.bulk.formats.columns import Array, Column
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.reading import (
+    DESCRIPTION,
+    About,
+    StoredVectors,
+    describe,
+    read_description,
+)
 from elmokit.errors import DataError
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _LONGEST_DESCRIPTION = 2**24
 
 
-def write(path: Path, parts: Sequence[Part], layout: Layout, about: dict[str, Any]) -> None:
+def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
     """Write the vectors of a corpus."""
-    description = np.frombuffer(describe(layout, about).encode(), dtype=np.uint8)
+    corpus = list(blocks)  # the lengths of the arrays come first
+    description = np.frombuffer(describe(layout, about()).encode(), dtype=np.uint8)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for column in [Column.of(DESCRIPTION, description), *corpus_columns(parts, layout)]:
+        for column in [Column.of(DESCRIPTION, description), *corpus_columns(corpus, layout)]:
             # A ZipInfo made so has the date 1980-01-01: the same input gives the same bytes.
             member = zipfile.ZipInfo(f"{column.name}.npy")
             with archive.open(member, "w", force_zip64=True) as file:

@@ -12,9 +12,9 @@ of any size can be written; all are read one sentence at a time by `open_vectors
 
 from __future__ import annotations
 
-from elmokit.bulk.files.formats import SUFFIXES, open_vectors, write_vectors
-from elmokit.bulk.files.layout import Layout
-from elmokit.bulk.files.reading import StoredSentence, StoredVectors
+from elmokit.bulk.formats.formats import SUFFIXES, open_vectors, write_vectors
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.reading import StoredSentence, StoredVectors
 
 __all__ = [
     "SUFFIXES",

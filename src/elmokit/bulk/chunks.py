@@ -1,0 +1,248 @@
+"""Documents, cut into chunks of text that can be embedded one by one, anywhere.
+
+A document is a text file (also a compressed one), whose lines are read, or a Parquet file, whose
+rows are its lines: one column of it holds the text. It may lie on this machine or, as `s3://...`
+and the like, where pyarrow finds it.
+
+A chunk is a run of lines of about a given number of bytes, which may come from several documents.
+Where it begins and ends depends on the text alone, so that it can be given to any process. With
+`split` a long line is cut between its sentences: memory does not grow with the line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from elmokit.bulk.input import check_inputs
+from elmokit.bulk.settings import EmbedSettings
+from elmokit.errors import DataError, ElmoError, optional_imports
+from elmokit.text.lines import STDIN, Piece, read_lines, read_pieces
+from elmokit.text.sentences import split_sentences
+
+#: The longest sentence, in bytes of text. (In tokens: `tokens.py`.)
+MAX_SENTENCE_BYTES = 2**20
+# With `split`, lines longer than this are cut between sentences.
+_PIECE_BYTES = 2**16
+# Characters after a sentence that decide whether it ends there.
+_LOOK_AHEAD = 256
+
+
+class Passage(NamedTuple):
+    """A line of text, or some sentences of a long one.
+
+    Attributes:
+        document: Index of its document.
+        line: Number of the line (of the row, in a Parquet file), from 1.
+        sentence: How many sentences of the line are before it.
+        offset: How many characters of the line are before it.
+        text: The text.
+    """
+
+    document: int
+    line: int
+    sentence: int
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A run of lines.
+
+    Attributes:
+        number: Its number, from 0.
+        is_last: Whether the text ends with it.
+        passages: The text.
+        n_bytes: Bytes of the text, as UTF-8.
+        skipped: Messages of invalid lines that were skipped.
+    """
+
+    number: int
+    is_last: bool
+    passages: list[Passage]
+    n_bytes: int
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """A digest of the text, and of where it stood."""
+        digest = hashlib.blake2b(b"%d\n" % self.is_last, digest_size=16)
+        for *place, text in self.passages:
+            encoded = text.encode("utf-8", "surrogatepass")
+            digest.update(b"%d %d %d %d %d\n" % (*place, len(encoded)))
+            digest.update(encoded)
+        return digest.hexdigest()
+
+
+def read_chunks(
+    documents: Sequence[str], settings: EmbedSettings, *, column: str = "text", skip_bad: bool
+) -> Iterator[Chunk]:
+    """Read documents and cut them; a text without lines is one chunk without lines.
+
+    Args:
+        documents: Their paths or addresses; "-" is standard input.
+        settings: Bytes in a chunk, and whether lines are paragraphs.
+        column: The column of the text in Parquet files.
+        skip_bad: Skip and count lines that are not UTF-8, instead of raising.
+    """
+    skipped: list[str] = []
+    passages: list[Passage] = []
+    size = number = 0
+    for document, name in enumerate(documents):
+        for line, sentence, offset, text in _passages(name, settings, column, skip_bad, skipped):
+            if size >= settings.chunk_bytes:
+                yield Chunk(number, False, passages, size, tuple(skipped))
+                passages, size, number = [], 0, number + 1
+                skipped.clear()
+            passages.append(Passage(document, line, sentence, offset, text))
+            size += len(text.encode("utf-8", "surrogatepass")) + 1
+    yield Chunk(number, True, passages, size, tuple(skipped))
+
+
+def check_documents(names: Sequence[str]) -> None:
+    """Raise if a local document is missing, or a package to read one, before anything is read."""
+    check_inputs([name for name in names if not is_remote(name)])
+    if any(is_remote(name) or _is_parquet(name) for name in names):
+        _pyarrow()
+
+
+def is_remote(name: str) -> bool:
+    """Tell whether a name is an address such as s3://bucket/file."""
+    return "://" in name
+
+
+def known_size(names: Sequence[str]) -> int | None:
+    """Return how many bytes of text will be read; None if only reading them can tell."""
+    packed = (".gz", ".xz", ".bz2", ".zst", ".parquet")
+    if any(
+        is_remote(name) or name.lower().endswith(packed) or not Path(name).is_file()
+        for name in names
+    ):
+        return None
+    return sum(Path(name).stat().st_size for name in names)
+
+
+def _is_parquet(name: str) -> bool:
+    return name.lower().endswith(".parquet") and name != STDIN
+
+
+def _passages(
+    name: str, settings: EmbedSettings, column: str, skip_bad: bool, skipped: list[str]
+) -> Iterator[tuple[int, int, int, str]]:
+    """Yield (line, sentence, offset, text) of a document."""
+    if _is_parquet(name):
+        pieces = _parquet_pieces(name, column, _PIECE_BYTES if settings.split else None)
+    elif is_remote(name):
+        pieces = _remote_pieces(name, settings, skip_bad, skipped)
+    else:
+        pieces = _text_pieces(name, settings, skip_bad, skipped)
+    if settings.split:
+        yield from _cut_long_lines(pieces)
+        return
+    for piece in pieces:
+        yield piece.number, 0, 0, piece.text
+
+
+def _text_pieces(
+    name: str, settings: EmbedSettings, skip_bad: bool, skipped: list[str]
+) -> Iterator[Piece]:
+    if settings.split:
+        return read_pieces(name, _PIECE_BYTES, skip_bad=skip_bad, on_bad=skipped.append)
+    lines = read_lines(
+        [name], skip_bad=skip_bad, on_bad=skipped.append, max_bytes=MAX_SENTENCE_BYTES
+    )
+    return (Piece(*line, True) for line in lines)
+
+
+def _cut_long_lines(pieces: Iterator[Piece]) -> Iterator[tuple[int, int, int, str]]:
+    """Put the pieces of a line together, and cut it between sentences where it gets long."""
+    text, sentence, offset = "", 0, 0
+    for name, number, more, is_end in pieces:
+        text += more
+        if is_end:
+            yield number, sentence, offset, text
+            text, sentence, offset = "", 0, 0
+            continue
+        starts = [start for start, _ in split_sentences(text) if start < len(text) - _LOOK_AHEAD]
+        if len(starts) > 1:
+            cut = starts[-1]
+            yield number, sentence, offset, text[:cut]
+            text, sentence, offset = text[cut:], sentence + len(starts) - 1, offset + cut
+        elif len(text) > MAX_SENTENCE_BYTES:
+            raise DataError(
+                f"{name}, line {number}: a sentence is longer than {MAX_SENTENCE_BYTES:,} "
+                "characters. Is the file text?"
+            )
+
+
+def _remote_pieces(
+    name: str, settings: EmbedSettings, skip_bad: bool, skipped: list[str]
+) -> Iterator[Piece]:
+    # A copy, so that all is unpacked and checked as for files on this machine.
+    with tempfile.NamedTemporaryFile(suffix=Path(name).suffix) as copy:
+        try:
+            filesystem, path = _pyarrow().fs.FileSystem.from_uri(name)
+            with filesystem.open_input_stream(path, compression=None) as source:
+                shutil.copyfileobj(source, copy)
+            copy.flush()
+            for piece in _text_pieces(copy.name, settings, skip_bad, skipped):
+                yield piece._replace(path=name)
+        except ElmoError as error:
+            raise DataError(str(error).replace(copy.name, name)) from None
+        except (OSError, ValueError) as error:
+            raise DataError(f"{name} cannot be read: {error}") from error
+
+
+def _parquet_pieces(name: str, column: str, longest: int | None) -> Iterator[Piece]:
+    pyarrow = _pyarrow()
+    try:
+        if is_remote(name):
+            filesystem, path = pyarrow.fs.FileSystem.from_uri(name)
+            file = pyarrow.parquet.ParquetFile(filesystem.open_input_file(path))
+        else:
+            file = pyarrow.parquet.ParquetFile(name)
+        with file:
+            field = file.schema_arrow.field(column) if column in file.schema_arrow.names else None
+            if field is None or not _is_text(field.type):
+                found = ", ".join(f"{f.name} ({f.type})" for f in file.schema_arrow)
+                raise DataError(
+                    f"{name} has no column '{column}' of text; it has: {found}. Name the one with "
+                    "the text by --column."
+                )
+            number = 0
+            for batch in file.iter_batches(batch_size=1024, columns=[column]):
+                for text in batch.column(0).to_pylist():
+                    number += 1
+                    yield from _row_pieces(name, number, text or "", longest)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{name} cannot be read as a Parquet file: {error}") from error
+
+
+def _row_pieces(name: str, number: int, text: str, longest: int | None) -> Iterator[Piece]:
+    if longest is None and len(text) > MAX_SENTENCE_BYTES:
+        raise DataError(
+            f"{name}, row {number}: the text is longer than {MAX_SENTENCE_BYTES:,} characters, the "
+            "most that is read as one sentence. If rows are paragraphs, use --split."
+        )
+    size = longest or max(1, len(text))
+    for start in range(0, max(1, len(text)), size):
+        yield Piece(name, number, text[start : start + size], start + size >= len(text))
+
+
+def _is_text(kind: Any) -> bool:
+    types = _pyarrow().types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or kind == "string_view")
+
+
+def _pyarrow() -> Any:
+    with optional_imports("arrow", "A Parquet file or a remote one"):
+        import pyarrow
+        import pyarrow.fs
+        import pyarrow.parquet
+    return pyarrow

@@ -1,0 +1,245 @@
+"""What is done with a chunk: tokenize, compute, write. Whoever does it, the same bytes come out.
+
+The steps run one after the other in a worker, and as stages of a pipeline in one process
+(executors.py). What a chunk gives depends on its text, the model and the settings alone: a batch
+never spans chunks, and no cache is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.bulk.chunks import Chunk, Passage
+from elmokit.bulk.formats.block import make_block
+from elmokit.bulk.formats.columns import Array
+from elmokit.bulk.settings import EmbedSettings, run_manifest
+from elmokit.bulk.store import ChunkStore, Record
+from elmokit.config import BiLMConfig
+from elmokit.embed.embedder import Embedder, Pending, StateArrays
+from elmokit.embed.token_ids import TokenIds
+from elmokit.embed.tokenised import cut_tokens
+from elmokit.errors import DataError
+from elmokit.text.sentences import split_sentences
+from elmokit.text.tokenize import token_starts, words
+
+#: The longest sentence, in tokens.
+MAX_SENTENCE_TOKENS = 2**16
+
+STAGES = ("read", "tokenize", "compute", "write")
+#: Seconds that a stage was busy.
+Times = dict[str, float]
+
+
+@contextmanager
+def timed(times: Times, stage: str) -> Iterator[None]:
+    """Add the time of a block to that of a stage."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        times[stage] = times.get(stage, 0.0) + time.perf_counter() - started
+
+
+class ModelInfo(NamedTuple):
+    """What the process that plans the work has to know of the model.
+
+    Attributes:
+        config: Its shape.
+        manifest: All that decides the vectors, besides the text.
+        engine: What computes.
+    """
+
+    config: BiLMConfig
+    manifest: dict[str, Any]
+    engine: str
+
+
+def describe(model: Embedder[Any], settings: EmbedSettings) -> ModelInfo:
+    """Return what model this is, after a check that it can do what the settings ask for."""
+    settings.layout(model.config)
+    if settings.state != "carry":
+        model.start(settings.state)
+    return ModelInfo(model.config, run_manifest(model, settings), model.computes)
+
+
+@dataclass
+class TokenizedChunk:
+    """A chunk as ids of words.
+
+    Attributes:
+        record: What is noted with it.
+        tokens: Its sentences.
+        places: Document, line and number in the line of each sentence, shape (S, 3).
+        starts: Offset of each token in its line, shape (N,); None for tokenized input.
+        texts: The sentences as they were written, if the format stores them.
+        times: Seconds that were spent on it so far.
+    """
+
+    record: Record
+    tokens: TokenIds
+    places: NDArray[np.int64]
+    starts: NDArray[np.int64] | None
+    texts: list[str] | None
+    times: Times = field(default_factory=dict)
+
+
+@dataclass
+class ComputedChunk:
+    """A chunk whose vectors are being computed; with state="carry", the state at its end."""
+
+    chunk: TokenizedChunk
+    pending: Pending
+    cut_tokens: int
+    carried: StateArrays | None
+
+
+class Done(NamedTuple):
+    """A chunk that is on the disk."""
+
+    record: Record
+    times: Times
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class ChunkJob:
+    """The work on the chunks of a corpus; it can be sent anywhere.
+
+    Attributes:
+        documents: The names of all documents.
+        settings: Which vectors.
+        store: Where the chunks go.
+        with_texts: Whether the sentences are stored as they were written.
+    """
+
+    documents: tuple[str, ...]
+    settings: EmbedSettings
+    store: ChunkStore
+    with_texts: bool = False
+
+    def run(self, model: Embedder[Any], chunk: Chunk) -> Done:
+        """Do everything."""
+        return self.write(model, self.compute(model, self.tokenize(chunk)))
+
+    def tokenize(self, chunk: Chunk) -> TokenizedChunk:
+        """Find the sentences and tokens of a chunk."""
+        times: Times = {}
+        with timed(times, "tokenize"):
+            tokens: list[str] = []
+            starts: list[int] = []
+            lengths: list[int] = []
+            places: list[tuple[int, int, int]] = []
+            texts: list[str] = []
+            for passage in chunk.passages:
+                spans = [(0, len(passage.text))]
+                if self.settings.split:
+                    spans = split_sentences(passage.text)
+                for number, (begin, end) in enumerate(spans, start=passage.sentence):
+                    text = passage.text[begin:end]
+                    found = text.split() if self.settings.tokenized else words(text)
+                    if len(found) > MAX_SENTENCE_TOKENS:
+                        raise self._too_long(passage, len(found))
+                    if not self.settings.tokenized:
+                        offset = passage.offset + begin
+                        starts += [offset + start for start in token_starts(text, found)]
+                    tokens += found
+                    lengths.append(len(found))
+                    places.append((passage.document, passage.line, number))
+                    if self.with_texts:
+                        texts.append(text.strip())
+            numbered = TokenIds.of_tokens(tokens, np.array(lengths, dtype=np.int64))
+            where = np.array(places, dtype=np.int64).reshape(-1, 3)
+            return TokenizedChunk(
+                {
+                    "chunk": chunk.number,
+                    "is_last": chunk.is_last,
+                    "documents": _sentences_per_document(where),
+                    "skipped_lines": len(chunk.skipped),
+                    "first_skipped": chunk.skipped[0] if chunk.skipped else "",
+                    "n_bytes": chunk.n_bytes,
+                    "digest": chunk.digest,
+                },
+                numbered,
+                where,
+                None if self.settings.tokenized else np.array(starts, dtype=np.int64),
+                texts if self.with_texts else None,
+                times,
+            )
+
+    def _too_long(self, passage: Passage, length: int) -> DataError:
+        hint = "" if self.settings.split else " If lines are paragraphs, use --split."
+        return DataError(
+            f"{self.documents[passage.document]}, line {passage.line}: a sentence has {length:,} "
+            f"tokens; the most that are read as one sentence are {MAX_SENTENCE_TOKENS:,}.{hint}"
+        )
+
+    def compute(
+        self, model: Embedder[Any], chunk: TokenizedChunk, carried: StateArrays | None = None
+    ) -> ComputedChunk:
+        """Start to compute the vectors of a chunk.
+
+        Args:
+            model: The model.
+            chunk: The chunk.
+            carried: With state="carry", the state that the chunk before it ended with.
+        """
+        settings = self.settings
+        with timed(chunk.times, "compute"):
+            cut = set(cut_tokens(model.config, [chunk.tokens.words]))
+            numbers = [i for i, word in enumerate(chunk.tokens.words) if word in cut]
+            pending, end = model.compute_block(
+                chunk.tokens,
+                settings.state,
+                rows=settings.rows,
+                carried=None if carried is None else model.state_from(carried),
+                choose=settings.layout(model.config).choose,
+                dtype=settings.dtype,
+                cached=False,
+                check=True,
+            )
+            after = None if end is None else model.state_arrays(end)
+            return ComputedChunk(
+                chunk, pending, int(np.isin(chunk.tokens.ids, numbers).sum()), after
+            )
+
+    def write(self, model: Embedder[Any], computed: ComputedChunk) -> Done:
+        """Wait for the vectors of a chunk and write them."""
+        chunk, tokens, times = computed.chunk, computed.chunk.tokens, computed.chunk.times
+        with timed(times, "compute"):
+            vectors = computed.pending.array()
+        with timed(times, "write"):
+            layout = self.settings.layout(model.config)
+            if not computed.pending.is_finite:
+                layout.check_finite(vectors, lambda k: _sentence_of(tokens, k))
+            arrays: dict[str, Array] = {
+                "lengths": tokens.lengths,
+                "ids": tokens.ids,
+                "places": chunk.places,
+            }
+            if chunk.starts is not None:
+                sizes = np.array([len(word) for word in tokens.words], dtype=np.int64)
+                ends = chunk.starts + sizes[tokens.ids] if len(sizes) else chunk.starts
+                arrays["spans"] = np.stack([chunk.starts, ends], axis=1)
+            record = {**chunk.record, "cut_tokens": computed.cut_tokens}
+            block, stored = make_block(vectors, tokens.words, arrays, chunk.texts, record)
+            n_bytes = self.store.write(block, stored, layout, self.documents, computed.carried)
+        return Done(dict(block.record), times, n_bytes)
+
+
+def _sentences_per_document(places: NDArray[np.int64]) -> list[list[int]]:
+    documents, counts = np.unique(places[:, 0], return_counts=True)
+    return [list(pair) for pair in zip(documents.tolist(), counts.tolist(), strict=True)]
+
+
+def _sentence_of(tokens: TokenIds, k: int) -> str:
+    number = int(np.searchsorted(np.cumsum(tokens.lengths), k, side="right"))
+    begin = int(tokens.starts[number])
+    ids = tokens.ids[begin : begin + int(tokens.lengths[number])].tolist()
+    return " ".join(tokens.words[i] for i in ids)

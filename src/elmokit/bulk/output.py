@@ -1,0 +1,244 @@
+"""What a corpus becomes: one vector file, or a folder of shards.
+
+The chunks of one file are kept in a folder beside it until the file is complete. A thread puts them
+into the file as they are finished (`.h5`, `.parquet`), or at the end (`.npz`, `.safetensors`, which
+begin with the lengths of their arrays). Until then twice the size of the output is needed on disk.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import Any
+
+from elmokit.bulk.chunks import is_remote
+from elmokit.bulk.formats.block import Block
+from elmokit.bulk.formats.formats import check_package, format_of, open_vectors
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.parquet import check_available
+from elmokit.bulk.formats.reading import About
+from elmokit.bulk.job import Times
+from elmokit.bulk.settings import EmbedSettings
+from elmokit.bulk.store import MANIFEST, SHARDS, ChunkStore, Record
+from elmokit.errors import ConfigError, ElmoError, OutputError, output_error
+from elmokit.storage.atomic import replace_file, sync_directory
+from elmokit.storage.lock import check_not_in_use
+
+#: Called with the number of each finished chunk.
+OnFinished = Callable[[int], None]
+
+
+def make_output(out: str | Path) -> FileOutput | FolderOutput:
+    """Return what a name means: a name without a suffix is a folder."""
+    name = str(out)
+    if name.endswith("/") or is_remote(name) or not PurePath(name).suffix:
+        return FolderOutput(name)
+    return FileOutput(Path(name))
+
+
+def kept_sentences(out: str | Path) -> int:
+    """Count the sentences that an interrupted run to `out` has finished."""
+    records = make_output(out).store.records().values()
+    return sum(int(record["sentences"]) for record in records)
+
+
+class FolderOutput:
+    """A folder of Parquet shards."""
+
+    def __init__(self, place: str) -> None:
+        check_available()
+        self.path = Path(place)
+        self.store = ChunkStore(place, ".parquet")
+        self.with_texts = False
+
+    def check(
+        self, documents: Sequence[str], settings: EmbedSettings, *, resume: bool, overwrite: bool
+    ) -> None:
+        """Raise if the folder cannot be written, before anything is loaded or computed."""
+        if settings.state == "carry":
+            raise ConfigError(
+                "Shards are computed by themselves and in any order, so no state can be carried "
+                "from one to the next: use state='reset' or 'warm', or write one file such as "
+                "vectors.h5."
+            )
+        if not is_remote(self.store.place) and self.path.is_file():
+            raise OutputError(f"{self.path} is a file, expected the name of a folder to make.")
+        names = self.store.names()
+        if MANIFEST not in names and any(not name.startswith(".") for name in names):
+            raise OutputError(
+                f"{self.path} is a folder with other things in it. Name one that is not there yet."
+            )
+        if MANIFEST in names and not (resume or overwrite):
+            raise OutputError(
+                f"{self.path} holds the shards of an earlier run. Continue it with --resume, or "
+                "replace it with --overwrite."
+            )
+
+    def manifest(self, layout: Layout, documents: Sequence[str]) -> dict[str, Any]:
+        """Return what a reader of the folder has to know, besides the settings."""
+        about = {"n_layers": layout.n_layers, "dim": layout.dim, "documents": list(documents)}
+        return about
+
+    @contextmanager
+    def assembling(
+        self, layout: Layout, about: About, times: Times, records: Mapping[int, Record]
+    ) -> Iterator[OnFinished]:
+        """List the shards when all are there."""
+        yield lambda _: None
+        shards = [
+            {"shard": self.store.chunk_name(number), **records[number]}
+            for number in sorted(records)
+        ]
+        self.store.write_json(SHARDS, {"shards": shards})
+
+    def finished(self, manifest: Mapping[str, Any], digest: Callable[[], str]) -> None:
+        """Return None: a folder that is complete is checked shard by shard."""
+
+
+class FileOutput:
+    """One vector file; its suffix chooses the format."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._format = format_of(path)
+        check_package("safetensors", "Embedding into a file (a folder of shards needs pyarrow)")
+        self.store = ChunkStore(str(path.with_name(f".{path.name}.chunks")), ".safetensors")
+        self.with_texts = path.suffix.lower() in (".h5", ".hdf5")
+
+    def check(
+        self, documents: Sequence[str], settings: EmbedSettings, *, resume: bool, overwrite: bool
+    ) -> None:
+        """Raise if the file cannot be written, before anything is loaded or computed."""
+        if self.path.is_dir():
+            raise OutputError(f"{self.path} is a directory, expected the name of a file to write.")
+        for name in documents:
+            if self.path.exists() and Path(name).exists() and self.path.samefile(name):
+                raise OutputError(f"{self.path} is an input, too. Choose another output.")
+        if self.path.exists() and not (resume or overwrite):
+            raise self.in_the_way()
+        if self.store.has_run and not (resume or overwrite):
+            check_not_in_use(Path(self.store.place))
+            raise OutputError(
+                f"An interrupted run left its finished chunks in {self.store.place}. Continue it "
+                "with --resume, or discard it with --overwrite."
+            )
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path.parent):
+                pass
+        except OSError as error:
+            raise output_error(self.path, error) from error
+
+    def in_the_way(self) -> OutputError:
+        """Return the error for a file that must not be replaced."""
+        return OutputError(
+            f"{self.path} exists already. Choose another name, or replace it with --overwrite."
+        )
+
+    def manifest(self, layout: Layout, documents: Sequence[str]) -> dict[str, Any]:
+        """Return what has to be the same to resume, besides the settings: nothing."""
+        return {}
+
+    @contextmanager
+    def assembling(
+        self, layout: Layout, about: About, times: Times, records: Mapping[int, Record]
+    ) -> Iterator[OnFinished]:
+        """Make the file of its chunks, which the caller says are finished."""
+        assembly = _Assembly(self.store)
+        temporary = Path(self.store.place) / ".output.tmp"  # removed by the next run after a kill
+
+        def write() -> None:
+            started = time.perf_counter()
+            with replace_file(self.path, temporary=temporary):
+                self._format.write(temporary, assembly.blocks(), layout, about)
+            times["assemble"] = time.perf_counter() - started - assembly.waited
+
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write)
+
+            def finished(number: int) -> None:
+                if writing.done():  # it has failed
+                    writing.result()
+                assembly.add(number)
+
+            try:
+                for number in records:
+                    finished(number)
+                yield finished
+                assembly.end()
+            except BaseException:
+                assembly.stop()
+                raise
+            writing.result()
+        sync_directory(self.path.parent)  # the output must be safe before the chunks go
+        self.store.clear()
+
+    def finished(
+        self, manifest: Mapping[str, Any], digest: Callable[[], str]
+    ) -> dict[str, Any] | None:
+        """Return the counts of a file that this run would make again; None if it is another."""
+        try:
+            with open_vectors(self.path) as stored:
+                about = stored.about
+        except ElmoError:
+            return None
+        if about.get("run") != manifest or about.get("digest") != digest():
+            return None
+        counts: dict[str, Any] = about["counts"]
+        return counts
+
+
+class _Stopped(Exception):
+    """The run has ended before the file was complete."""
+
+
+class _Assembly:
+    """The chunks of a file in order, as they are finished."""
+
+    def __init__(self, store: ChunkStore) -> None:
+        self._store = store
+        self._changed = threading.Condition()
+        self._finished: set[int] = set()
+        self._is_complete = self._is_stopped = False
+        self.waited = 0.0
+
+    def add(self, number: int) -> None:
+        """Note that a chunk is finished."""
+        with self._changed:
+            self._finished.add(number)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Note that all chunks are finished."""
+        with self._changed:
+            self._is_complete = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Let the thread end."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the chunks."""
+        number = 0
+        while self._wait_for(number):
+            yield self._store.block(number)
+            number += 1
+
+    def _wait_for(self, number: int) -> bool:
+        started = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_stopped or self._is_complete or number in self._finished
+            )
+        self.waited += time.perf_counter() - started
+        if self._is_stopped:
+            raise _Stopped
+        return number in self._finished

@@ -1,0 +1,76 @@
+"""Vectors on their way from the device to the user.
+
+All vectors of a block of sentences go to one array, in the order of the tokens. A GPU fills it on
+the device and copies it to the host while it reads the next block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.embed.vectors import FloatArray
+
+
+class PendingVectors:
+    """The vectors of a block of sentences, shape (K, N, 2D).
+
+    Args:
+        shape: (K, N, 2D).
+        dtype: "float32" or "float16".
+        device: Where they are computed.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], dtype: str, device: torch.device) -> None:
+        self._values = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+        self._total: Tensor | None = None
+        self._copied: torch.cuda.Event | None = None
+
+    def put(self, layers: Tensor, sources: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        """Store the vectors of a batch.
+
+        Args:
+            layers: In packed order, shape (K, n, 2D).
+            sources: The packed tokens to take.
+            places: Where they go.
+        """
+        device = self._values.device
+        chosen = layers.index_select(1, to_device(sources, device)).to(self._values.dtype)
+        self._values.index_copy_(1, to_device(places, device), chosen)
+
+    def finish(self, *, check: bool) -> None:
+        """Start the copy to the host, after the last batch.
+
+        Args:
+            check: Find out, too, whether all values are finite.
+        """
+        if check:  # any infinite value, or none that is a number, makes the sum such a one
+            self._total = self._values.sum(dtype=torch.float32)
+        if self._values.device.type == "cuda":
+            # Pinned memory is what a GPU can write to while the host does something else.
+            values = torch.empty(self._values.shape, dtype=self._values.dtype, pin_memory=True)
+            self._values = values.copy_(self._values, non_blocking=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record()
+
+    def array(self) -> FloatArray:
+        """Wait for the vectors, and return them."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        array: FloatArray = self._values.numpy()
+        return array
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all values are finite, as far as it was asked for."""
+        return self._total is None or bool(torch.isfinite(self._total))
+
+
+def to_device(array: NDArray[np.integer], device: torch.device) -> Tensor:
+    """Copy an index to a device without waiting for what the device is doing."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
