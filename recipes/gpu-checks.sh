@@ -36,7 +36,7 @@ finetune() {
 }
 part finetune.json finetune
 
-too_large() { # it must fail, and say which batch would fit
+too_large() { # it must fail, and say what to do
   ! elmo train "$data" -o "$out/large" --preset original --max-steps 2 --set step.rows=100000 2>&1
 }
 part too-large.txt too_large

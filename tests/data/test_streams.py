@@ -155,10 +155,6 @@ def test_a_position_among_other_documents_is_refused() -> None:
     streams = Streams(*one_document(1000), rows=8, steps=10)
     position = streams.position()
     streams.go_to(position)
-    del position["documents"]  # as before long documents were cut
+    position["documents"] = 1
     with pytest.raises(DataError, match="stood among 1 documents; now there are 8"):
         streams.go_to(position)
-    whole = Streams(*corpus(), rows=2, steps=4)
-    position = whole.position()
-    del position["documents"]
-    whole.go_to(position)  # nothing was cut: it goes on

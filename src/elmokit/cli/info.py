@@ -43,16 +43,15 @@ def info(
     parts: ModelParts | OnnxParts
     if weights is None and is_onnx(model):
         parts = _open_onnx(str(model))
-        facts, told = _onnx_facts(parts), _onnx_lines(parts)
     else:
         from elmokit.sources.resolve import load_parts
 
         parts = load_parts(model, weights)
-        facts, told = _facts(parts), _lines(parts)
+    facts = _facts(parts)
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
         return
-    for label, text in told:
+    for label, text in _lines(parts, facts):
         typer.echo(f"{label:<12}{text}")
     for line in _card_start(parts):
         typer.echo(f"  {line}")
@@ -76,37 +75,6 @@ def _list_installed(as_json: bool) -> None:
         typer.echo(f"{row['name']:<20} {row['bytes'] / 1e6:6.1f} MB  {row['package']}")
 
 
-def _facts(parts: ModelParts) -> dict[str, Any]:
-    from elmokit.sources.card import describe
-
-    return {
-        "source": parts.source,
-        **describe(parts.bilm.config),
-        "parameters": parts.n_parameters,
-        "vocabulary": None if parts.vocabulary is None else len(parts.vocabulary),
-        "head": parts.head is not None,
-        "warm": parts.warm is not None,
-        "adagrad": parts.accumulators is not None,
-        **_facts_on_disk(parts),
-    }
-
-
-def _lines(parts: ModelParts) -> list[tuple[str, str]]:
-    from elmokit.sources.card import lines
-
-    words = "none" if parts.vocabulary is None else f"{len(parts.vocabulary):,} words"
-    return [
-        ("model", parts.source),
-        *lines(parts.bilm.config),
-        ("parameters", f"{parts.n_parameters:,}"),
-        ("vocabulary", words),
-        ("LM head", "yes" if parts.head is not None else "none"),
-        ("warm state", "yes" if parts.warm is not None else "none"),
-        *([("Adagrad", "accumulators, to go on training")] if parts.accumulators else []),
-        *_lines_on_disk(parts),
-    ]
-
-
 def _open_onnx(model: str) -> OnnxParts:
     from elmokit.embed.onnx_model import OnnxModel
     from elmokit.sources import onnxdir
@@ -116,49 +84,50 @@ def _open_onnx(model: str) -> OnnxParts:
     return parts
 
 
-def _onnx_facts(parts: OnnxParts) -> dict[str, Any]:
+def _own_facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
+    """Return what only one of both kinds of model has."""
+    from elmokit.sources.onnxdir import OnnxParts
+
+    if isinstance(parts, OnnxParts):
+        return {"storage": parts.storage, "head": False}
+    adagrad = parts.accumulators is not None
+    return {"parameters": parts.n_parameters, "head": parts.head is not None, "adagrad": adagrad}
+
+
+def _facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
     from elmokit.sources.card import describe
 
     return {
         "source": parts.source,
         **describe(parts.config),
-        "storage": parts.storage,
         "vocabulary": None if parts.vocabulary is None else len(parts.vocabulary),
-        "head": False,
         "warm": parts.warm is not None,
-        **_facts_on_disk(parts),
-    }
-
-
-def _onnx_lines(parts: OnnxParts) -> list[tuple[str, str]]:
-    from elmokit.sources.card import lines
-
-    return [
-        ("model", f"{parts.source} (ONNX, {parts.storage})"),
-        *lines(parts.config),
-        ("LM head", "none"),
-        ("warm state", "yes" if parts.warm is not None else "none"),
-        *_lines_on_disk(parts),
-    ]
-
-
-def _facts_on_disk(parts: ModelParts | OnnxParts) -> dict[str, Any]:
-    """State what else lies beside the weights."""
-    return {
+        **_own_facts(parts),
         "metadata": parts.metadata,
         "files": [str(file) for file in parts.files],
-        "bytes": _size(parts.files),
+        "bytes": sum(file.stat().st_size for file in parts.files if file.is_file()),
         "card": parts.card,
     }
 
 
-def _lines_on_disk(parts: ModelParts | OnnxParts) -> list[tuple[str, str]]:
-    from elmokit.sources.card import training_lines
+def _lines(parts: ModelParts | OnnxParts, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    from elmokit.sources.card import lines, training_lines
 
+    kind = f" (ONNX, {facts['storage']})" if "storage" in facts else ""
+    words = "none" if facts["vocabulary"] is None else f"{facts['vocabulary']:,} words"
+    parameters = [("parameters", f"{facts['parameters']:,}")] if "parameters" in facts else []
+    adagrad = [("Adagrad", "accumulators, to go on training")] if facts.get("adagrad") else []
     names = ", ".join(file.name for file in parts.files)
     return [
+        ("model", f"{parts.source}{kind}"),
+        *lines(parts.config),
+        *parameters,
+        ("vocabulary", words),
+        ("LM head", "yes" if facts["head"] else "none"),
+        ("warm state", "yes" if facts["warm"] else "none"),
+        *adagrad,
         *training_lines(parts.metadata),
-        ("on disk", f"{_size(parts.files) / 1e6:,.1f} MB: {names}"),
+        ("on disk", f"{facts['bytes'] / 1e6:,.1f} MB: {names}"),
         ("card", "none" if parts.card is None else ""),
     ]
 
@@ -168,8 +137,3 @@ def _card_start(parts: ModelParts | OnnxParts) -> list[str]:
     lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
     prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]
     return prose[:_CARD_LINES] + (["..."] if len(prose) > _CARD_LINES else [])
-
-
-def _size(files: tuple[Path, ...]) -> int:
-    """Return the bytes of the files that exist."""
-    return sum(file.stat().st_size for file in files if file.is_file())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from elmokit.cli.options import (
     SkipBad,
     SummaryAsJson,
     Tokenized,
+    as_settings,
     not_stdout,
     usage_errors,
 )
@@ -23,7 +23,6 @@ from elmokit.cli.signals import INTERRUPTED
 from elmokit.telling import plural
 
 if TYPE_CHECKING:
-    from elmokit.data.counting import Progress
     from elmokit.data.prepare import Summary
     from elmokit.text.vocab import Vocabulary
 
@@ -133,12 +132,13 @@ def prepare(
     The folder is written beside and renamed at the end: it is there whole or
     not at all.
     """
-    held_out = _held_out(valid)
     if valid is not None and valid_files:
         raise typer.BadParameter("give --valid or --valid-files, not both.", param_hint="--valid")
     try:
+        from elmokit.cli.progress import TokenBar
         from elmokit.data.layout import PrepareSettings
         from elmokit.data.prepare import prepare as prepare_text
+        from elmokit.settings import with_settings
 
         with usage_errors():
             settings = PrepareSettings(
@@ -147,10 +147,10 @@ def prepare(
                 max_characters=max_characters,
                 one_sentence_per_line=one_sentence_per_line,
                 tokenized=tokenized,
-                valid=held_out,
                 seed=seed,
             )
-        with _Bar(shown=not quiet) as bar:
+            settings = with_settings(settings, as_settings({"valid": valid}))
+        with TokenBar(shown=not quiet) as bar:
             summary = prepare_text(
                 files,
                 output,
@@ -173,42 +173,6 @@ def _given(vocab: Path) -> Vocabulary:
     from elmokit.sources.resolve import named_models  # brings torch
 
     return given_vocabulary(named_models().get(str(vocab), vocab))
-
-
-def _held_out(valid: str | None) -> int | float | None:
-    """Read a number of documents or a fraction of them."""
-    if valid is None:
-        return None
-    try:
-        return int(valid) if valid.strip().isdecimal() else float(valid)
-    except ValueError:
-        raise typer.BadParameter(
-            f"'{valid}' is neither a number of documents (500) nor a fraction of them (0.01).",
-            param_hint="--valid",
-        ) from None
-
-
-class _Bar:
-    """Bytes of text on stderr, with the time left where the size is known; for terminals only."""
-
-    def __init__(self, *, shown: bool) -> None:
-        from tqdm import tqdm
-
-        hidden = not (shown and sys.stderr.isatty())
-        self._bar = tqdm(unit="B", unit_scale=True, disable=hidden, desc="reading")
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.total_bytes is not None:
-            # Empty lines are in the size of the files and are not counted as text.
-            self._bar.total = max(progress.total_bytes, progress.n_bytes)
-        self._bar.set_postfix_str(f"{progress.tokens:,} tokens", refresh=False)
-        self._bar.update(progress.n_bytes - self._bar.n)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
 
 
 def _tell(summary: Summary, *, as_json: bool) -> None:

@@ -77,7 +77,6 @@ class Streams:
         share: range | None = None,
     ) -> None:
         self._tokens, self._documents = tokens, pieces(tokens, documents, rows, END)
-        self._n_whole = int(np.count_nonzero(np.diff(documents)))
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
         self._share = range(rows) if share is None else share
         self._epoch, self._taken = 0, 0  # place in the queue of documents
@@ -215,8 +214,7 @@ class Streams:
         Raises:
             DataError: It stood among other documents.
         """
-        # Runs begun before long documents were cut do not tell; they had all of them whole.
-        then = int(position.get("documents", self._n_whole))
+        then = int(position["documents"])
         if then != self.n_documents:
             raise DataError(
                 f"The run stood among {then:,} documents; now there are {self.n_documents:,}, "

@@ -93,6 +93,11 @@ class ModelParts:
     files: tuple[Path, ...] = ()
 
     @property
+    def config(self) -> BiLMConfig:
+        """The shape of the biLM."""
+        return self.bilm.config
+
+    @property
     def n_parameters(self) -> int:
         """The numbers in the biLM (the head is not counted)."""
         return sum(parameter.numel() for parameter in self.bilm.parameters())

@@ -31,7 +31,7 @@ from elmokit.train.config import RunConfig
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_types
 from elmokit.train.export import MODEL, export
-from elmokit.train.memory import told_of_memory
+from elmokit.train.memory import explain_out_of_memory
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.prefetch import Prefetch
 from elmokit.train.step import PlainStep, StepResult, TrainStep
@@ -103,7 +103,7 @@ def train(
     """
     with (
         distributed.join(torch.device(device)) as (group, device),
-        told_of_memory(config, device),
+        explain_out_of_memory(config),
         run_lock(out) if group.first else nullcontext(),
     ):
         if not group.first:
