@@ -8,21 +8,11 @@ from typing import TypedDict
 import torch
 from torch import Tensor, nn
 
-from elmokit.compat.allennlp.layout import (
-    Mirror,
-    Translation,
-    our_carry,
-    our_characters,
-    our_transform,
-    same,
-    their_characters,
-    their_highway,
-)
+from elmokit.compat.allennlp.layout import Mirror, Translation, characters, highway, same
 from elmokit.compat.allennlp.padding import positions_up_to, right_padded
 from elmokit.errors import DataError
 from elmokit.model.blank import blank
 from elmokit.model.charcnn import CharacterEncoder
-from elmokit.model.charcnn import Highway as OurHighway
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, N_CHARACTERS, char_ids
 from elmokit.model.elmo import add_boundaries
 
@@ -66,8 +56,7 @@ class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
             self._projection = None
             if projection is not None:
                 self._projection = nn.Linear(cnn.n_filters, self.output_dim)
-        self.load_state_dict(dict(_their_encoder(encoder)), assign=True)
-        self.requires_grad_(requires_grad)
+        self._take(encoder, requires_grad)
 
     def get_output_dim(self) -> int:
         """Return D."""
@@ -119,33 +108,12 @@ class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
         return CharacterEncoder(self.config, self.output_dim)
 
     def _translations(self) -> Iterator[Translation]:
-        yield "char_embed", self._char_embedding_weights, our_characters
-        for i in range(len(self.config.filters)):
-            convolution = self.get_submodule(f"char_conv_{i}")
-            assert isinstance(convolution, nn.Conv1d)
-            assert convolution.bias is not None
-            yield f"convolutions.{i}.weight", convolution.weight, same
-            yield f"convolutions.{i}.bias", convolution.bias, same
-        for i, layer in enumerate(self._highways._layers):
-            assert isinstance(layer, nn.Linear)
-            for part, take in (("carry", our_carry), ("transform", our_transform)):
-                yield f"highways.{i}.{part}.weight", layer.weight, take
-                yield f"highways.{i}.{part}.bias", layer.bias, take
-        if self._projection is not None:
-            yield "projection.weight", self._projection.weight, same
-            yield "projection.bias", self._projection.bias, same
-
-
-def _their_encoder(encoder: CharacterEncoder) -> Iterator[tuple[str, Tensor]]:
-    yield "_char_embedding_weights", their_characters(encoder.char_embed.detach())
-    for i, convolution in enumerate(encoder.convolutions):
-        for name, tensor in convolution.state_dict().items():
-            yield f"char_conv_{i}.{name}", tensor
-    for i, highway in enumerate(encoder.highways):
-        assert isinstance(highway, OurHighway)
-        transform, carry = highway.transform.state_dict(), highway.carry.state_dict()
-        for name in ("weight", "bias"):
-            yield f"_highways._layers.{i}.{name}", their_highway(transform[name], carry[name])
-    if encoder.projection is not None:
-        for name, tensor in encoder.projection.state_dict().items():
-            yield f"_projection.{name}", tensor
+        yield characters("_char_embedding_weights", "char_embed")
+        for kind in ("weight", "bias"):
+            for i in range(len(self.config.filters)):
+                yield same(f"char_conv_{i}.{kind}", f"convolutions.{i}.{kind}")
+            for i in range(self.config.n_highway):
+                parts = (f"highways.{i}.{part}.{kind}" for part in ("transform", "carry"))
+                yield highway(f"_highways._layers.{i}.{kind}", *parts)
+            if self._projection is not None:
+                yield same(f"_projection.{kind}", f"projection.{kind}")

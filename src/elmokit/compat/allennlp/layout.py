@@ -13,7 +13,7 @@ are theirs, and has the arithmetic done by one of our modules that is fed from t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,14 +23,27 @@ from elmokit.model.lstm import FORGET_BIAS
 
 OurModule = TypeVar("OurModule", bound=nn.Module)
 
-# The name of one of our parameters, the parameter of theirs it is made of, and how.
-Translation = tuple[str, Tensor, Callable[[Tensor], Tensor]]
+
+class Translation(NamedTuple):
+    """One parameter of theirs and those of ours that it consists of.
+
+    Attributes:
+        theirs: Its name.
+        ours: Their names.
+        pack: From ours to theirs.
+        unpack: From theirs to ours.
+    """
+
+    theirs: str
+    ours: tuple[str, ...]
+    pack: Callable[..., Tensor]
+    unpack: Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class Mirror(nn.Module, Generic[OurModule]):
     """Parameters in AllenNLP's layout, computed with by a module of ours.
 
-    A subclass says what module (`_skeleton`) and where its tensors come from (`_translations`).
+    A subclass says what module (`_skeleton`) and which parameters (`_translations`).
     """
 
     def __init__(self) -> None:
@@ -44,31 +57,45 @@ class Mirror(nn.Module, Generic[OurModule]):
         raise NotImplementedError
 
     def _translations(self) -> Iterable[Translation]:
-        """Say what each of its parameters is made of."""
+        """List all parameters."""
         raise NotImplementedError
+
+    def _take(self, ours: nn.Module, requires_grad: bool) -> None:
+        """Take the weights of one of our modules."""
+        state = ours.state_dict()
+        theirs = {t.theirs: t.pack(*(state[n] for n in t.ours)) for t in self._translations()}
+        self.load_state_dict(theirs, assign=True)
+        self.requires_grad_(requires_grad)
 
     def ours(self) -> OurModule:
         """Return our module with the present weights; gradients flow through it to theirs."""
-        translations = list(self._translations())
-        if torch.is_grad_enabled() and any(t.requires_grad for _, t, _ in translations):
-            return self._make(translations)
-        made_from = [_identity(theirs) for _, theirs, _ in translations]
+        theirs = [self._theirs(translation.theirs) for translation in self._translations()]
+        if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in theirs):
+            return self._make(theirs)
+        made_from = [_identity(parameter) for parameter in theirs]
         if self._made is None or self._made_from != made_from:
             # Outside of inference mode: what is kept may take part in a later training step.
             with torch.inference_mode(False), torch.no_grad():
-                self._made = (self._make(translations),)
+                self._made = (self._make(theirs),)
             self._made_from = made_from
         return self._made[0]
 
-    def _make(self, translations: Iterable[Translation]) -> OurModule:
+    def _theirs(self, name: str) -> Tensor:
+        """Return a parameter; in a replica of `DataParallel` it is a plain tensor."""
+        path, _, leaf = name.rpartition(".")
+        tensor: Tensor = getattr(self.get_submodule(path), leaf)
+        return tensor
+
+    def _make(self, theirs: Iterable[Tensor]) -> OurModule:
         with blank():
             module = self._skeleton()
-        for name, theirs, translate in translations:
-            path, _, leaf = name.rpartition(".")
-            owner = module.get_submodule(path)
-            # A plain tensor in the place of the parameter, because it may have a history.
-            delattr(owner, leaf)
-            setattr(owner, leaf, translate(theirs))
+        for translation, tensor in zip(self._translations(), theirs, strict=True):
+            for name, value in zip(translation.ours, translation.unpack(tensor), strict=True):
+                path, _, leaf = name.rpartition(".")
+                owner = module.get_submodule(path)
+                # A plain tensor in the place of the parameter, because it may have a history.
+                delattr(owner, leaf)
+                setattr(owner, leaf, value)
         return module
 
     def _forget(self) -> None:
@@ -95,49 +122,51 @@ def _identity(tensor: Tensor) -> object:
     return tensor.data_ptr(), tensor.device, tensor.dtype, version
 
 
-def same(weight: Tensor) -> Tensor:
-    """Leave a tensor as it is."""
-    return weight
+def same(theirs: str, ours: str) -> Translation:
+    """Translate a parameter that is the same in both."""
+    return Translation(theirs, (ours,), lambda a: a, lambda a: (a,))
 
 
-def swap_gates(weight: Tensor) -> Tensor:
+def gates(theirs: str, ours: str) -> Translation:
+    """Translate a matrix over the gates of an LSTM."""
+    return Translation(theirs, (ours,), _swap_gates, lambda w: (_swap_gates(w),))
+
+
+def gate_bias(theirs: str, ours: str) -> Translation:
+    """Translate a bias of the gates of an LSTM."""
+
+    def pack(bias: Tensor) -> Tensor:
+        i, g, f, o = bias.chunk(4)
+        return torch.cat([i, f + FORGET_BIAS, g, o])
+
+    def unpack(bias: Tensor) -> tuple[Tensor]:
+        i, f, g, o = bias.chunk(4)
+        return (torch.cat([i, g, f - FORGET_BIAS, o]),)
+
+    return Translation(theirs, (ours,), pack, unpack)
+
+
+def highway(theirs: str, transform: str, carry: str) -> Translation:
+    """Translate a highway's matrix or bias; the gate of theirs opens where ours closes."""
+
+    def unpack(both: Tensor) -> tuple[Tensor, Tensor]:
+        t, c = both.chunk(2)
+        return t, -c
+
+    return Translation(theirs, (transform, carry), lambda t, c: torch.cat([t, -c]), unpack)
+
+
+def characters(theirs: str, ours: str) -> Translation:
+    """Translate the table of characters: theirs has a row of zeros for padding."""
+    return Translation(
+        theirs,
+        (ours,),
+        lambda table: torch.cat([table.new_zeros(1, table.shape[1]), table]),
+        lambda table: (table[1:],),
+    )
+
+
+def _swap_gates(weight: Tensor) -> Tensor:
     """Turn i, f, g, o (theirs) into i, g, f, o (ours), and back."""
     first, second, third, last = weight.chunk(4)
     return torch.cat([first, third, second, last])
-
-
-def our_bias(bias: Tensor) -> Tensor:
-    """Turn their bias of the gates into ours."""
-    i, f, g, o = bias.chunk(4)
-    return torch.cat([i, g, f - FORGET_BIAS, o])
-
-
-def their_bias(bias: Tensor) -> Tensor:
-    """Turn our bias of the gates into theirs."""
-    i, g, f, o = bias.chunk(4)
-    return torch.cat([i, f + FORGET_BIAS, g, o])
-
-
-def our_transform(weight: Tensor) -> Tensor:
-    """Take the transform out of a highway's matrix or bias."""
-    return weight.chunk(2)[0]
-
-
-def our_carry(weight: Tensor) -> Tensor:
-    """Take the gate out of a highway's matrix or bias; theirs opens where ours closes."""
-    return -weight.chunk(2)[1]
-
-
-def their_highway(transform: Tensor, carry: Tensor) -> Tensor:
-    """Put a highway's matrix or bias together."""
-    return torch.cat([transform, -carry])
-
-
-def our_characters(table: Tensor) -> Tensor:
-    """Leave out the row of the padding position, which is zero."""
-    return table[1:]
-
-
-def their_characters(table: Tensor) -> Tensor:
-    """Add the row of the padding position."""
-    return torch.cat([table.new_zeros(1, table.shape[1]), table])

@@ -7,20 +7,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from elmokit.compat.allennlp.layout import (
-    Mirror,
-    Translation,
-    our_bias,
-    same,
-    swap_gates,
-    their_bias,
-)
+from elmokit.compat.allennlp.layout import Mirror, Translation, gate_bias, gates, same
 from elmokit.compat.allennlp.padding import right_padded
 from elmokit.config import BiLMConfig, LstmConfig
 from elmokit.errors import DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
-from elmokit.model.lstm import LstmStack, LstmState
+from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 
 
@@ -62,10 +55,7 @@ class ElmoLstm(Mirror[BiLM]):
             for i in range(config.n_layers):
                 self.add_module(f"forward_layer_{i}", LstmCellWithProjection(config))
                 self.add_module(f"backward_layer_{i}", LstmCellWithProjection(config))
-        theirs = dict(_their_lstm("forward", bilm.forward_lm))
-        theirs |= dict(_their_lstm("backward", bilm.backward_lm))
-        self.load_state_dict(theirs, assign=True)
-        self.requires_grad_(requires_grad)
+        self._take(bilm, requires_grad)
 
     @property
     def forward_layers(self) -> list[nn.Module]:
@@ -139,28 +129,14 @@ class ElmoLstm(Mirror[BiLM]):
         return BiLM(BiLMConfig(self.config, None, n_words=1))
 
     def _translations(self) -> Iterator[Translation]:
-        for direction, layers in (
-            ("forward", self.forward_layers),
-            ("backward", self.backward_layers),
-        ):
-            for i, layer in enumerate(layers):
-                assert isinstance(layer, LstmCellWithProjection)
-                ours = f"{direction}_lm.layers.{i}."
-                yield ours + "weight_input", layer.input_linearity.weight, swap_gates
-                yield ours + "weight_recurrent", layer.state_linearity.weight, swap_gates
-                yield ours + "bias", layer.state_linearity.bias, our_bias
+        for direction in ("forward", "backward"):
+            for i in range(self.num_layers):
+                theirs, ours = f"{direction}_layer_{i}.", f"{direction}_lm.layers.{i}."
+                yield gates(theirs + "input_linearity.weight", ours + "weight_input")
+                yield gates(theirs + "state_linearity.weight", ours + "weight_recurrent")
+                yield gate_bias(theirs + "state_linearity.bias", ours + "bias")
                 if self.config.has_projection:
-                    yield ours + "weight_projection", layer.state_projection.weight, same
-
-
-def _their_lstm(direction: str, stack: LstmStack) -> Iterator[tuple[str, Tensor]]:
-    for i, layer in enumerate(stack.layers):
-        theirs, ours = f"{direction}_layer_{i}.", layer.state_dict()
-        yield theirs + "input_linearity.weight", swap_gates(ours["weight_input"])
-        yield theirs + "state_linearity.weight", swap_gates(ours["weight_recurrent"])
-        yield theirs + "state_linearity.bias", their_bias(ours["bias"])
-        if "weight_projection" in ours:
-            yield theirs + "state_projection.weight", ours["weight_projection"]
+                    yield same(theirs + "state_projection.weight", ours + "weight_projection")
 
 
 def _directions(state: Tensor) -> Tensor:
