@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 #: Called with a line for the user.
 Tell = Callable[[str], None]
 #: Called with what is done, how much of it, and how much it will be.
 TellProgress = Callable[[str, int, int], None]
+
+
+class Progress(NamedTuple):
+    """How far work on text has gone.
+
+    Attributes:
+        tokens: Tokens that are done.
+        n_bytes: Bytes of text read for them.
+        total_bytes: Bytes of all text; None if only reading it can tell.
+        bottleneck: The stage that the others wait for, if it is known.
+    """
+
+    tokens: int
+    n_bytes: int
+    total_bytes: int | None
+    bottleneck: str = ""
 
 
 def silent(*_: object) -> None:

@@ -18,7 +18,7 @@ from elmokit.bulk.executors import Workers
 from elmokit.bulk.job import ChunkJob
 from elmokit.bulk.ray_engine import RayCluster
 from elmokit.bulk.run import embed_corpus
-from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import ChunkStore
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import (
@@ -30,6 +30,7 @@ from elmokit.errors import (
     OutputError,
 )
 from elmokit.sources.modeldir import ModelParts, save
+from elmokit.telling import Progress
 from tests.bulk.runs import TEXT, Stopped, names, stop_after
 from tests.conftest import TINY, random_bilm
 

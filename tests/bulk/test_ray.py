@@ -12,10 +12,11 @@ import pytest
 import elmokit
 from elmokit.bulk.ray_engine import RayCluster
 from elmokit.bulk.run import embed_corpus
-from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError
 from elmokit.sources.modeldir import ModelParts
+from elmokit.telling import Progress
 from tests.bulk.runs import names
 from tests.bulk.test_folder import assert_same_files
 from tests.bulk.test_kill import write_text

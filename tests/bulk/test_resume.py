@@ -13,12 +13,13 @@ import pytest
 from elmokit.bulk.formats import open_vectors
 from elmokit.bulk.output import kept_sentences
 from elmokit.bulk.run import embed_corpus
-from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import ChunkStore
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.token_ids import TokenIds
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.sources.modeldir import ModelParts
+from elmokit.telling import Progress
 from elmokit.text.tokenize import words
 from tests.bulk.runs import (
     SMALL,

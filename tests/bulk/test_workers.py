@@ -19,9 +19,10 @@ from elmokit.bulk import run as module
 from elmokit.bulk.executors import Executor, Workers, choose_devices, make_executor
 from elmokit.bulk.output import kept_sentences
 from elmokit.bulk.run import embed_corpus
-from elmokit.bulk.settings import EmbedSettings, Progress
+from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoError, WeightsError
+from elmokit.telling import Progress
 from tests.bulk.runs import Stopped, names, stop_after, work_path
 from tests.bulk.test_folder import assert_same_files
 from tests.bulk.test_kill import command, write_text

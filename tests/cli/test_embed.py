@@ -16,12 +16,12 @@ import pytest
 
 import elmokit
 from elmokit.bulk.formats import open_vectors
-from elmokit.bulk.settings import Progress
 from elmokit.cli.progress import TokenBar
 from elmokit.embed import fast
 from elmokit.embed.fast import FastChoice
 from elmokit.embed.model import ElmoModel
 from elmokit.sources.modeldir import ModelParts, save
+from elmokit.telling import Progress
 from tests.bulk.runs import Stdin, work_path
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY, random_bilm

@@ -21,11 +21,12 @@ from elmokit.bulk.chunks import Chunk, check_documents, known_size, read_chunks
 from elmokit.bulk.executors import Executor, Workers, make_executor
 from elmokit.bulk.job import STAGES, ChunkJob, Done, Times, timed
 from elmokit.bulk.output import FileOutput, FolderOutput, make_output
-from elmokit.bulk.settings import EmbedSettings, Progress, Summary
+from elmokit.bulk.settings import EmbedSettings, Summary
 from elmokit.bulk.store import Record
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.tokenised import longest_token
 from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.telling import Progress
 
 if TYPE_CHECKING:
     from elmokit.bulk.ray_engine import RayCluster

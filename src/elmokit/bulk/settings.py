@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, model_validator
 
@@ -62,22 +62,6 @@ class EmbedSettings(Settings):
         return Layout(
             self.layer, self.dtype, config.n_layers, config.output_dim, self.mix, self.gamma
         )
-
-
-class Progress(NamedTuple):
-    """How far the work has gone.
-
-    Attributes:
-        tokens: Tokens whose vectors are on the disk.
-        n_bytes: Bytes of text read for them.
-        total_bytes: Bytes of all text; None if only reading it can tell.
-        bottleneck: The stage that the others wait for, if it is known.
-    """
-
-    tokens: int
-    n_bytes: int
-    total_bytes: int | None
-    bottleneck: str = ""
 
 
 @dataclass(frozen=True)

@@ -92,11 +92,11 @@ def perplexity(
 
     Memory is bounded by the longest document.
     """
-    from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.embed.model import load
     from elmokit.embed.scoring import language_model
+    from elmokit.telling import Progress
     from elmokit.train.text import evaluate_text
 
     if by_token and not by_sentence:

@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol
 
 import typer
 
-from elmokit.telling import Tell, TellProgress, silent
+from elmokit.telling import Progress, Tell, TellProgress, silent
 
 _KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
 _UNKNOWN_SIZE = "{desc} [{elapsed}]"
@@ -21,17 +20,6 @@ _UNKNOWN_SIZE = "{desc} [{elapsed}]"
 def teller(*, shown: bool = True) -> Tell:
     """Return what prints lines for the user, or nothing."""
     return (lambda line: typer.echo(line, err=True)) if shown else silent
-
-
-class Progress(Protocol):
-    """How far the work has gone; `total_bytes` is None if the size is not known."""
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def n_bytes(self) -> int: ...
-    @property
-    def total_bytes(self) -> int | None: ...
 
 
 class TokenBar:

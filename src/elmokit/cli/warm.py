@@ -72,7 +72,6 @@ def warm(
     """
     import warnings
 
-    from elmokit.bulk.settings import Progress
     from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.device import choose_device
@@ -80,6 +79,7 @@ def warm(
     from elmokit.sources import modeldir
     from elmokit.sources.card import is_generated
     from elmokit.sources.resolve import load_parts
+    from elmokit.telling import Progress
     from elmokit.train.warm import SENTENCES, warm_state_of_text
 
     check_files(files)

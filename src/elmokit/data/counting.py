@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +19,9 @@ from elmokit.data.reading import Reading, read_blocks
 from elmokit.data.wordtypes import TypeCounter
 from elmokit.data.workers import Workers
 from elmokit.errors import DataError
+from elmokit.telling import Progress
 
 File = str | os.PathLike[str]
-
-
-class Progress(NamedTuple):
-    """How far the work has gone; `total_bytes` is None if the input is packed or a stream."""
-
-    tokens: int
-    n_bytes: int
-    total_bytes: int | None
 
 
 OnProgress = Callable[[Progress], None]

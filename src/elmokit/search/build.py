@@ -23,7 +23,7 @@ import numpy as np
 
 from elmokit import __version__
 from elmokit.bulk.input import Corpus, Mark, Place, Sentence, check_inputs
-from elmokit.bulk.settings import PART_TOKENS, Progress
+from elmokit.bulk.settings import PART_TOKENS
 from elmokit.embed.batching import windows
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import LayerChoice
@@ -47,6 +47,7 @@ from elmokit.search.files import (
 from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
 from elmokit.storage.lock import check_not_in_use, run_lock
+from elmokit.telling import Progress
 
 
 @dataclass(frozen=True)
