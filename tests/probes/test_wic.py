@@ -72,10 +72,10 @@ def test_pairs_are_read_with_their_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("items", "gold", "told"),
     [
-        ([item(0) | {"start1": "two"}], None, "x.data, item 1: start1 and end1"),
-        ([{"id": "a"}], None, "x.data, item 1: 'lemma' is missing"),
-        ([item(0), 7], [{"id": "t.0", "tag": "T"}], "x.data, item 2: 'id' is missing"),
-        ([item(0)], [{"id": "t.0", "tag": "yes"}], "x.gold, item 1: the tag is 'yes'"),
+        ([item(0) | {"start1": "two"}], None, "x.data, item 0, key start1: "),
+        ([{"id": "a"}], None, "x.data, item 0, key lemma: Field required"),
+        ([item(0), 7], [{"id": "t.0", "tag": "T"}], "x.data, item 1: "),
+        ([item(0)], [{"id": "t.0", "tag": "yes"}], "x.gold, item 0, key tag: "),
         ([item(0)], [{"id": "t.9", "tag": "T"}], "'t.0' has no answer"),
         ([], [{"id": "t.9", "tag": "T"}], "holds no pairs"),
     ],
@@ -90,12 +90,12 @@ def test_bad_pairs_are_named(tmp_path: Path, items: list[Any], gold: Any, told: 
 def test_broken_json_names_its_line(tmp_path: Path) -> None:
     data = write(tmp_path, [item(0)])
     data.write_text(data.read_text()[:-20])
-    with pytest.raises(DataError, match=r"x\.data, line \d+: not JSON"):
+    with pytest.raises(DataError, match=r"x\.data: Invalid JSON: .* at line \d+"):
         read_wic(data)
-    with pytest.raises(DataError, match=r"y\.gold does not exist"):
+    with pytest.raises(DataError, match=r"y\.gold cannot be read: No such file"):
         read_wic(tmp_path / "y.data")
     data.write_bytes(b"\xff")
-    with pytest.raises(DataError, match="not UTF-8"):
+    with pytest.raises(DataError, match="Invalid JSON"):
         read_wic(data)
     data.write_text("{}")
     with pytest.raises(DataError):

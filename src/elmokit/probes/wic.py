@@ -14,15 +14,15 @@ Files are those of MCL-WiC (SemEval-2021 task 2): `NAME.data` and `NAME.gold`, b
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from elmokit.embed.cosine import cosines
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
@@ -43,7 +43,9 @@ from elmokit.text.tokenize import tokenize
 
 # Pairs whose sentences are embedded together; only their cosines are kept.
 _PAIRS = 512
-_KEYS = ("id", "lemma", "pos", "sentence1", "sentence2", "start1", "end1", "start2", "end2")
+_EXPECTED = "Expected a file of MCL-WiC: a JSON list of items."
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -160,61 +162,46 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
     """
     data = Path(data)
     gold = data.with_suffix(".gold") if gold is None else Path(gold)
-    answers: dict[str, bool] = {}
-    for number, item in enumerate(_items(gold), start=1):
-        _check_keys(item, ("id", "tag"), gold, number)
-        if item["tag"] not in ("T", "F"):
-            raise DataError(f"{gold}, item {number}: the tag is {item['tag']!r}, expected T or F.")
-        answers[str(item["id"])] = item["tag"] == "T"
+    answers = {item.id: item.tag == "T" for item in _read(gold, _Answer)}
     pairs = []
-    for number, item in enumerate(_items(data), start=1):
-        _check_keys(item, _KEYS, data, number)
-        name = str(item["id"])
-        if name not in answers:
-            raise DataError(f"{data}, item {number}: '{name}' has no answer in {gold}.")
-        usages = (_usage(item, 1, data, number), _usage(item, 2, data, number))
-        pairs.append(WicPair(name, str(item["lemma"]), str(item["pos"]), usages, answers[name]))
+    for item in _read(data, _Item):
+        if item.id not in answers:
+            raise DataError(f"{data}: '{item.id}' has no answer in {gold}.")
+        first = Usage(item.sentence1, item.start1, item.end1)
+        second = Usage(item.sentence2, item.start2, item.end2)
+        pairs.append(WicPair(item.id, item.lemma, item.pos, (first, second), answers[item.id]))
     if not pairs:
         raise DataError(f"{data} holds no pairs.")
     return pairs
 
 
-def _items(path: Path) -> list[Any]:
+class _Answer(BaseModel, coerce_numbers_to_str=True):
+    id: str
+    tag: Literal["T", "F"]
+
+
+class _Item(BaseModel, coerce_numbers_to_str=True):
+    id: str
+    lemma: str
+    pos: str
+    sentence1: str
+    sentence2: str
+    start1: int
+    end1: int
+    start2: int
+    end2: int
+
+
+def _read(path: Path, kind: type[T]) -> list[T]:
+    """Read a JSON list of items."""
     try:
-        items = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist; expected a file of MCL-WiC.") from None
+        return TypeAdapter(list[kind]).validate_json(path.read_bytes())  # type: ignore[valid-type]
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8; expected a JSON list of MCL-WiC.") from None
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}, line {error.lineno}: not JSON ({error.msg}). Expected a list of items as "
-            "MCL-WiC has it."
-        ) from None
-    if not isinstance(items, list):
-        raise DataError(f"{path} holds a {type(items).__name__}; expected a list of items.")
-    return items
-
-
-def _check_keys(item: Any, keys: Sequence[str], path: Path, number: int) -> None:
-    missing = [key for key in keys if not isinstance(item, dict) or key not in item]
-    if missing:
-        raise DataError(
-            f"{path}, item {number}: '{missing[0]}' is missing. Each item has {', '.join(keys)}."
-        )
-
-
-def _usage(item: dict[str, Any], which: int, path: Path, number: int) -> Usage:
-    start, end = item[f"start{which}"], item[f"end{which}"]
-    try:
-        return Usage(str(item[f"sentence{which}"]), int(start), int(end))
-    except (TypeError, ValueError):
-        raise DataError(
-            f"{path}, item {number}: start{which} and end{which} should be places of characters, "
-            f"found {start!r} and {end!r}."
-        ) from None
+        raise DataError(f"{path} cannot be read: {error.strerror}. {_EXPECTED}") from None
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        place = "".join(f", {'item' if type(at) is int else 'key'} {at}" for at in problem["loc"])
+        raise DataError(f"{path}{place}: {problem['msg']}. {_EXPECTED}") from None
 
 
 # ---------------------------------------------------------------------------------------- measuring
