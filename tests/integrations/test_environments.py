@@ -22,7 +22,7 @@ import importlib
 from elmokit.errors import DependencyError
 for extra in {extras!r}:
     try:
-        importlib.import_module("elmokit.integrations." + extra)
+        importlib.import_module("elmokit.integrations." + extra.replace("-", "_"))
     except DependencyError as error:
         assert "elmokit[" + extra + "]" in str(error), error
         print("missing", extra)

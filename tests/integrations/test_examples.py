@@ -20,6 +20,8 @@ PACKAGES = {
     "spacy": "spacy",
     "sklearn": "sklearn",
     "gensim": "gensim",
+    "flair": "flair",
+    "sentence-transformers": "sentence_transformers",
     "hub": "huggingface_hub",
     "arrow": "pyarrow",
 }
@@ -28,7 +30,7 @@ PACKAGES = {
 def examples() -> dict[str, str]:
     """The programs of the page by the extra they need, in the order of its table."""
     text = PAGE.read_text("utf-8")
-    extras = re.findall(r"pip install 'elmokit\[(\w+)\]'", text)
+    extras = re.findall(r"pip install 'elmokit\[([\w-]+)\]'", text)
     programs = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return dict(zip(extras, programs, strict=True))
 

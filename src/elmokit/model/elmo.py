@@ -107,7 +107,7 @@ class Elmo(nn.Module):
             state: What the sentences start from; None is the zero state.
         """
         if not isinstance(sentences, Tensor):
-            sentences = self._spell(sentences).to(next(self.bilm.parameters()).device)
+            sentences = self.spell(sentences).to(next(self.bilm.parameters()).device)
         with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
             layers, mask, state = self.bilm(self._with_boundaries(sentences), state)
         representations = self.mix(layers, mask)
@@ -126,7 +126,8 @@ class Elmo(nn.Module):
         """
         return [self.dropout(mix(layers, mask)) for mix in self.mixes]
 
-    def _spell(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+    def spell(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """Return the ids of tokenised sentences, as `forward` takes them; padding is zero."""
         encoder = self.bilm.encoder
         if isinstance(encoder, LexiconEncoder):
             return torch.from_numpy(encoder.known.batch(sentences))

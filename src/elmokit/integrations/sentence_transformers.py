@@ -1,0 +1,99 @@
+"""The first module of a SentenceTransformer: ELMo's vectors of tokens, with a learned mix.
+
+    tokens = ElmoTokens()
+    SentenceTransformer(modules=[tokens, Pooling(tokens.get_embedding_dimension()), Dense(...)])
+
+A text is tokenized and read as one sentence. The mix of the layers is trained together with the
+modules behind it; the biLM is frozen by default. `save` writes all of it, so that
+`SentenceTransformer(path)` needs nothing else; no pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elmokit.embed.tokenised import tokens_of
+from elmokit.errors import optional_imports
+from elmokit.model.elmo import Elmo
+from elmokit.sources import modeldir
+from elmokit.sources.resolve import load_parts
+from elmokit.sources.tensors import read_tensors
+from elmokit.storage.tensors import save_tensors
+
+with optional_imports("sentence-transformers", "ElmoTokens"):
+    from sentence_transformers.sentence_transformer.modules import InputModule
+
+_BILM = "bilm"
+_MIX = "mix.safetensors"
+
+
+class ElmoTokens(InputModule):  # type: ignore[misc]
+    """Texts in, a vector per token out.
+
+    Args:
+        model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
+        finetune: Train the biLM, too.
+        dropout: On the mixed vectors, in training.
+        max_seq_length: Tokens of a text that are read at most.
+    """
+
+    config_keys = ("finetune", "dropout", "max_seq_length")
+    config_file_name = "elmokit_config.json"
+    save_in_root = False
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        finetune: bool = False,
+        dropout: float = 0.0,
+        max_seq_length: int = 512,
+    ) -> None:
+        super().__init__()
+        self._parts = load_parts(model)
+        self.elmo = Elmo(self._parts.bilm, finetune=finetune, dropout=dropout)
+        self.finetune = finetune
+        self.dropout = dropout
+        self.max_seq_length = max_seq_length
+
+    def preprocess(
+        self, inputs: Sequence[str | Sequence[str]], prompt: str | None = None, **_: Any
+    ) -> dict[str, Tensor]:
+        """Tokenize texts and spell their tokens; a list of tokens is taken as it is."""
+        texts = self._prepend_prompt(list(inputs), prompt) if prompt else inputs
+        tokens = [tokens_of(text, i)[0][: self.max_seq_length] for i, text in enumerate(texts)]
+        lengths = torch.tensor([len(row) for row in tokens])
+        mask = torch.arange(max(1, int(lengths.max()))) < lengths.unsqueeze(1)
+        return {"input_ids": self.elmo.spell(tokens), "attention_mask": mask.long()}
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Add `token_embeddings`, (B, T, 2D)."""
+        return {**features, "token_embeddings": self.elmo(features["input_ids"]).representations[0]}
+
+    def get_embedding_dimension(self) -> int:
+        """Return the dimensions of a vector, 2D."""
+        return self.elmo.output_dim
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Write the settings, the mix and the biLM to a folder."""
+        self.save_config(output_path)
+        save_tensors(self.elmo.mixes.state_dict(), Path(output_path) / _MIX)
+        modeldir.save(self._parts, Path(output_path) / _BILM, overwrite=True)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> ElmoTokens:
+        """Read what `save` wrote, from a folder or the Hugging Face hub."""
+        keys = ("token", "cache_folder", "revision", "local_files_only")
+        hub = {key: options[key] for key in keys if key in options}
+        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **hub)
+        config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
+        found = cls(Path(str(folder)) / _BILM, **config)
+        state = found.elmo.mixes.state_dict()
+        shapes = {name: tuple(value.shape) for name, value in state.items()}
+        found.elmo.mixes.load_state_dict(read_tensors(Path(str(folder)) / _MIX, shapes))
+        return found
