@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "probes": {"text", "embed"},
     "tasks": {"storage", "model", "text", "sources", "embed", "train"},
     "plot": {"storage", "text", "embed", "search", "tasks"},
-    "integrations": {"text", "sources", "embed"},
+    "integrations": {"embed", "model", "sources", "storage", "text"},
     "serve": {"model", "text", "embed", "search", "tasks", "plot"},
     "cli": {
         *("storage", "model", "text", "data", "convert", "sources", "embed", "bulk", "compat"),
