@@ -170,23 +170,23 @@ def wic_figures(
 def neighbor_figures(
     elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Find the neighbours of the queries above in one pass: any word, and the same word only."""
-    corpus = Corpus(args.text, split=True)
-    with tqdm(total=args.max_tokens, desc="neighbours", unit=" tokens") as bar:
-        found = neighbors(
-            elmo,
-            [sentence for _, _, sentence in (*QUERIES, *QUERIES)],
-            passages(corpus),
-            k=args.k,
-            rules=[
-                *[Rules(other_sentences=True)] * len(QUERIES),
-                *[Rules("same", other_sentences=True)] * len(QUERIES),
-            ],
-            state=args.state,
-            max_tokens=args.max_tokens,
-            on_window=lambda tokens: bar.update(tokens - bar.n),
-        )
-    any_word, same_word = found[: len(QUERIES)], found[len(QUERIES) :]
+    """Find the neighbours of the queries above: any word, and the same word only."""
+
+    def find(rules: Rules) -> list[Neighbors]:
+        with tqdm(total=args.max_tokens, desc="neighbours", unit=" tokens") as bar:
+            return neighbors(
+                elmo,
+                [sentence for _, _, sentence in QUERIES],
+                passages(Corpus(args.text, split=True)),
+                k=args.k,
+                rules=rules,
+                state=args.state,
+                max_tokens=args.max_tokens,
+                on_window=lambda tokens: bar.update(tokens - bar.n),
+            )
+
+    any_word = find(Rules(other_sentences=True))
+    same_word = find(Rules("same", other_sentences=True))
     queries = [
         {
             "word": word,
@@ -200,7 +200,7 @@ def neighbor_figures(
     words = dict.fromkeys(word for word, _, _ in QUERIES)
     return {
         "text": [Path(name).name for name in args.text],
-        "searched_tokens": found[0].tokens,
+        "searched_tokens": any_word[0].tokens,
         "k": args.k,
         "queries": queries,
         "static_neighbors": {

@@ -18,7 +18,7 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.search import files
 from elmokit.search.approximate import add_ann
 from elmokit.search.build import IndexSettings, build_index
-from elmokit.search.index import Query, TokenIndex
+from elmokit.search.index import TokenIndex
 from elmokit.search.neighbors import Neighbors, Rules, neighbors
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.marked import Marked
@@ -156,9 +156,6 @@ def test_other_models_are_refused(elmo: ElmoModel, index: TokenIndex) -> None:
     other = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
     with pytest.raises(ConfigError, match="another model"):
         index.neighbors(QUERIES, other)
-    wrong = np.zeros((3, 20), dtype=np.float32)
-    with pytest.raises(ConfigError, match=r"\(3, 32\), got \(3, 20\)"):
-        index.search([Query(QUERIES[0], wrong)])
 
 
 def test_an_index_is_shown_in_a_notebook(index: TokenIndex, elmo: ElmoModel) -> None:

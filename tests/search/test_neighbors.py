@@ -11,7 +11,7 @@ import pytest
 
 import elmokit
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice
-from elmokit.errors import ConfigError, DataError, ElmoError
+from elmokit.errors import DataError, ElmoError
 from elmokit.search import neighbors as module
 from elmokit.search.neighbors import Neighbors, NeighborSearch, Passage, Rules, neighbors
 from elmokit.text.marked import Marked
@@ -105,17 +105,6 @@ def test_the_search_finds_what_brute_force_finds(
         assert_same(result, brute_force(elmo, query, text, 7, rules))
 
 
-def test_each_query_may_have_rules_of_its_own(
-    elmo: elmokit.ElmoModel, text: list[list[str]]
-) -> None:
-    rules = [Rules(words="same"), Rules(distinct="word"), Rules("other", "token", True)]
-    found = neighbors(elmo, QUERIES, text, k=7, rules=rules)
-    for query, rule, result in zip(QUERIES, rules, found, strict=True):
-        assert_same(result, brute_force(elmo, query, text, 7, rule))
-    with pytest.raises(ConfigError, match="3 queries and 2 rules"):
-        neighbors(elmo, QUERIES, text, rules=rules[:2])
-
-
 def test_the_windows_do_not_matter(
     elmo: elmokit.ElmoModel, text: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +175,7 @@ def test_only_what_is_among_the_best_is_remembered(elmo: elmokit.ElmoModel) -> N
     query = QUERIES[0]
     vectors = elmo.embed([list(query.tokens)])[0].layers[:, query.position]
     search = NeighborSearch(
-        [query], [vectors], LayerChoice.parse_all(ALL_AND_AVERAGE, 3), 3, [Rules()]
+        [query], [vectors], LayerChoice.parse_all(ALL_AND_AVERAGE, 3), 3, Rules()
     )
     for _ in range(20):
         sentences = [draw.choices(WORDS, k=5) for _ in range(20)]

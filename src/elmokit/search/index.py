@@ -226,14 +226,6 @@ class TokenIndex:
 
     def as_tokens(self, queries: Sequence[Query], choices: Sequence[LayerChoice]) -> Tokens:
         """Return the queries as tokens to compare with."""
-        shape = (self.meta.n_layers, self.meta.dim)
-        for q in queries:
-            if q.token is None and (q.layers is None or q.layers.shape != shape):
-                found = None if q.layers is None else q.layers.shape
-                raise ConfigError(
-                    f"A query of this index needs vectors of shape {shape}, got {found}. Is it "
-                    "from another model?"
-                )
 
         def vector(q: Query, choice: LayerChoice) -> FloatArray:
             if q.token is not None:

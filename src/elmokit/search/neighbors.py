@@ -175,7 +175,7 @@ def neighbors(
     k: int = 10,
     layer: Layers = ALL_AND_AVERAGE,
     mix: Sequence[float] | None = None,
-    rules: Rules | Sequence[Rules] | None = None,
+    rules: Rules | None = None,
     state: Literal["reset", "warm"] = "reset",
     max_tokens: int | None = None,
     on_window: Callable[[int], None] | None = None,
@@ -190,7 +190,7 @@ def neighbors(
         k: Neighbors per query and layer.
         layer: The layers to compare in, as for `LayerChoice.parse_all`.
         mix: With layer "mix", its weights.
-        rules: Which tokens may be neighbors, for all queries or for each of them.
+        rules: Which tokens may be neighbors.
         state: Initial LSTM state of each sentence, also of the queries.
         max_tokens: Stop after the sentence in which this many tokens are reached.
         on_window: Called with the number of tokens searched so far.
@@ -202,7 +202,7 @@ def neighbors(
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers, _ = model.compute([q.tokens for q in marked], state)
     vectors = [h[:, q.position] for q, h in zip(marked, layers, strict=True)]
-    search = NeighborSearch(marked, vectors, choices, k=k, rules=rules)
+    search = NeighborSearch(marked, vectors, choices, k, rules or Rules())
     given = ((list(p.tokens), p.where) for p in _first(text, max_tokens))
     for window in windows(given, _WINDOW_TOKENS):
         layers, _ = model.compute([tokens for tokens, _ in window], state)
@@ -265,58 +265,39 @@ class ExactSearch:
     Args:
         queries: The queries.
         k: Neighbors per query and layer.
-        rules: Which tokens may be neighbors, for all queries or for each of them.
+        rules: Which tokens may be neighbors.
 
     Attributes:
         best: The nearest tokens of all queries, for each layer.
     """
 
-    def __init__(self, queries: Tokens, k: int, rules: Rules | Sequence[Rules] | None) -> None:
-        n = len(queries.ids)
-        if not n:
+    def __init__(self, queries: Tokens, k: int, rules: Rules) -> None:
+        if not len(queries.ids):
             raise ConfigError("There is no query. Give at least one sentence with a [word] in it.")
-        self._rules = [rules or Rules()] * n if isinstance(rules, Rules | None) else rules
-        if len(self._rules) != n:
-            raise ConfigError(
-                f"Found {n} queries and {len(self._rules)} rules: expected one rule for each "
-                "query, or one for all."
-            )
+        self._rules = rules
         self._queries = queries._replace(vectors=[unit(v) for v in queries.vectors])
-        self.best = [TopK(k, n) for _ in queries.vectors]
+        self.best = [TopK(k, len(queries.ids)) for _ in queries.vectors]
 
     def add(self, tokens: Tokens) -> None:
         """Compare a block of tokens with all queries."""
-        rejected = self._rejected(tokens)
-        groups = self._groups(tokens)
-        for query, vectors, best in zip(
-            self._queries.vectors, tokens.vectors, self.best, strict=True
-        ):
+        queries, rules = self._queries, self._rules
+        rejected = tokens.ids == queries.ids[:, None]
+        if rules.words != "any":
+            same = tokens.words == queries.words[:, None]
+            rejected |= same if rules.words == "other" else ~same
+        if rules.other_sentences:
+            rejected |= tokens.sentences == queries.sentences[:, None]
+        groups = {  # of tokens with the same number only one is listed
+            "token": tokens.ids,
+            "word": tokens.words,
+            "sentence": tokens.sentences + tokens.positions,
+        }[rules.distinct]
+        for query, vectors, best in zip(queries.vectors, tokens.vectors, self.best, strict=True):
             lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
             lengths[lengths == 0] = 1
             scores = (query @ vectors.T) / lengths
             scores[rejected] = -np.inf
             best.add(scores, tokens.ids, groups)
-
-    def _rejected(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """Return which tokens may not be neighbors of which query, shape (Q, n)."""
-        queries = self._queries
-        rejected: NDArray[np.bool_] = tokens.ids == queries.ids[:, None]
-        for row, rules in enumerate(self._rules):
-            if rules.words != "any":
-                same = tokens.words == queries.words[row]
-                rejected[row] |= same if rules.words == "other" else ~same
-            if rules.other_sentences:
-                rejected[row] |= tokens.sentences == queries.sentences[row]
-        return rejected
-
-    def _groups(self, tokens: Tokens) -> Ids:
-        """Return a number that tokens share if only one of them is listed, shape (Q, n)."""
-        by_name = {
-            "token": tokens.ids,
-            "word": tokens.words,
-            "sentence": tokens.sentences + tokens.positions,
-        }
-        return np.stack([by_name[rules.distinct] for rules in self._rules])
 
 
 class NeighborSearch:
@@ -327,7 +308,7 @@ class NeighborSearch:
         query_layers: R_k of each of them, shape (L + 1, 2D).
         choices: The layers to compare in.
         k: Neighbors per query and layer.
-        rules: Which tokens may be neighbors, for all queries or for each of them.
+        rules: Which tokens may be neighbors.
 
     Attributes:
         tokens: Tokens searched so far.
@@ -339,7 +320,7 @@ class NeighborSearch:
         query_layers: Sequence[FloatArray],
         choices: Sequence[LayerChoice],
         k: int,
-        rules: Rules | Sequence[Rules] | None = None,
+        rules: Rules,
     ) -> None:
         self.tokens = 0
         self._queries = queries
