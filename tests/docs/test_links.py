@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 from docs.hooks.command_reference import PLACE, reference
 
+from elmokit.errors import DependencyError
 from tests.docs.pages import ROOT, name, pages, without_blocks
 
 _LINK = re.compile(r"\]\(\s*(?:<([^>]+)>|([^)\s]+))(?:\s+\"[^\"]*\")?\s*\)")
@@ -103,6 +104,10 @@ def _is_there(dotted: str) -> bool:
             module, _, last = module.rpartition(".")
             rest.insert(0, last)
             continue
+        except DependencyError:  # of an extra that is not installed: look at the source
+            home, _, last = dotted.rpartition(".")
+            source = (ROOT / "src" / f"{home.replace('.', '/')}.py").read_text("utf-8")
+            return re.search(rf"^(class|def) {last}\b", source, re.MULTILINE) is not None
         for part in rest:
             found = getattr(found, part, None)
         return found is not None
