@@ -271,6 +271,10 @@ def _run_child(
     def block() -> None:
         connection.send("paused")
         try:
+            # Python runs signal handlers between these calls. A single `recv` would never return if
+            # a signal arrived just before it began to wait.
+            while not connection.poll(0.1):
+                pass
             connection.recv()
         except EOFError:  # the test is gone
             os._exit(1)
