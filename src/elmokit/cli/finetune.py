@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,9 +18,8 @@ from elmokit.cli.run_options import (
     RunFolder,
     Tensorboard,
     WarmState,
-    write_hdf5,
+    finish,
 )
-from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from elmokit.train.finetune import FinetuneResult
@@ -104,8 +103,6 @@ def finetune(
     The held-out perplexity is measured before, after the head's own steps, and
     after all. Ctrl-C saves a checkpoint before it stops.
     """
-    import json
-
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
     from elmokit.sources.resolve import load_parts
@@ -146,21 +143,12 @@ def finetune(
         deterministic=deterministic,
         warm_state=warm_state,
     )
-    if export_hdf5:
-        write_hdf5(result.run, output)
-    if as_json:
-        values: dict[str, Any] = {
-            "steps": result.run.steps,
-            "head_steps": config.optimizer.head_steps,
-            "new_head": start.new_head,
-            "tokens": result.run.tokens,
-            "perplexity": result.perplexity,
-            "interrupted": result.run.interrupted,
-            "model": str(result.run.model),
-        }
-        typer.echo(json.dumps(values))
-    if result.run.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    summary = {
+        "head_steps": config.optimizer.head_steps,
+        "new_head": start.new_head,
+        "perplexity": result.perplexity,
+    }
+    finish(result.run, output, export_hdf5=export_hdf5, summary=summary if as_json else None)
     tell(_told(result))
 
 

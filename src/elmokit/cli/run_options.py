@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elmokit.cli.options import not_stdout
+from elmokit.cli.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from elmokit.train.loop import TrainResult
@@ -64,9 +66,28 @@ Deterministic = Annotated[
 NoLines = Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")]
 
 
-def write_hdf5(run: TrainResult, output: Path) -> None:
-    """Write the files of AllenNLP and bilm-tf beside the model of a run that has ended."""
-    from elmokit.sources import hdf5dir, modeldir
+def finish(
+    run: TrainResult, output: Path, *, export_hdf5: bool, summary: dict[str, Any] | None
+) -> None:
+    """End a command after a run.
 
-    if not run.interrupted:
+    Args:
+        run: How the run ended.
+        output: Its folder.
+        export_hdf5: Write the files of AllenNLP and bilm-tf next to the model.
+        summary: What to print as JSON beside the facts of every run; None prints nothing.
+    """
+    if export_hdf5 and not run.interrupted:
+        from elmokit.sources import hdf5dir, modeldir
+
         hdf5dir.save(modeldir.load(run.model), output / "hdf5", overwrite=True)
+    if summary is not None:
+        values = {
+            "steps": run.steps,
+            "tokens": run.tokens,
+            "interrupted": run.interrupted,
+            "model": str(run.model),
+        }
+        typer.echo(json.dumps(values | summary))
+    if run.interrupted:
+        raise typer.Exit(INTERRUPTED)

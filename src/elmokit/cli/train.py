@@ -18,9 +18,8 @@ from elmokit.cli.run_options import (
     RunFolder,
     Tensorboard,
     WarmState,
-    write_hdf5,
+    finish,
 )
-from elmokit.cli.signals import INTERRUPTED
 
 
 def train(
@@ -58,8 +57,6 @@ def train(
     softmax on the corpus's valid part: exp of the mean loss, forward, backward, and the geometric
     mean of both. Ctrl-C saves a checkpoint before it stops.
     """
-    import json
-
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
     from elmokit.settings import with_settings
@@ -92,18 +89,7 @@ def train(
         deterministic=deterministic,
         warm_state=warm_state,
     )
-    if export_hdf5:
-        write_hdf5(result, output)
-    if as_json:
-        found = None if result.perplexity is None else result.perplexity.to_dict()
-        values = {
-            "steps": result.steps,
-            "tokens": result.tokens,
-            "perplexity": found,
-            "interrupted": result.interrupted,
-            "model": str(result.model),
-        }
-        typer.echo(json.dumps(values))
-    if result.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    found = None if result.perplexity is None else result.perplexity.to_dict()
+    summary = {"perplexity": found} if as_json else None
+    finish(result, output, export_hdf5=export_hdf5, summary=summary)
     tell(f"The model is in {result.model}.")

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig, CharCnnConfig
+from elmokit.convert.checks import as_float32, check_shape
 from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
 from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.model.bilm import BiLM
@@ -286,21 +287,9 @@ def _dataset(file: Any, entry: Entry, path: Path) -> Array:
             f"{path} has no tensor '{entry.dataset}' {list(entry.shape)}, which its options call "
             f"for. It holds: {', '.join(_names(file)) or 'nothing'}."
         )
-    if found.shape != entry.shape:
-        raise WeightsError(
-            f"Tensor '{entry.dataset}' in {path} has shape {list(found.shape or ())}; the options "
-            f"call for {list(entry.shape)}. The two files are not of the same model."
-        )
-    if found.dtype.kind != "f":
-        raise WeightsError(f"Tensor '{entry.dataset}' in {path} holds {found.dtype}, not floats.")
-    with np.errstate(over="ignore"):  # a float64 beyond float32 is told of below
-        value: Array = np.asarray(found[()], dtype=np.float32)
-    if not np.isfinite(value).all():
-        raise WeightsError(
-            f"Tensor '{entry.dataset}' in {path} holds NaN or infinite values: the file is damaged "
-            "or the training that made it had diverged."
-        )
-    return value
+    what = f"Tensor '{entry.dataset}' in {path}"
+    check_shape(what, found.shape, entry.shape)
+    return as_float32(what, np.asarray(found[()]))
 
 
 def _names(file: Any) -> list[str]:

@@ -22,6 +22,7 @@ from torch import Tensor
 from elmokit.config import BiLMConfig
 from elmokit.convert import bilm_hdf5
 from elmokit.convert.bilm_hdf5 import Array, Entry
+from elmokit.convert.checks import as_float32, check_shape
 from elmokit.convert.tf_bundle import Bundle
 from elmokit.errors import ConfigError, ElmoWarning, WeightsError
 from elmokit.model.bilm import BiLM
@@ -110,24 +111,10 @@ class _Variables:
                 f"{prefix} has no variable '{names[0]}' {list(shape)}, which its options call for. "
                 f"{self.told()}"
             )
-        found = self.bundle.entries[name].shape
-        if found != shape:
-            raise WeightsError(
-                f"Variable '{name}' of {prefix} has shape {list(found)}; the options call for "
-                f"{list(shape)}. The two files are not of the same model."
-            )
-        value = self.bundle.read(name)
-        if value.dtype.kind != "f":
-            raise WeightsError(f"Variable '{name}' of {prefix} holds {value.dtype}, not floats.")
-        with np.errstate(over="ignore"):  # a float64 beyond float32 is told of below
-            floats: Array = value.astype(np.float32, copy=False)
-        if not np.isfinite(floats).all():
-            raise WeightsError(
-                f"Variable '{name}' of {prefix} holds NaN or infinite values: the training that "
-                "made it had diverged."
-            )
+        what = f"Variable '{name}' of {prefix}"
+        check_shape(what, self.bundle.entries[name].shape, shape)
         self.used.add(name)
-        return floats
+        return as_float32(what, self.bundle.read(name))
 
     def told(self) -> str:
         return f"It holds: {_listed(sorted(self.names))}."
