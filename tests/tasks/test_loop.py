@@ -373,6 +373,16 @@ def test_other_data_are_not_gone_on_with(
         train(TASK, config(), data, out, resume=True)
 
 
+def test_damaged_results_are_refused(data: Data[Sentence], tmp_path: Path) -> None:
+    out, run = tmp_path / "run", config("train.epochs=1")
+    train(TASK, run, data, out)
+    values = json.loads((out / "config.json").read_text())
+    for results in (5, {}, {**values["results"], "more": 1}):
+        (out / "config.json").write_text(json.dumps({**values, "results": results}))
+        with pytest.raises(ConfigError):
+            train(TASK, run, data, out, resume=True)
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(data: Data[Sentence], tmp_path: Path) -> None:
     run = config("train.optimizer=sgd", "train.clip=0", "train.learning_rate=1e30")
     with pytest.raises(NotFiniteError, match="lower learning rate"):

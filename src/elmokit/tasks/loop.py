@@ -103,7 +103,10 @@ def train(
             if ended is not None:
                 results = results_of(out, ended, data)
                 tell(f"The run in {out} is finished already.")
-                return TaskResult(**results)
+                try:
+                    return TaskResult(**results)
+                except TypeError as error:
+                    raise ConfigError(f"The results in {out} are damaged: {error}.") from error
             return _train(task, config, data, out, resume, torch.device(device), tell, progress)
     except ElmoError:
         if is_new:

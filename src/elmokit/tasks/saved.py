@@ -188,6 +188,8 @@ def read_config(path: Path) -> dict[str, Any]:
     missing = {"task", "elmo", "data", "results", "config"} - values.keys()
     if missing:
         raise ConfigError(f"{path / CONFIG} lacks {', '.join(sorted(missing))}.")
+    if not isinstance(values["results"], dict):
+        raise ConfigError(f"{path / CONFIG}: 'results' should be an object.")
     return values
 
 
