@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, check_layer
 from elmokit.errors import ConfigError
@@ -35,6 +36,8 @@ def test_a_choice_and_its_vectors(given: dict[str, Any], label: str, expected: A
     assert choice.label == label
     found = choice.apply(LAYERS)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+    by_torch = choice.apply(torch.from_numpy(LAYERS))
+    np.testing.assert_allclose(by_torch.numpy(), expected, atol=1e-6)
     by_token = found.transpose(1, 0, 2) if label == "all" else found
     assert by_token.shape == (4, *choice.shape(6))
     assert by_token.shape[-1] == choice.dim(6)

@@ -9,10 +9,6 @@ import typer
 
 from elmokit.cli.options import not_stdout
 
-_VECTORS = "Which vectors"
-_PROCESSES = "Several processes"
-_SHARDS = "A folder of shards"
-
 
 class State(StrEnum):
     """What each sentence starts from."""
@@ -69,23 +65,6 @@ Split = Annotated[
         "whose lines end in mid-sentence should be joined to one line per paragraph first.",
     ),
 ]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Continue an interrupted run: nothing that was finished is computed again, and "
-        "the output is the same, byte by byte. Repeat the command as it was; standard "
-        "input must be the same text from its beginning.",
-    ),
-]
-Overwrite = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite",
-        help="Replace an existing output. Without --resume, also discard what an interrupted run "
-        "has finished.",
-    ),
-]
 SkipBad = Annotated[
     bool,
     typer.Option(
@@ -111,7 +90,6 @@ StateChoice = Annotated[
         help="What each sentence starts from. reset: zero, so its vectors depend on the "
         "sentence alone. warm: the stored state of the model. carry: where the sentence before "
         "it ended, as bilm-tf and AllenNLP always do.",
-        rich_help_panel=_VECTORS,
     ),
 ]
 Rows = Annotated[
@@ -119,14 +97,11 @@ Rows = Annotated[
     typer.Option(
         help="With --state carry: texts read side by side; sentence i goes on where sentence "
         "i - ROWS ended, like row i % ROWS of bilm-tf's batches.",
-        rich_help_panel=_VECTORS,
     ),
 ]
 NumberType = Annotated[
     Numbers,
-    typer.Option(
-        help="float16 takes half the space and keeps three digits.", rich_help_panel=_VECTORS
-    ),
+    typer.Option(help="float16 takes half the space and keeps three digits."),
 ]
 
 # ------------------------------------------------------------------------------------- who works
@@ -139,7 +114,6 @@ NWorkers = Annotated[
         help="Processes that share the work, each with its own model in memory. The file is "
         "the same, byte by byte, for any number of them.",
         show_default=False,
-        rich_help_panel=_PROCESSES,
     ),
 ]
 Devices = Annotated[
@@ -148,7 +122,6 @@ Devices = Annotated[
         metavar="0,1,...",
         help="One worker on each of these devices: the numbers of GPUs, or cpu,cpu,...",
         show_default=False,
-        rich_help_panel=_PROCESSES,
     ),
 ]
 EngineChoice = Annotated[
@@ -157,7 +130,6 @@ EngineChoice = Annotated[
         help="Who fills a folder: this machine, or a Ray cluster (pip install "
         "'elmokit[ray]'), whose machines must all see the model and the folder. The rows are "
         "the same.",
-        rich_help_panel=_SHARDS,
     ),
 ]
 Address = Annotated[
@@ -165,7 +137,6 @@ Address = Annotated[
     typer.Option(
         help="With --engine ray: the cluster. Default: one on this machine, for this run.",
         show_default=False,
-        rich_help_panel=_SHARDS,
     ),
 ]
 TextColumn = Annotated[

@@ -14,9 +14,11 @@ from elmokit.cli.options import (
     AnyModel,
     Device,
     Mix,
+    Overwrite,
     Precision,
     PrecisionName,
     Quiet,
+    Resume,
     SkipBad,
     SplitLines,
     State,
@@ -85,22 +87,8 @@ def index(
             min=0.01, max=1.0, help="With --ann: share of the 10 nearest tokens to be found."
         ),
     ] = 0.95,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Continue an interrupted run: nothing that was finished is computed again. "
-            "Repeat the command with the same options.",
-        ),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Replace an existing index. Without --resume, also discard what an interrupted "
-            "run has finished.",
-        ),
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     append: Annotated[
         bool,
         typer.Option(

@@ -124,6 +124,25 @@ StaticTable = Annotated[
     ),
 ]
 
+# For commands whose runs can be interrupted and continued.
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue an interrupted run: nothing that was finished is computed again, and "
+        "the output is the same, byte by byte. Repeat the command as it was; standard "
+        "input must be the same text from its beginning.",
+    ),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace an existing output. Without --resume, also discard what an interrupted run "
+        "has finished.",
+    ),
+]
+
 # Which layers: the same names everywhere, see embed/layer_choice.py.
 LAYER_CHOICES = (
     "A layer number, top, average (the mean of all layers), concat (all layers side by side), mix "

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from elmokit.errors import ConfigError
 
 FloatArray = NDArray[np.float32]
+Array = TypeVar("Array", bound=Any)
 
 #: The choices that every model has, besides the numbers of its layers.
 NAMES = ("top", "average", "concat", "mix", "all")
@@ -151,23 +152,23 @@ class LayerChoice:
         """Return the dimensions of a vector, from those of a layer, 2D."""
         return self.n_layers * dim if self.name == "concat" else dim
 
-    def apply(self, layers: FloatArray) -> FloatArray:
-        """Return the vectors of tokens from all their layers.
+    def apply(self, layers: Array) -> Array:
+        """Return the vectors of tokens from all their layers, numpy or torch.
 
         Shape:
             (L + 1, T, 2D) -> (T, 2D); (T, (L + 1) 2D) for "concat"; as given for "all"
         """
-        chosen: FloatArray
+        chosen: Array = layers
         if self.number is not None:
             chosen = layers[self.number]
         elif self.name == "average":
-            chosen = layers.mean(axis=0)
+            chosen = layers.mean(0)
         elif self.name == "concat":
-            chosen = np.concatenate(list(layers), axis=-1)
+            n_layers, n, dim = layers.shape
+            chosen = layers.swapaxes(0, 1).reshape(n, n_layers * dim)
         elif self.name == "mix":
-            chosen = np.tensordot(np.array(self.weights, dtype=np.float32), layers, axes=1)
-        else:
-            chosen = layers
+            mixed: Any = sum(s * h for s, h in zip(self.weights, layers, strict=True))
+            chosen = mixed
         return chosen
 
     def to_json(self) -> dict[str, Any]:

@@ -58,17 +58,8 @@ class Layout:
 
         K is L + 1 for "all" and else 1; W is what a vector has, by `shape`.
         """
-        name, number = self.choice.name, self.choice.number
-        if name == "all":
-            return layers
-        if number is not None:
-            return layers[number][None]
-        if name == "concat":
-            return layers.swapaxes(0, 1).reshape(1, layers.shape[1], self.shape[-1])
-        if name == "average":
-            return layers.mean(0)[None]
-        weighted = (s * h for s, h in zip(self.choice.weights, layers, strict=True))
-        return sum(weighted)[None]
+        chosen = self.choice.apply(layers)
+        return chosen if self.layer == "all" else chosen[None]
 
     def check_finite(self, vectors: Vectors, sentence: Callable[[int], str]) -> None:
         """Raise if a value is infinite, not a number, or too large for the number type.
