@@ -76,7 +76,7 @@ def read_vectors(inputs: Path, path: Path, out: Path) -> None:
             assert sentence is not None
 
 
-def vectors(suffix: str) -> Artifact:
+def vectors() -> Artifact:
     def build(inputs: Path, path: Path) -> None:
         elmo("embed", inputs / "text.txt", "-o", path, "--model", TINY_MODEL)
 
@@ -121,10 +121,11 @@ ARTIFACTS = {
         lambda inputs, path: elmo("convert", TINY_MODEL, path, "--to", "onnx"), embed_with
     ),
     "model.zip": Artifact(zipped, embed_with),
-    "vectors.h5": vectors(".h5"),
-    "vectors.npz": vectors(".npz"),
-    "vectors.safetensors": vectors(".safetensors"),
-    "vectors.parquet": vectors(".parquet"),
+    "vectors.h5": vectors(),
+    "vectors.npz": vectors(),
+    "vectors.safetensors": vectors(),
+    "vectors.parquet": vectors(),
+    "shards": vectors(),
     "index": Artifact(
         lambda inputs, path: elmo("index", inputs / "text.txt", "-o", path, "--model", TINY_MODEL),
         lambda inputs, path, out: elmo(

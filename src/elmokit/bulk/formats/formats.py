@@ -24,6 +24,7 @@ from elmokit.errors import (
     optional_imports,
 )
 from elmokit.storage.atomic import replace_file
+from elmokit.storage.regular import check_regular_files
 
 #: Suffix -> module of this package.
 SUFFIXES = {
@@ -80,9 +81,22 @@ def open_vectors(path: str | Path) -> StoredVectors:
             that AllenNLP and bilm-tf wrote. Or the folder of shards that `elmo embed` has filled,
             by its path or address: the sentences of all documents, one after the other.
     """
+    try:
+        return _open_vectors(path)
+    except ElmoError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise DataError(
+            f"{path} cannot be read, it may be damaged: {error}. Copy or compute it again."
+        ) from error
+
+
+def _open_vectors(path: str | Path) -> StoredVectors:
     if "://" in str(path) or Path(path).is_dir():
         from elmokit.bulk.formats.sharded import ShardedVectors
 
+        if "://" not in str(path):
+            check_regular_files(Path(path), DataError)
         return ShardedVectors(str(path))
     path = Path(path)
     if not path.suffix and not path.exists():
@@ -97,8 +111,6 @@ def open_vectors(path: str | Path) -> StoredVectors:
     except ElmoError as error:
         why = str(error).rstrip(".")
         raise DataError(f"{path} cannot be read as a vector file: {why}.") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
 
 
 def write_vectors(

@@ -64,14 +64,23 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     def __getitem__(self, index: slice) -> list[StoredSentence]: ...
     def __getitem__(self, index: int | slice) -> StoredSentence | list[StoredSentence]:
         if isinstance(index, slice):
-            return [self._read(i) for i in range(*index.indices(self._length))]
+            return [self._checked(i) for i in range(*index.indices(self._length))]
         place = index + self._length if index < 0 else index
         if not 0 <= place < self._length:
             raise IndexError(f"{self.path} has {self._length} sentences; there is no {index}.")
-        return self._read(place)
+        return self._checked(place)
 
     def __iter__(self) -> Iterator[StoredSentence]:
-        return (self._read(i) for i in range(self._length))
+        return (self._checked(i) for i in range(self._length))
+
+    def _checked(self, index: int) -> StoredSentence:
+        try:
+            return self._read(index)
+        except (OSError, ValueError, LookupError, RuntimeError, TypeError) as error:
+            raise DataError(
+                f"{self.path} is damaged: sentence {index} cannot be read ({error}). Copy or "
+                "compute the file again."
+            ) from error
 
     @abstractmethod
     def _read(self, index: int) -> StoredSentence:
