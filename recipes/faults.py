@@ -248,11 +248,11 @@ FAULTS = [
     ),
     fault(
         "half-written-file",
-        "atomic.py",
-        "        yield temporary\n",
-        "        with contextlib.suppress(Exception):\n            yield temporary\n",
+        "storage/atomic.py",
+        "        yield temporary\n        move_into_place(",
+        "        with suppress(Exception):\n            yield temporary\n        move_into_place(",
         "A write that fails leaves a damaged file under the final name, without an error.",
-        "test_atomic.py storage",
+        "storage/test_atomic.py storage",
     ),
 ]
 

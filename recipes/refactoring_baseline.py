@@ -244,7 +244,7 @@ def files(folder: Path) -> dict[str, Any]:
             runs[f"{layers}.{suffix}"] = (f"{layers}.{suffix}", ["--layer", layers, *mix])
     runs["float16.h5"] = ("float16.h5", ["--dtype", "float16"])
     runs["carry.h5"] = ("carry.h5", ["--state", "carry", "--rows", 3])
-    runs["shards"] = ("shards", ["--shard-bytes", 8192])
+    runs["shards"] = ("shards", ["--chunk-bytes", 8192])
     result: dict[str, Any] = {}
     for name, (out, options) in runs.items():
         path = folder / out
