@@ -167,8 +167,8 @@ FAULTS = [
     fault(
         "backward-score",
         "embed/scoring.py",
-        "backward=back[1:],",
-        "backward=back[:-1],",
+        "backward=tuple(backward[1:]),",
+        "backward=tuple(backward[:-1]),",
         "Each token gets the backward log-probability of the token before it.",
         "embed/test_scoring.py embed",
     ),
