@@ -45,5 +45,5 @@ def test_the_recipe_writes_figures_and_a_page(
     assert "| layer 1 |" in page
     assert "| 97.3 | 93.3 |" in page
     assert "| 69.0 | 64.7 |" in page
-    assert "fast less exact" in page
+    assert 'Accuracy loss with `precision="fast"`' in page
     assert "nan" not in page
