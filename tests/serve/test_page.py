@@ -60,7 +60,7 @@ def test_sentences_by_hand(visit: Visit) -> None:
     # Layer 0 knows no context: there both are one vector.
     page.locator("#sentences-layers-range").press("Home")
     assert "cosine 1.00" in str(banks.nth(0).get_attribute("aria-label"))
-    assert "the letters alone" in visit.text("#sentences-layers")
+    assert "characters only" in visit.text("#sentences-layers")
     path = numbers(visit.text("#sentences-finding"))[:3]
     assert path[0] == 1
     assert path[2] == pytest.approx(top, abs=0.006)
@@ -78,7 +78,7 @@ def test_sentences_by_hand(visit: Visit) -> None:
 
 def test_a_mix_by_hand_is_in_the_link(visit: Visit) -> None:
     page = visit.open("#sentences")
-    page.get_by_role("radio", name="A mix by hand").click()
+    page.get_by_role("radio", name="Custom mix").click()
     chip = page.locator(".chip", has_text="yesterday")
     average = numbers(chip.inner_text())
     for layer in (0, 1):
@@ -134,15 +134,15 @@ def test_senses_part_as_layers_rise(visit: Visit) -> None:
     slider = page.locator("#senses-layers-range")
     slider.press("Home")
     assert _places(page) == 1
-    assert "16 uses, one place" in page.locator("#senses-plane").text_content()
+    assert "16 identical uses" in page.locator("#senses-plane").text_content()
     assert page.locator("#senses-static circle").count() == 1
     still = page.locator("#senses-static").inner_html()
     slider.press("ArrowRight")
     slider.press("ArrowRight")
     assert _places(page) == 16
     assert page.locator("#senses-static").inner_html() == still
-    assert "theatre (6)" in visit.text("#senses-legend")
-    page.get_by_role("radio", name="By found cluster").click()
+    assert "theater (6)" in visit.text("#senses-legend")
+    page.get_by_role("radio", name="By cluster").click()
     assert "cluster 2" in visit.text("#senses-legend")
     # Sentences are read by pointing, by keys, and in the list.
     points.nth(0).focus()
@@ -161,13 +161,15 @@ def test_senses_part_as_layers_rise(visit: Visit) -> None:
 
 def test_senses_of_my_own_sentences(desk: Visit) -> None:
     page = desk.open("#senses")
-    page.get_by_text("yours to change").click()
-    textbox(page, "One in each line").fill("I read it. | now\nI read it then. | then\nNo more.")
-    textbox(page, "The word").fill("read")
-    page.wait_for_selector("#senses-finding:has-text('Without the word: line 3')")
+    page.get_by_text("Edit the sentences").click()
+    textbox(page, "One sentence per line").fill(
+        "I read it. | now\nI read it then. | then\nNo more."
+    )
+    textbox(page, "Word").fill("read")
+    page.wait_for_selector("#senses-finding:has-text('The word was not found in line 3')")
     assert page.locator("#senses-plane .point").count() == 2
-    textbox(page, "The word").fill("")
-    page.wait_for_selector("#senses-notice:has-text('Which word is it?')")
+    textbox(page, "Word").fill("")
+    page.wait_for_selector("#senses-notice:has-text('Enter the word')")
     desk.wrong.clear()  # the word was half typed, and is in no sentence
 
 
@@ -178,32 +180,32 @@ def _places(page: Any) -> int:
     return len(set(found))
 
 
-def test_neighbours_in_a_text(visit: Visit) -> None:
-    page = visit.open("#neighbours")
-    hits = page.locator("#neighbours-hits li")
+def test_neighbors_in_a_text(visit: Visit) -> None:
+    page = visit.open("#neighbors")
+    hits = page.locator("#neighbors-hits li")
     assert hits.count() == 10
     scores = [numbers(text)[0] for text in hits.locator(".score").all_inner_texts()]
     assert scores == sorted(scores, reverse=True)
     assert hits.locator("b").first.inner_text().lower() in ("rose", "arose")
     assert "genesis.txt" in hits.first.inner_text()
-    assert page.locator("#neighbours-static li").count() > 0
+    assert page.locator("#neighbors-static li").count() > 0
     page.get_by_role("radio", name="Other words").click()
     visit.ready()
-    assert "rose" not in page.locator("#neighbours-hits b").all_inner_texts()
-    page.get_by_role("radio", name="Each word once").click()
+    assert "rose" not in page.locator("#neighbors-hits b").all_inner_texts()
+    page.get_by_role("radio", name="Distinct words").click()
     visit.ready()
-    words = [word.lower() for word in page.locator("#neighbours-hits b").all_inner_texts()]
+    words = [word.lower() for word in page.locator("#neighbors-hits b").all_inner_texts()]
     assert len(set(words)) == len(words)
-    page.locator("#neighbours-chips .chip", has_text="morning").click()
+    page.locator("#neighbors-chips .chip", has_text="morning").click()
     visit.ready()
-    assert "“morning”" in visit.text("#neighbours-finding")
+    assert "“morning”" in visit.text("#neighbors-finding")
     hits.first.locator("button").click()  # walk on into the text
     visit.ready()
-    assert visit.text("#neighbours-walk").startswith("From the text:")
+    assert visit.text("#neighbors-walk").startswith("Query from the text:")
     page.get_by_role("button", name="Back to your sentence").click()
     visit.ready()
-    assert "“morning”" in visit.text("#neighbours-finding")
-    assert page.locator("#neighbours-walk").is_hidden()
+    assert "“morning”" in visit.text("#neighbors-finding")
+    assert page.locator("#neighbors-walk").is_hidden()
 
 
 def test_expectations_of_both_sides(visit: Visit) -> None:
@@ -219,7 +221,7 @@ def test_expectations_of_both_sides(visit: Visit) -> None:
     places.nth(1).focus()
     for _ in range(4):
         page.keyboard.press("ArrowRight")
-    assert visit.text("#expectations-place") == "In the place of Paris"
+    assert visit.text("#expectations-place") == "Predictions for Paris"
     assert visit.text("#expectations-left").startswith("The capital of France is")
     assert "Paris" in visit.text("#expectations-combined")
     textbox(page, "Your sentence").fill("The cat zorbled on the mat.")
@@ -236,7 +238,7 @@ def test_expectations_of_both_sides(visit: Visit) -> None:
 
 def only(page: Any, panel: str, layer: int) -> None:
     """Mix by hand, with nothing but one layer in it."""
-    page.get_by_role("radio", name="A mix by hand").click()
+    page.get_by_role("radio", name="Custom mix").click()
     for j in range(3):
         page.locator(f"#{panel}-layers-s{j}").press("End" if j == layer else "Home")
 
@@ -245,7 +247,7 @@ def test_senses_in_a_mix_by_hand(visit: Visit) -> None:
     page = visit.open("#senses")
     top, finding = _transforms(page), visit.text("#senses-finding")
     only(page, "senses", 2)
-    page.wait_for_selector("#senses-finding:has-text('In your mix')")
+    page.wait_for_selector("#senses-finding:has-text('In the custom mix')")
     visit.ready()
     assert _transforms(page) == pytest.approx(top, abs=0.2)  # nothing but layer 2 is in it
     assert numbers(visit.text("#senses-finding")) == numbers(finding)
@@ -271,23 +273,23 @@ def _transforms(page: Any) -> list[float]:
     return [value for text in found for value in numbers(text)]
 
 
-def test_neighbours_in_a_mix_by_hand(visit: Visit) -> None:
-    page = visit.open("#neighbours")
-    hits = page.locator("#neighbours-hits")
+def test_neighbors_in_a_mix_by_hand(visit: Visit) -> None:
+    page = visit.open("#neighbors")
+    hits = page.locator("#neighbors-hits")
     top = hits.inner_text()
-    only(page, "neighbours", 2)
-    page.wait_for_selector("#neighbours-finding:has-text('by your mix')")
+    only(page, "neighbors", 2)
+    page.wait_for_selector("#neighbors-finding:has-text('in the custom mix')")
     visit.ready()
     assert hits.inner_text() == top
-    only(page, "neighbours", 0)
-    page.wait_for_selector("#neighbours-hits li:nth-child(3):has-text('1.00')")
+    only(page, "neighbors", 0)
+    page.wait_for_selector("#neighbors-hits li:nth-child(3):has-text('1.00')")
     visit.ready()
     assert numbers(hits.locator(".score").first.inner_text()) == [1.0]  # the letters alone
     page.wait_for_url(re.compile(r"s=1%2C0%2C0"))
     seen = hits.inner_text()
     hits.locator("button").nth(1).click()  # and one walks on in the same mix
     visit.ready()
-    assert "by your mix" in visit.text("#neighbours-finding")
+    assert "in the custom mix" in visit.text("#neighbors-finding")
     page.go_back()
     visit.ready()
     assert hits.inner_text() == seen
@@ -302,7 +304,7 @@ PICTURES = {
     "start": ("desk", "light", "#start?w=bank"),
     "sentences": ("desk", "light", "#sentences"),
     "senses": ("desk", "light", "#senses?p=7"),
-    "neighbours": ("desk", "dark", "#neighbours"),
+    "neighbors": ("desk", "dark", "#neighbors"),
     "expectations": ("desk", "light", "#expectations?w=capital&x=The+capital+of+France+is+Paris."),
     "tasks": ("desk", "light", SAID),
     "phone": ("phone", "dark", "#senses?v=1&p=7"),

@@ -20,11 +20,11 @@ from tests.serve.conftest import TEXT, running
 
 pytestmark = pytest.mark.slow
 
-PANELS = ("start", "sentences", "senses", "neighbours", "expectations", "tasks")
+PANELS = ("start", "sentences", "senses", "neighbors", "expectations", "tasks")
 READ = "I read the book yesterday.\nCan you read the letter now?"
 
 
-# ----------------------------------------------------------------------------- keys, eyes, colours
+# ----------------------------------------------------------------------------- keys, eyes, colors
 
 
 def test_keys_alone(desk: Visit) -> None:
@@ -98,14 +98,14 @@ def test_help_where_something_is_missing(desk: Visit) -> None:
     field = textbox(page, "Your sentences")
     notice = page.locator("#sentences-notice")
     field.fill("")
-    page.wait_for_selector("#sentences-notice:has-text('Type a sentence')")
+    page.wait_for_selector("#sentences-notice:has-text('Enter two sentences')")
     field.fill("word " * 300)
     page.wait_for_selector("#sentences-notice:has-text('256')")  # the limit is said
     field.fill(READ)
     notice.wait_for(state="hidden")
     page.route("**/v1/similarity", lambda route: route.abort())
     field.fill("Is anybody there?")
-    page.wait_for_selector("#sentences-notice:has-text('does not answer')")
+    page.wait_for_selector("#sentences-notice:has-text('is not responding')")
     page.unroute("**/v1/similarity")
     field.fill("Is anybody there now?")
     notice.wait_for(state="hidden")
@@ -185,7 +185,7 @@ def test_a_text_too_long_for_a_link_stays(desk: Visit) -> None:
     page.wait_for_selector(".place:nth-child(160)", state="attached")
     assert len(page.url) < 200
     page.get_by_role("button", name="Copy link").click()
-    assert "too long for a link" in desk.text("#said")
+    assert "too long for a link" in desk.text("#status")
     page.reload()
     desk.ready()
     assert textbox(page, "Your sentence").input_value() == long
@@ -199,7 +199,7 @@ def test_markup_is_text(desk: Visit) -> None:
     textbox(page, "Your sentences").fill(evil)
     page.wait_for_selector(".chip:has-text('onerror')")
     desk.ready()
-    for panel in ("senses", "expectations", "neighbours", "tasks"):
+    for panel in ("senses", "expectations", "neighbors", "tasks"):
         query = urlencode({"x": evil.replace("\n", " "), "w": "alert"})
         page.goto(f"{desk.url}/#{panel}?{query}")
         desk.ready()
@@ -230,8 +230,8 @@ def test_a_token_is_asked_for_and_what_is_missing_is_said(browser: Any, bare: Se
     page.wait_for_selector(".chip")
     assert "sesame" not in page.url
     for panel, said in (
-        ("neighbours", "elmo index TEXT"),
-        ("expectations", "no vocabulary"),
+        ("neighbors", "elmo index TEXT"),
+        ("expectations", "no language-model head"),
         ("tasks", "elmo task ner train"),
     ):
         page.locator(f"#tab-{panel}").click()
@@ -259,12 +259,12 @@ def topmost(tiny: ElmoModel, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def test_no_mix_of_layers_that_an_index_lacks(browser: Any, topmost: Server) -> None:
     found = Visit(browser, topmost.url, "desk")
-    page = found.open("#neighbours?x=I+read+the+book+.&w=read")
-    assert page.locator("#neighbours-hits li").count() > 0
-    page.get_by_role("radio", name="A mix by hand").click()
+    page = found.open("#neighbors?x=I+read+the+book+.&w=read")
+    assert page.locator("#neighbors-hits li").count() > 0
+    page.get_by_role("radio", name="Custom mix").click()
     found.ready()
-    assert page.locator("#neighbours-layers .dial").count() == 0
-    assert "make the index again without --layer" in found.text("#neighbours-layers")
-    assert "has no vectors of your mix" in found.text("#neighbours-finding")
-    assert page.locator("#neighbours-hits li").count() == 0
+    assert page.locator("#neighbors-layers .dial").count() == 0
+    assert "rebuild the index without --layer" in found.text("#neighbors-layers")
+    assert "has no vectors for the custom mix" in found.text("#neighbors-finding")
+    assert page.locator("#neighbors-hits li").count() == 0
     found.close()

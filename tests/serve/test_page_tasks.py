@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 TRAINED = {
     "names": (
         ["Carla met Bob in Oslo."],
-        "Carla PER person met Bob PER person in Oslo LOC place .",
+        "Carla PER person met Bob PER person in Oslo LOC location .",
     ),
     "opinions": (["This film is very good."], None),
     "follows": (["a nurse runs here", "the nurse runs"], None),
@@ -40,7 +40,7 @@ TRAINED = {
     "roles": (["the Ann saw the Bob today and the Dave met the Carla"], None),
     "chains": (["Ann met Bob. Bob saw Ann. Ann saw Bob."], "1 Ann – Ann – Ann 2 Bob – Bob – Bob"),
 }
-OPINIONS = ("very bad", "bad", "neutral", "good", "very good")
+OPINIONS = ("very negative", "negative", "neutral", "positive", "very positive")
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -58,7 +58,7 @@ def test_a_trained_task(visit: Visit, name: str) -> None:
         AS_ANSWERED[name](page, _answer(visit, name, texts))
     else:
         assert drawn in visit.text("#tasks-result")
-    assert "on its development data" in visit.text("#tasks-about")
+    assert "on the development set" in visit.text("#tasks-about")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     seen = visit.text("#panel-tasks")
     visit.open(page.url.removeprefix(visit.url + "/"))  # the link shows the same
@@ -86,9 +86,9 @@ def _opinion(page: Any, answer: dict[str, Any]) -> None:
 
 
 FOLLOWS = {
-    "entailment": ("it follows", "follows from the first sentence"),
-    "neutral": ("neither", "may be true or not: the first sentence does not say"),
-    "contradiction": ("it contradicts", "contradicts the first sentence"),
+    "entailment": ("entailment", "follows from the first sentence"),
+    "neutral": ("neutral", "may or may not be true, given the first sentence"),
+    "contradiction": ("contradiction", "contradicts the first sentence"),
 }
 
 
@@ -98,7 +98,7 @@ def _follows(page: Any, answer: dict[str, Any]) -> None:
     assert verdict == f"“the nurse runs” {long}."
     assert page.locator("#tasks-result .right .word").inner_text() == short
     words = page.locator("#tasks-result .bars .word").all_inner_texts()
-    assert words == ["it follows", "neither", "it contradicts"]
+    assert words == ["entailment", "neutral", "contradiction"]
 
 
 def _passage(page: Any, answer: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ def test_what_tasks_learned_of_the_layers(visit: Visit) -> None:
         ]
     chosen = page.locator("#tasks-mixes .chosen")
     assert [text.split()[0] for text in chosen.all_inner_texts()] == ["follows", "follows"]
-    assert visit.text("#tasks-mixes-said").startswith("“follows” takes")
+    assert visit.text("#tasks-mixes-summary").startswith("“follows” uses")
     shares = chosen.first.locator(".weight").all_inner_texts()
     chosen.first.get_by_role("button").click()  # the same mix, on sentences
     visit.ready()
@@ -168,16 +168,16 @@ def test_a_chain_alone_by_keys(desk: Visit) -> None:
     first = page.locator("#tasks-names .option").first
     assert first.get_attribute("aria-checked") == "true"
     assert page.evaluate("document.activeElement.textContent") == first.text_content()
-    assert "mean the same" not in desk.text("#tasks-about")
+    assert "refer to the same" not in desk.text("#tasks-about")
 
 
 def test_help_of_the_tasks(desk: Visit) -> None:
     page = desk.open("#tasks?k=answers")
     page.locator("#tasks-text").fill(" ")
-    page.wait_for_selector("#tasks-notice:has-text('Type a question')")
+    page.wait_for_selector("#tasks-notice:has-text('Enter a question')")
     page.locator("#tasks-text").fill("Who?")
     page.locator("#tasks-other").fill("")
-    page.wait_for_selector("#tasks-notice:has-text('Paste a passage')")
+    page.wait_for_selector("#tasks-notice:has-text('Enter a passage')")
     page.locator("#tasks-other").fill("word " * 1500)
     page.wait_for_selector("#tasks-notice:has-text('the first 1,000 are read')")
     assert page.locator("#tasks-result mark").is_visible()
@@ -186,7 +186,7 @@ def test_help_of_the_tasks(desk: Visit) -> None:
     desk.ready()
     page.get_by_role("radio", name=re.compile("^opinions")).click()
     page.locator("#tasks-text").fill("")
-    page.wait_for_selector("#tasks-notice:has-text('Type a text, or try an example.')")
+    page.wait_for_selector("#tasks-notice:has-text('Enter a text, or select an example.')")
     page.locator("#tasks-text").fill("good " * 600)
     page.wait_for_selector("#tasks-notice:has-text('512')")  # it reads the beginning, and says so
     assert page.locator("#tasks-result .bars").is_visible()
@@ -252,17 +252,17 @@ def test_each_kind_of_task_is_drawn(desk: Visit) -> None:
         return " ".join(result.inner_text().split())
 
     assert "Ann Smith PER person left." in chosen("ner")
-    assert chosen("sst5") == "Very good: “A fine film.” very bad 10% very good 90%"
-    assert result.locator(".right").inner_text().startswith("very good")
+    assert chosen("sst5") == "Very positive: “A fine film.” very negative 10% very positive 90%"
+    assert result.locator(".right").inner_text().startswith("very positive")
     assert chosen("snli") == (
-        "“B” may be true or not: the first sentence does not say. it follows 20% neither 80%"
+        "“B” may or may not be true, given the first sentence. entailment 20% neutral 80%"
     )
     page.get_by_role("radio", name="squad").click()
-    textbox(page, "The passage").fill("The bridge was built by a 𝒎iller in 1821.")
+    textbox(page, "Passage").fill("The bridge was built by a 𝒎iller in 1821.")
     page.wait_for_selector("mark")
     assert result.locator("mark").inner_text() == "a 𝒎iller"
     assert chosen("srl") == "Ann ARG0 who sees verb Bob ARG1 what there ARGM-LOC where ."
-    assert chosen("coref").endswith("see it alone. 1 Ann – her 2 her brother – her")
+    assert chosen("coref").endswith("click one to highlight it. 1 Ann – her 2 her brother – her")
     inner = result.locator(".span .span")
     assert inner.count() == 1  # a mention in a mention
     assert page.locator("#tasks-mixes tbody tr").count() == len(answers)

@@ -1,11 +1,11 @@
-// The tokens of sentences as chips, of which one is chosen.
+// The tokens of sentences as chips; one of them is selected.
 
 import { el, roving } from "./dom.js";
 import { number, shade, short } from "./scale.js";
 
 export class Chips {
-  /** `chosen(sentence, token, join)` is told what is chosen; arrow keys choose as they move. */
-  constructor(box, chosen, label = "The words of your sentences; choose one") {
+  /** Calls `chosen(sentence, token, join)` on selection; arrow keys select as they move. */
+  constructor(box, chosen, label = "Words of your sentences") {
     this.box = box;
     this.drawn = null;
     this.chosen = chosen;
@@ -23,7 +23,7 @@ export class Chips {
     this.chosen(Number(chip.dataset.sentence), Number(chip.dataset.token), join);
   }
 
-  /** Draw the chips of sentences, if others are there. */
+  /** Draw the chips, unless the sentences are unchanged. */
   draw(sentences) {
     const drawn = JSON.stringify(sentences);
     if (drawn === this.drawn) return;
@@ -43,7 +43,7 @@ export class Chips {
     );
   }
 
-  /** Mark the chosen chip; `value(sentence, token)` is the cosine each is shaded by. */
+  /** Mark the selected chip; `value(sentence, token)` returns the cosine that sets the shade. */
   mark(sentence, token, value = null) {
     for (const chip of this.box.querySelectorAll(".chip")) {
       const [i, k] = [Number(chip.dataset.sentence), Number(chip.dataset.token)];
@@ -53,11 +53,11 @@ export class Chips {
       if (value === null) continue;
       const cosine = on ? 1 : value(i, k);
       shade(chip, cosine);
-      chip.lastChild.textContent = on ? "chosen" : short(cosine);
+      chip.lastChild.textContent = on ? "selected" : short(cosine);
       chip.setAttribute(
         "aria-label",
         on
-          ? `${chip.firstChild.textContent}, chosen`
+          ? `${chip.firstChild.textContent}, selected`
           : `${chip.firstChild.textContent}, cosine ${number(cosine)}`,
       );
     }

@@ -1,10 +1,10 @@
-// Small tools for the page. Text from anywhere becomes text, never markup.
+// DOM helpers. All text is inserted as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 export const byId = (id) => document.getElementById(id);
 
-/** Make an element; `children` are elements or strings. */
+/** Create an element; `children` are elements or strings. */
 export function el(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
@@ -17,14 +17,14 @@ function fill(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (key === "on")
-      for (const [type, heard] of Object.entries(value)) element.addEventListener(type, heard);
+      for (const [type, handler] of Object.entries(value)) element.addEventListener(type, handler);
     else element.setAttribute(key, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
 }
 
-/** Wait until nothing was typed for a while. */
+/** Delay `work` until there was no input for a while. */
 export function debounced(work, milliseconds = 350) {
   let timer = null;
   const later = (...given) => {
@@ -38,7 +38,7 @@ export function debounced(work, milliseconds = 350) {
   return later;
 }
 
-/** A field that tells what was typed, and shows what the address says. */
+/** Connect an input field with the view: call `changed` after typing, `show` to set its text. */
 export function field(input, changed) {
   const later = debounced(() => changed(input.value));
   input.addEventListener("input", () => {
@@ -55,7 +55,7 @@ export function field(input, changed) {
   };
 }
 
-/** Let a text area be as high as its text, within reason. */
+/** Fit the height of a text area to its text, up to a limit. */
 export function grow(area) {
   if (area.tagName !== "TEXTAREA" || area.offsetParent === null) return;
   area.style.height = "auto";
@@ -63,9 +63,9 @@ export function grow(area) {
 }
 
 /**
- * Make arrow keys, Home and End move among the items of a group, of which one is in the tab order.
+ * Move the focus among the items of a group with arrow keys, Home and End (roving tabindex).
  *
- * `chosen(index)` is called when they do, if choosing follows the focus.
+ * If given, `chosen(index, item)` is called after each move.
  */
 export function roving(group, selector, chosen = null) {
   group.addEventListener("keydown", (event) => {
@@ -84,7 +84,7 @@ export function roving(group, selector, chosen = null) {
   });
 }
 
-/** A row of choices of which one holds; `choices` are [value, words, title]. */
+/** A group of radio buttons; `choices` are [value, label, title]. */
 export function choice(group, choices, changed) {
   group.replaceChildren(
     ...choices.map(([value, words, title]) =>
@@ -117,10 +117,10 @@ export function choice(group, choices, changed) {
   };
 }
 
-/** Buttons with examples in a row. */
+/** A row of buttons with examples. */
 export function examples(row, list, picked) {
   row.replaceChildren(
-    el("span", { class: "examples-word" }, "Try"),
+    el("span", { class: "examples-word" }, "Examples"),
     ...list.map((example) =>
       el(
         "button",
@@ -131,7 +131,7 @@ export function examples(row, list, picked) {
   );
 }
 
-/** A sentence with one of its tokens marked; long ones are shortened around it. */
+/** A sentence with one highlighted token; long sentences are shortened around it. */
 export function quote(tokens, position, around = Infinity) {
   const first = Math.max(0, position - around);
   const end = Math.min(tokens.length, position + around + 1);
@@ -147,7 +147,7 @@ export function quote(tokens, position, around = Infinity) {
 const CLOSING = /^([.,;:!?%)\]}’”]|'s|n't|'[a-z]{1,2})$/i;
 export const spaced = (token) => !CLOSING.test(token ?? "");
 
-/** Write tokens as people do: no space before a full stop. */
+/** Join tokens without spaces before punctuation. */
 export function joined(tokens) {
   return tokens.map((token, i) => (i > 0 && spaced(token) ? ` ${token}` : token)).join("");
 }
@@ -158,7 +158,7 @@ export const lines = (text) =>
     .map((line) => line.trim())
     .filter(Boolean);
 
-/** What the browser keeps for us, where it keeps anything. */
+/** Read or write browser storage; null if it is not available. */
 export function stored(kind, key, value) {
   try {
     const store = kind === "session" ? sessionStorage : localStorage;

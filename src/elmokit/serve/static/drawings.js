@@ -1,7 +1,7 @@
-// Draws what the six tasks answer: names, opinions, inference, answers, roles, chains.
+// Displays the results of the six tasks: entities, sentiment, inference, answers, roles, chains.
 
 import { el, joined } from "./dom.js";
-import { COLOURS } from "./plane.js";
+import { COLORS } from "./plane.js";
 import { percent } from "./scale.js";
 import { spanned } from "./spans.js";
 
@@ -14,18 +14,24 @@ const KINDS = {
   coref: (results) => results.flatMap(chains),
 };
 
-const QUOTED = 40; // tokens of a text that are said again
-const OPINIONS = { 0: "very bad", 1: "bad", 2: "neutral", 3: "good", 4: "very good" };
-// What is drawn in orange, and in grey.
+const QUOTED = 40; // tokens of a text that are repeated in the result
+const OPINIONS = {
+  0: "very negative",
+  1: "negative",
+  2: "neutral",
+  3: "positive",
+  4: "very positive",
+};
+// Labels shown in orange, and in gray.
 const FALLING = ["0", "1", "negative", "contradiction"];
 const EVEN = ["2", "neutral"];
 const INFERENCES = {
-  entailment: ["it follows", "follows from the first sentence"],
-  neutral: ["neither", "may be true or not: the first sentence does not say"],
-  contradiction: ["it contradicts", "contradicts the first sentence"],
+  entailment: ["entailment", "follows from the first sentence"],
+  neutral: ["neutral", "may or may not be true, given the first sentence"],
+  contradiction: ["contradiction", "contradicts the first sentence"],
 };
-const TYPES = { PER: "person", LOC: "place", ORG: "organisation", MISC: "other name" };
-// Short, since they stand under short words; the titles say more.
+const TYPES = { PER: "person", LOC: "location", ORG: "organization", MISC: "other" };
+// Short, because they are shown below short words; the titles explain more.
 const ROLES = {
   V: "verb",
   ARG0: "who",
@@ -37,29 +43,29 @@ const ROLES = {
   LOC: "where",
   MNR: "how",
   CAU: "why",
-  PRP: "what for",
-  PNC: "what for",
-  DIR: "which way",
-  NEG: "not",
-  MOD: "may, can",
-  ADV: "besides",
-  DIS: "link",
+  PRP: "purpose",
+  PNC: "purpose",
+  DIR: "direction",
+  NEG: "negation",
+  MOD: "modal",
+  ADV: "adverbial",
+  DIS: "discourse",
   EXT: "how much",
-  GOL: "to what end",
+  GOL: "goal",
   COM: "with whom",
-  PRD: "as what",
-  ADJ: "which",
+  PRD: "predication",
+  ADJ: "adjectival",
   LVB: "light verb",
-  CXN: "than what",
+  CXN: "construction",
 };
 
 const MORE = {
-  ARG0: "who or what does it",
-  ARG1: "who or what it is done to",
-  ARG2: "to whom, with what, or as what: it depends on the verb",
+  ARG0: "agent: who or what does it",
+  ARG1: "patient: who or what is affected",
+  ARG2: "recipient, instrument or attribute, depending on the verb",
 };
 
-/** Return the elements that show the results of a task; those of an unknown kind as they are. */
+/** Return elements that display the results of a task; unknown kinds are shown as JSON. */
 export function drawing(kind, results, given) {
   const draw = KINDS[kind];
   return draw ? draw(results, given) : [el("pre", {}, JSON.stringify(results, null, 2))];
@@ -74,14 +80,14 @@ function names({ tokens, entities }) {
     end,
     label: type,
     words: TYPES[type],
-    colour: colourOf(type, Object.keys(TYPES)),
+    color: colorOf(type, Object.keys(TYPES)),
   }));
-  const none = entities.length ? [] : [quiet("No names found in this sentence.")];
+  const none = entities.length ? [] : [quiet("No named entities found.")];
   return [el("p", { class: "spans" }, ...spanned(tokens, spans)), ...none];
 }
 
-/** A colour that a label keeps, in whatever text: its place among known ones, else of its letters. */
-function colourOf(label, known) {
+/** A fixed color for a label: its position among known labels, or a hash of its letters. */
+function colorOf(label, known) {
   const at = known.indexOf(label);
   if (at >= 0) return at;
   return known.length + [...label].reduce((sum, letter) => sum + letter.codePointAt(0), 0);
@@ -101,13 +107,13 @@ function inference({ sentence2, label, probabilities }) {
   const sorted = Object.fromEntries(
     [...new Set([...order, ...Object.keys(probabilities)])].map((n) => [n, probabilities[n]]),
   );
-  const said = INFERENCES[label]?.[1] ?? label;
+  const verdict = INFERENCES[label]?.[1] ?? label;
   return [
     el(
       "p",
       { class: "finding verdict" },
       `“${joined(sentence2.split(" "))}” `,
-      el("b", {}, said),
+      el("b", {}, verdict),
       ".",
     ),
     probable(sorted, label, (name) => INFERENCES[name]?.[0] ?? name),
@@ -115,18 +121,18 @@ function inference({ sentence2, label, probabilities }) {
 }
 
 function answer({ answer: text, start, end, score }, { other }) {
-  // Places are counted in characters as Python counts them.
+  // Offsets count code points, as in Python.
   const letters = Array.from(other);
   const inside = text && letters.slice(start, end).join("") === text;
   const passage = inside
     ? [letters.slice(0, start).join(""), el("mark", {}, text), letters.slice(end).join("")]
     : [other];
-  const sure = typeof score === "number" ? `, with a probability of ${percent(score)}` : "";
+  const sure = typeof score === "number" ? ` (probability ${percent(score)})` : "";
   return [
     el(
       "p",
       { class: "finding verdict" },
-      "The answer: ",
+      "Answer: ",
       el("b", {}, text || "none found"),
       text ? sure : "",
     ),
@@ -136,7 +142,7 @@ function answer({ answer: text, start, end, score }, { other }) {
 
 function roles({ tokens, frames }) {
   if (!frames.length)
-    return [el("p", { class: "spans" }, joined(tokens)), quiet("No verb found in this sentence.")];
+    return [el("p", { class: "spans" }, joined(tokens)), quiet("No predicates found.")];
   return frames.map(({ predicate, roles: found }) => {
     const spans = found
       .filter(({ label }) => label !== "V")
@@ -146,14 +152,14 @@ function roles({ tokens, frames }) {
         label,
         words: ROLES[plainRole(label)],
         title: MORE[plainRole(label)],
-        colour: roleColour(plainRole(label)),
+        color: roleColor(plainRole(label)),
       }));
     spans.push({ start: predicate, end: predicate + 1, label: "verb", predicate: true });
     return el("p", { class: "spans frame" }, ...spanned(tokens, spans));
   });
 }
 
-/** A role without the marks of a piece (C-), of a relative word (R-) and of an adjunct. */
+/** A role without the prefixes for continuations (C-), references (R-) and adjuncts. */
 function plainRole(label) {
   return label
     .replace(/^[RC]-/, "")
@@ -161,8 +167,8 @@ function plainRole(label) {
     .replace(/^A(?=\d)/, "ARG");
 }
 
-/** Who, what and to whom have colours of their own; time has one, and all else one together. */
-function roleColour(role) {
+/** ARG0 to ARG2, time and location have their own colors; all other roles share one. */
+function roleColor(role) {
   const numbered = /^ARG([0-2])$/.exec(role);
   if (numbered) return Number(numbered[1]);
   return role === "TMP" ? 3 : role === "LOC" ? 4 : 5;
@@ -178,26 +184,26 @@ function chains({ sentences, clusters }) {
           end,
           label: String(c + 1),
           title: `chain ${c + 1}`,
-          colour: c,
+          color: c,
           chain: c,
         })),
     );
     return el("span", {}, ...spanned(tokens, spans), " ");
   });
   const text = el("p", { class: "spans" }, ...drawn);
-  if (!clusters.length) return [text, quiet("No two words were found to mean the same.")];
+  if (!clusters.length) return [text, quiet("No coreferent mentions found.")];
   const several = clusters.length > 1;
   const list = clusters.map((cluster, c) =>
     el(
       "li",
-      { class: `chain tint-${c % COLOURS}` },
+      { class: `chain tint-${c % COLORS}` },
       el(
         "button",
         {
           type: "button",
           "aria-pressed": "false",
           disabled: !several,
-          title: several ? "Show this chain alone" : null,
+          title: several ? "Highlight this chain" : null,
           on: { click: (event) => alone(text, event.currentTarget, c) },
         },
         el("b", {}, String(c + 1)),
@@ -206,13 +212,13 @@ function chains({ sentences, clusters }) {
     ),
   );
   const lead = quiet(
-    `${clusters.length} ${several ? "chains" : "chain"} of words that mean the same person or ` +
-      `thing${several ? "; press one to see it alone" : ""}.`,
+    `${clusters.length} ${several ? "chains" : "chain"} of mentions that refer to the same entity` +
+      `${several ? "; click one to highlight it" : ""}.`,
   );
   return [text, lead, el("ol", { class: "chains" }, ...list)];
 }
 
-/** Let only one chain be coloured, or all of them again. */
+/** Highlight one chain, or all of them again. */
 function alone(text, button, chain) {
   const on = button.getAttribute("aria-pressed") !== "true";
   for (const other of button.closest(".chains").querySelectorAll("button"))
@@ -221,7 +227,7 @@ function alone(text, button, chain) {
     span.classList.toggle("dim", on && span.dataset.chain !== String(chain));
 }
 
-/** Bars of probabilities, the label that was chosen marked. */
+/** Probability bars; the predicted label is marked. */
 function probable(probabilities, label, wordsOf) {
   const rows = Object.entries(probabilities).map(([name, p]) => {
     const way = FALLING.includes(name) ? " falls" : EVEN.includes(name) ? " even" : "";

@@ -1,6 +1,6 @@
-// What a newcomer may click. Every text was written for this page.
+// Examples for new users. All texts were written for this page.
 
-/** One word three times: twice in one sense, then in another. */
+/** One word in three sentences: twice in one sense, then in another. */
 export const TRIPLES = [
   [
     "play",
@@ -31,7 +31,7 @@ export const TRIPLES = [
 
 export const SENTENCES = [
   {
-    name: "read, twice",
+    name: "read",
     text: "I read the book yesterday.\nCan you read the letter now?",
     word: "read",
   },
@@ -107,12 +107,12 @@ export const SENSES = [
         "The boys play outside until it is dark.",
       ],
       [
-        "theatre",
+        "theater",
         "The play opened on Broadway to good reviews.",
         "She wrote a play about her family.",
         "The play was performed in London.",
         "His first play was staged in 1895.",
-        "We saw a new play at the theatre.",
+        "We saw a new play at the theater.",
         "The last act of the play is very sad.",
       ],
       [
@@ -129,7 +129,7 @@ export const SENSES = [
     word: "left",
     text: senses(
       [
-        "went away",
+        "departed",
         "She left the house at noon.",
         "He left the party in 1990.",
         "They left for London yesterday.",
@@ -138,7 +138,7 @@ export const SENSES = [
         "He left his wife and moved to Paris.",
       ],
       [
-        "not right",
+        "direction",
         "Turn left at the corner.",
         "He broke his left arm.",
         "The left side of the road is closed.",
@@ -153,7 +153,7 @@ export const SENSES = [
     word: "light",
     text: senses(
       [
-        "that shines",
+        "brightness",
         "Turn on the light.",
         "She saw a light in the window.",
         "The light of the sun was very bright.",
@@ -162,7 +162,7 @@ export const SENSES = [
         "Plants need light and water.",
       ],
       [
-        "not heavy",
+        "weight",
         "The bag was very light.",
         "The new engine is small and light.",
         "It is a light aircraft with two seats.",
@@ -195,11 +195,11 @@ export const SENSES = [
   },
 ];
 
-export const NEIGHBOURS = [
-  { name: "rose, the verb", text: "And he rose up early in the morning.", word: "rose" },
-  { name: "rose, the flower", text: "A red rose grew in the garden.", word: "rose" },
-  { name: "well of water", text: "She drew water from the well.", word: "well" },
-  { name: "all is well", text: "It went well with him all his days.", word: "well" },
+export const NEIGHBORS = [
+  { name: "rose (verb)", text: "And he rose up early in the morning.", word: "rose" },
+  { name: "rose (flower)", text: "A red rose grew in the garden.", word: "rose" },
+  { name: "well (noun)", text: "She drew water from the well.", word: "well" },
+  { name: "well (adverb)", text: "It went well with him all his days.", word: "well" },
 ];
 
 export const EXPECTATIONS = [
@@ -223,14 +223,14 @@ export const TASKS = {
     },
   ],
   sst5: [
-    { name: "praise", text: "A warm and funny film that one does not forget." },
-    { name: "blame", text: "The story is dull and the end makes no sense." },
-    { name: "neither", text: "The film tells of two brothers who run a hotel." },
+    { name: "positive", text: "A warm and funny film that one does not forget." },
+    { name: "negative", text: "The story is dull and the end makes no sense." },
+    { name: "neutral", text: "The film tells of two brothers who run a hotel." },
   ],
   snli: [
-    { name: "follows", text: MUSIC, other: "A man makes music." },
-    { name: "contradicts", text: MUSIC, other: "The man is asleep." },
-    { name: "neither", text: MUSIC, other: "The man is a famous singer." },
+    { name: "entailment", text: MUSIC, other: "A man makes music." },
+    { name: "contradiction", text: MUSIC, other: "The man is asleep." },
+    { name: "neutral", text: MUSIC, other: "The man is a famous singer." },
   ],
   squad: [
     { name: "who built it?", text: "Who built the bridge?", other: BRIDGE },

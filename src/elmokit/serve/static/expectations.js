@@ -1,19 +1,19 @@
-// Expectations: what each of the two language models foresaw, and what surprised it.
+// Expectations: predictions and surprisal of the two language models.
 
 import { byId, el, examples, field, joined, roving } from "./dom.js";
 import { EXPECTATIONS } from "./examples.js";
 import { bits, percent, rounded } from "./scale.js";
-import { Asker, ask } from "./service.js";
+import { RequestRunner, ask } from "./service.js";
 
-const LISTED = 8; // words listed for the chosen place
-const STRIP = 3; // words over and under each token
-const TALL = 16; // bits of surprise that fill a bar
+const LISTED = 8; // predictions listed for the selected position
+const STRIP = 3; // predictions shown above and below each token
+const TALL = 16; // surprisal in bits of a full bar
 
 export function expectations(app) {
   byId("expectations-help").hidden = app.model.language_model;
   byId("expectations-body").hidden = !app.model.language_model;
   if (!app.model.language_model) return { show() {} };
-  const asker = new Asker(byId("expectations-result"), byId("expectations-notice"));
+  const runner = new RequestRunner(byId("expectations-result"), byId("expectations-notice"));
   const text = field(byId("expectations-text"), (x) => app.set({ x, t: null, w: null }, "text"));
   examples(byId("expectations-examples"), EXPECTATIONS, ({ text: x, word: w }) =>
     app.set({ x, w, t: null }),
@@ -51,25 +51,25 @@ export function expectations(app) {
     const unknown = score.tokens.filter((_, i) => score.unknown[i]);
     byId("expectations-finding").replaceChildren(
       el("b", {}, `Perplexity ${whole}.`),
-      ` On average each word was as hard to guess as one out of ${whole} equally likely words ` +
-        `(from the left ${left}, from the right ${right}).` +
+      ` On average, predicting a word was as hard as choosing among ${whole} equally likely ` +
+        `words (forward ${left}, backward ${right}).` +
         (unknown.length
-          ? ` Not in the vocabulary, so scored as unknown: ${unknown.join(", ")}.`
+          ? ` Not in the vocabulary, scored as unknown: ${unknown.join(", ")}.`
           : ""),
     );
   }
 
   function place(score, found, k) {
     const word = score.tokens[k];
-    byId("expectations-place").replaceChildren("In the place of ", el("em", {}, word));
+    byId("expectations-place").replaceChildren("Predictions for ", el("em", {}, word));
     const before = score.tokens.slice(0, k);
     const after = score.tokens.slice(k + 1);
     byId("expectations-left").textContent = before.length
       ? `${joined(before.slice(-7))} …`
-      : "the beginning …";
+      : "(start of sentence) …";
     byId("expectations-right").textContent = after.length
       ? `… ${joined(after.slice(0, 7))}`
-      : "… the end";
+      : "… (end of sentence)";
     byId("expectations-both").textContent =
       `${joined(before.slice(-3))} … ${joined(after.slice(0, 3))}`.trim();
     for (const side of ["forward", "backward", "combined"]) {
@@ -84,13 +84,13 @@ export function expectations(app) {
       const x = values.x ?? EXPECTATIONS[0].text;
       text.show(x);
       const given = x.replace(/\s+/g, " ").trim();
-      if (!given) return asker.rest("Type a sentence, or try an example.");
+      if (!given) return runner.cancel("Enter a sentence, or select an example.");
       const most = app.served.limits.places;
       const work = async (signal) => {
         const model = app.model.id;
         const score = (await ask("v1/score", { sentences: [given], model }, signal)).sentences[0];
         const body = { sentence: given, k: LISTED, model };
-        // A long sentence has too many places to ask for: then it is only the chosen one.
+        // A long sentence exceeds the limit: then request only the selected position.
         if (score.tokens.length > most) body.positions = [chosenToken(app.values(), score.tokens)];
         const answer = await ask("v1/substitutes", body, signal);
         return {
@@ -99,10 +99,10 @@ export function expectations(app) {
           warnings: answer.warnings,
         };
       };
-      const whole = given.length / 2 < most; // then there cannot be more places
-      asker.run(JSON.stringify([given, whole ? null : values.t]), work, (answer) => {
-        asker.tell(answer.warnings.join(" ") || null);
-        asker.result.classList.remove("stale");
+      const whole = given.length / 2 < most; // then it cannot exceed the limit
+      runner.run(JSON.stringify([given, whole ? null : values.t]), work, (answer) => {
+        runner.notify(answer.warnings.join(" ") || null);
+        runner.result.classList.remove("stale");
         draw(answer, app.values());
       });
     },
@@ -124,8 +124,7 @@ function column(token, i, score, place) {
   const backward = bits(score.backward[i]);
   const bitsOf = (value) => value.toFixed(1);
   const label =
-    `${token}: surprise ${bitsOf(forward)} bits from the left, ` +
-    `${bitsOf(backward)} from the right`;
+    `${token}: surprisal ${bitsOf(forward)} bits forward, ${bitsOf(backward)} bits backward`;
   return el(
     "div",
     { class: "place", role: "radio", "data-token": i, "aria-label": label, title: label },
@@ -169,7 +168,7 @@ function bar({ word, probability }, meant) {
   );
 }
 
-/** Scroll the strip, and nothing else, until a column is seen. */
+/** Scroll only the strip until a column is visible. */
 function keepInSight(item) {
   const box = item.closest(".scroll");
   const left = item.offsetLeft - box.offsetLeft;

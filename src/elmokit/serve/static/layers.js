@@ -1,4 +1,4 @@
-// The slider for a layer, and those for a mix of all: s_0, s_1, ... and gamma, moved by hand.
+// Controls to select a layer, the average, or a custom mix: s_0, s_1, ... and gamma.
 
 import { choice, el } from "./dom.js";
 import { number } from "./scale.js";
@@ -6,7 +6,7 @@ import { number } from "./scale.js";
 const AVERAGE = "average";
 const MIX = "mix";
 
-/** Read what is looked at from the parameters of a place. */
+/** Read the layer selection from the parameters of a view. */
 export function lookedAt(values, count) {
   const view = values.v ?? String(count - 1);
   const weights = (values.s ?? "").split(",").map(Number);
@@ -15,7 +15,7 @@ export function lookedAt(values, count) {
   const sum = raw.reduce((a, b) => a + b, 0);
   const shares = raw.map((w) => (sum ? w / sum : 0));
   const gamma = Number(values.g) > 0 ? Math.min(Number(values.g), 3) : 1;
-  if (view === MIX) return { mode: MIX, name: MIX, words: "your mix", raw, shares, gamma };
+  if (view === MIX) return { mode: MIX, name: MIX, words: "the custom mix", raw, shares, gamma };
   if (view === AVERAGE)
     return { mode: AVERAGE, name: AVERAGE, words: "the average of all layers", raw, shares, gamma };
   const layer = Math.min(Math.max(0, Math.trunc(Number(view)) || 0), count - 1);
@@ -31,15 +31,15 @@ export function lookedAt(values, count) {
 }
 
 function meaning(layer, count) {
-  if (layer === 0) return "the letters alone, no context";
-  return layer === count - 1 ? "the top, closest to meaning" : "closest to grammar";
+  if (layer === 0) return "characters only, no context";
+  return layer === count - 1 ? "top layer, best for meaning" : "best for syntax";
 }
 
 /**
- * Build the control; `changed(changes, join)` is told what the address should say.
+ * Build the control; it calls `changed(changes, join)` with new parameters of the view.
  *
- * `scale` says whether gamma can be moved too: it has no part where only directions count. `why` is
- * told instead of the sliders where there can be no mix. Returns what shows a place.
+ * `scale` adds a slider for gamma, which has no effect on cosines. `why` is shown instead of the
+ * sliders if mixes are not available. Returns a function that updates the control.
  */
 export function layerControl(box, count, changed, { scale: scaled = false, why = null } = {}) {
   const name = box.id;
@@ -51,7 +51,7 @@ export function layerControl(box, count, changed, { scale: scaled = false, why =
     step: 1,
     list: `${name}-ticks`,
   });
-  const told = el("output", { for: range.id, class: "told" });
+  const output = el("output", { for: range.id, class: "description" });
   const ticks = el(
     "div",
     { class: "ticks", "aria-hidden": "true" },
@@ -63,7 +63,7 @@ export function layerControl(box, count, changed, { scale: scaled = false, why =
     { class: "one" },
     el("label", { for: range.id }, "Layer"),
     el("div", { class: "track" }, range, ticks),
-    told,
+    output,
   );
 
   const sliders = Array.from({ length: count }, (_, j) =>
@@ -81,12 +81,12 @@ export function layerControl(box, count, changed, { scale: scaled = false, why =
   const modes = [
     ["layer", "One layer"],
     [AVERAGE, "Average"],
-    [MIX, "A mix by hand"],
+    [MIX, "Custom mix"],
   ];
   const group = el("div", {
     class: "switch",
     role: "radiogroup",
-    "aria-label": "What is compared",
+    "aria-label": "Layer selection",
   });
   const showMode = choice(group, modes, (mode) =>
     changed({ v: mode === "layer" ? range.value : mode }, null),
@@ -101,7 +101,7 @@ export function layerControl(box, count, changed, { scale: scaled = false, why =
     if (seen.mode === "layer") {
       range.value = seen.layer;
       const words = meaning(seen.layer, count);
-      told.textContent = words;
+      output.textContent = words;
       range.setAttribute("aria-valuetext", `layer ${seen.layer}: ${words}`);
     }
     sliders.forEach((s, j) => s.show(seen.raw[j], number(seen.shares[j])));
@@ -111,23 +111,23 @@ export function layerControl(box, count, changed, { scale: scaled = false, why =
 }
 
 function noteOf(seen, length, scaled) {
-  if (nothing(seen)) return "All weights are 0: nothing is left of the words. Move one up.";
-  const sum = "The weights are scaled to sum to 1. ";
-  if (!scaled) return `${sum}The paper's γ, which makes vectors longer, would change nothing here.`;
-  const long = length === null ? "" : ` (the chosen one is ${length.toFixed(1)} long)`;
-  return `${sum}γ makes vectors longer or shorter${long}; no cosine changes by it.`;
+  if (nothing(seen)) return "All weights are 0. Increase at least one of them.";
+  const sum = "Weights are normalized to sum to 1. ";
+  if (!scaled) return `${sum}The scale γ has no effect here.`;
+  const long = length === null ? "" : ` (length of the selected vector: ${length.toFixed(1)})`;
+  return `${sum}γ scales the vectors${long} but does not change cosines.`;
 }
 
-/** Whether it is a mix of nothing. */
+/** Whether all weights of the mix are zero. */
 export const nothing = ({ mode, shares }) => mode === MIX && shares.every((s) => s === 0);
 
 function slider(id, words, min, max, step) {
   const input = el("input", { type: "range", id, min, max, step });
-  const told = el("output", { for: id });
-  const row = el("div", { class: "dial" }, el("label", { for: id }, ...words), input, told);
+  const output = el("output", { for: id });
+  const row = el("div", { class: "dial" }, el("label", { for: id }, ...words), input, output);
   const show = (value, shown) => {
     if (Number(input.value) !== value) input.value = value;
-    told.textContent = shown;
+    output.textContent = shown;
   };
   return { input, row, show };
 }

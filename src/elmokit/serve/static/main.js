@@ -1,8 +1,8 @@
-// The page: one panel at a time, and the whole view in the address.
+// The page shows one panel at a time; the URL stores the complete view.
 
 import { byId, el, roving, stored } from "./dom.js";
 import { expectations } from "./expectations.js";
-import { neighbours } from "./neighbours.js";
+import { neighbors } from "./neighbors.js";
 import { fits, go, here, settle, valuesOf } from "./place.js";
 import { shade } from "./scale.js";
 import { senses } from "./senses.js";
@@ -11,7 +11,7 @@ import { ask, useToken } from "./service.js";
 import { start } from "./start.js";
 import { tasks } from "./tasks.js";
 
-const PANELS = { start, sentences, senses, neighbours, expectations, tasks };
+const PANELS = { start, sentences, senses, neighbors, expectations, tasks };
 const THEME = "elmo-theme";
 
 const made = new Map();
@@ -25,7 +25,7 @@ async function begin() {
   } catch (error) {
     byId("trouble").textContent = error.message;
     byId("trouble").hidden = error.status === 401;
-    if (error.status === 503) setTimeout(begin, 2000); // models are being loaded
+    if (error.status === 503) setTimeout(begin, 2000); // models are loading
     return;
   }
   const wanted = here().values.m;
@@ -43,7 +43,7 @@ function show() {
   const name = current();
   for (const other of Object.keys(PANELS)) {
     const on = other === name;
-    // A panel is shown when it is made, so that nothing jumps; the start can be read before.
+    // Show a panel only when it is built, to avoid layout shifts; the start panel is static.
     byId(`panel-${other}`).hidden = !on || (app === null && name !== "start");
     const tab = byId(`tab-${other}`);
     tab.setAttribute("aria-selected", on);
@@ -57,24 +57,24 @@ function show() {
     values.m !== app.model.id &&
     app.served.data.some(({ id }) => id === values.m)
   ) {
-    location.reload(); // the panels are made for one model
+    location.reload(); // panels are built for one model
     return;
   }
   if (!made.has(name)) made.set(name, PANELS[name](appOf(name)));
   made.get(name).show(values);
 }
 
-/** What a panel is told: what is served, and its own parameters. */
+/** Return the context of a panel: what is served, and its own parameters. */
 function appOf(name) {
   return {
     ...app,
     values: () => valuesOf(name),
-    // Something typed just before another panel was opened must not open this one again.
+    // Delayed input must not reopen a panel that the user has left.
     set: (changes, join = null) => current() === name && go(name, changes, join),
   };
 }
 
-/** Scroll the row of tabs, on a narrow screen, until one is seen. */
+/** Scroll the tabs on a narrow screen until one is visible. */
 function reveal(tab) {
   const row = tab.parentElement;
   row.scrollLeft = tab.offsetLeft - row.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
@@ -95,7 +95,7 @@ function models(served, model) {
 
 function footer(served, { id, n_layers, dim, parameters, license }) {
   const size = parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)} million` : parameters;
-  const about = `${n_layers} layers of ${dim} numbers, ${size} parameters`;
+  const about = `${n_layers} layers of ${dim} dimensions, ${size} parameters`;
   byId("footer").replaceChildren(
     el(
       "p",
@@ -106,8 +106,8 @@ function footer(served, { id, n_layers, dim, parameters, license }) {
     el(
       "p",
       {},
-      "What you type goes to this service and nowhere else. ",
-      el("a", { href: "openapi.json" }, "The service for programs (OpenAPI)"),
+      "Your text is sent to this service only. ",
+      el("a", { href: "openapi.json" }, "HTTP API (OpenAPI)"),
     ),
   );
 }
@@ -115,8 +115,8 @@ function footer(served, { id, n_layers, dim, parameters, license }) {
 // ------------------------------------------------------------------------------------------ tools
 
 function darkNow() {
-  const said = document.documentElement.dataset.theme;
-  return said ? said === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const theme = document.documentElement.dataset.theme;
+  return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
 function showTheme() {
@@ -124,10 +124,10 @@ function showTheme() {
   byId("theme").textContent = darkNow() ? "Light" : "Dark";
 }
 
-function say(words) {
-  byId("said").textContent = words;
-  byId("said").classList.add("seen");
-  setTimeout(() => byId("said").classList.remove("seen"), 2500);
+function showStatus(words) {
+  byId("status").textContent = words;
+  byId("status").classList.add("seen");
+  setTimeout(() => byId("status").classList.remove("seen"), 2500);
 }
 
 const theme = stored("local", THEME);
@@ -143,12 +143,12 @@ byId("theme").addEventListener("click", () => {
 
 byId("link").addEventListener("click", async () => {
   settle();
-  if (!fits()) return say("This text is too long for a link.");
+  if (!fits()) return showStatus("The text is too long for a link.");
   try {
     await navigator.clipboard.writeText(location.href);
-    say("The link to this view is copied.");
+    showStatus("Link copied.");
   } catch {
-    say("Copy the address of this page: it is the link to this view.");
+    showStatus("Could not copy. Use the URL of this page as the link.");
   }
 });
 

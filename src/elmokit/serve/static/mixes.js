@@ -1,4 +1,4 @@
-// The layer weights that tasks learned, drawn as in Figure 2 of the paper.
+// The layer weights learned by tasks, shown as in Figure 2 of the paper.
 
 import { byId, el } from "./dom.js";
 import { number } from "./scale.js";
@@ -6,9 +6,9 @@ import { number } from "./scale.js";
 const PLACES = { input: "at the input", output: "at the output" };
 
 /**
- * Draw the weights of all tasks, those of the chosen one marked.
+ * Draw the weights of all tasks and highlight the selected one.
  *
- * `look(mix)` shows one at work; `count` is how many layers it must have for that.
+ * `look(mix)` opens the Sentences panel with a mix, which must have `count` layers.
  */
 export function drawMixes(cards, chosen, count, look) {
   const rows = cards.flatMap((card) =>
@@ -33,7 +33,7 @@ export function drawMixes(cards, chosen, count, look) {
     el("thead", {}, head),
     el("tbody", {}, ...rows.map((row) => line(row, layers, row.card === chosen, count, look))),
   );
-  byId("tasks-mixes-said").textContent = said(rows.filter(({ card }) => card === chosen));
+  byId("tasks-mixes-summary").textContent = summarize(rows.filter(({ card }) => card === chosen));
 }
 
 function line({ card, place, s, gamma }, layers, chosen, count, look) {
@@ -54,17 +54,17 @@ function line({ card, place, s, gamma }, layers, chosen, count, look) {
           type: "button",
           class: "quiet",
           disabled: s.length !== count,
-          title: "Look at sentences with this mix",
-          "aria-label": `See sentences with the mix of ${named}`,
+          title: "Apply this mix to sentences",
+          "aria-label": `Apply the mix of ${named} to sentences`,
           on: { click: () => look({ s, gamma }) },
         },
-        "See it",
+        "Apply",
       ),
     ),
   );
 }
 
-/** A cell: the more, the darker; under a third hatched, over two thirds dotted, as in the paper. */
+/** A cell, darker for larger weights; hatched below 1/3 and dotted above 2/3, as in the paper. */
 function weight(share) {
   if (share === undefined) return el("td");
   const kind = share < 1 / 3 ? "little" : share > 2 / 3 ? "much" : null;
@@ -77,13 +77,13 @@ function weight(share) {
   return cell;
 }
 
-function said(rows) {
-  if (!rows.length) return "The chosen task does without ELMo: it has no weights.";
-  const most = rows.map(({ place, s }) => {
+function summarize(rows) {
+  if (!rows.length) return "The selected task does not use ELMo.";
+  const parts = rows.map(({ place, s }) => {
     const j = s.indexOf(Math.max(...s));
     const even = Math.max(...s) - Math.min(...s) < 0.1;
-    const taken = even ? "about as much of each layer" : `most of layer ${j} (${number(s[j])})`;
-    return `${taken} ${PLACES[place] ?? place}`;
+    const most = even ? "similar weights for all layers" : `layer ${j} most (${number(s[j])})`;
+    return `${most} ${PLACES[place] ?? place}`;
   });
-  return `“${rows[0].card.name}” takes ${most.join(", and ")}.`;
+  return `“${rows[0].card.name}” uses ${parts.join(", and ")}.`;
 }

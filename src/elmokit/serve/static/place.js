@@ -1,30 +1,29 @@
-// The whole view is in the address: #panel?key=value&... can be sent to someone.
+// The URL stores the complete view and can be shared: #panel?key=value&...
 //
-// It stands after the #, which browsers keep to themselves: sentences are in no log of a proxy.
+// Browsers do not send the part after # to servers, so sentences do not appear in proxy logs.
 
-const LONGEST = 12000; // characters of an address that still travel well
-const PAUSE = 350; // milliseconds between two writings: browsers stop a page that writes more often
+const LONGEST = 12000; // longest URL that can be shared reliably
+const PAUSE = 350; // milliseconds between two updates, because browsers limit their rate
 
-const left = new Map(); // what each panel was left with
+const left = new Map(); // parameters of the panels that are not shown
 let place = history.state?.panel ? history.state : read();
-let last = null; // what the newest step of the history was made by
+let last = null; // the `join` of the newest history entry
 let unwritten = null;
 
-/** Return where we are: the panel and its parameters. */
+/** Return the current view: the panel and its parameters. */
 export function here() {
   return place;
 }
 
-/** Return the parameters of a panel, which may be hidden now. */
+/** Return the parameters of a panel, which may be hidden. */
 export function valuesOf(panel) {
   return panel === place.panel ? place.values : (left.get(panel) ?? {});
 }
 
 /**
- * Go to a panel, or change parameters of this one; a null takes one away.
+ * Open a panel, or change parameters of the current one; null removes a parameter.
  *
- * Steps with the same `join` one after the other are one step back: a slider that is drawn, a
- * text that is typed.
+ * Consecutive changes with the same `join` (dragging a slider, typing) are one history entry.
  */
 export function go(panel, changes, join = null) {
   const values = { ...valuesOf(panel) };
@@ -42,7 +41,7 @@ export function go(panel, changes, join = null) {
   document.dispatchEvent(new Event("place"));
 }
 
-/** Write what is not in the address yet. */
+/** Write pending changes to the URL. */
 export function settle() {
   if (unwritten === null) return;
   clearTimeout(unwritten);
@@ -50,7 +49,7 @@ export function settle() {
   write("replaceState");
 }
 
-/** Whether the address holds the view; a long text does not fit, and stays in this window. */
+/** Whether the view fits into the URL; otherwise it is kept in the history state only. */
 export function fits() {
   return address().length <= LONGEST;
 }

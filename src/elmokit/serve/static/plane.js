@@ -1,11 +1,11 @@
-// Points on a plane that move when the layer changes. Groups differ in colour and in shape.
+// A scatter plot whose points move when the layer changes. Groups differ in color and shape.
 
 import { byId, el, roving, svg } from "./dom.js";
 
 const WIDE = [640, 420];
-const NARROW = [350, 320]; // on a phone, where marks must not shrink with the picture
+const NARROW = [350, 320]; // on a phone, where markers must not shrink with the plot
 const MARGIN = 24;
-const REACH = 26; // how far from a point one may touch to mean it
+const REACH = 26; // pointer distance at which a point is selected
 const SHAPES = [
   "M0,-7A7,7 0 1 1 0,7A7,7 0 1 1 0,-7Z",
   "M-6,-6H6V6H-6Z",
@@ -14,15 +14,15 @@ const SHAPES = [
   "M-2.4,-7.5H2.4V-2.4H7.5V2.4H2.4V7.5H-2.4V2.4H-7.5V-2.4H-2.4Z",
   "M0,8L7.5,-6H-7.5Z",
 ];
-export const COLOURS = 6;
+export const COLORS = 6;
 
-/** The mark of a group. */
+/** The marker of a group. */
 export function mark(group) {
-  return svg("path", { d: SHAPES[group % SHAPES.length], class: `mark colour-${group % COLOURS}` });
+  return svg("path", { d: SHAPES[group % SHAPES.length], class: `mark color-${group % COLORS}` });
 }
 
 export class Plane {
-  /** `chosen(point, join)` is told which point is looked at. */
+  /** Calls `chosen(point, join)` when a point is selected. */
   constructor(picture, chosen) {
     this.picture = picture;
     this.drawn = null;
@@ -31,12 +31,12 @@ export class Plane {
       if (near !== null) chosen(near, null);
     });
     picture.addEventListener("pointermove", (event) =>
-      this.tell(this.nearest(event) ?? this.chosen),
+      this.showCaption(this.nearest(event) ?? this.chosen),
     );
-    picture.addEventListener("pointerleave", () => this.tell(this.chosen));
+    picture.addEventListener("pointerleave", () => this.showCaption(this.chosen));
     picture.addEventListener("focusin", (event) => {
       const point = event.target.closest(".point");
-      if (point) this.tell(Number(point.dataset.index));
+      if (point) this.showCaption(Number(point.dataset.index));
     });
     roving(picture, ".point", (i) => chosen(i, "point"));
     new ResizeObserver(() => this.again && this.size() !== this.drawnSize && this.again()).observe(
@@ -48,7 +48,7 @@ export class Plane {
     return this.picture.clientWidth < 480 ? NARROW : WIDE;
   }
 
-  /** The point that a finger or a mouse means: the nearest, if it is near. */
+  /** The point nearest to the pointer, if it is close enough. */
   nearest(event) {
     const box = this.picture.getBoundingClientRect();
     const size = this.drawnSize?.[0] / box.width;
@@ -58,14 +58,14 @@ export class Plane {
     return least <= REACH ? far.indexOf(least) : null;
   }
 
-  /** The largest scale at which points are all inside. */
+  /** The largest scale at which all points are inside the plot. */
   fitting(points) {
     const [width, height] = this.drawnSize;
     const most = (axis) => Math.max(1e-6, ...points.map((at) => Math.abs(at[axis])));
     return Math.min((width / 2 - MARGIN) / most(0), (height / 2 - MARGIN) / most(1));
   }
 
-  /** Draw the points of a space; if they are there already they move. */
+  /** Draw the points of a layer; existing points move. */
   draw(answer, space, groups) {
     this.again = () => {
       this.draw(answer, space, groups);
@@ -86,10 +86,10 @@ export class Plane {
         ...this.points,
         this.stack,
       );
-      // One scale for all layers: what is near in one is as near in another.
+      // One scale for all layers, so that distances are comparable.
       this.scale = this.fitting(answer.layers.flatMap((s) => s.coordinates));
     }
-    const scale = Math.min(this.scale, this.fitting(space.coordinates)); // a mix may reach further
+    const scale = Math.min(this.scale, this.fitting(space.coordinates)); // a mix may be wider
     this.at = space.coordinates.map(([x, y]) => [width / 2 + x * scale, height / 2 - y * scale]);
     this.points.forEach((point, i) => {
       const [x, y] = this.at[i];
@@ -99,10 +99,10 @@ export class Plane {
       point.setAttribute("aria-label", `${tokens.join(" ")}; ${groups.names[groups.of[i]]}`);
     });
     const one = answer.points.length > 1 && space.mean_cosine > 0.9995;
-    this.stack.textContent = one ? `${answer.points.length} uses, one place` : "";
+    this.stack.textContent = one ? `${answer.points.length} identical uses` : "";
   }
 
-  /** Mark the chosen point; `sentence(i)` is what the caption says of a point. */
+  /** Mark the selected point; `sentence(i)` returns the caption of a point. */
   choose(chosen, sentence) {
     this.chosen = this.points[chosen] ? chosen : null;
     this.sentence = sentence;
@@ -110,10 +110,10 @@ export class Plane {
       point.setAttribute("aria-selected", i === this.chosen);
       point.setAttribute("tabindex", i === (this.chosen ?? 0) ? "0" : "-1");
     });
-    this.tell(this.chosen);
+    this.showCaption(this.chosen);
   }
 
-  tell(i) {
+  showCaption(i) {
     this.points?.forEach((point, j) => point.classList.toggle("shown", j === i));
     byId("senses-caption").replaceChildren(
       ...(i === null || i === undefined
@@ -121,7 +121,7 @@ export class Plane {
             el(
               "span",
               { class: "quiet-words" },
-              "Point at a mark, or move among them with the arrow keys, to read its sentence.",
+              "Point at a marker, or use the arrow keys, to show its sentence.",
             ),
           ]
         : this.sentence(i)),

@@ -1,20 +1,20 @@
-// Numbers as shades and words. Blue rises, orange falls: both are told apart by every eye.
+// Numbers as shades and text. Blue (positive) and orange (negative) are colorblind-safe.
 
-/** The shade of a cosine: `--v` says how strong, the class which colour. */
+/** Set the shade of a cosine: `--v` sets its strength, the class its color. */
 export function shade(element, cosine) {
   const known = typeof cosine === "number";
   element.classList.add("shade");
   element.classList.toggle("below", known && cosine < 0);
   const strength = known ? Math.min(1, Math.abs(cosine)) : 0;
   element.style.setProperty("--v", strength.toFixed(3));
-  element.classList.toggle("deep", strength > 0.66); // where letters of a dark page turn
-  element.classList.toggle("deepest", strength > 0.82); // and those of a light one
+  element.classList.toggle("deep", strength > 0.66); // switches the text color in the dark theme
+  element.classList.toggle("deepest", strength > 0.82); // and in the light theme
 }
 
 export const number = (value) =>
   typeof value === "number" ? value.toFixed(2).replace("-", "−") : "–";
 
-/** Without the zero: for small places. */
+/** Without the leading zero, for narrow cells. */
 export function short(value) {
   if (typeof value !== "number") return "–";
   const shown = Math.abs(value).toFixed(2);
@@ -30,7 +30,7 @@ export const bits = (logarithm) => -logarithm / Math.LN2;
 
 export const rounded = (n) => (n < 20 ? n.toFixed(1) : Math.round(n).toLocaleString("en"));
 
-/** Cosines of all tokens in a mix of layers, from the products of the layers. */
+/** Cosines of all tokens for a mix of layers, from the inner products of the layers. */
 export function mixed(gram, weights) {
   const size = gram[0][0].length;
   const dots = Array.from({ length: size }, () => new Float64Array(size));

@@ -1,17 +1,17 @@
-// Senses: one word in many sentences on a plane; beside it the static vector, which cannot move.
+// Senses: the uses of one word as a scatter plot, next to its single static vector.
 
 import { byId, choice, el, examples, field, grow, lines, quote, svg } from "./dom.js";
 import { SENSES } from "./examples.js";
 import { layerControl, lookedAt, nothing } from "./layers.js";
 import { number } from "./scale.js";
-import { Asker, ask, pause } from "./service.js";
+import { RequestRunner, ask, pause } from "./service.js";
 import { Plane, mark } from "./plane.js";
 
-const REST = 0.15; // seconds that the sliders of a mix must rest
+const REST = 0.15; // delay in seconds after a slider moved
 
 export function senses(app) {
   const count = app.model.n_layers;
-  const asker = new Asker(byId("senses-result"), byId("senses-notice"));
+  const runner = new RequestRunner(byId("senses-result"), byId("senses-notice"));
   const text = field(byId("senses-text"), (x) => app.set({ x, p: null }, "text"));
   const word = field(byId("senses-word"), (w) => app.set({ w, p: null }, "word"));
   byId("senses-details").addEventListener("toggle", () => grow(byId("senses-text")));
@@ -19,11 +19,11 @@ export function senses(app) {
   const showLayers = layerControl(byId("senses-layers"), count, (changes, join) =>
     app.set(changes, join),
   );
-  const showColour = choice(
-    byId("senses-colour"),
+  const showColor = choice(
+    byId("senses-color"),
     [
-      ["sense", "By given sense"],
-      ["cluster", "By found cluster"],
+      ["sense", "By sense"],
+      ["cluster", "By cluster"],
     ],
     (c) => app.set({ c }),
   );
@@ -35,8 +35,8 @@ export function senses(app) {
     if (!space) return;
     const known = answer.points.some(({ sense }) => sense !== null);
     const by = known && values.c !== "cluster" ? "sense" : "cluster";
-    showColour(by);
-    byId("senses-colour").firstChild.disabled = !known;
+    showColor(by);
+    byId("senses-color").firstChild.disabled = !known;
     const groups = by === "sense" ? bySense(answer.points) : byCluster(answer.layers, space);
     const chosen = values.p === undefined ? null : Number(values.p);
     plane.draw(answer, space, groups);
@@ -44,7 +44,7 @@ export function senses(app) {
     legend(groups);
     list(answer, groups, chosen);
     finding(answer, space, seen);
-    still(answer);
+    drawStatic(answer);
   }
 
   function legend({ names, of }) {
@@ -87,59 +87,61 @@ export function senses(app) {
   function finding(answer, space, seen) {
     const n = answer.points.length;
     const first = answer.layers.find((s) => s.name === "layer 0");
-    const said = [];
+    const parts = [];
     const clusters = new Set(space.clusters).size;
     const groups = `${clusters} ${clusters === 1 ? "cluster" : "clusters"}`;
     if (n < 2) {
-      said.push("One use makes no picture yet: add sentences with the word.");
+      parts.push("Add more sentences with the word: one use cannot be compared.");
     } else if (space.mean_cosine > 0.9995) {
-      said.push(
-        `Only the letters count here: all ${n} uses are one and the same vector, as in a table.`,
+      parts.push(
+        `Without context, all ${n} uses have the same vector, as with static vectors.`,
       );
     } else {
       const before = first ? ` (layer 0: ${number(first.mean_cosine)})` : "";
       const cosine = number(space.mean_cosine);
-      said.push(`In ${seen.words} two uses have a cosine of ${cosine} on average${before}.`);
+      parts.push(`In ${seen.words}, the mean cosine of two uses is ${cosine}${before}.`);
       if (space.sense_purity === null) {
-        said.push(`They fall into ${groups}.`);
+        parts.push(`The uses form ${groups}.`);
       } else {
         const share = Math.round(space.sense_purity * 100);
-        said.push(
-          `Without being told the senses, the vectors fall into ${groups}; ` +
-            `${share}% of the uses are in a cluster of their own sense.`,
+        parts.push(
+          `Without using the senses, the vectors form ${groups}; ` +
+            `${share}% of the uses are in a cluster of their sense.`,
         );
       }
     }
     if (answer.without.length)
-      said.push(`Without the word: ${answer.without.map((i) => `line ${i + 1}`).join(", ")}.`);
-    byId("senses-finding").textContent = said.join(" ");
+      parts.push(
+        `The word was not found in ${answer.without.map((i) => `line ${i + 1}`).join(", ")}.`,
+      );
+    byId("senses-finding").textContent = parts.join(" ");
     const [a, b] = space.explained;
     byId("senses-plane").setAttribute(
       "aria-description",
-      `The two directions show ${Math.round((a + b) * 100)}% of the differences.`,
+      `The two axes explain ${Math.round((a + b) * 100)}% of the variance.`,
     );
   }
 
-  function still(answer) {
+  function drawStatic(answer) {
     const found = answer.static;
     const name = answer.word ?? "the word";
     byId("senses-static-title").textContent = found
-      ? `In a table (${found.table})`
-      : "In a table of vectors";
-    byId("senses-static").setAttribute("aria-label", `One dot: ${name} has one vector in a table`);
+      ? `Static vectors (${found.table})`
+      : "Static vectors";
+    byId("senses-static").setAttribute("aria-label", `One point: ${name} has one static vector`);
     byId("senses-static").replaceChildren(
       svg("line", { class: "axis", x1: 110, y1: 8, x2: 110, y2: 152 }),
       svg("line", { class: "axis", x1: 8, y1: 80, x2: 212, y2: 80 }),
       svg("circle", { class: "one-dot", cx: 110, cy: 80, r: 8 }),
       svg("text", { x: 124, y: 72 }, name),
     );
-    const caption = [`One vector for ${name}, whatever the sentence: one dot, and it cannot move.`];
+    const caption = [`One vector for ${name} in all sentences.`];
     if (found?.known)
       caption.push(
         el(
           "span",
           { class: "near" },
-          "Nearest in the table: ",
+          "Nearest words: ",
           found.neighbors
             .slice(0, 5)
             .map(([w]) => w)
@@ -147,7 +149,7 @@ export function senses(app) {
         ),
       );
     else if (found)
-      caption.push(el("span", { class: "near" }, "This table does not have the word at all."));
+      caption.push(el("span", { class: "near" }, "The word is not in the static vocabulary."));
     byId("senses-static-caption").replaceChildren(...caption);
   }
 
@@ -162,12 +164,12 @@ export function senses(app) {
       const given = lines(x).map((line) => line.split(/\s*[|\t]\s*(?=[^|\t]*$)/));
       byId("senses-count").textContent = given.length;
       if (!given.length)
-        return asker.rest(
-          "Type sentences that have the word in them, one in each line. Or try an example.",
+        return runner.cancel(
+          "Enter sentences that contain the word, one per line, or select an example.",
         );
       if (!w.trim() && !given.every(([s]) => /\[[^\]]+\]/.test(s)))
-        return asker.rest(
-          "Which word is it? Type it above, or put it in [brackets] in every sentence.",
+        return runner.cancel(
+          "Enter the word above, or put it in [brackets] in every sentence.",
         );
       const body = {
         sentences: given.map(([s]) => s),
@@ -177,19 +179,19 @@ export function senses(app) {
       if (w.trim()) body.word = w.trim();
       const seen = lookedAt(values, count);
       if (nothing(seen))
-        return asker.rest("All weights are 0: there is nothing to draw. Move one up.");
+        return runner.cancel("All weights are 0. Increase at least one of them.");
       const shares = seen.mode === "mix" ? seen.shares : null;
       const work = async (signal) => {
         const answer = await ask("v1/project", body, signal);
         if (shares === null) return { answer, mix: null };
-        await pause(REST, signal); // a slider that is drawn asks once
+        await pause(REST, signal); // one request per slider movement
         const layer = ["all", "average", "mix"];
         const { layers } = await ask("v1/project", { ...body, layer, mix: shares }, signal);
         return { answer, mix: layers.find(({ name }) => name === "mix") };
       };
-      asker.run(JSON.stringify([body, shares]), work, (found) => {
-        asker.tell(found.answer.warnings.join(" ") || null);
-        asker.result.classList.remove("stale");
+      runner.run(JSON.stringify([body, shares]), work, (found) => {
+        runner.notify(found.answer.warnings.join(" ") || null);
+        runner.result.classList.remove("stale");
         draw(found, app.values());
       });
     },
@@ -208,11 +210,11 @@ function icon(group) {
 }
 
 function bySense(points) {
-  const names = [...new Set(points.map(({ sense }) => sense ?? "not said"))];
-  return { names, of: points.map(({ sense }) => names.indexOf(sense ?? "not said")) };
+  const names = [...new Set(points.map(({ sense }) => sense ?? "no sense"))];
+  return { names, of: points.map(({ sense }) => names.indexOf(sense ?? "no sense")) };
 }
 
-/** Clusters of a space, numbered as those of the top layer that they share most uses with. */
+/** Clusters of a layer, numbered like the clusters of the top layer that they overlap most. */
 function byCluster(planes, space) {
   const layers = planes.filter((s) => s.name.startsWith("layer"));
   const top = layers[layers.length - 1].clusters;

@@ -1,19 +1,19 @@
-// Sentences: how near every token is to a chosen one, in a layer, in all, in a mix by hand.
+// Sentences: similarity of every token to the selected one, by layer or for a custom mix.
 
 import { Chips } from "./chips.js";
 import { byId, el, examples, field, lines } from "./dom.js";
 import { SENTENCES } from "./examples.js";
 import { layerControl, lookedAt } from "./layers.js";
 import { mixed, number, shade, short } from "./scale.js";
-import { Asker, ask } from "./service.js";
+import { RequestRunner, ask } from "./service.js";
 
-const SHOWN = 8; // rows of the table before one asks for more
-const BESIDE = 9; // columns of a heat map that stands beside the table
-const FIT = 16; // columns of a heat map that have room for numbers
+const SHOWN = 8; // rows of the table before "Show all"
+const BESIDE = 9; // columns of a heat map that fits next to the table
+const FIT = 16; // columns of a heat map with room for numbers
 
 export function sentences(app) {
   const count = app.model.n_layers;
-  const asker = new Asker(byId("sentences-result"), byId("sentences-notice"));
+  const runner = new RequestRunner(byId("sentences-result"), byId("sentences-notice"));
   const text = field(byId("sentences-text"), (x) => app.set({ x, p: null }, "text"));
   examples(byId("sentences-examples"), SENTENCES, ({ text: x, word }) =>
     app.set({ x, t: null, w: word, p: null }),
@@ -51,35 +51,35 @@ export function sentences(app) {
     chips.draw(tokens);
     chips.mark(i, k, (j, m) => row[at(j, m)]);
     showLayers(seen, mix ? seen.gamma * mix.lengths[at(i, k)] : null);
-    const compared = mix ? [...answer.layers, { name: "your mix", matrix }] : answer.layers;
+    const compared = mix ? [...answer.layers, { name: "custom mix", matrix }] : answer.layers;
     const chosen = { i, k, word: tokens[i][k], tokens, at, row };
     finding(chosen, compared);
     table(chosen, compared, seen, Boolean(values.all));
     heat(chosen, matrix, seen, values);
   }
 
-  /** Say what became of the same word elsewhere: the point of it all. */
+  /** Compare the selected word with another occurrence of it. */
   function finding({ i, k, word, tokens, at }, compared) {
     const same = tokens
       .flatMap((s, j) => s.map((t, m) => [t, j, m]))
       .filter(([t, j, m]) => t.toLowerCase() === word.toLowerCase() && (j !== i || m !== k));
-    const told = byId("sentences-finding");
+    const summary = byId("sentences-finding");
     if (!same.length) {
-      told.textContent =
-        `“${word}” stands here only once. ` +
-        "Choose a word that two sentences share to see context at work.";
+      summary.textContent =
+        `“${word}” occurs only once. ` +
+        "Select a word that occurs in two sentences to see the effect of context.";
       return;
     }
     const [, j, m] = same[0];
     const cosine = (name) => compared.find((s) => s.name === name)?.matrix[at(i, k)][at(j, m)];
     const path = Array.from({ length: count }, (_, layer) => number(cosine(`layer ${layer}`)));
     const table = cosine("static");
-    told.textContent =
+    summary.textContent =
       `“${word}” in sentence ${i + 1} and “${tokens[j][m]}” in sentence ${j + 1}: ` +
-      `cosine ${path.join(" → ")} from layer 0 to ${count - 1}. ` +
+      `cosine ${path.join(" → ")} in layers 0 to ${count - 1}. ` +
       (typeof table === "number"
-        ? `A static table (${app.served.static}) says ${number(table)} whatever the sentences.`
-        : "A static table would say 1.00 whatever the sentences.");
+        ? `With static vectors (${app.served.static}), it is ${number(table)} in all sentences.`
+        : "With static vectors, it would be 1.00 in all sentences.");
   }
 
   function table({ i, k, word, tokens, at, row }, compared, seen, all) {
@@ -89,12 +89,12 @@ export function sentences(app) {
       .filter(({ j, m }) => j !== i || m !== k);
     others.sort((a, b) => (row[at(b.j, b.m)] ?? -2) - (row[at(a.j, a.m)] ?? -2));
     const shown = all ? others : others.slice(0, SHOWN);
-    const looked = seen.mode === "mix" ? "your mix" : seen.name;
+    const looked = seen.mode === "mix" ? "custom mix" : seen.name;
     const head = compared.map(({ name }) =>
       el(
         "th",
         { scope: "col", class: name === looked ? "looked" : null },
-        name === "static" ? "table" : name,
+        name,
       ),
     );
     const rows = shown.map(({ t, j, m }) =>
@@ -116,7 +116,7 @@ export function sentences(app) {
   }
 
   let cells = { key: null, list: [] };
-  /** Shade the heat map; its cells are made anew only for other sentences. */
+  /** Shade the heat map; cells are rebuilt only for different sentences. */
   function heat({ tokens, at }, matrix, seen, values) {
     const [a, b] = pairOf(values, tokens.length);
     pair.show(a, b, tokens.length, seen.words);
@@ -141,21 +141,21 @@ export function sentences(app) {
       showLayers(lookedAt(values, count));
       const given = lines(x);
       if (!given.length)
-        return asker.rest("Type a sentence, or better two that share a word. Or try an example.");
+        return runner.cancel("Enter two sentences that share a word, or select an example.");
       const body = {
         sentences: given,
         static: app.served.static !== null,
         gram: true,
         model: app.model.id,
       };
-      asker.run(
+      runner.run(
         JSON.stringify(body),
         (signal) => ask("v1/similarity", body, signal),
         (answer) => {
           if (answer.usage.tokens === 0)
-            return asker.rest("There are no words in this text. Type a sentence.");
-          asker.tell(answer.warnings.join(" ") || null);
-          asker.result.classList.remove("stale");
+            return runner.cancel("The text contains no words. Enter a sentence.");
+          runner.notify(answer.warnings.join(" ") || null);
+          runner.result.classList.remove("stale");
           draw(answer, app.values());
         },
       );
@@ -163,7 +163,7 @@ export function sentences(app) {
   };
 }
 
-/** Which token is chosen: by the address, else an example's word, else one that comes twice. */
+/** The selected token: from the URL, or the word of an example, or a repeated word. */
 function chosenToken(values, tokens) {
   const [i, k] = (values.t ?? "").split(".").map(Number);
   if (tokens[i]?.[k] !== undefined) return [i, k];
@@ -212,14 +212,14 @@ function heatCells(rows, columns) {
   return list;
 }
 
-/** Which two sentences the heat map is of. */
+/** Controls for the two sentences of the heat map. */
 class Pair {
   constructor(box, changed) {
-    const told = () => changed(`${this.rows.value}.${this.columns.value}`);
-    this.rows = el("select", { "aria-label": "Sentence in the rows", on: { change: told } });
-    this.columns = el("select", { "aria-label": "Sentence in the columns", on: { change: told } });
+    const update = () => changed(`${this.rows.value}.${this.columns.value}`);
+    this.rows = el("select", { "aria-label": "Sentence in the rows", on: { change: update } });
+    this.columns = el("select", { "aria-label": "Sentence in the columns", on: { change: update } });
     this.several = el("span", {}, "Rows ", this.rows, " Columns ", this.columns);
-    this.alone = el("span", {}, "The sentence against itself");
+    this.alone = el("span", {}, "The sentence compared with itself");
     this.words = el("span");
     box.replaceChildren(this.several, this.alone, this.words);
   }
@@ -237,6 +237,6 @@ class Pair {
     }
     this.several.hidden = n < 2;
     this.alone.hidden = n > 1;
-    this.words.textContent = ` by ${words}`;
+    this.words.textContent = `, ${words}`;
   }
 }

@@ -1,33 +1,33 @@
-// Asks the service. Its refusals say what was found, expected and to do: they are shown as such.
+// Requests to the service. Error messages of the service are shown to the user.
 
 import { stored } from "./dom.js";
 
-const PATIENCE = 4; // times to come again when the service says that it is full
-const KEPT = 40; // answers kept, so that going back costs nothing
+const MAX_RETRIES = 4; // if the service is overloaded or loading
+const KEPT = 40; // cached responses, for going back
 const TOKEN = "elmo-token";
 
 const answers = new Map();
 let token = stored("session", TOKEN);
 
-export class Refusal extends Error {
+export class ServiceError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
   }
 }
 
-/** Return the answer to a POST of `body`, or to a GET if there is none. */
+/** Return the response to a POST of `body`, or to a GET without body. */
 export async function ask(path, body, signal) {
   const sent = body === undefined ? undefined : JSON.stringify(body);
   const key = `${path} ${sent}`;
   if (answers.has(key)) return answers.get(key);
-  const answer = await patiently(path, sent, signal);
+  const answer = await requestWithRetry(path, sent, signal);
   answers.set(key, answer);
   if (answers.size > KEPT) answers.delete(answers.keys().next().value);
   return answer;
 }
 
-/** Cut a sentence into tokens, as the service does. */
+/** Tokenize a sentence with the service. */
 export async function tokensOf(text, model, signal) {
   const body = { sentences: [text], layer: 0, pooling: "mean", model };
   return (await ask("v1/embed", body, signal)).sentences[0].tokens;
@@ -38,19 +38,19 @@ export function useToken(given) {
   stored("session", TOKEN, given);
 }
 
-async function patiently(path, sent, signal) {
+async function requestWithRetry(path, sent, signal) {
   for (let turn = 0; ; turn++) {
     const response = await send(path, sent, signal);
     const answer = await response.json().catch(() => null);
     if (response.ok && answer !== null) return answer;
     const seconds = Number(response.headers.get("Retry-After"));
-    if ((response.status === 429 || response.status === 503) && turn < PATIENCE) {
+    if ((response.status === 429 || response.status === 503) && turn < MAX_RETRIES) {
       await pause(Math.min(Math.max(seconds || 1, 0.5), 10), signal);
       continue;
     }
     if (response.status === 401) document.dispatchEvent(new Event("token-wanted"));
-    const told = answer?.error?.message;
-    throw new Refusal(response.status, told ?? `The service answered ${response.status}.`);
+    const message = answer?.error?.message;
+    throw new ServiceError(response.status, message ?? `Unexpected status ${response.status}.`);
   }
 }
 
@@ -63,11 +63,14 @@ async function send(path, body, signal) {
     return await fetch(path, { method, headers, body, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal(0, "The service does not answer. Is `elmo serve` still running?");
+    throw new ServiceError(
+      0,
+      "The service is not responding. Check that `elmo serve` is still running.",
+    );
   }
 }
 
-/** Wait; what ends the question ends the waiting too. */
+/** Wait; aborting the request also ends the wait. */
 export function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, seconds * 1000);
@@ -78,9 +81,9 @@ export function pause(seconds, signal) {
   });
 }
 
-/** Runs one question at a time: a new one ends the one before. */
-export class Asker {
-  /** `result` is what is drawn into, `notice` where help is shown. */
+/** Runs one request at a time: a new one aborts the previous one. */
+export class RequestRunner {
+  /** `result` is the element for results, `notice` the one for messages. */
   constructor(result, notice) {
     this.result = result;
     this.notice = notice;
@@ -88,7 +91,7 @@ export class Asker {
     this.running = null;
   }
 
-  /** Draw what `work(signal)` answers, unless it is what is there already. */
+  /** Draw the result of `work(signal)`, reusing the current one if the key is unchanged. */
   async run(key, work, draw) {
     if (key === this.key) {
       if (this.answer !== undefined) draw(this.answer);
@@ -102,14 +105,15 @@ export class Asker {
       const answer = await work(own.signal);
       if (own.signal.aborted) return;
       this.answer = answer;
-      this.tell(null);
+      this.notify(null);
       draw(answer);
       this.result.classList.add("drawn");
     } catch (error) {
       if (own.signal.aborted) return;
       this.key = null;
-      this.tell(error instanceof Refusal ? error.message : `This page failed: ${error.message}`);
-      if (!(error instanceof Refusal)) throw error;
+      const known = error instanceof ServiceError;
+      this.notify(known ? error.message : `Error in this page: ${error.message}`);
+      if (!(error instanceof ServiceError)) throw error;
     } finally {
       if (this.running === own) {
         this.running = null;
@@ -118,18 +122,18 @@ export class Asker {
     }
   }
 
-  /** Show help instead of a result; null takes it away. */
-  tell(message) {
+  /** Show a message instead of a result; null hides it. */
+  notify(message) {
     this.notice.textContent = message ?? "";
     this.notice.hidden = !message;
     this.result.classList.toggle("stale", Boolean(message));
   }
 
-  /** Ask nothing, and say why. */
-  rest(message) {
+  /** Cancel the current request and show a message. */
+  cancel(message) {
     this.stop();
     this.result.setAttribute("aria-busy", "false");
-    this.tell(message);
+    this.notify(message);
   }
 
   stop() {

@@ -1,13 +1,13 @@
-// Tokens with labelled spans around some of them, which may lie in each other.
+// Tokens with labeled, possibly nested spans.
 
 import { el, joined, spaced } from "./dom.js";
-import { COLOURS } from "./plane.js";
+import { COLORS } from "./plane.js";
 
 /**
- * Write tokens with spans; one that crosses another is cut.
+ * Return tokens with spans; a span that crosses another one is split.
  *
- * A span is {start, end, label, words, title, colour, chain, predicate}: all but the first three
- * may be left out.
+ * A span is {start, end, label, words, title, color, chain, predicate}; only the first three are
+ * required.
  */
 export function spanned(tokens, spans) {
   const sorted = [...spans].sort((a, b) => a.start - b.start || b.end - a.end);
@@ -45,7 +45,7 @@ function written(node, tokens) {
 }
 
 function boxed(span, tokens) {
-  const tint = span.predicate ? "predicate" : `tint-${span.colour % COLOURS}`;
+  const tint = span.predicate ? "predicate" : `tint-${span.color % COLORS}`;
   const label = el(
     "span",
     { class: "label", title: span.title },

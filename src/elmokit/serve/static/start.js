@@ -1,12 +1,12 @@
-// The start: one word three times, twice in one sense and once in another.
+// Start: one word in three sentences, twice in one sense and once in another.
 
 import { choice, byId, el, quote } from "./dom.js";
 import { TRIPLES } from "./examples.js";
 import { number, shade } from "./scale.js";
-import { Asker, ask } from "./service.js";
+import { RequestRunner, ask } from "./service.js";
 
 export function start(app) {
-  const asker = new Asker(byId("start-result"), byId("start-notice"));
+  const runner = new RequestRunner(byId("start-result"), byId("start-notice"));
   const words = TRIPLES.map(([word]) => [word, word]);
   byId("start-dim").textContent = app.model.dim.toLocaleString("en");
   const showWord = choice(byId("start-words"), words, (w) => app.set({ w }));
@@ -17,7 +17,7 @@ export function start(app) {
       const [word, ...sentences] = triple;
       showWord(word);
       const body = { sentences, static: app.served.static !== null, model: app.model.id };
-      asker.run(
+      runner.run(
         JSON.stringify(body),
         (signal) => ask("v1/similarity", body, signal),
         (answer) => draw(word, answer, app),
@@ -36,7 +36,7 @@ function draw(word, answer, app) {
   const at = places.map((k, i) => answer.starts[i] + k);
   const top = `layer ${app.model.n_layers - 1}`;
   const rows = [
-    ["static", "A table"],
+    ["static", "Static"],
     [top, "ELMo"],
   ];
   const found = (name, b) => {
@@ -58,16 +58,16 @@ function draw(word, answer, app) {
     el(
       "table",
       { class: "figures" },
-      el("caption", {}, `How near are the vectors of “${word}”?`),
+      el("caption", {}, `Cosine similarity of “${word}”`),
       el("thead", {}, head),
       el("tbody", {}, ...body),
     ),
   );
   const [near, far] = [found(top, 1), found(top, 2)];
   byId("start-finding").textContent =
-    `A table has one vector for “${word}”: all three uses are the same to it. ELMo makes three. ` +
-    `Uses 1 and 2, where “${word}” means the same, come to ${number(near)}; ` +
-    `uses 1 and 3 only to ${number(far)}.`;
+    `Static vectors represent all three uses of “${word}” by the same vector. ELMo computes ` +
+    `three. Uses 1 and 2, which have the same sense, have a cosine of ${number(near)}; ` +
+    `uses 1 and 3 only ${number(far)}.`;
 }
 
 function cell(value) {

@@ -1,51 +1,51 @@
-// Tasks: what trained models make of a text, and the layers they learned to use.
+// Tasks: predictions of trained models, and the layer weights they learned.
 
 import { byId, choice, el, examples, field } from "./dom.js";
 import { drawing } from "./drawings.js";
 import { TASKS } from "./examples.js";
 import { drawMixes } from "./mixes.js";
 import { go } from "./place.js";
-import { Asker, ask } from "./service.js";
+import { RequestRunner, ask } from "./service.js";
 
-// For each kind: what it is called in a word or two, what it does, and what goes into its fields.
+// For each task: a short name, a description, and the labels of its fields.
 const ABOUT = {
   ner: {
-    short: "names",
-    does: "Finds names and says of what kind they are.",
+    short: "named entities",
+    does: "Finds named entities and their types.",
   },
   sst5: {
-    short: "opinions",
-    does: "Says how a sentence judges, from very bad to very good.",
+    short: "sentiment",
+    does: "Classifies the sentiment of a sentence, from very negative to very positive.",
   },
   snli: {
-    short: "what follows",
-    does: "Says whether a sentence follows from another, contradicts it, or neither.",
-    fields: ["The first sentence", "Does this follow from it?"],
-    missing: ["Type a first sentence", "Type a second sentence, to see whether it follows"],
+    short: "inference",
+    does: "Predicts whether a sentence follows from another one, contradicts it, or neither.",
+    fields: ["Premise", "Hypothesis"],
+    missing: ["Enter a premise", "Enter a hypothesis"],
   },
   squad: {
-    short: "answers",
-    does: "Finds the answer to a question in a passage. It can only answer in words of the passage.",
-    fields: ["Your question", "The passage to answer it from"],
-    missing: ["Type a question", "Paste a passage that holds the answer"],
+    short: "question answering",
+    does: "Finds the answer to a question in a passage. Answers are spans of the passage.",
+    fields: ["Question", "Passage"],
+    missing: ["Enter a question", "Enter a passage that contains the answer"],
   },
   srl: {
-    short: "who did what",
-    does: "Says who did what to whom, when and where, for every verb.",
+    short: "semantic roles",
+    does: "Finds who did what to whom, when and where, for every predicate.",
   },
   coref: {
-    short: "who is meant",
-    does: "Finds the words that mean the same person or thing.",
+    short: "coreference",
+    does: "Finds mentions that refer to the same entity.",
   },
 };
-const OTHER = { short: "", does: "", missing: ["Type a text"] };
+const OTHER = { short: "", does: "", missing: ["Enter a text"] };
 
 export function tasks(app) {
   const names = app.served.tasks;
   byId("tasks-help").hidden = names.length > 0;
   byId("tasks-body").hidden = names.length === 0;
   if (!names.length) return { show() {} };
-  const asker = new Asker(byId("tasks-result"), byId("tasks-notice"));
+  const runner = new RequestRunner(byId("tasks-result"), byId("tasks-notice"));
   const text = field(byId("tasks-text"), (x) => app.set({ x }, "text"));
   const other = field(byId("tasks-other"), (y) => app.set({ y }, "other"));
   let cards = null;
@@ -90,18 +90,18 @@ export function tasks(app) {
     other.show(y);
     const wanted = [x, ...(two ? [y] : [])].findIndex((given) => !given.trim());
     if (wanted >= 0)
-      return asker.rest(`${(about.missing ?? OTHER.missing)[wanted]}, or try an example.`);
+      return runner.cancel(`${(about.missing ?? OTHER.missing)[wanted]}, or select an example.`);
     const body = { examples: [exampleOf(kind, x, y)] };
-    await asker.run(
+    await runner.run(
       JSON.stringify([card.name, body]),
       (signal) => ask(`v1/tasks/${encodeURIComponent(card.name)}`, body, signal),
       (answer) => {
-        // The page sends one example: that it is number 0 says nothing.
+        // The page sends a single example, so omit its number.
         const warnings = answer.warnings.map((text) => text.replace(/^example 0, line \d+: /, ""));
-        asker.tell(warnings.join(" ") || null);
-        asker.result.classList.remove("stale");
+        runner.notify(warnings.join(" ") || null);
+        runner.result.classList.remove("stale");
         const results = answer.results[0];
-        if (!results.length) return asker.rest("There are no words in this text.");
+        if (!results.length) return runner.cancel("The text contains no words.");
         byId("tasks-result").replaceChildren(...drawing(kind, results, { other: y }));
       },
     );
@@ -110,14 +110,14 @@ export function tasks(app) {
   return {
     show(values) {
       show(values)
-        .catch((error) => asker.rest(error.message))
-        // All is shown at once, so that nothing jumps.
+        .catch((error) => runner.cancel(error.message))
+        // Show everything at once, to avoid layout shifts.
         .finally(() => byId("tasks-body").classList.remove("pending"));
     },
   };
 }
 
-/** Go to the sentences, seen with the mix that a task learned. */
+/** Open the Sentences panel with the mix that a task learned. */
 function look({ s, gamma }) {
   const two = (value) => Number(value.toFixed(2));
   go("sentences", { v: "mix", s: s.map(two).join(","), g: Math.min(3, Math.max(0.1, two(gamma))) });
@@ -135,8 +135,8 @@ function scoreOf(card) {
   const [part, scores] = Object.entries(card.scores).pop() ?? [];
   const value = scores?.[card.metric];
   const named =
-    { f1: " F1", accuracy: "% accuracy", conll: " F1 (the mean of three measures)" }[card.metric] ??
+    { f1: " F1", accuracy: "% accuracy", conll: " F1 (mean of three metrics)" }[card.metric] ??
     ` ${card.metric}`;
-  const data = { dev: "development data", test: "test data" }[part];
-  return typeof value === "number" ? `It reached ${value.toFixed(1)}${named} on its ${data}.` : "";
+  const data = { dev: "development set", test: "test set" }[part];
+  return typeof value === "number" ? `Score: ${value.toFixed(1)}${named} on the ${data}.` : "";
 }

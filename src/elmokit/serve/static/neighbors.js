@@ -1,59 +1,59 @@
-// Neighbours: the uses in a whole text that are nearest to a word in its sentence.
+// Neighbors: the most similar words in context from a whole text.
 
 import { Chips } from "./chips.js";
 import { byId, choice, el, examples, field, quote } from "./dom.js";
-import { NEIGHBOURS } from "./examples.js";
+import { NEIGHBORS } from "./examples.js";
 import { layerControl, lookedAt, nothing } from "./layers.js";
 import { number, shade } from "./scale.js";
-import { Asker, ask, pause, tokensOf } from "./service.js";
+import { RequestRunner, ask, pause, tokensOf } from "./service.js";
 
 const WANTED = 10;
-const AROUND = 12; // tokens shown on each side of a hit
-const REST = 0.3; // seconds that the sliders of a mix must rest: a search reads the whole index
+const AROUND = 12; // tokens shown on each side of a result
+const REST = 0.3; // delay in seconds after a slider moved: each search reads the whole index
 
-export function neighbours(app) {
+export function neighbors(app) {
   const index = app.served.index;
-  byId("neighbours-help").hidden = index !== null;
-  byId("neighbours-body").hidden = index === null;
+  byId("neighbors-help").hidden = index !== null;
+  byId("neighbors-body").hidden = index === null;
   if (index === null) return { show() {} };
   const model = app.served.data.find(({ id }) => id === index.model);
   const count = model.n_layers;
-  const asker = new Asker(byId("neighbours-result"), byId("neighbours-notice"));
-  const text = field(byId("neighbours-text"), (x) => app.set({ x, t: null, n: null }, "text"));
-  examples(byId("neighbours-examples"), NEIGHBOURS, ({ text: x, word: w }) =>
+  const runner = new RequestRunner(byId("neighbors-result"), byId("neighbors-notice"));
+  const text = field(byId("neighbors-text"), (x) => app.set({ x, t: null, n: null }, "text"));
+  examples(byId("neighbors-examples"), NEIGHBORS, ({ text: x, word: w }) =>
     app.set({ x, w, t: null, n: null }),
   );
   const chips = new Chips(
-    byId("neighbours-chips"),
+    byId("neighbors-chips"),
     (_, k, join) => app.set({ t: k, n: null, w: null }, join),
-    "The words of your sentence; choose one",
+    "Words of your sentence",
   );
-  // Of stored layers every mix can be searched exactly; of others there is nothing to mix.
+  // Mixes need vectors of all layers.
   const whole = index.stored_layers.length === count;
   const why = whole
     ? null
-    : `This index holds ${index.layers.join(", ")}. A mix needs the vectors of all layers: make ` +
-      "the index again without --layer.";
+    : `This index contains ${index.layers.join(", ")}. Custom mixes need all layers: rebuild the ` +
+      "index without --layer.";
   const showLayers = layerControl(
-    byId("neighbours-layers"),
+    byId("neighbors-layers"),
     count,
     (changes, join) => app.set(changes, join),
     { why },
   );
   const showWords = choice(
-    byId("neighbours-words"),
+    byId("neighbors-words"),
     [
       ["any", "Any word"],
-      ["same", "The same word"],
+      ["same", "Same word"],
       ["other", "Other words"],
     ],
     (f) => app.set({ f }),
   );
   const showDistinct = choice(
-    byId("neighbours-distinct"),
+    byId("neighbors-distinct"),
     [
-      ["sentence", "Each sentence once"],
-      ["word", "Each word once"],
+      ["sentence", "Distinct sentences"],
+      ["word", "Distinct words"],
     ],
     (d) => app.set({ d }),
   );
@@ -62,46 +62,46 @@ export function neighbours(app) {
     const seen = lookedAt(values, count);
     chips.draw([tokens]);
     chips.mark(0, values.n === undefined ? k : -1);
-    if (!byId("neighbours-chips").querySelector('[tabindex="0"]'))
-      byId("neighbours-chips").querySelector(".chip")?.setAttribute("tabindex", "0");
+    if (!byId("neighbors-chips").querySelector('[tabindex="0"]'))
+      byId("neighbors-chips").querySelector(".chip")?.setAttribute("tabindex", "0");
     const focused = document.activeElement;
     const inside =
-      byId("neighbours-hits").contains(focused) || byId("neighbours-walk").contains(focused);
+      byId("neighbors-hits").contains(focused) || byId("neighbors-walk").contains(focused);
     walk(result.query, values);
     const hits = result.neighbors[seen.name];
-    byId("neighbours-hits").replaceChildren(...(hits ?? []).map((hit) => shownHit(hit, app)));
+    byId("neighbors-hits").replaceChildren(...(hits ?? []).map((hit) => shownHit(hit, app)));
     const word = result.query.tokens[result.query.position];
     const searched = result.searched_tokens.toLocaleString("en");
-    const told = byId("neighbours-finding");
+    const summary = byId("neighbors-finding");
     if (!hits) {
       const there = Object.keys(result.neighbors).join(", ");
-      told.textContent = `The index has no vectors of ${seen.words}; it has ${there}.`;
+      summary.textContent = `The index has no vectors for ${seen.words}; it contains ${there}.`;
     } else if (!hits.length) {
-      told.textContent =
-        `Nothing found for “${word}” among ${searched} tokens with these choices. ` +
-        "Allow any word.";
+      summary.textContent =
+        `No results for “${word}” among ${searched} tokens with these filters. ` +
+        "Try “Any word”.";
     } else {
-      told.textContent =
-        `Nearest to “${word}” by ${seen.words}, among ${searched} tokens of ` +
-        `${index.inputs.join(", ")}. Click one to walk on from there.`;
+      summary.textContent =
+        `Nearest neighbors of “${word}” in ${seen.words}, among ${searched} tokens of ` +
+        `${index.inputs.join(", ")}. Click a result to search from there.`;
     }
-    still(result.static, word);
-    // What had the focus is gone: go on where the way back is, or where one chooses.
+    drawStatic(result.static, word);
+    // The focused element was removed: move the focus to the back button or the words.
     if (inside)
       (
-        byId("neighbours-walk").querySelector("button") ??
-        byId("neighbours-chips").querySelector('[tabindex="0"]')
+        byId("neighbors-walk").querySelector("button") ??
+        byId("neighbors-chips").querySelector('[tabindex="0"]')
       )?.focus();
   }
 
-  /** Say from where we look, if we walked into the text. */
+  /** Show the current query if it is a token of the text. */
   function walk(query, values) {
-    const box = byId("neighbours-walk");
+    const box = byId("neighbors-walk");
     box.hidden = values.n === undefined;
     box.replaceChildren();
     if (box.hidden) return;
     box.replaceChildren(
-      "From the text: ",
+      "Query from the text: ",
       ...quote(query.tokens, query.position, AROUND),
       " ",
       el(
@@ -112,15 +112,15 @@ export function neighbours(app) {
     );
   }
 
-  function still(list, word) {
-    const title = app.served.static ? `In a table (${app.served.static})` : "In a table";
-    const said = !app.served.static
+  function drawStatic(list, word) {
+    const title = app.served.static ? `Static vectors (${app.served.static})` : "Static vectors";
+    const content = !app.served.static
       ? [
           el(
             "p",
             {},
-            "A static table has one list of neighbours for each word. " +
-              "Start with --static glove-6b-50d to see it here.",
+            "Static vectors have one list of neighbors per word. " +
+              "Start the service with --static glove-6b-50d to show them.",
           ),
         ]
       : list
@@ -132,15 +132,15 @@ export function neighbours(app) {
                 el("li", {}, el("span", {}, w), el("span", { class: "score" }, number(score))),
               ),
             ),
-            el("p", {}, `The same list for “${word}” in every sentence.`),
+            el("p", {}, `The list for “${word}” is the same in every sentence.`),
           ]
-        : [el("p", {}, `The table does not have “${word}” at all.`)];
-    byId("neighbours-static").replaceChildren(el("h3", {}, title), ...said);
+        : [el("p", {}, `“${word}” is not in the static vocabulary.`)];
+    byId("neighbors-static").replaceChildren(el("h3", {}, title), ...content);
   }
 
   return {
     show(values) {
-      const x = values.x ?? NEIGHBOURS[0].text;
+      const x = values.x ?? NEIGHBORS[0].text;
       text.show(x);
       showLayers(lookedAt(values, count));
       const words = ["any", "same", "other"].includes(values.f) ? values.f : "any";
@@ -149,10 +149,10 @@ export function neighbours(app) {
       showDistinct(distinct);
       const given = x.replace(/\s+/g, " ").trim();
       if (!given)
-        return asker.rest("Type a sentence, then choose a word in it. Or try an example.");
+        return runner.cancel("Enter a sentence and select a word in it, or select an example.");
       const seen = lookedAt(values, count);
       if (whole && nothing(seen))
-        return asker.rest("All weights are 0: there is nothing to search for. Move one up.");
+        return runner.cancel("All weights are 0. Increase at least one of them.");
       const shares = whole && seen.mode === "mix" ? seen.shares : null;
       const key = JSON.stringify([given, values.t, values.w, values.n, words, distinct, shares]);
       const work = async (signal) => {
@@ -175,7 +175,7 @@ export function neighbours(app) {
         }
         return { tokens, k, result: (await ask("v1/neighbors", body, signal)).results[0] };
       };
-      asker.run(key, work, (answer) => draw(answer, app.values()));
+      runner.run(key, work, (answer) => draw(answer, app.values()));
     },
   };
 }
@@ -183,7 +183,7 @@ export function neighbours(app) {
 function chosenToken(values, tokens) {
   const k = Number(values.t ?? -1);
   if (tokens[k] !== undefined) return k;
-  const word = values.w ?? (values.x === undefined ? NEIGHBOURS[0].word : null);
+  const word = values.w ?? (values.x === undefined ? NEIGHBORS[0].word : null);
   const found = tokens.findIndex((token) => token.toLowerCase() === word);
   return found >= 0 ? found : longest(tokens);
 }
@@ -201,11 +201,11 @@ function shownHit(hit, app) {
       "button",
       {
         type: "button",
-        title: "Walk on from here",
+        title: "Search from here",
         on: { click: () => app.set({ n: hit.token }) },
       },
       score,
-      el("span", { class: "said-in" }, ...quote(hit.tokens, hit.position, AROUND)),
+      el("span", { class: "in-sentence" }, ...quote(hit.tokens, hit.position, AROUND)),
       el("small", { class: "where" }, hit.where),
     ),
   );
