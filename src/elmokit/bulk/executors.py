@@ -50,8 +50,8 @@ Waiting = queue.Queue[tuple[Item | None, BaseException | None]]
 # Tokenized chunks that wait for the model.
 _READ_AHEAD = 2
 # A GPU computes faster than one core tokenizes, or writes Parquet files.
-_GPU_TOKENIZERS = 6
-_GPU_WRITERS = 4
+_GPU_TOKENIZERS = 4
+_GPU_WRITERS = 6
 # Starting processes pays off for more text than this, in chunks.
 _POOL_CHUNKS = 16
 

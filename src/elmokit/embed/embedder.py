@@ -62,7 +62,7 @@ class Pending(Protocol):
 
     def put(self, layers: Any, sources: Any, places: Any) -> None: ...
 
-    def finish(self, *, check: bool) -> None: ...
+    def finish(self) -> None: ...
 
     def array(self) -> FloatArray: ...
 
@@ -145,7 +145,7 @@ class Embedder(ABC, Generic[State]):
         return self.lock
 
     @abstractmethod
-    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> Pending:
+    def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> Pending:
         """Return where the vectors of a block go."""
 
     @abstractmethod
@@ -222,7 +222,7 @@ class Embedder(ABC, Generic[State]):
         layers = [
             copy
             for block, pending, _ in self._start_blocks(self._blocks(tokens), state, rows, None)
-            for copy in _copies(_split(block, pending))
+            for copy in _sentences(block, pending)
         ]
         return [
             SentenceVectors(words, offsets, h)
@@ -250,7 +250,7 @@ class Embedder(ABC, Generic[State]):
         for tokens, pending, _ in self._start_blocks(blocks(), state, rows, None):
             window = started.popleft()
             cut += cut_tokens(self.config, [words for words, _ in window])
-            layers = _copies(_split(tokens, pending))
+            layers = _sentences(tokens, pending)
             for (words, offsets), h in zip(window, layers, strict=True):
                 yield SentenceVectors(words, offsets, h)
         self._warn_cut(cut)
@@ -352,13 +352,13 @@ class Embedder(ABC, Generic[State]):
             carried: With `state="carry"`, the state an earlier call returned, to go on from.
 
         Returns:
-            One array (L + 1, T, 2D) per sentence, which share memory with each other, and with
-            `state="carry"` the state at the end: sentence 0 of the next call goes on in its row 0.
+            One array (L + 1, T, 2D) per sentence, and with `state="carry"` the state at the end:
+            sentence 0 of the next call goes on in its row 0.
         """
         layers: list[FloatArray] = []
         blocks = self._blocks(sentences)
         for tokens, pending, after in self._start_blocks(blocks, state, rows, carried):
-            layers += _split(tokens, pending)
+            layers += _sentences(tokens, pending)
             carried = after
         return layers, carried
 
@@ -380,7 +380,11 @@ class Embedder(ABC, Generic[State]):
         started: deque[tuple[TokenIds, Pending, State | None]] = deque()
         for sentences in blocks:
             tokens = TokenIds.of(sentences)
-            pending, carried = self.compute_block(tokens, state, rows=rows, carried=carried)
+            # On a CPU the vectors are there at once, and are copied to where they stay.
+            own = None if self._ahead else _SentenceArrays(tokens, self._empty())
+            pending, carried = self.compute_block(
+                tokens, state, rows=rows, carried=carried, pending=own
+            )
             started.append((tokens, pending, carried))
             if len(started) > self._ahead:
                 yield started.popleft()
@@ -397,6 +401,7 @@ class Embedder(ABC, Generic[State]):
         dtype: str = "float32",
         cached: bool = True,
         check: bool = False,
+        pending: Pending | None = None,
     ) -> tuple[Pending, State | None]:
         """Start to compute the vectors of sentences: what everything that embeds stands on.
 
@@ -410,6 +415,7 @@ class Embedder(ABC, Generic[State]):
             cached: Use the token cache. Without it the result does not depend, to the bit, on what
                 was computed before.
             check: Find out whether all values are finite.
+            pending: Where the vectors go. Default: one array for all.
 
         Returns:
             The vectors of all tokens in order, (K, N, W), and with `state="carry"` the state at
@@ -431,7 +437,7 @@ class Embedder(ABC, Generic[State]):
                 self.cache.vectors(words) if cached else self.cache.encode(words),
                 (words.index(BEGIN_SENTENCE), words.index(END_SENTENCE)),
                 choose,
-                self._allocate((k, len(tokens.ids), width), dtype),
+                pending or self._allocate((k, len(tokens.ids), width), dtype, check),
             )
             if state == "carry":
                 carried = self._read_carried(block, rows, carried)
@@ -442,7 +448,7 @@ class Embedder(ABC, Generic[State]):
                 for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
                     initial = None if start is None else start.expand(len(batch))
                     self._read_batch(block, present[batch], initial)
-            block.pending.finish(check=check)
+            block.pending.finish()
         return block.pending, carried
 
     def _read_carried(self, block: _Block, rows: int, carried: State | None) -> State:
@@ -532,12 +538,40 @@ _COPIED_AT_ONCE = 512
 _COPY_THREADS = 4
 
 
-def _split(tokens: TokenIds, pending: Pending) -> list[FloatArray]:
-    """Return the vectors of each sentence."""
+class _SentenceArrays:
+    """An array for each sentence, as a `Pending` on a CPU."""
+
+    def __init__(self, tokens: TokenIds, empty: FloatArray) -> None:
+        self._ends = np.cumsum(tokens.lengths)
+        self.arrays = [empty] * len(tokens.lengths)
+
+    def put(self, layers: Any, sources: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        values = np.asarray(layers)
+        order = np.argsort(places)
+        numbers = np.searchsorted(self._ends, places[order], side="right")
+        found, begins = np.unique(numbers, return_index=True)
+        parts = np.split(sources[order], begins[1:])
+        for number, part in zip(found.tolist(), parts, strict=True):
+            self.arrays[number] = np.take(values, part, axis=1)
+
+    def finish(self) -> None: ...
+
+    def array(self) -> FloatArray:
+        return np.concatenate(self.arrays, axis=1)
+
+    @property
+    def is_finite(self) -> bool:
+        return True
+
+
+def _sentences(tokens: TokenIds, pending: Pending) -> list[FloatArray]:
+    """Return the vectors of each sentence, in arrays of their own."""
+    if isinstance(pending, _SentenceArrays):
+        return pending.arrays
     layers = pending.array()
     starts = tokens.starts.tolist()
     ends = np.cumsum(tokens.lengths).tolist()
-    return [layers[:, begin:end] for begin, end in zip(starts, ends, strict=True)]
+    return _copies([layers[:, begin:end] for begin, end in zip(starts, ends, strict=True)])
 
 
 def _copies(arrays: list[FloatArray]) -> list[FloatArray]:

@@ -199,8 +199,8 @@ class ElmoModel(Embedder[LstmState]):
         with self.lock, torch.inference_mode(), exact(self.device):
             yield
 
-    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> PendingVectors:
-        return PendingVectors(shape, dtype, self.device)
+    def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> PendingVectors:
+        return PendingVectors(shape, dtype, self.device, check=check)
 
     def _run(
         self, table: Tensor, ids: NDArray[np.int64], packing: Packing, start: LstmState | None

@@ -156,7 +156,7 @@ class OnnxModel(Embedder[ArrayState]):
     def _window_tokens(self) -> int:
         return _WINDOW_TOKENS
 
-    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> _Vectors:
+    def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> _Vectors:
         return _Vectors(shape, dtype)
 
     def _run(
@@ -214,7 +214,6 @@ class _Vectors:
 
     def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
         self._values = np.empty(shape, dtype)
-        self._check = False
 
     def put(
         self, layers: FloatArray, sources: NDArray[np.int64], places: NDArray[np.int64]
@@ -222,15 +221,14 @@ class _Vectors:
         with np.errstate(over="ignore"):
             self._values[:, places] = layers[:, sources]
 
-    def finish(self, *, check: bool) -> None:
-        self._check = check
+    def finish(self) -> None: ...
 
     def array(self) -> FloatArray:
         return self._values
 
     @property
     def is_finite(self) -> bool:
-        return not self._check or bool(np.isfinite(self._values).all())
+        return bool(np.isfinite(self._values).all())
 
 
 class _ArrayTable(TokenTable[FloatArray]):

@@ -21,11 +21,15 @@ class PendingVectors:
         shape: (K, N, 2D).
         dtype: "float32" or "float16".
         device: Where they are computed.
+        check: Find out whether all values are finite.
     """
 
-    def __init__(self, shape: tuple[int, int, int], dtype: str, device: torch.device) -> None:
+    def __init__(
+        self, shape: tuple[int, int, int], dtype: str, device: torch.device, *, check: bool
+    ) -> None:
         self._values = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
-        self._total: Tensor | None = None
+        self._check = check
+        self._extremes: list[Tensor] = []
         self._copied: torch.cuda.Event | None = None
 
     def put(self, layers: Tensor, sources: NDArray[np.int64], places: NDArray[np.int64]) -> None:
@@ -37,17 +41,13 @@ class PendingVectors:
             places: Where they go.
         """
         device = self._values.device
-        chosen = layers.index_select(1, to_device(sources, device)).to(self._values.dtype)
-        self._values.index_copy_(1, to_device(places, device), chosen)
+        chosen = layers.index_select(1, to_device(sources, device))
+        if self._check:
+            self._extremes += torch.aminmax(chosen)  # not a number if a value is none
+        self._values.index_copy_(1, to_device(places, device), chosen.to(self._values.dtype))
 
-    def finish(self, *, check: bool) -> None:
-        """Start the copy to the host, after the last batch.
-
-        Args:
-            check: Find out, too, whether all values are finite.
-        """
-        if check:  # any infinite value, or none that is a number, makes the sum such a one
-            self._total = self._values.sum(dtype=torch.float32)
+    def finish(self) -> None:
+        """Start the copy to the host, after the last batch."""
         if self._values.device.type == "cuda":
             # Pinned memory is what a GPU can write to while the host does something else.
             values = torch.empty(self._values.shape, dtype=self._values.dtype, pin_memory=True)
@@ -64,8 +64,9 @@ class PendingVectors:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all values are finite, as far as it was asked for."""
-        return self._total is None or bool(torch.isfinite(self._total))
+        """Whether all values are finite in their number type, as far as it was asked for."""
+        limit = torch.finfo(self._values.dtype).max
+        return all(abs(float(value)) <= limit for value in self._extremes)
 
 
 def to_device(array: NDArray[np.integer], device: torch.device) -> Tensor:
