@@ -225,6 +225,25 @@ def test_an_output_that_cannot_be_written_is_known_before_any_work(
     assert names(folder) == ["vectors.npz"]
 
 
+@pytest.mark.parametrize("options", [{"overwrite": True}, {"resume": True}])
+def test_an_input_is_never_replaced(
+    elmo: ElmoModel, text: Path, folder: Path, options: dict[str, bool]
+) -> None:
+    text.rename(same := folder / "text.npz")
+    with pytest.raises(OutputError, match="is an input"):
+        embed_corpus(elmo, [same], folder / ".." / "out" / "text.npz", SMALL, **options)
+    assert same.read_text("utf-8") == TEXT
+
+
+def test_a_sentence_of_too_many_tokens_is_an_error_that_names_line_and_limit(
+    elmo: ElmoModel, text: Path, folder: Path
+) -> None:
+    text.write_text("fine\n" + "a " * 65_537 + "\n")
+    with pytest.raises(DataError, match=r"text\.txt, line 2: .* 65,537 tokens; .* 65,536.*--split"):
+        embed_corpus(elmo, [text], folder / "v.npz", SMALL)
+    assert kept_sentences(folder / "v.npz") == 0
+
+
 def test_folders_of_the_output_are_made(elmo: ElmoModel, text: Path, folder: Path) -> None:
     embed_corpus(elmo, [text], folder / "new" / "one" / "vectors.npz", SMALL)
     assert names(folder / "new" / "one") == ["vectors.npz"]

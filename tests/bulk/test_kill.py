@@ -25,7 +25,7 @@ CHUNKS = "0*.safetensors"
 # Where the runs below are stopped.
 WRITE_CHUNK = "elmokit.bulk.store.ChunkStore.write"
 SAVE_CHUNK = "elmokit.bulk.formats.block.save_block"  # under a temporary name
-MAKE_OUTPUT = "elmokit.bulk.output._Assembly.end"
+MAKE_OUTPUT = "elmokit.bulk.run._Run._about"
 
 
 def write_text(path: Path, lines: int) -> Path:

@@ -187,6 +187,27 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, wide_model: Path, su
     assert grown < 30, f"{used} MB for a file of {size:.0f} MB"
 
 
+LONG_LINE = """
+import re, sys
+from elmokit.bulk.chunks import read_chunks
+from elmokit.bulk.settings import EmbedSettings
+settings = EmbedSettings(split=True)
+assert sum(len(c.passages) for c in read_chunks(sys.argv[1:], settings, skip_bad=False)) > 10
+# Not what the process that started this one had in memory.
+print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_length_of_a_line(tmp_path: Path) -> None:
+    used = {}
+    for megabytes in (2, 40):
+        path = tmp_path / f"{megabytes}.txt"
+        path.write_text("It was read by many people. " * (megabytes * 2**20 // 28))
+        used[megabytes] = measured(str(path), code=LONG_LINE)
+    assert used[40] - used[2] < 10, used
+
+
 READ = """
 import resource, sys
 from elmokit.bulk.formats import open_vectors

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from elmokit.bulk.formats import open_vectors
+from elmokit.bulk.formats.block import open_block
 from elmokit.bulk.output import kept_sentences
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
@@ -168,7 +169,7 @@ def test_text_that_grew_after_its_end_was_embedded_is_refused(
 ) -> None:
     out = folder / "vectors.npz"
     with monkeypatch.context() as patch:
-        patch.setattr("elmokit.bulk.output._Assembly.end", stop_after(0))
+        patch.setattr("elmokit.bulk.run._Run._about", stop_after(0))
         with pytest.raises(Stopped):
             embed_corpus(elmo, [text], out)
     text.write_text(TEXT + "More.\n", encoding="utf-8")
@@ -230,6 +231,20 @@ def test_damaged_work_is_an_error_that_says_what_to_do(
     with pytest.raises(DataError, match=r"manifest\.json"):
         embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
     assert embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True).sentences == 8
+
+
+def test_changed_bytes_of_a_finished_chunk_are_noticed(
+    elmo: ElmoModel, text: Path, interrupted: Path
+) -> None:
+    chunk = work_path(interrupted) / "000000.safetensors"
+    whole = chunk.read_bytes()
+    vectors = open_block(chunk).read("vectors")
+    at = whole.index(vectors.tobytes())
+    chunk.write_bytes(whole[: at + 7] + bytes([whole[at + 7] ^ 1]) + whole[at + 8 :])
+    with pytest.raises(DataError, match=r"000000\.safetensors have changed"):
+        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+    chunk.unlink()
+    embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
 
 
 # ---------------------------------------------------------------------------- standard input

@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from elmokit.bulk import run as module
-from elmokit.bulk.executors import Executor, Workers, choose_devices, make_executor
+from elmokit.bulk.executors import (
+    Executor,
+    InProcessExecutor,
+    Workers,
+    choose_devices,
+    make_executor,
+)
 from elmokit.bulk.output import kept_sentences
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
@@ -32,7 +38,7 @@ from tests.process_utils import elmo as run_elmo
 psutil = pytest.importorskip("psutil")
 
 SETTINGS = EmbedSettings(chunk_bytes=200)
-CHUNK_DONE = "elmokit.bulk.output._Assembly.add"
+CHUNK_DONE = "elmokit.bulk.run._Run._count"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +87,29 @@ def test_three_workers_give_the_bytes_of_one_process(
         assert out.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("state", ["reset", "carry"])
+def test_a_pool_that_tokenizes_and_several_writers_give_the_same_bytes(
+    elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """What a GPU is given, here for a CPU."""
+    settings = EmbedSettings(chunk_bytes=200, state=state)  # type: ignore[arg-type]
+    embed_corpus(elmo, [text], whole := folder / "whole.h5", settings)
+    executor = InProcessExecutor(elmo, settings)
+    executor._tokenizers, executor._writers = 2, 3
+    monkeypatch.setattr(module, "make_executor", lambda *_: nullcontext(executor))
+    summary = embed_corpus(elmo, [text], out := folder / "v.h5", settings)
+    assert out.read_bytes() == whole.read_bytes()
+    assert executor.parallel["tokenize"] == 2
+    assert summary.stages.keys() == {"read", "tokenize", "compute", "write", "assemble"}
+    bad = text.with_name("bad.txt")
+    bad.write_bytes(text.read_bytes() + b"\xff\n")
+    with pytest.raises(DataError, match=r"bad\.txt, line 61"):
+        embed_corpus(elmo, [bad], folder / "bad.h5", settings)
+    assert 50 < kept_sentences(folder / "bad.h5") <= 60
+
+
 # ------------------------------------------------------------------------------------- resuming
 
 
@@ -123,7 +152,7 @@ def test_gaps_are_filled_and_nothing_else_is_computed(
         (work_path(out) / f"{number:06d}.safetensors").unlink()
     kept = {path: path.stat().st_mtime_ns for path in work_path(out).glob("0*")}
     with monkeypatch.context() as patch:
-        patch.setattr("elmokit.bulk.output._Assembly.end", stop_after(0))
+        patch.setattr("elmokit.bulk.run._Run._about", stop_after(0))
         with pytest.raises(Stopped):
             embed_corpus(elmo, [text], out, settings, resume=True)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
@@ -139,7 +168,7 @@ def stop_before_assembly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("elmokit.bulk.output._Assembly.end", stop_after(0))
+        patch.setattr("elmokit.bulk.run._Run._about", stop_after(0))
         with pytest.raises(Stopped):
             embed_corpus(elmo, [text], out, settings)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 import elmokit
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.convert.bilm_hdf5 import to_options
+from elmokit.embed import embedder
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.model.bilm import BiLM
@@ -255,6 +257,21 @@ def test_mixes_that_make_no_sense_are_refused(elmo: ElmoModel) -> None:
     for s, gamma in (("abc", 1.0), (["a", "b", "c"], 1.0), (1.0, 1.0), ([1, 0, 0], float("nan"))):
         with pytest.raises(ConfigError):
             item.mix(s, gamma)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("state", ["reset", "carry"])
+def test_blocks_that_a_gpu_computes_ahead_give_the_same_vectors(
+    elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch, state: Any
+) -> None:
+    texts = TEXTS * 40
+    expected = elmo.embed(texts, state)
+    monkeypatch.setattr(elmo, "_ahead", 1)
+    monkeypatch.setattr(ElmoModel, "_window_tokens", 30)
+    monkeypatch.setattr(embedder, "_COPIED_AT_ONCE", 3)
+    for found in (elmo.embed(texts, state), list(elmo.stream(texts, state))):
+        for item, wanted in zip(found, expected, strict=True):
+            assert item.layers.flags.c_contiguous
+            np.testing.assert_allclose(item.layers, wanted.layers, atol=2e-6)
 
 
 def test_arrays_are_their_own_and_contiguous(elmo: ElmoModel) -> None:

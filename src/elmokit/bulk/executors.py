@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import signal
 import threading
 import warnings
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Dones = Generator[Done, None, None]
-#: Items, then an error or (None, None).
-Waiting = queue.Queue[tuple[Item | None, BaseException | None]]
 
 # Tokenized chunks that wait for the model.
 _READ_AHEAD = 2
@@ -192,7 +189,7 @@ class InProcessExecutor:
         writing: deque[Future[Done]] = deque()
         failure: ElmoError | None = None
         ready = self._tokenize(job, chunks, n_chunks)
-        if STDIN not in job.documents:  # at exit Python waits for a thread that reads from it
+        if STDIN not in job.documents:  # Ctrl-C does not end a thread that waits for input
             ready = prefetched(ready)
         with ThreadPoolExecutor(self._writers) as writers, closing(ready):
             try:
@@ -245,43 +242,17 @@ class InProcessExecutor:
             raise failure
 
 
-def prefetched(items: Iterable[Item]) -> Generator[Item, None, None]:
+def prefetched(items: Iterator[Item]) -> Generator[Item, None, None]:
     """Take items in a thread of its own, a few ahead of whoever uses them."""
-    waiting: Waiting[Item] = queue.Queue(_READ_AHEAD)
-    stopped = threading.Event()
-    # A daemon: it may be reading from a pipe that nobody writes to.
-    thread = threading.Thread(target=_take, args=(items, waiting, stopped), daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = waiting.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
-            yield item
-    finally:
-        stopped.set()
-        thread.join(timeout=5)
-
-
-def _take(items: Iterable[Item], waiting: Waiting[Item], stopped: threading.Event) -> None:
-    def put(item: Item | None, error: BaseException | None) -> None:
-        while not stopped.is_set():
-            try:
-                waiting.put((item, error), timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    try:
-        for item in items:
-            put(item, None)
-            if stopped.is_set():
-                return
-        put(None, None)
-    except BaseException as error:  # raised where the items are used
-        put(None, error)
+    with ThreadPoolExecutor(1) as reader:
+        ahead = deque(reader.submit(next, items, None) for _ in range(_READ_AHEAD))
+        try:
+            while (item := ahead.popleft().result()) is not None:
+                ahead.append(reader.submit(next, items, None))
+                yield item
+        finally:
+            for future in ahead:
+                future.cancel()
 
 
 # -------------------------------------------------------------------------------- other processes

@@ -8,12 +8,12 @@ begin with the lengths of their arrays). Until then twice the size of the output
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePath
+from queue import SimpleQueue
 from typing import Any
 
 from elmokit.bulk.chunks import is_remote
@@ -22,7 +22,7 @@ from elmokit.bulk.formats.formats import check_package, format_of, open_vectors
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.parquet import check_available
 from elmokit.bulk.formats.reading import About
-from elmokit.bulk.job import Times
+from elmokit.bulk.job import Times, timed
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import MANIFEST, SHARDS, ChunkStore, Record
 from elmokit.errors import ConfigError, ElmoError, OutputError, output_error
@@ -81,8 +81,7 @@ class FolderOutput:
 
     def manifest(self, layout: Layout, documents: Sequence[str]) -> dict[str, Any]:
         """Return what a reader of the folder has to know, besides the settings."""
-        about = {"n_layers": layout.n_layers, "dim": layout.dim, "documents": list(documents)}
-        return about
+        return {"n_layers": layout.n_layers, "dim": layout.dim, "documents": list(documents)}
 
     @contextmanager
     def assembling(
@@ -149,31 +148,31 @@ class FileOutput:
         self, layout: Layout, about: About, times: Times, records: Mapping[int, Record]
     ) -> Iterator[OnFinished]:
         """Make the file of its chunks, which the caller says are finished."""
-        assembly = _Assembly(self.store)
+        finished: SimpleQueue[int | None] = SimpleQueue()
         temporary = Path(self.store.place) / ".output.tmp"  # removed by the next run after a kill
+        times["assemble"] = 0.0
 
         def write() -> None:
-            started = time.perf_counter()
-            with replace_file(self.path, temporary=temporary):
-                self._format.write(temporary, assembly.blocks(), layout, about)
-            times["assemble"] = time.perf_counter() - started - assembly.waited
+            chunks = _in_order(self.store, finished, times)
+            with timed(times, "assemble"), replace_file(self.path, temporary=temporary):
+                self._format.write(temporary, chunks, layout, about)
 
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
 
-            def finished(number: int) -> None:
+            def add(number: int) -> None:
                 if writing.done():  # it has failed
                     writing.result()
-                assembly.add(number)
+                finished.put(number)
 
             try:
                 for number in records:
-                    finished(number)
-                yield finished
-                assembly.end()
+                    add(number)
+                yield add
             except BaseException:
-                assembly.stop()
+                finished.put(-1)
                 raise
+            finished.put(None)
             writing.result()
         sync_directory(self.path.parent)  # the output must be safe before the chunks go
         self.store.clear()
@@ -197,48 +196,21 @@ class _Stopped(Exception):
     """The run has ended before the file was complete."""
 
 
-class _Assembly:
-    """The chunks of a file in order, as they are finished."""
-
-    def __init__(self, store: ChunkStore) -> None:
-        self._store = store
-        self._changed = threading.Condition()
-        self._finished: set[int] = set()
-        self._is_complete = self._is_stopped = False
-        self.waited = 0.0
-
-    def add(self, number: int) -> None:
-        """Note that a chunk is finished."""
-        with self._changed:
-            self._finished.add(number)
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """Note that all chunks are finished."""
-        with self._changed:
-            self._is_complete = True
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Let the thread end."""
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify_all()
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the chunks."""
-        number = 0
-        while self._wait_for(number):
-            yield self._store.block(number)
+def _in_order(
+    store: ChunkStore, finished: SimpleQueue[int | None], times: Times
+) -> Iterator[Block]:
+    """Yield the chunks in order as they are finished; None ends them, a negative number stops."""
+    ready: set[int] = set()
+    number = 0
+    while True:
+        while number in ready:
+            yield store.block(number)
             number += 1
-
-    def _wait_for(self, number: int) -> bool:
         started = time.perf_counter()
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_stopped or self._is_complete or number in self._finished
-            )
-        self.waited += time.perf_counter() - started
-        if self._is_stopped:
+        item = finished.get()
+        times["assemble"] -= time.perf_counter() - started  # this is no work
+        if item is None:
+            return
+        if item < 0:
             raise _Stopped
-        return number in self._finished
+        ready.add(item)
