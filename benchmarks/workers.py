@@ -5,7 +5,7 @@
 Every round runs each number of workers once, so that what else the machine does falls on all of
 them alike. It is measured, too: the share of the processors that others used meanwhile. A result is
 written only if that share stays below `--others`; a ratio between runs that were disturbed would
-say more about the neighbours than about the workers.
+say more about the neighbors than about the workers.
 """
 
 from __future__ import annotations

@@ -170,10 +170,10 @@ def wic_figures(
 def neighbor_figures(
     elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Find the neighbours of the queries above: any word, and the same word only."""
+    """Find the neighbors of the queries above: any word, and the same word only."""
 
     def find(rules: Rules) -> list[Neighbors]:
-        with tqdm(total=args.max_tokens, desc="neighbours", unit=" tokens") as bar:
+        with tqdm(total=args.max_tokens, desc="neighbors", unit=" tokens") as bar:
             return neighbors(
                 elmo,
                 [sentence for _, _, sentence in QUERIES],
@@ -218,7 +218,7 @@ def passages(corpus: Corpus) -> Iterator[Passage]:
 
 
 def shown(result: Neighbors) -> dict[str, list[dict[str, Any]]]:
-    """Return the neighbours of a query, those of the top layer with a few words around each."""
+    """Return the neighbors of a query, those of the top layer with a few words around each."""
     top = max(space for space in result.lists if space.startswith("layer"))
     return {
         space: [
@@ -335,7 +335,7 @@ def morphology_page(values: dict[str, Any]) -> Iterator[str]:
     static = values["static_figures"]
     rows = []
     for kind, own in values["layer_0"].items():
-        row = [kind.replace("misspelt", "misspelled"), str(own["pairs"]), *morphology_cells(own)]
+        row = [kind.replace("misspelled", "misspelled"), str(own["pairs"]), *morphology_cells(own)]
         known = (values["layer_0_known"] or {}).get(kind)
         other = static.get(kind)
         row += [

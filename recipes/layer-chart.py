@@ -24,7 +24,7 @@ from elmokit.plot.figure import COLORS, GRAY, Picture, write_picture
 from elmokit.probes.published import POS_LAYERS, WSD_LAYERS
 
 LAYERS = ("layer 0", "layer 1", "layer 2")
-KINDS = ("inflected", "derived", "compound", "misspelt", "made-up", "look-alike")
+KINDS = ("inflected", "derived", "compound", "misspelled", "made-up", "look-alike")
 # Color and marker of each model.
 LOOK = {
     name: {"color": color, "marker": marker, "linestyle": ""}
@@ -162,7 +162,7 @@ def _named(items: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _label(kind: str) -> str:
-    return kind.replace("misspelt", "misspelled")
+    return kind.replace("misspelled", "misspelled")
 
 
 def _point(value: float, interval: Sequence[float]) -> Point:

@@ -25,7 +25,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "MiniLM": (*(f"layer {j}" for j in range(7)), "average", "concat"),
 }
 NAMES = {f"{GLOVE}, the word": "word", f"{GLOVE}, mean of the sentence": "sentence mean"}
-KINDS = ("inflected", "derived", "compound", "misspelt", "made-up", "look-alike")
+KINDS = ("inflected", "derived", "compound", "misspelled", "made-up", "look-alike")
 SPEED = {
     "GloVe": "GloVe",
     "english, fast": "english",
@@ -86,7 +86,7 @@ def morphology(results: Path) -> list[str]:
     """Return the share of related words among the 10 nearest of 20,000 words."""
     figures = dict(_json(results / "analysis/minilm.json")["morphology"]["figures"])
     figures = {"GloVe": _json(results / "analysis/morphology.json")["static_figures"], **figures}
-    titles = " | ".join(kind.replace("misspelt", "misspelled") for kind in KINDS)
+    titles = " | ".join(kind.replace("misspelled", "misspelled") for kind in KINDS)
     lines = [f"| % among the 10 nearest | {titles} |", "|---|" + "---|" * len(KINDS)]
     for name, by_kind in figures.items():
         cells = (f"{100 * by_kind[k]['in_ten']:.0f}" if k in by_kind else "" for k in KINDS)

@@ -63,7 +63,7 @@ def test_sizes_that_follow_are_computed() -> None:
     assert config.char_cnn.n_filters == 2048
 
 
-def test_an_unknown_preset_names_its_neighbour() -> None:
+def test_an_unknown_preset_names_its_neighbor() -> None:
     with pytest.raises(ConfigError, match="'medium'"):
         preset("mediun")
 

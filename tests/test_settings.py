@@ -102,12 +102,12 @@ def test_text_is_taken_as_it_is() -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    settings = ["inner.size=x", "inner.rate=0", "dropout=1", "colour=red", "nothing", "inner=3"]
+    settings = ["inner.size=x", "inner.rate=0", "dropout=1", "color=red", "nothing", "inner=3"]
     with pytest.raises(ConfigError) as caught:
         with_settings(Outer(), settings)
     lines = str(caught.value).splitlines()
     assert len(lines) == len(settings)
-    for part in ("'x'", "inner.rate", "dropout", "'colour'", "'nothing'", "inner.size"):
+    for part in ("'x'", "inner.rate", "dropout", "'color'", "'nothing'", "inner.size"):
         assert any(part in line for line in lines)
 
 

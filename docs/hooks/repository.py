@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOUNTED = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
-    "LICENSE": "project/licence.md",
+    "LICENSE": "project/license.md",
     "README.md": "project/readme.md",
     "examples/README.md": "tutorials/examples.md",
     "recipes/english.md": "explanation/english-recipe.md",

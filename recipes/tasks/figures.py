@@ -20,16 +20,16 @@ def draw_curves(tasks: dict[str, Any], names: dict[str, str], path: Path) -> Non
     """Draw Figure 1: dev score by epoch, and test score by the share of the training data."""
     figure, axes = pyplot.subplots(len(tasks), 2, figsize=(9, 3.2 * len(tasks)), squeeze=False)
     for (left, right), (task, found) in zip(axes, tasks.items(), strict=True):
-        for key, (label, colour, line) in _STYLE.items():
+        for key, (label, color, line) in _STYLE.items():
             scores = found["dev_by_epoch"][key]
-            left.plot(range(1, len(scores) + 1), scores, line, color=colour, label=label)
+            left.plot(range(1, len(scores) + 1), scores, line, color=color, label=label)
             points = [
                 (100 * float(share), pair[key]["test"])
                 for share, pair in found["shares"].items()
                 if "test" in pair[key]
             ]
             if points:
-                right.plot(*zip(*points, strict=True), f"o{line}", color=colour, label=label)
+                right.plot(*zip(*points, strict=True), f"o{line}", color=color, label=label)
         left.set(title=names[task], xlabel="epoch", ylabel="dev")
         right.set(title=names[task], xlabel="training data, %", ylabel="test", xscale="log")
         right.set_xlim(0.8, 125)

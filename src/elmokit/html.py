@@ -1,6 +1,6 @@
 """Small pieces of HTML: what objects show of themselves in a notebook.
 
-Nothing is fetched, no style leaks to the page around, and colours are shades over whatever the
+Nothing is fetched, no style leaks to the page around, and colors are shades over whatever the
 page has, light or dark. What a user wrote is escaped, and long things are cut.
 """
 

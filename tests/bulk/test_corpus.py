@@ -59,7 +59,7 @@ def test_lines_and_keys_agree_and_readers_of_allennlp_find_their_sentences(
     assert all(lines[int(number)] == line for line, number in index.items())
 
 
-def test_tokenised_text_is_cut_at_whitespace_only(
+def test_tokenized_text_is_cut_at_whitespace_only(
     elmo: ElmoModel, folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "tokens.txt"

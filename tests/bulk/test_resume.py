@@ -181,7 +181,7 @@ def test_text_that_grew_after_its_end_was_embedded_is_refused(
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("left", [True, False])
-def test_a_run_that_ended_just_before_the_last_step_is_recognised(
+def test_a_run_that_ended_just_before_the_last_step_is_recognized(
     elmo: ElmoModel,
     text: Path,
     folder: Path,

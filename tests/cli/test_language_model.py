@@ -89,7 +89,7 @@ def test_score_as_json_is_what_the_library_says(
     assert json.loads(output)["targets"] == 3
 
 
-def test_score_can_show_tokens_and_take_tokenised_text(elmo: Elmo, trained: Trained) -> None:
+def test_score_can_show_tokens_and_take_tokenized_text(elmo: Elmo, trained: Trained) -> None:
     _, output, _ = elmo("score", "text.txt", "--model", trained.model, "--tokens", "--tokenized")
     assert any(line.startswith("dog. ") and line.endswith("<UNK>") for line in output.splitlines())
 

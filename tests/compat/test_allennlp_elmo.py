@@ -268,7 +268,7 @@ def test_the_token_embedder_is_one_mix_and_a_projection(tiny: Files) -> None:
     assert torch.equal(plain(IDS.view(2, 1, 4, 50))[:, 0], mixed)
 
 
-def test_the_mix_normalises_without_a_warning_that_nobody_asked_for() -> None:
+def test_the_mix_normalizes_without_a_warning_that_nobody_asked_for() -> None:
     layers = [torch.randn(2, 4, 3) for _ in range(3)]
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
     with warnings.catch_warnings():

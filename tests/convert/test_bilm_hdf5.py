@@ -196,7 +196,7 @@ def test_a_foreign_hdf5_says_what_it_holds(tmp_path: Path) -> None:
         bilm_hdf5.read(options, weights)
 
 
-def test_a_misspelt_key_is_named_with_its_neighbour(tmp_path: Path) -> None:
+def test_a_misspelled_key_is_named_with_its_neighbor(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     text = options.read_text()
     options.write_text(text.replace('"projection_dim"', '"proj_dim"'))

@@ -35,7 +35,7 @@ def test_a_line_may_be_a_sentence(small: Path) -> None:
     assert documents[0][0][-5:] == ["He", "liked", "the", "book", "!"]
 
 
-def test_tokenised_text_is_cut_at_whitespace_only(small: Path) -> None:
+def test_tokenized_text_is_cut_at_whitespace_only(small: Path) -> None:
     documents = documents_of([small], Reading(tokenized=True))
     assert documents[0] == ["Mr. Smith read the book. He liked the book!".split()]
 

@@ -184,7 +184,7 @@ def test_warm_without_a_stored_state_names_the_command(elmo: ElmoModel) -> None:
         elmo.embed(["a"], "warm")
 
 
-def test_an_unknown_state_names_its_neighbour(elmo: ElmoModel) -> None:
+def test_an_unknown_state_names_its_neighbor(elmo: ElmoModel) -> None:
     with pytest.raises(ConfigError, match="'carry'"):
         elmo.embed(["a"], "cary")  # type: ignore[call-overload]
 

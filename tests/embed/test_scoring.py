@@ -113,7 +113,7 @@ def test_a_score_does_not_depend_on_the_batch(exact_elmo: ElmoModel) -> None:
         assert before.backward == pytest.approx(after.backward, abs=1e-11)
 
 
-def test_a_string_is_tokenised_and_gives_one_score(elmo: ElmoModel) -> None:
+def test_a_string_is_tokenized_and_gives_one_score(elmo: ElmoModel) -> None:
     assert elmo.score("I read the book.") == elmo.score([SENTENCES[0]])[0]
     assert elmo.score(["I read the book.", "a"])[0].tokens == tuple(SENTENCES[0])
     assert elmo.score([]) == []

@@ -1,4 +1,4 @@
-"""Tables of static vectors: reading them, looking words up, neighbours."""
+"""Tables of static vectors: reading them, looking words up, neighbors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_word_is_looked_up_as_written_then_lower_cased(table: StaticVectors) -
         table.vector("bank")
 
 
-def test_neighbours_are_those_of_sorting_all(table: StaticVectors) -> None:
+def test_neighbors_are_those_of_sorting_all(table: StaticVectors) -> None:
     unit = table.vectors / np.linalg.norm(table.vectors, axis=1, keepdims=True)
     cosines = unit @ unit[1]
     expected = [table.words[i] for i in np.argsort(-cosines, kind="stable") if i != 1]

@@ -87,9 +87,9 @@ def test_matrix_is_a_view_of_one_chunk(out: list[SentenceVectors]) -> None:
 
 def test_there_and_back(out: list[SentenceVectors]) -> None:
     same(from_arrow(to_arrow(out)), out)
-    tokenised = elmokit.load(TINY_MODEL).embed([["And", "it"], ["was", "so"]])
-    assert to_arrow(tokenised).column("start").null_count == 4
-    same(from_arrow(to_arrow(tokenised)), tokenised)
+    tokenized = elmokit.load(TINY_MODEL).embed([["And", "it"], ["was", "so"]])
+    assert to_arrow(tokenized).column("start").null_count == 4
+    same(from_arrow(to_arrow(tokenized)), tokenized)
 
 
 def test_columns_cut_out_of_a_larger_table(out: list[SentenceVectors]) -> None:

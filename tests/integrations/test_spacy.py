@@ -210,7 +210,7 @@ def test_two_processes_after_one_text_was_read_here() -> None:
         np.testing.assert_allclose(attach(doc)[1:3].vector, expected[1:3].vector, atol=2e-6)
 
 
-# ------------------------------------------------------------------------------- serialising
+# ------------------------------------------------------------------------------- serializing
 
 
 def test_a_pipeline_on_disk_holds_the_name_and_no_weights(tmp_path: Path) -> None:

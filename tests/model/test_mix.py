@@ -23,7 +23,7 @@ def test_a_new_mix_is_the_average() -> None:
     assert torch.allclose(ScalarMix(3)(LAYERS), LAYERS.mean(dim=0), atol=1e-6)
 
 
-def test_given_normalised_weights_are_used_as_they_are() -> None:
+def test_given_normalized_weights_are_used_as_they_are() -> None:
     mix = ScalarMix(3, s=[0.0, 0.25, 0.75])
     assert torch.allclose(mix(LAYERS), 0.25 * LAYERS[1] + 0.75 * LAYERS[2], atol=1e-6)
     assert not any(p.requires_grad for p in mix.parameters())
@@ -62,7 +62,7 @@ def test_the_penalty_is_lambda_times_the_squared_weights() -> None:
     with torch.no_grad():
         mix.w.copy_(torch.tensor([1.0, 2.0]))
     assert mix.penalty(0.1).item() == pytest.approx(0.5)
-    assert mix.penalty(0.1, centred=True).item() == pytest.approx(0.1 * (0.25 + 2.25))
+    assert mix.penalty(0.1, centered=True).item() == pytest.approx(0.1 * (0.25 + 2.25))
     mix.penalty(0.1).backward()
     assert mix.w.grad is not None
 

@@ -10,11 +10,11 @@ from elmokit.plot import plane
 
 
 def groups(*sizes: int, spread: float = 0.1, seed: int = 0) -> tuple[FloatArray, np.ndarray]:
-    """Points around some centres, and which centre each is of."""
+    """Points around some centers, and which center each is of."""
     draw = np.random.default_rng(seed)
-    centres = np.linalg.qr(draw.normal(size=(40, 40)))[0][: len(sizes)]
+    centers = np.linalg.qr(draw.normal(size=(40, 40)))[0][: len(sizes)]
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    points = centres[labels] + spread * draw.normal(size=(len(labels), 40)) / 40**0.5
+    points = centers[labels] + spread * draw.normal(size=(len(labels), 40)) / 40**0.5
     return points.astype(np.float32), labels
 
 
@@ -24,8 +24,8 @@ def test_a_plane_shows_the_most_of_the_variance() -> None:
     assert coordinates.shape == (60, 2)
     assert np.abs(coordinates.mean(axis=0)).max() < 1e-5
     units = points / np.linalg.norm(points, axis=1, keepdims=True)
-    centred = units - units.mean(axis=0)
-    lengths = np.linalg.svd(centred, compute_uv=False)
+    centered = units - units.mean(axis=0)
+    lengths = np.linalg.svd(centered, compute_uv=False)
     assert shares == pytest.approx(tuple(lengths[:2] ** 2 / (lengths**2).sum()), rel=1e-4)
     assert (coordinates**2).sum() == pytest.approx((lengths[:2] ** 2).sum(), rel=1e-4)
 

@@ -41,7 +41,7 @@ def test_the_bundled_list_is_large_and_clean() -> None:
     kinds = Counter(pair.kind for pair in pairs)
     assert len(pairs) >= 240
     assert set(kinds) == {
-        "inflected", "derived", "compound", "misspelt", "made-up", "look-alike"
+        "inflected", "derived", "compound", "misspelled", "made-up", "look-alike"
     }  # fmt: skip
     assert min(kinds.values()) >= 40
     assert len({frozenset(pair[:2]) for pair in pairs}) == len(pairs)

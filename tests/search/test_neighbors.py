@@ -136,13 +136,13 @@ def test_k_larger_than_the_text_lists_all_of_it(elmo: elmokit.ElmoModel) -> None
     assert {n.word for n in found.lists["layer 1"]} == {"a", "b", "c"}
 
 
-def test_an_empty_text_has_no_neighbours(elmo: elmokit.ElmoModel) -> None:
+def test_an_empty_text_has_no_neighbors(elmo: elmokit.ElmoModel) -> None:
     found = neighbors(elmo, ["the [play] ."], [])[0]
     assert all(not listed for listed in found.lists.values())
-    assert "layer 0: no neighbours" in str(found)
+    assert "layer 0: no neighbors" in str(found)
 
 
-def test_a_text_of_strings_is_tokenised_and_not_read_letter_by_letter(
+def test_a_text_of_strings_is_tokenized_and_not_read_letter_by_letter(
     elmo: elmokit.ElmoModel,
 ) -> None:
     found = neighbors(elmo, ["the [play] ."], ["A play.", "A cat."], k=10)[0]

@@ -183,7 +183,7 @@ def test_huge_but_finite_values_are_taken(saved: Path) -> None:
     ],
     ids=["empty", "noise", "header", "lfs", "hdf5", "pickle"],
 )
-def test_a_file_of_another_kind_is_recognised(saved: Path, content: bytes, said: str) -> None:
+def test_a_file_of_another_kind_is_recognized(saved: Path, content: bytes, said: str) -> None:
     (saved / "model.safetensors").write_bytes(content)
     with pytest.raises(WeightsError, match=said):
         load(saved)

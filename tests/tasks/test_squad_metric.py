@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from elmokit.tasks.metrics.squad import answer_f1, exact_match, normalised, squad_scores
+from elmokit.tasks.metrics.squad import answer_f1, exact_match, normalized, squad_scores
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from elmokit.tasks.metrics.squad import answer_f1, exact_match, normalised, squa
     ],
 )
 def test_what_is_compared(text: str, words: list[str]) -> None:
-    assert normalised(text) == words
+    assert normalized(text) == words
 
 
 @pytest.mark.parametrize(

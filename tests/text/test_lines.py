@@ -124,7 +124,7 @@ def test_damaged_packed_file_is_an_error(tmp_path: Path, suffix: str) -> None:
     assert "cannot be read" in error_of(write(tmp_path, f"a{suffix}", b"this is plain text\n"))
 
 
-def test_packed_file_without_its_suffix_is_recognised(tmp_path: Path) -> None:
+def test_packed_file_without_its_suffix_is_recognized(tmp_path: Path) -> None:
     message = error_of(write(tmp_path, "a.txt", gzip.compress(b"a\n")))
     assert "Rename it to end in .gz" in message
 

@@ -1,4 +1,4 @@
-"""AdamW in one pass against the plain optimiser."""
+"""AdamW in one pass against the plain optimizer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def both(config: OptimizerConfig, *, bad: bool = False, frozen: int = 0) -> None
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("clip", [0.5, 1000.0])
-def test_weights_and_averages_are_those_of_the_plain_optimiser(clip: float) -> None:
+def test_weights_and_averages_are_those_of_the_plain_optimizer(clip: float) -> None:
     both(OptimizerConfig(clip=clip, weight_decay=0.1))
 
 

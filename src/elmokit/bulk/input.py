@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence of a corpus; `spans` are places in its line, None if it came tokenised."""
+    """A sentence of a corpus; `spans` are places in its line, None if it came tokenized."""
 
     tokens: list[str]
     spans: list[tuple[int, int]] | None
@@ -70,7 +70,7 @@ class Corpus:
 
     Args:
         inputs: Files; "-" is standard input.
-        tokenized: Tokens are what whitespace separates; else lines are tokenised.
+        tokenized: Tokens are what whitespace separates; else lines are tokenized.
         split: Lines are paragraphs.
         skip_bad: Leave out and count lines that are not UTF-8.
 
@@ -174,7 +174,7 @@ def sentences_of(text: str, place: Place, *, tokenized: bool, split: bool) -> It
     Args:
         text: The line.
         place: Where it stands.
-        tokenized: Tokens are what whitespace separates; else the line is tokenised.
+        tokenized: Tokens are what whitespace separates; else the line is tokenized.
         split: The line is a paragraph.
     """
     spans = split_sentences(text) if split else [(0, len(text))]

@@ -24,7 +24,7 @@ from elmokit.bulk.store import ChunkStore, Record
 from elmokit.config import BiLMConfig
 from elmokit.embed.embedder import Embedder, Pending, StateArrays
 from elmokit.embed.token_ids import TokenIds
-from elmokit.embed.tokenised import cut_tokens
+from elmokit.embed.tokenized import cut_tokens
 from elmokit.errors import DataError
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import token_starts, words

@@ -24,7 +24,7 @@ from elmokit.bulk.output import FileOutput, FolderOutput, make_output
 from elmokit.bulk.settings import EmbedSettings, Summary
 from elmokit.bulk.store import Record
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.tokenised import longest_token
+from elmokit.embed.tokenized import longest_token
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.telling import Progress
 

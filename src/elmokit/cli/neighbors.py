@@ -82,7 +82,7 @@ def neighbors(
     ] = None,
     model: AnyModel = None,
     weights: Weights = None,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbours per list.")] = 10,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbors per list.")] = 10,
     layer: Layers = None,
     mix: Mix = None,
     same_word: Annotated[

@@ -88,7 +88,7 @@ TokenizedLines = Annotated[
     bool,
     typer.Option(
         "--tokenized",
-        help="Text is tokenised: tokens are what whitespace separates, taken as they are.",
+        help="Text is tokenized: tokens are what whitespace separates, taken as they are.",
     ),
 ]
 SplitLines = Annotated[
@@ -107,7 +107,7 @@ Tokenized = Annotated[
     bool,
     typer.Option(
         "--tokenized",
-        help="The text is tokenised, one sentence per line: words are what whitespace separates, "
+        help="The text is tokenized, one sentence per line: words are what whitespace separates, "
         "taken as they are.",
     ),
 ]

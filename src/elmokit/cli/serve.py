@@ -58,7 +58,7 @@ def serve(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Token vectors of a text, as `elmo index` makes them, for neighbours.",
+            help="Token vectors of a text, as `elmo index` makes them, for neighbors.",
             show_default=False,
         ),
     ] = None,

@@ -224,12 +224,12 @@ def train(
 def evaluate(
     context: typer.Context,
     folder: Folder,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Labelled data.", show_default=False)],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Labeled data.", show_default=False)],
     model: MovedModel = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Score a trained task model on a labelled file, as the official script does."""
+    """Score a trained task model on a labeled file, as the official script does."""
     from elmokit.tasks.data import read_examples
     from elmokit.tasks.saved import load_saved
 

@@ -175,7 +175,7 @@ def _warn_unknown(values: Mapping[str, Any], known: frozenset[str] | set[str], w
         if key not in known:
             missing = [name for name in known if name not in values]
             if meant := nearest(str(key), missing):
-                # A misspelt clip would silently give unclipped vectors.
+                # A misspelled clip would silently give unclipped vectors.
                 raise ConfigError(f"Unknown key '{where}{key}'.{meant}")
             warnings.warn(
                 f"Unknown key '{where}{key}' in the options is not used.",

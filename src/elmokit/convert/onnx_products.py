@@ -1,6 +1,6 @@
 """W x in ONNX: in float32, or in int8 with one scale per row of W and one per token.
 
-The usual dynamic quantisation of ONNX has one scale for a whole batch, so that a vector would
+The usual dynamic quantization of ONNX has one scale for a whole batch, so that a vector would
 depend on its batch mates. Here each token has its own, as in `model/quantize.py`, and sums are
 integers and exact.
 

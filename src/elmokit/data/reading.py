@@ -3,7 +3,7 @@
 A document is what stands between empty lines (whitespace only counts as empty); the end of a file
 ends it too. A line is a paragraph whose sentences are found by rule, or with
 `one_sentence_per_line` a sentence. With `tokenized` a line is a sentence whose words are what
-whitespace separates: that is how tokenised corpora come, and the marks that rules for sentences
+whitespace separates: that is how tokenized corpora come, and the marks that rules for sentences
 look at (the space after a period, the quote at a word) are no longer where they were.
 
 Every command that has to read text as training did (held-out perplexity) reads it with this file.

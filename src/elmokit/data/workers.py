@@ -1,6 +1,6 @@
 """Work on all cores, with the results in the order of the jobs.
 
-Processes, because tokenising is Python code. They are started by spawning: it works the same on
+Processes, because tokenizing is Python code. They are started by spawning: it works the same on
 every system, and a process that has threads may not be forked. One that dies (out of memory) is an
 error, not a wait without end; when the main process dies by a kill, the others notice and go.
 """

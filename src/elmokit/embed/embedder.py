@@ -32,7 +32,7 @@ from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import Layer, LayerChoice
 from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.token_table import TokenTable
-from elmokit.embed.tokenised import check_sentences, cut_tokens, longest_token, tokens_of
+from elmokit.embed.tokenized import check_sentences, cut_tokens, longest_token, tokens_of
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
@@ -202,7 +202,7 @@ class Embedder(ABC, Generic[State]):
         """Compute the vectors of sentences.
 
         Args:
-            sentences: A list. A string in it is one sentence and is tokenised (never split further:
+            sentences: A list. A string in it is one sentence and is tokenized (never split further:
                 `elmokit.split_sentences` does that); a list of tokens is taken as it is. One bare
                 string gives one result instead of a list. So `["The", "cat"]` is two sentences of
                 one word each; one sentence of two tokens is `[["The", "cat"]]`.

@@ -189,7 +189,7 @@ def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | No
 
 
 def text_digest(texts: Texts) -> str:
-    """Return a digest of tokenised texts."""
+    """Return a digest of tokenized texts."""
     digest = hashlib.blake2b(digest_size=16)
     for text in texts:
         joined = "\0".join(text).encode("utf-8", "surrogatepass")

@@ -27,7 +27,7 @@ from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
 from elmokit.embed.token_cache import TokenCache
 from elmokit.embed.token_ids import TokenIds
-from elmokit.embed.tokenised import cut_tokens, tokens_of
+from elmokit.embed.tokenized import cut_tokens, tokens_of
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
@@ -308,7 +308,7 @@ class ElmoModel(Embedder[LstmState]):
             query: A string with a word in brackets, "She [plays] the violin .", a `Marked`, or the
                 number of a token of the index.
             index: An index that `elmo index` made with this model, opened by `TokenIndex.open`.
-            k: Neighbours per layer.
+            k: Neighbors per layer.
             options: Further ones of `TokenIndex.neighbors`: layer, mix, rules,
                 min_count, ann.
         """

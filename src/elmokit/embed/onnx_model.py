@@ -23,7 +23,7 @@ from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 from elmokit.sources.onnxdir import BILM, ENCODER, OnnxParts
 
-# Small batches of neighbours in length: padding costs more than larger products gain, and W_x x of
+# Small batches of neighbors in length: padding costs more than larger products gain, and W_x x of
 # all tokens of a batch is held at once.
 _BATCH_TOKENS = 512
 _BATCH_SENTENCES = 32

@@ -6,7 +6,7 @@ neither sees what stands in the place, nor the other side. Together they say
     p(w | left, right)  ~  p_forward(w | left) * p_backward(w | right) / p(w)
 
 which is exact if left and right are independent given w: both factors hold the frequency p(w) of
-the word, so one of them is taken out. It is normalised over the whole vocabulary.
+the word, so one of them is taken out. It is normalized over the whole vocabulary.
 
 p(w) comes from counts if they are given. A model directory holds none; then it is the log-uniform
 law over ranks by which training draws its negatives, P(k) = log((k + 2) / (k + 1)) / log(V + 1):

@@ -4,7 +4,7 @@
     to_pandas(out), to_polars(out)      data frames over the same numbers
     from_arrow(table)                   `SentenceVectors` again, from any of the three
 
-A row has `sentence`, `token_index`, `token`, `start`, `end` (null for tokenised input) and
+A row has `sentence`, `token_index`, `token`, `start`, `end` (null for tokenized input) and
 `layer_0`, `layer_1`, ... (2D numbers each, lists of fixed size), or `vector` if one vector per
 token is asked for: the names that the Parquet files of `elmo embed` have. Layers are not copied:
 every sentence is a chunk of the table, and its numbers stay where `embed` put them.

@@ -19,7 +19,7 @@ import torch
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.tokenised import tokens_of
+from elmokit.embed.tokenized import tokens_of
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, optional_imports
 from elmokit.text.lines import read_lines
@@ -33,7 +33,7 @@ Corpus = str | Path | Iterable[str] | Iterable[Sequence[str]]
 
 
 def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
-    """Return layer 0 of words, h_{k,0} = [x_k; x_k]: words that are spelt alike are near.
+    """Return layer 0 of words, h_{k,0} = [x_k; x_k]: words that are spelled alike are near.
 
     Args:
         elmo: The model.
@@ -87,7 +87,7 @@ def averaged(
     places = {word: place for place, word in enumerate(dict.fromkeys(chosen))}
     counts = np.zeros(len(places), dtype=np.int64)
     sums: np.ndarray[tuple[int, int], np.dtype[np.float64]] | None = None
-    for vectors in elmo.stream(s for s in _tokenised(sentences) if not places.keys().isdisjoint(s)):
+    for vectors in elmo.stream(s for s in _tokenized(sentences) if not places.keys().isdisjoint(s)):
         uses = [(k, places[t]) for k, t in enumerate(vectors.tokens) if t in places]
         k, rows = (list(column) for column in zip(*uses, strict=True))
         h = choice.apply(vectors.layers)
@@ -145,7 +145,7 @@ def _check_words(words: Sequence[object]) -> None:
             raise DataError(f"Found a {type(word).__name__} ({word!r:.40}); a word is a string.")
 
 
-def _tokenised(sentences: Corpus) -> Iterator[list[str]]:
+def _tokenized(sentences: Corpus) -> Iterator[list[str]]:
     given = (
         (line.text for line in read_lines([sentences]))
         if isinstance(sentences, str | Path)
@@ -162,6 +162,6 @@ def _most_frequent(sentences: Corpus, min_count: int, max_words: int) -> list[st
             "count the words, then to average. Give a list or a file, or the words themselves."
         )
     counts: Counter[str] = Counter()
-    for sentence in _tokenised(sentences):
+    for sentence in _tokenized(sentences):
         counts.update(sentence)
     return [word for word, count in counts.most_common(max_words) if count >= min_count]

@@ -4,7 +4,7 @@
     # then, with the hub's own command:   hf upload user/my-elmo my-elmo
 
 The folder is a model directory like any other, safetensors and JSON. Its card begins with the
-header that the hub reads: licence, language, library, tags. Nothing is sent anywhere from here.
+header that the hub reads: license, language, library, tags. Nothing is sent anywhere from here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elmokit.sources.tensors import Storage
 
 _HEADER = "---\n"
 _TAGS = ("elmo", "elmokit", "word-embeddings", "bilm")
-# The hub's names of licences that models are given out under; others are "other", with their name.
+# The hub's names of licenses that models are given out under; others are "other", with their name.
 _LICENSES = frozenset(
     {"apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "lgpl-3.0", "agpl-3.0", "mpl-2.0"}
     | {"cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0"}
@@ -107,7 +107,7 @@ def _license(given: object) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, str) or not given.strip():
-        raise ConfigError(f"The licence should be its name, found {given!r}.")
+        raise ConfigError(f"The license should be its name, found {given!r}.")
     name = re.sub(r"[\s_]+", "-", given.strip().lower())
     if name in _LICENSES:
         return {"license": name}

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmokit.embed.tokenised import tokens_of
+from elmokit.embed.tokenized import tokens_of
 from elmokit.errors import optional_imports
 from elmokit.model.elmo import Elmo
 from elmokit.sources import modeldir

@@ -108,7 +108,7 @@ class ElmoPipe:
             attach(doc)
         return docs
 
-    # ------------------------------------------------------------------------------ serialising
+    # ------------------------------------------------------------------------------ serializing
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Store the settings, with the name and the fingerprint of the model."""

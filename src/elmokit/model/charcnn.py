@@ -56,9 +56,9 @@ class CharacterEncoder(nn.Module):
         self.projection: nn.Linear | None = None
         if config.n_filters != projection_dim:
             self.projection = nn.Linear(config.n_filters, projection_dim)
-        self._initialise()
+        self._initialize()
 
-    def _initialise(self) -> None:
+    def _initialize(self) -> None:
         """Start as bilm-tf does (spec of the original training code)."""
         nn.init.uniform_(self.char_embed, -1.0, 1.0)
         for convolution, (width, _) in zip(self.convolutions, self.config.filters, strict=True):

@@ -91,7 +91,7 @@ def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[n
 
 
 def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> NDArray[np.int64]:
-    """Spell a batch of tokenised sentences, padded with zero rows to the longest one.
+    """Spell a batch of tokenized sentences, padded with zero rows to the longest one.
 
     The sentence boundaries are not included; `elmokit.Elmo` adds them, `BiLM` does not.
 

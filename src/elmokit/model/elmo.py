@@ -102,7 +102,7 @@ class Elmo(nn.Module):
         """Represent a batch of sentences.
 
         Args:
-            sentences: Tokenised sentences, or their ids: `elmokit.batch_ids(sentences)`, shape
+            sentences: Tokenized sentences, or their ids: `elmokit.batch_ids(sentences)`, shape
                 (B, T, C); for a word-input model ids of shape (B, T). Without boundaries.
             state: What the sentences start from; None is the zero state.
         """
@@ -127,7 +127,7 @@ class Elmo(nn.Module):
         return [self.dropout(mix(layers, mask)) for mix in self.mixes]
 
     def spell(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """Return the ids of tokenised sentences, as `forward` takes them; padding is zero."""
+        """Return the ids of tokenized sentences, as `forward` takes them; padding is zero."""
         encoder = self.bilm.encoder
         if isinstance(encoder, LexiconEncoder):
             return torch.from_numpy(encoder.known.batch(sentences))

@@ -110,7 +110,7 @@ class Lexicon:
         return rows
 
     def batch(self, sentences: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-        """Spell a batch of tokenised sentences, padded with zero rows to the longest one.
+        """Spell a batch of tokenized sentences, padded with zero rows to the longest one.
 
         Returns:
             Shape (B, T, columns).

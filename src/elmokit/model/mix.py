@@ -76,13 +76,13 @@ class ScalarMix(nn.Module):
                 "Make it with n_layers=bilm.config.n_layers."
             )
         if self.layer_norm:
-            layers = torch.stack([self._normalise(layer, mask) for layer in layers])
+            layers = torch.stack([self._normalize(layer, mask) for layer in layers])
         if self.top_only:
             return self.gamma * layers[-1]
         mixed: Tensor = self.gamma * torch.tensordot(self.s, layers, dims=1)
         return mixed
 
-    def _normalise(self, layer: Tensor, mask: Tensor | None) -> Tensor:
+    def _normalize(self, layer: Tensor, mask: Tensor | None) -> Tensor:
         if self.layer_norm == "token":
             return F.layer_norm(layer, layer.shape[-1:], eps=_TOKEN_EPS)
         if mask is None:
@@ -95,17 +95,17 @@ class ScalarMix(nn.Module):
         variance = (((wide - mean) * kept) ** 2).sum() / count
         return ((wide - mean) / torch.sqrt(variance + _BATCH_EPS)).to(layer.dtype)
 
-    def penalty(self, strength: float, *, centred: bool = False) -> Tensor:
+    def penalty(self, strength: float, *, centered: bool = False) -> Tensor:
         """Return lambda * ||w||^2, for a task to add to its loss.
 
         A large lambda keeps the mix near the plain average of the layers.
 
         Args:
             strength: lambda; the paper used 0.001 to 1.
-            centred: lambda * ||w - 1 / (L + 1)||^2, the form of the paper's first draft.
+            centered: lambda * ||w - 1 / (L + 1)||^2, the form of the paper's first draft.
         """
-        centre = 1.0 / len(self.w) if centred else 0.0
-        return strength * ((self.w - centre) ** 2).sum()
+        center = 1.0 / len(self.w) if centered else 0.0
+        return strength * ((self.w - center) ** 2).sum()
 
 
 def _start(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> Tensor:

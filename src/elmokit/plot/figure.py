@@ -1,4 +1,4 @@
-"""What all figures share: colours, titles, and writing to a file whose suffix says which format."""
+"""What all figures share: colors, titles, and writing to a file whose suffix says which format."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def draw_layers(learned: Sequence[Learned]) -> Picture:
         max(1.05 * len(learned) + 1.8, 5.5),
         len(places) * (0.42 * n_layers + 0.9) + 0.4,
         f"Layer weights that the tasks learned; equal weights are {1 / n_layers:.2f} each",
-        "s_j, the softmax-normalised weight of each layer in ELMo_k = gamma sum_j s_j h_kj, where "
+        "s_j, the softmax-normalized weight of each layer in ELMo_k = gamma sum_j s_j h_kj, where "
         "ELMo enters at the input and at the output of the task model (Figure 2 of the paper).",
         layout="constrained",
     )

@@ -84,7 +84,7 @@ class Senses:
         """Return plain JSON values."""
         return {
             "word": self.word,
-            "coloured_by": "sense" if self.given else "cluster",
+            "colored_by": "sense" if self.given else "cluster",
             "uses": [
                 {"tokens": list(use.at.tokens), "position": use.at.position, "group": group}
                 for use, group in zip(self.uses, self.groups, strict=True)

@@ -65,7 +65,7 @@ class ProbeSettings:
 
 
 class Examples(NamedTuple):
-    """Labelled tokens: the rows of a table of vectors, and the class of each.
+    """Labeled tokens: the rows of a table of vectors, and the class of each.
 
     Attributes:
         vectors: A table (N, D).

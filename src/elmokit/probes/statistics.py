@@ -39,7 +39,7 @@ def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
 def best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
     """Return the threshold t that makes `score >= t` right most often.
 
-    It lies half-way between two neighbouring scores, or at an infinity if one answer for all is
+    It lies half-way between two neighboring scores, or at an infinity if one answer for all is
     best. Of equally good ones the lowest is taken.
     """
     values = np.asarray(scores, dtype=np.float64)

@@ -28,7 +28,7 @@ from elmokit.embed.batching import windows
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.tokenised import cut_tokens
+from elmokit.embed.tokenized import cut_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.search.files import (

@@ -27,7 +27,7 @@ from elmokit.embed.batching import windows
 from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.tokenised import check_sentences, tokens_of
+from elmokit.embed.tokenized import check_sentences, tokens_of
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
@@ -39,8 +39,8 @@ Distinct = Literal["token", "sentence", "word"]
 
 # Tokens that are embedded and held together: about 100 MB of vectors in the largest released model.
 _WINDOW_TOKENS = 8192
-_AROUND = 9  # tokens shown on each side of a neighbour
-_SHOWN = 20  # neighbours of a list that a notebook shows
+_AROUND = 9  # tokens shown on each side of a neighbor
+_SHOWN = 20  # neighbors of a list that a notebook shows
 
 
 class Passage(NamedTuple):
@@ -52,7 +52,7 @@ class Passage(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """Which tokens may be neighbours.
+    """Which tokens may be neighbors.
 
     Attributes:
         words: "any", "same" (only the word of the query) or "other" (only other words). Case makes
@@ -149,7 +149,7 @@ class Neighbors:
         left, right = self.query.sides(_AROUND)
         parts = [html.table([[left, self.query.word, right]], marked=True)]
         for name, found in self.lists.items():
-            parts.append(html.caption(name if found else f"{name}: no neighbours"))
+            parts.append(html.caption(name if found else f"{name}: no neighbors"))
             rows = []
             for n in found[:_SHOWN]:
                 left, right = n.at.sides(_AROUND)
@@ -162,7 +162,7 @@ class Neighbors:
         lines = [self.query.show()]
         width = max((len(n.word) for found in self.lists.values() for n in found), default=0)
         for name, found in self.lists.items():
-            lines.append(f"{name}:" if found else f"{name}: no neighbours")
+            lines.append(f"{name}:" if found else f"{name}: no neighbors")
             lines += [f"  {n.score:.3f}  {n.word:<{width}}  {n.at.show(_AROUND)}" for n in found]
         return "\n".join(lines)
 

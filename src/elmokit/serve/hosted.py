@@ -35,7 +35,7 @@ class Hosted:
         prints: The fingerprint of each model.
         longest: Characters of a token that could make a difference to a model.
         tasks: Trained tasks.
-        index: For neighbours, if there is one, made with the model `index_model`.
+        index: For neighbors, if there is one, made with the model `index_model`.
         static: Static vectors to compare with, if there are.
     """
 

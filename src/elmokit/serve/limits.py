@@ -13,9 +13,9 @@ MATRIX_TOKENS = 256
 POINTS = 512
 #: Places of which the language models list what they expect: each costs a whole softmax.
 PLACES = 128
-#: Words or neighbours in a list.
+#: Words or neighbors in a list.
 LISTED = 100
-#: Queries of neighbours: each is compared with every token of the index.
+#: Queries of neighbors: each is compared with every token of the index.
 QUERIES = 16
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from elmokit.embed.tokenised import tokens_of
+from elmokit.embed.tokenized import tokens_of
 from elmokit.errors import DataError
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.texts import Texts
@@ -49,7 +49,7 @@ class Uses:
         ]
 
     def with_offsets(self, texts: Texts) -> Texts:
-        """Give sentences that were tokenised here the offsets they had."""
+        """Give sentences that were tokenized here the offsets they had."""
         return replace(texts, offsets=self.offsets)
 
 

@@ -58,7 +58,7 @@ Json = Annotated[T, _FromJson()]
 
 Sentence = Annotated[
     str | FailFastList[str],
-    Field(description="A string is one sentence and is tokenised; tokens are taken as they are."),
+    Field(description="A string is one sentence and is tokenized; tokens are taken as they are."),
 ]
 ModelName = Annotated[
     str | None, Field(description="A model of /v1/models; nothing means the first.")
@@ -87,7 +87,7 @@ Gamma = Annotated[Weight, Field(description="With layer mix: its scale.")]
 
 
 class Strict(BaseModel):
-    """A request; what it does not know is an error, so that a misspelt name is not passed over."""
+    """A request; unknown fields are errors, so that a misspelled name is not ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -179,7 +179,7 @@ class NeighborsRequest(LayerRequest):
     ]
     k: Annotated[int, Field(ge=1, le=limits.LISTED)] = 10
     words: Annotated[
-        Literal["any", "same", "other"], Field(description="Which words may be neighbours.")
+        Literal["any", "same", "other"], Field(description="Which words may be neighbors.")
     ] = "any"
     distinct: Annotated[
         Literal["token", "sentence", "word"], Field(description="What is listed once.")

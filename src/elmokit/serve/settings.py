@@ -25,7 +25,7 @@ class Settings:
             first is used where a request names none.
         tasks: Directories of trained tasks by name.
         task_files: Python files that define tasks of the user's own.
-        index: A directory of `elmo index`, for neighbours.
+        index: A directory of `elmo index`, for neighbors.
         static: Static vectors to compare with.
         device: Where to compute.
         precision: "exact" or "fast".

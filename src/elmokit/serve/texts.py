@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elmokit.config import BiLMConfig
-from elmokit.embed.tokenised import cut_tokens, longest_token, tokens_of
+from elmokit.embed.tokenized import cut_tokens, longest_token, tokens_of
 from elmokit.serve.service import Service
 
 #: Characters that are cut into tokens at once on the thread that answers; more go aside.
@@ -43,7 +43,7 @@ async def texts_of(
     most_tokens: int | None = None,
     most_sentences: int | None = None,
 ) -> Texts:
-    """Tokenise the sentences of a request for a model, and refuse too many."""
+    """Tokenize the sentences of a request for a model, and refuse too many."""
     service.limits.check_sentences(len(sentences), most_sentences)
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
     if size <= _SHORT:

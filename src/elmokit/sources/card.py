@@ -169,7 +169,7 @@ elmo.embed("I read the book yesterday.").layers
 ```
 
 {_GENERATED} It does not know the text the model was trained on, its language
-or its licence; whoever knows should write it here.
+or its license; whoever knows should write it here.
 """
 
 

@@ -1,4 +1,4 @@
-"""Examples -> batches: neighbours in length together, within a bound on tokens."""
+"""Examples -> batches: neighbors in length together, within a bound on tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Example(Protocol):
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The tokenised sentences in it, as the biLM reads them: one in NER, two in SNLI, ..."""
+        """The tokenized sentences in it, as the biLM reads them: one in NER, two in SNLI, ..."""
 
 
 E = TypeVar("E", bound=Example)
@@ -147,7 +147,7 @@ def plan(
         order = np.argsort(-sizes, kind="stable")
     else:
         random = np.random.default_rng(seed)
-        # Neighbours differ a little in length, so that batches differ between epochs.
+        # Neighbors differ a little in length, so that batches differ between epochs.
         noisy = sizes * random.uniform(0.9, 1.1, len(sizes))
         shuffled = random.permutation(len(sizes))
         order = shuffled[np.argsort(-noisy[shuffled], kind="stable")]

@@ -2,7 +2,7 @@
 
     run/checkpoints/step-00000500/
       weights.safetensors      the task model (the frozen biLM has no part in it)
-      optimizer.safetensors    what the optimiser remembers, by the names of the parameters
+      optimizer.safetensors    what the optimizer remembers, by the names of the parameters
       best.safetensors         the weights of the best epoch so far
       run.json                 the position, and what decides the run
 
@@ -107,7 +107,7 @@ def read_run(path: Path) -> dict[str, Any]:
 def load(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[Position, Weights | None]:
-    """Put a checkpoint into a model and its optimiser.
+    """Put a checkpoint into a model and its optimizer.
 
     Returns:
         The position, and the weights of the best epoch so far.

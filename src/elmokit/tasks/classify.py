@@ -35,7 +35,7 @@ _WRITTEN = {
 }
 
 
-class Labelled(Example, Protocol):
+class Labeled(Example, Protocol):
     """An example with one label, or none if it is to be predicted."""
 
     @property
@@ -43,7 +43,7 @@ class Labelled(Example, Protocol):
         """The label, as in the file."""
 
 
-L = TypeVar("L", bound=Labelled)
+L = TypeVar("L", bound=Labeled)
 
 
 class Guess(NamedTuple):
@@ -115,7 +115,7 @@ class Classification(Task[L]):
 
 
 def text_tokens(text: str, line: Line) -> tuple[str, ...]:
-    """Tokenise raw text of one or more sentences."""
+    """Tokenize raw text of one or more sentences."""
     found = [word for start, end in split_sentences(text) for word in words(text[start:end])]
     return bounded(found, line)
 

@@ -55,13 +55,13 @@ _LAYOUTS = {1: Layout(0, None), 2: Layout(0, 1), 3: Layout(1, 2)}
 _CONLL_2012 = 12  # columns, and one more for each predicate of the sentence
 
 
-def read_columns(lines: Iterable[Line], odd: Oddities, *, labelled: bool) -> Iterator[Document]:
+def read_columns(lines: Iterable[Line], odd: Oddities, *, labeled: bool) -> Iterator[Document]:
     """Read documents in columns.
 
     Args:
         lines: Where they are.
         odd: Told of what is odd.
-        labelled: Whether the mentions are read.
+        labeled: Whether the mentions are read.
     """
     draft: _Draft | None = None
     for line in lines:
@@ -75,11 +75,11 @@ def read_columns(lines: Iterable[Line], odd: Oddities, *, labelled: bool) -> Ite
             if draft is not None:
                 draft.end_sentence()
         elif not end and not _is_comment(
-            line.text, None if draft is None else draft.layout, labelled=labelled
+            line.text, None if draft is None else draft.layout, labeled=labeled
         ):
             if draft is None:  # a file of one document may do without a first line
                 draft = _Draft(line.path, "", 0)
-            draft.add(line, labelled=labelled)
+            draft.add(line, labeled=labeled)
     if draft is not None:
         yield draft.document(odd)
 
@@ -94,13 +94,13 @@ def _layout(fields: Sequence[str]) -> Layout | None:
     return _LAYOUTS.get(len(fields))
 
 
-def _is_comment(text: str, layout: Layout | None, *, labelled: bool) -> bool:
+def _is_comment(text: str, layout: Layout | None, *, labeled: bool) -> bool:
     """Tell a comment from a row that looks like one; in doubt it is a row, and nothing is lost.
 
     Args:
         text: The line.
         layout: That of the rows above, if there are any.
-        labelled: Whether the rows have mentions.
+        labeled: Whether the rows have mentions.
     """
     if not _COMMENT.fullmatch(text):
         return False
@@ -111,9 +111,7 @@ def _is_comment(text: str, layout: Layout | None, *, labelled: bool) -> bool:
     # Of three columns the first is a number, and a token has no space in it.
     if text.startswith("# ") or " " in fields[0] or found is None or found.token != 0:
         return True
-    if found.mentions is None and (
-        labelled or (layout is not None and layout.mentions is not None)
-    ):
+    if found.mentions is None and (labeled or (layout is not None and layout.mentions is not None)):
         return True
     return layout is not None and layout.token != 0
 
@@ -137,25 +135,25 @@ class _Draft:
     clusters: dict[str, list[Mention]] = field(default_factory=dict)
     opened: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # token, line
     layout: Layout | None = None
-    labelled: bool = False
+    labeled: bool = False
     empty_tokens: int = 0
 
-    def add(self, line: Line, *, labelled: bool) -> None:
+    def add(self, line: Line, *, labeled: bool) -> None:
         fields = _fields(line.text)
         layout = _layout(fields)
         told = f"found {len(fields)} columns"
         if line.text.startswith("#"):
             told += ", and no comment such as '# name = value'"
         remark = line.text.startswith("#") and not _is_numbered(fields)
-        if layout is None or (labelled and layout.mentions is None) or remark:
+        if layout is None or (labeled and layout.mentions is None) or remark:
             raise line.error(f"{told}. {_COLUMNS}")
         if self.layout is not None and layout.token != self.layout.token:
             raise line.error(f"{told}, other than in the lines above. {_COLUMNS}")
-        self.layout, self.labelled = layout, labelled
+        self.layout, self.labeled = layout, labeled
         token = fields[layout.token].strip()
         self.empty_tokens += not token
         said = "" if layout.speaker is None else fields[layout.speaker]
-        if labelled and layout.mentions is not None:
+        if labeled and layout.mentions is not None:
             self._mark(line, fields[layout.mentions].strip())
         self.sentences[-1].append(token or "_")
         self.speakers.append("" if said in _NOTHING else said)
@@ -195,7 +193,7 @@ class _Draft:
         odd["empty tokens, read as '_'"] += self.empty_tokens
         found = Document(
             tuple(map(tuple, sentences)),
-            _clusters(self.clusters, odd) if self.labelled or not sentences else None,
+            _clusters(self.clusters, odd) if self.labeled or not sentences else None,
             self.name or _stem(self.path),
             self.part,
             tuple(self.speakers) if any(self.speakers) else None,

@@ -53,7 +53,7 @@ class Coref(Task[Document]):
     def read(self, path: str) -> list[Document]:
         """Read a file in columns, or all of a folder: *.conll, else *gold_conll, by name."""
         odd = Oddities()
-        found = list(read_columns(read_lines(_files(path)), odd, labelled=True))
+        found = list(read_columns(read_lines(_files(path)), odd, labeled=True))
         documents = [d for d in found if d.tokens and not d.is_blank]
         odd["documents without text, left out"] = sum(not d.tokens for d in found)
         odd["documents with blanked text (____), left out"] = sum(d.is_blank for d in found)
@@ -66,7 +66,7 @@ class Coref(Task[Document]):
         """Read raw text with empty lines between documents, columns, or lines of JSON."""
         odd = Oddities()
         if form == "conll":
-            documents = read_columns(lines, odd, labelled=False)
+            documents = read_columns(lines, odd, labeled=False)
         else:
             documents = (read_text if form == "text" else read_jsonl)(lines, odd)
         for document in documents:

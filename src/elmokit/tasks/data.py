@@ -165,7 +165,7 @@ def load_data(
 
 
 def read_examples(task: Task[E], path: str) -> list[E]:
-    """Read a file of labelled examples, of which there is at least one."""
+    """Read a file of labeled examples, of which there is at least one."""
     examples = task.read(path)
     if not examples:
         raise DataError(f"{path} holds no examples.")

@@ -253,7 +253,7 @@ def evaluate(
 
 
 def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
-    """Make the optimiser of what may be trained."""
+    """Make the optimizer of what may be trained."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adam": torch.optim.Adam,

@@ -126,7 +126,7 @@ def cut(sentence: Sentence) -> Iterator[Sentence]:
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Find the sentences in lines of raw text, and tokenise them."""
+    """Find the sentences in lines of raw text, and tokenize them."""
     for line in lines:
         for found in tokenize_sentences(line.text):
             offsets = tuple((token.start, token.end) for token in found)

@@ -163,7 +163,7 @@ def _pieces(sentence: Sentence, line: Line) -> list[Sentence]:
 
 
 def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Read labelled sentences in any of the three forms."""
+    """Read labeled sentences in any of the three forms."""
     lines = list(lines)
     first = next((line.text for line in lines if line.text.strip()), "")
     if _OBJECT.match(first):
@@ -237,7 +237,7 @@ def _predicate(frame: Any) -> Any:
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Find the sentences in lines of raw text, and tokenise them."""
+    """Find the sentences in lines of raw text, and tokenize them."""
     for line in lines:
         for found in tokenize_sentences(line.text):
             offsets = tuple((token.start, token.end) for token in found)

@@ -254,5 +254,5 @@ A task model trained with elmokit. Use it with `{command_of(task.name)} predict 
 |---|---|
 {table}
 
-The data it was trained on, and its licence, are not known to this card; whoever knows should write
+The data it was trained on, and its license, are not known to this card; whoever knows should write
 it here."""

@@ -77,12 +77,12 @@ class Pair:
 _LEFT_OUT = Pair((), (), UNDECIDED)
 
 
-def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None) -> Iterator[Pair]:
+def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None) -> Iterator[Pair]:
     """Read pairs; undecided ones, which nobody needs, without their sentences.
 
     Args:
         lines: Where they are.
-        labelled: Whether they have labels; if not, those that are there are passed over.
+        labeled: Whether they have labels; if not, those that are there are passed over.
         form: "text" (columns) or "jsonl"; None: as each line looks.
     """
     header: Sequence[str] | None = None
@@ -90,7 +90,7 @@ def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None
         if not line.text.strip() and (form == "jsonl" or "\t" not in line.text):
             continue
         if form == "jsonl" or (form is None and line.text.lstrip().startswith("{")):
-            yield _pair(line, json_object(line), labelled=labelled)
+            yield _pair(line, json_object(line), labeled=labeled)
             continue
         fields = line.text.split("\t")
         names = [field.strip().lower() for field in fields]
@@ -100,7 +100,7 @@ def read_pairs(lines: Iterable[Line], *, labelled: bool, form: str | None = None
         columns = header or _guessed(names)
         if len(fields) != len(columns):
             raise _wrong(line, f"found {len(fields)} columns, expected {len(columns)}")
-        yield _pair(line, dict(zip(columns, fields, strict=True)), labelled=labelled)
+        yield _pair(line, dict(zip(columns, fields, strict=True)), labeled=labeled)
 
 
 def _guessed(fields: Sequence[str]) -> Sequence[str]:
@@ -111,9 +111,9 @@ def _guessed(fields: Sequence[str]) -> Sequence[str]:
     return (_LABEL_NAMES[0], *_SENTENCES) if before else (*_SENTENCES, _LABEL_NAMES[0])
 
 
-def _pair(line: Line, values: Mapping[str, Any], *, labelled: bool) -> Pair:
+def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
     label = None
-    if labelled:
+    if labeled:
         given = next((values[name] for name in _LABEL_NAMES if name in values), "")
         label = _KNOWN.get(str(given).strip().lower())
         if label is None:
@@ -232,8 +232,8 @@ class Snli(Classification[Pair]):
     inputs = ("text", "jsonl")
 
     def read(self, path: str) -> list[Pair]:
-        """Read a file of labelled pairs; those without agreement are left out, and counted."""
-        found = list(read_pairs(read_lines([path]), labelled=True))
+        """Read a file of labeled pairs; those without agreement are left out, and counted."""
+        found = list(read_pairs(read_lines([path]), labeled=True))
         pairs = [pair for pair in found if pair.label != UNDECIDED]
         if left := len(found) - len(pairs):
             warn(
@@ -244,7 +244,7 @@ class Snli(Classification[Pair]):
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Pair]:
         """Read two sentences with a tab between, or lines of JSON; labels are passed over."""
-        return read_pairs(lines, labelled=False, form=form)
+        return read_pairs(lines, labeled=False, form=form)
 
     def model(
         self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None

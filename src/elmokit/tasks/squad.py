@@ -248,12 +248,12 @@ class Squad(Task[Question]):
 
     def read(self, path: str) -> list[Question]:
         """Read a file of SQuAD, or several that were joined."""
-        return list(read_json(read_lines([path]), labelled=True))
+        return list(read_json(read_lines([path]), labeled=True))
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Question]:
         """Read a question and a passage with a tab between, lines of JSON, or SQuAD."""
         if form == "squad":
-            return read_json(lines, labelled=False)
+            return read_json(lines, labeled=False)
         return read_jsonl(lines) if form == "jsonl" else read_tabbed(lines)
 
     def training(self, examples: Sequence[Question], config: TaskConfig) -> list[Question]:

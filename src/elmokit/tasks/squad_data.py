@@ -129,22 +129,22 @@ def shortened(question: Question, longest: int) -> Question:
 # ---------------------------------------------------------------------------------------- reading
 
 
-def read_json(lines: Iterable[Line], *, labelled: bool) -> Iterator[Question]:
+def read_json(lines: Iterable[Line], *, labeled: bool) -> Iterator[Question]:
     """Read a file of JSON objects: SQuAD, or several files of it one behind the other.
 
     Args:
         lines: The lines of the file; an object may take one or many.
-        labelled: Whether there are answers; if not, those that are there are passed over.
+        labeled: Whether there are answers; if not, those that are there are passed over.
     """
     found = list(lines)
     if found:
-        yield from _read(found[0].path, "\n".join(line.text for line in found), labelled=labelled)
+        yield from _read(found[0].path, "\n".join(line.text for line in found), labeled=labeled)
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Question]:
     """Read lines of JSON: {"question": ..., "context": ...}."""
     for line in lines:
-        yield from _read(f"{line.path}, line {line.number}", line.text, labelled=False)
+        yield from _read(f"{line.path}, line {line.number}", line.text, labeled=False)
 
 
 def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
@@ -158,13 +158,13 @@ def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
                 f"found no tab in '{line.text[:60]}', expected a question and its passage with a "
                 "tab between."
             )
-        reader = _Reader(f"{line.path}, line {line.number}", labelled=False)
+        reader = _Reader(f"{line.path}, line {line.number}", labeled=False)
         yield from reader.questions({"question": question, "context": context})
         reader.tell()
 
 
-def _read(path: str, text: str, *, labelled: bool) -> Iterator[Question]:
-    reader, decoder = _Reader(path, labelled=labelled), json.JSONDecoder()
+def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
+    reader, decoder = _Reader(path, labeled=labeled), json.JSONDecoder()
     text, place = text.strip(), 0
     while place < len(text):
         try:
@@ -181,9 +181,9 @@ def _read(path: str, text: str, *, labelled: bool) -> Iterator[Question]:
 class _Reader:
     """Makes questions of JSON values, and remembers what did not fit."""
 
-    def __init__(self, path: str, *, labelled: bool) -> None:
+    def __init__(self, path: str, *, labeled: bool) -> None:
         self._path = path
-        self._labelled = labelled
+        self._labeled = labeled
         self._odd: dict[str, list[str]] = {kind: [] for kind in _TOLD}
 
     def questions(self, values: object) -> Iterator[Question]:
@@ -219,7 +219,7 @@ class _Reader:
             read = passage.between(0, LONGEST)
             self._note("long", name)
         question = Question(text, tuple(tokens[:LONGEST]), read, name)
-        if not self._labelled:
+        if not self._labeled:
             yield question
             return
         answers = list(_answers(values, where))

@@ -229,7 +229,7 @@ def _frames(sentence: Sentence) -> tuple[Frame, ...]:
 
 
 class Srl(Task[Sentence]):
-    """Semantic role labelling."""
+    """Semantic role labeling."""
 
     name = "srl"
     metric = "f1"

@@ -51,7 +51,7 @@ class TaskModel(nn.Module, ABC, Generic[E]):
 
     @abstractmethod
     def loss(self, batch: Batch[E]) -> Tensor:
-        """Return the mean loss of a batch of labelled examples."""
+        """Return the mean loss of a batch of labeled examples."""
 
     @abstractmethod
     def decode(self, batch: Batch[E]) -> list[Any]:
@@ -75,7 +75,7 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def read(self, path: str) -> list[E]:
-        """Read a file of labelled examples.
+        """Read a file of labeled examples.
 
         Raises:
             DataError: What is wrong, with file, line and remedy.

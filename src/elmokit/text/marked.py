@@ -124,7 +124,7 @@ def _split(text: str) -> Marked:
 
 
 def _bracketed(text: str) -> Marked:
-    """Tokenise a sentence as if it had no brackets, and find the token that was in them."""
+    """Tokenize a sentence as if it had no brackets, and find the token that was in them."""
     found = list(_BRACKETS.finditer(text))
     if len(found) != 1:
         raise _not_one(len(found), text)

@@ -15,7 +15,7 @@ SYMBOL = "\x01"  # stands alone: dashes, emoji, foreign punctuation, control cha
 ELLIPSIS = "\x02"
 IDEOGRAPH = "\x03"  # a script written without spaces, where each character is taken as a token
 EXTEND = "\x04"  # belongs to the character before it: combining marks, variation selectors
-JOINER = "\x05"  # glues its neighbours: the zero-width joiner in emoji and Indic scripts
+JOINER = "\x05"  # glues its neighbors: the zero-width joiner in emoji and Indic scripts
 
 _EXACT = {
     "\u2018": "'", "\u2019": "'", "\u201b": "'", "\u2032": "'", "\u00b4": "'",
@@ -68,7 +68,7 @@ def _shadow(character: str) -> str:
         return IDEOGRAPH
     if 0x1F1E6 <= code <= 0x1F1FF:  # regional indicators: two make a flag, so they must not part
         return "Q"
-    if 0x1F3FB <= code <= 0x1F3FF:  # skin tones follow the emoji they colour
+    if 0x1F3FB <= code <= 0x1F3FF:  # skin tones follow the emoji they color
         return EXTEND
     plain = unicodedata.normalize("NFKC", character)
     if len(plain) == 1 and plain.isascii() and plain.isprintable():

@@ -1,6 +1,6 @@
 """The training step on a CUDA GPU: the fused kernels of `model/kernels/`, in bfloat16.
 
-Master weights, cells, gradients and the optimiser stay in float32. The whole step is one CUDA graph
+Master weights, cells, gradients and the optimizer stay in float32. The whole step is one CUDA graph
 over fixed buffers, so that the host only copies a few arrays and says "again"; what differs in size
 from batch to batch (distinct words by length, words to be said) is filled up to a capacity with
 repetitions, which cost a little time and change nothing. A batch that does not fit makes the step
@@ -112,7 +112,7 @@ class FastStep:
         self._begin_anew()  # a state comes with weights, of which a recorded step has old copies
 
     def moments(self) -> dict[str, Tensor]:
-        """Return the optimiser's averages, by its kinds of them and the names of parameters."""
+        """Return the optimizer's averages, by its kinds of them and the names of parameters."""
         named: dict[str, Tensor] = {}
         for kind, tensors in self.optimizer.moments.items():
             stacked = StackedWeights(*(tensors[name] for name in StackedWeights._fields))
@@ -135,7 +135,7 @@ class FastStep:
         self._load(batch, number, rate)
         self.negatives.load(number)
         self._run()
-        self.gradient.words.clear()  # the optimiser has set those rows back to zero
+        self.gradient.words.clear()  # the optimizer has set those rows back to zero
         forward_loss, backward_loss, norm = self.result.clone().unbind()
         return StepResult(forward_loss, backward_loss, norm)
 
@@ -143,7 +143,7 @@ class FastStep:
         """Everything a step does on the device, from the buffers and into them."""
         wave = self.wave
         if not (recorded and isinstance(self.optimizer, FusedAdamW)):
-            wave.load_weights(self.weights)  # which the fused optimiser does for the next step
+            wave.load_weights(self.weights)  # which the fused optimizer does for the next step
         wave.load_state(self.cell, self.hidden)
         x_types = encode_types(self.encoder, self._groups(), self.dtype)
         top = wave.forward(x_types.detach(), self.index).detach().requires_grad_()

@@ -5,7 +5,7 @@ weights, as AllenNLP and bilm-tf published them, have no head to learn with: the
 the vocabulary of the text. A new head would send noise into the biLM, so it learns alone for the
 first `head_steps` steps, while the biLM stays as it is to the bit; then both learn together.
 
-A checkpoint of bilm-tf brings the accumulators of Adagrad, and a run with that optimiser goes on
+A checkpoint of bilm-tf brings the accumulators of Adagrad, and a run with that optimizer goes on
 from them.
 
 It is a run like any other: one schedule, the same checkpoints, metrics, exact resume and export.

@@ -1,4 +1,4 @@
-"""The optimiser: everything of the biLM, and of the head only the rows that a step has used.
+"""The optimizer: everything of the biLM, and of the head only the rows that a step has used.
 
 A step uses the words it should have said and the words drawn against them, some 20,000 of 150,000;
 the gradient of all other rows of the head is zero. With Adagrad a zero gradient changes nothing, so

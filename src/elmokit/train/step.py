@@ -186,7 +186,7 @@ class PlainStep:
         """Do nothing: there are no fixed buffers."""
 
     def moments(self) -> dict[str, Tensor]:
-        """Return the optimiser's averages, by its kinds of them and the names of parameters."""
+        """Return the optimizer's averages, by its kinds of them and the names of parameters."""
         named = {
             f"{kind}.bilm.{name}": tensor
             for kind, tensors in self.optimizer.moments.items()

@@ -65,8 +65,8 @@ def test_a_token_may_begin_with_the_sign_of_a_comment(token: str, row: str) -> N
     for before, behind in (([], ["b" + row[2:]]), (["b" + row[2:]], [])):
         text = ["# name = #1", "# newdoc id = x\ty", *before, written, *behind]
         lines = [Line("x", i, line) for i, line in enumerate(text, 1)]
-        for labelled in (False, True) if "-" in row or "(" in row else (False,):
-            [found] = read_columns(lines, Oddities(), labelled=labelled)
+        for labeled in (False, True) if "-" in row or "(" in row else (False,):
+            [found] = read_columns(lines, Oddities(), labeled=labeled)
             assert sorted(found.tokens) == sorted([token, "b"])
 
 
@@ -86,14 +86,14 @@ def test_comments_are_no_tokens(tmp_path: Path) -> None:
 def test_remarks_are_refused_and_no_tokens(remark: str) -> None:
     text = ["0\ta\t-", remark, "1\tb\t-"]
     lines = [Line("x", i, line) for i, line in enumerate(text, 1)]
-    for labelled in (False, True):
+    for labeled in (False, True):
         with pytest.raises(DataError, match=r"line 2: .*no comment such as"):
-            list(read_columns(lines, Oddities(), labelled=labelled))
+            list(read_columns(lines, Oddities(), labeled=labeled))
 
 
 def test_a_comment_among_rows_with_mentions_is_no_token() -> None:
     lines = [Line("x", i, line) for i, line in enumerate(["a\t-", "#sent_id=3", "b\t-"], 1)]
-    [found] = read_columns(lines, Oddities(), labelled=False)
+    [found] = read_columns(lines, Oddities(), labeled=False)
     assert found.tokens == ["a", "b"]
 
 
@@ -107,7 +107,7 @@ def test_odd_names_are_written_so_that_they_can_be_read(name: str) -> None:
     document = Document((("#a", "=", "New York"),), ((Mention(0, 1), Mention(1, 2)),), name)
     text = columns_of(document, document.clusters or ())
     lines = [Line("f", i + 1, line) for i, line in enumerate(text.split("\n"))]
-    [again] = read_columns(lines, Oddities(), labelled=True)
+    [again] = read_columns(lines, Oddities(), labeled=True)
     assert (again.sentences, again.clusters) == (document.sentences, document.clusters)
     assert not any(c.isspace() for c in again.name)
 
@@ -138,7 +138,7 @@ def test_what_is_written_is_read_again(files: tuple[str, str]) -> None:
         assert document.clusters is not None
         text = columns_of(document, document.clusters)
         lines = [Line("f", i + 1, line) for i, line in enumerate(text.split("\n"))]
-        [again] = read_columns(lines, Oddities(), labelled=True)
+        [again] = read_columns(lines, Oddities(), labeled=True)
         assert again.clusters is not None
         assert set(map(frozenset, again.clusters)) == set(map(frozenset, document.clusters))
         assert (again.sentences, again.speakers) == (document.sentences, document.speakers)

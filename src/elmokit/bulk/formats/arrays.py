@@ -5,7 +5,7 @@ S is the number of sentences, N that of tokens in all of them.
 offsets         (S + 1,)  sentence i is vectors[offsets[i] : offsets[i + 1]]
 token_offsets   (N + 1,)  token k is the bytes tokens[token_offsets[k] : token_offsets[k + 1] - 1]
 places          (S, 2)    where each sentence stood: index of the file, number of the line
-spans           (N, 2)    start and end of each token in that line (not for tokenised input)
+spans           (N, 2)    start and end of each token in that line (not for tokenized input)
 vectors         (N, L + 1, 2D) for all layers, else (N, 2D)
 tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
                           tokens.tobytes().decode().split("\n")[:-1] is the list of all

@@ -4,7 +4,7 @@ sentence       number of the sentence, from 0 (one without tokens has no row)
 token_index    number of the token in its sentence, from 0
 token          the token
 file, line     where the sentence stood: index of the input file, number of the line
-start, end     where the token stood in that line; null for tokenised input
+start, end     where the token stood in that line; null for tokenized input
 vector         2D numbers; or for all layers `layer_0`, `layer_1`, ...
 
 A shard of a folder has `document`, the name of the input, in place of `file`, and `sentence` is the

@@ -22,7 +22,7 @@ DEFAULT_MODEL = "allennlp:original"
 
 
 def batch_to_ids(batch: Iterable[Iterable[str]]) -> Tensor:
-    """Spell a batch of tokenised sentences.
+    """Spell a batch of tokenized sentences.
 
     Returns:
         Character ids (B, T, 50), zero where there is no token.
@@ -47,7 +47,7 @@ class Elmo(nn.Module):
         weight_file: The HDF5 file; None if the first argument is a whole model.
         num_output_representations: The number of mixes.
         requires_grad: Whether the biLM can be trained.
-        do_layer_norm: Normalise each layer before mixing, over all tokens of the batch together.
+        do_layer_norm: Normalize each layer before mixing, over all tokens of the batch together.
         dropout: On each mixed vector.
         vocab_to_cache: Words whose x_k is computed now, for `word_inputs`. The first is padding.
         keep_sentence_boundaries: Return the positions of <S> and </S> too.

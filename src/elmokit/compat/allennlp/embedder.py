@@ -37,7 +37,7 @@ _FORMATS: dict[str, Callable[[Array], Array]] = {
 
 
 class ElmoEmbedder:
-    """A biLM that turns tokenised sentences into arrays of all layers, (L + 1, T, 2D).
+    """A biLM that turns tokenized sentences into arrays of all layers, (L + 1, T, 2D).
 
     Each sentence starts where the one in the same place of the last batch ended, for the life of
     the object: `embedder.elmo_bilm._elmo_lstm.reset_states()` starts again, and with

@@ -6,7 +6,7 @@
     highway: one matrix [transform; -carry]         two matrices
     character table of 262 rows, the first zero     261 rows
 
-A module here owns parameters in their layout, so that names, shapes, optimisers and checkpoints
+A module here owns parameters in their layout, so that names, shapes, optimizers and checkpoints
 are theirs, and has the arithmetic done by one of our modules that is fed from them.
 """
 

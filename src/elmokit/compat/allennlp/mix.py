@@ -16,7 +16,7 @@ class ScalarMix(mix.ScalarMix):
 
     Args:
         mixture_size: The number of layers.
-        do_layer_norm: Normalise each layer first, over all tokens of the batch together.
+        do_layer_norm: Normalize each layer first, over all tokens of the batch together.
         initial_scalar_parameters: w, before the softmax; else zero.
         trainable: Whether w and gamma are learned.
     """
@@ -29,7 +29,7 @@ class ScalarMix(mix.ScalarMix):
         trainable: bool = True,
     ) -> None:
         # Not our mix's own constructor: its parameters have other names, and its warning that
-        # this normalisation depends on the batch would tell people what they have asked for.
+        # this normalization depends on the batch would tell people what they have asked for.
         nn.Module.__init__(self)
         initial = [0.0] * mixture_size
         if initial_scalar_parameters is not None:

@@ -1,4 +1,4 @@
-"""Labelled spans in sequences of tags, and their F1 as `conlleval` counts it.
+"""Labeled spans in sequences of tags, and their F1 as `conlleval` counts it.
 
 The rules are those of the official script: a span begins at B-X, or at I-X after O or after a tag
 of another type; it ends before the next tag that does not go on with it. So IOB1, IOB2 and what
@@ -83,7 +83,7 @@ def span_scores(
 def set_figures(
     gold: Iterable[Set[T]], predicted: Iterable[Set[T]], label_of: Callable[[T], str]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Compare sets of labelled things, example by example.
+    """Compare sets of labeled things, example by example.
 
     Returns:
         The figures of all things, and those of each label.

@@ -11,14 +11,14 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-def normalised(text: str) -> list[str]:
+def normalized(text: str) -> list[str]:
     """Return the words that are compared: lower case, no punctuation (ASCII), no articles."""
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
 def exact_match(gold: str, predicted: str) -> bool:
     """Tell whether two answers are the same."""
-    return normalised(gold) == normalised(predicted)
+    return normalized(gold) == normalized(predicted)
 
 
 def answer_f1(gold: str, predicted: str) -> float:
@@ -26,7 +26,7 @@ def answer_f1(gold: str, predicted: str) -> float:
 
     Two answers without any word (of punctuation, say) share none: 0, also if they are the same.
     """
-    ours, theirs = normalised(predicted), normalised(gold)
+    ours, theirs = normalized(predicted), normalized(gold)
     shared = (Counter(ours) & Counter(theirs)).total()
     return 2 * shared / (len(ours) + len(theirs)) if shared else 0.0
 

@@ -38,7 +38,7 @@ class Allowed(NamedTuple):
 
 
 class Crf(nn.Module):
-    """Transition scores, the likelihood of a labelling, and the best labelling.
+    """Transition scores, the likelihood of a labeling, and the best labeling.
 
     Args:
         allowed: The constraints; their size is the number of labels.
