@@ -4,7 +4,7 @@ The weights of the biLM are changed whole, and their copies in the dtype of the 
 on the way. Of the head one program per row changes weight, bias and averages and sets the gradient
 back to zero. What clipping needs, the norm, is summed before.
 
-The plain twin is `elmokit.train.optimizer.Optimizer`.
+The reference implementation is `elmokit.train.optimizer.Optimizer`.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def test_float32_on_a_gpu_is_exact_with_and_without_graphs(lengths: list[int]) -
     reader = CudaReader(bilm)
     before = torch.get_float32_matmul_precision()
     try:
-        torch.set_float32_matmul_precision("highest")  # of the plain twin
+        torch.set_float32_matmul_precision("highest")  # of the reference implementation
         for _ in range(3):  # small shapes: plainly, recorded, again
             compare(bilm, reader, lengths, tolerance=1e-5)
     finally:

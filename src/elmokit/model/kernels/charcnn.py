@@ -6,7 +6,7 @@ word is followed by `max_width` padding characters, because every window that wo
 padding alone, as one that is there does. Words too long for that are followed by nothing instead,
 and of each filter only the windows that lie within the word's columns count.
 
-The plain twin is `elmokit.model.charcnn.CharacterEncoder`.
+The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ is exact if a word is followed by `max_width` padding characters, because every 
 missing holds padding alone, as one that is there does. Words too long for that go through the plain
 convolutions.
 
-The plain twin is `elmokit.model.charcnn.CharacterEncoder`.
+The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 """
 
 from __future__ import annotations

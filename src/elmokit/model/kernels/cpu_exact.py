@@ -1,6 +1,6 @@
 """The LSTM layer in float32 on a CPU: packed weights, gates in place.
 
-The plain twin is `elmokit.model.lstm.LstmLayer`; the sums differ in their order alone.
+The reference implementation is `elmokit.model.lstm.LstmLayer`; the sums differ in their order alone.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Weights are rounded once, per output; activations as they come, per token: x_k a
 bits, what is projected to 16 (`quantize.py` says why). Sums are integers and exact, so no token
 depends on another in its batch; biases, gates and states are float32.
 
-The plain twin is `elmokit.model.lstm.LstmLayer`, with `quantize.py` around each product.
+The reference implementation is `elmokit.model.lstm.LstmLayer`, with `quantize.py` around each product.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The two directions never see each other, so each runs in a thread of its own wit
 Two small products at once need no waiting for each other, as two halves of one product do at every
 step. Layers write straight into the tensor that is given out.
 
-The plain twin is `elmokit.model.bilm.BiLM`.
+The reference implementation is `elmokit.model.bilm.BiLM`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ work in a slot share one matrix product. Nothing is kept for a backward pass, th
 the caller reads them. The work on one or two sentences is so little that starting it costs more
 than doing it; it is recorded as a CUDA graph for each shape that comes up again.
 
-The plain twin is `elmokit.model.bilm.BiLM.contextualize`.
+The reference implementation is `elmokit.model.bilm.BiLM.contextualize`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The logits (n, K) are by far the largest tensor of a training step. They are mad
 of the products, turned in place into the gradient of the mean loss, used for the two products that
 need it, and gone; nothing of that size is kept for a backward pass.
 
-The plain twin is `elmokit.model.softmax.LMHead.sampled_loss`.
+The reference implementation is `elmokit.model.softmax.LMHead.sampled_loss`.
 """
 
 from __future__ import annotations

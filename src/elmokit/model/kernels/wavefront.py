@@ -10,7 +10,7 @@ Between the products stand the Triton kernels of `pointwise.py`.
     layer 0    t_1   t_2   t_3          t_T                S = T + L - 1 slots
     layer 1          t_1   t_2         t_{T-1}  t_T
 
-The plain twin is `elmokit.model.lstm.LstmStack`.
+The reference implementation is `elmokit.model.lstm.LstmStack`.
 """
 
 from __future__ import annotations
