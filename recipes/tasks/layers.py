@@ -33,16 +33,16 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         sys.stderr.write(f"{line}\n")
 
     task = load_task(args.task)
     config = with_settings(task.presets[args.preset], [*args.settings, "static.source=none"])
     device = choose_device(args.device)
     options: dict[str, Any] = {"device": device, "precision": args.precision}
-    cache = LayerCache(args.cache_dir, max_bytes=round(args.cache_gb * GIB), tell=tell)
+    cache = LayerCache(args.cache_dir, max_bytes=round(args.cache_gb * GIB), log=log)
     # The layers go to the disk only; the task model is not made, so nothing need be on a GPU.
-    load_data(task, config, *args.files, elmo=load(args.model, **options), cache=cache, tell=tell)
+    load_data(task, config, *args.files, elmo=load(args.model, **options), cache=cache, log=log)
 
 
 if __name__ == "__main__":

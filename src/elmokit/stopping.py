@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar
 
-from elmokit.telling import Tell, silent
+from elmokit.progress import LogFn, no_log
 
 T = TypeVar("T")
 
@@ -35,11 +35,11 @@ class StopSignal(threading.Event):
 
 
 @contextmanager
-def stop_signals(tell: Tell = silent) -> Iterator[StopSignal]:
+def stop_signals(log: LogFn = no_log) -> Iterator[StopSignal]:
     """Turn SIGINT and SIGTERM into an event, so that a run saves before it stops.
 
     Args:
-        tell: Called at the first signal with a line for the user.
+        log: Called at the first signal with a line for the user.
     """
     stopped = StopSignal()
 
@@ -47,7 +47,7 @@ def stop_signals(tell: Tell = silent) -> Iterator[StopSignal]:
         if not stopped.is_set():
             stopped.set()
             with suppress(RuntimeError):  # the signal came while a line was being printed
-                tell("Stopping after this step ...")
+                log("Stopping after this step ...")
         if stopped.interrupts:
             raise KeyboardInterrupt
 

@@ -18,8 +18,8 @@ from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.model.lstm import LstmState
+from elmokit.progress import Progress
 from elmokit.sources.modeldir import ModelParts
-from elmokit.telling import Progress
 from elmokit.text.vocab import Vocabulary
 from tests.bulk.runs import SMALL, SUFFIXES, TEXT, Stopped, names, stop_after
 from tests.conftest import TINY, random_bilm

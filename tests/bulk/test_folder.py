@@ -29,8 +29,8 @@ from elmokit.errors import (
     ElmoWarning,
     OutputError,
 )
+from elmokit.progress import Progress
 from elmokit.sources.modeldir import ModelParts, save
-from elmokit.telling import Progress
 from tests.bulk.runs import TEXT, Stopped, names, stop_after
 from tests.conftest import TINY, random_bilm
 

@@ -15,8 +15,8 @@ from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError
+from elmokit.progress import Progress
 from elmokit.sources.modeldir import ModelParts
-from elmokit.telling import Progress
 from tests.bulk.runs import names
 from tests.bulk.test_folder import assert_same_files
 from tests.bulk.test_kill import write_text

@@ -19,8 +19,8 @@ from elmokit.bulk.store import ChunkStore
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.token_ids import TokenIds
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
+from elmokit.progress import Progress
 from elmokit.sources.modeldir import ModelParts
-from elmokit.telling import Progress
 from elmokit.text.tokenize import words
 from tests.bulk.runs import (
     SMALL,

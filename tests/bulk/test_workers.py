@@ -28,7 +28,7 @@ from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoError, WeightsError
-from elmokit.telling import Progress
+from elmokit.progress import Progress
 from tests.bulk.runs import Stopped, names, stop_after, work_path
 from tests.bulk.test_folder import assert_same_files
 from tests.bulk.test_kill import command, write_text

@@ -20,8 +20,8 @@ from elmokit.cli.progress import TokenBar
 from elmokit.embed import fast
 from elmokit.embed.fast import FastChoice
 from elmokit.embed.model import ElmoModel
+from elmokit.progress import Progress
 from elmokit.sources.modeldir import ModelParts, save
-from elmokit.telling import Progress
 from tests.bulk.runs import Stdin, work_path
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY, random_bilm

@@ -171,7 +171,7 @@ def test_a_cache_that_cannot_be_written_is_said(elmo: ElmoModel, tmp_path: Path)
 
 def test_a_set_beyond_the_bound_is_computed_on_the_fly(elmo: ElmoModel, tmp_path: Path) -> None:
     told: list[str] = []
-    cache = LayerCache(tmp_path / "cache", max_bytes=BYTES - 1, tell=told.append)
+    cache = LayerCache(tmp_path / "cache", max_bytes=BYTES - 1, log=told.append)
     assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
     assert "--cache-gb" in told[0]
     assert not cache.folder.exists()
@@ -222,7 +222,7 @@ def test_what_another_computes_now_keeps_its_room_and_what_a_dead_one_left_makes
     elmo: ElmoModel, tmp_path: Path
 ) -> None:
     told: list[str] = []
-    cache = LayerCache(tmp_path / "cache", max_bytes=int(1.9 * BYTES), tell=told.append)
+    cache = LayerCache(tmp_path / "cache", max_bytes=int(1.9 * BYTES), log=told.append)
     other = [("Another", *text[1:]) if text else () for text in TEXTS]
     cache.layers(elmo, other, CPU)
     [path] = entries(cache)

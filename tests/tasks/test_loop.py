@@ -174,13 +174,13 @@ def test_early_stopping_and_halving(
 def test_the_best_epoch_is_kept(
     data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         if line.startswith("epoch 2"):
             [path] = (tmp_path / "run" / "checkpoints").glob("*")
             assert path.name.endswith("0001")  # told before it is saved
 
     scored(monkeypatch, [50.0, 90.0, 70.0, 90.0])
-    result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", tell=tell)
+    result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", log=log)
     assert result.best_epoch == 2
     monkeypatch.undo()
     train(TASK, config("train.epochs=2"), data, tmp_path / "two")
@@ -239,7 +239,7 @@ def test_a_score_that_is_no_number_is_worse_than_any(
 ) -> None:
     lines: list[str] = []
     scored(monkeypatch, scores)
-    result = train(TASK, config("train.epochs=4"), data, tmp_path / "run", tell=lines.append)
+    result = train(TASK, config("train.epochs=4"), data, tmp_path / "run", log=lines.append)
     assert (result.best_epoch, result.epochs) == (best, 4)
     assert [line for line in lines if "is kept" in line] == ([told] if told else [])
 
@@ -276,12 +276,12 @@ def test_a_weight_without_an_axis_goes_on_as_it_was(
 def test_young_checkpoints_are_not_replaced(data: Data[Sentence], tmp_path: Path) -> None:
     kept: list[list[str]] = []
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         if line.startswith("epoch"):
             kept.append([path.name for path in (tmp_path / "run" / "checkpoints").glob("*")])
 
     run = config("train.epochs=3", "train.checkpoint_seconds=1000")
-    train(TASK, run, data, tmp_path / "run", tell=tell)
+    train(TASK, run, data, tmp_path / "run", log=log)
     assert kept == [[], [], []]
 
 
@@ -337,12 +337,12 @@ def test_while_the_score_is_0_the_last_epoch_is_the_best(
 ) -> None:
     told: list[str] = []
     scored(monkeypatch, [0.0])
-    result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", tell=told.append)
+    result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", log=told.append)
     assert result.best_epoch == 3
     assert any("never rose above 0" in line for line in told)
     monkeypatch.undo()
     scored(monkeypatch, [10.0, 20.0, 30.0])
-    train(TASK, config("train.epochs=3"), data, tmp_path / "risen", tell=told.append)
+    train(TASK, config("train.epochs=3"), data, tmp_path / "risen", log=told.append)
     assert weights(tmp_path / "run") == weights(tmp_path / "risen")
     assert len([line for line in told if "never rose" in line]) == 1
     # A metric of a user's own may be negative.

@@ -132,7 +132,7 @@ def test_phrases_are_trained_on_and_never_evaluated_on(files: tuple[str, str]) -
     whole = load_data(TASK, settings("elmo.place=none", "model.subtrees=false"), *files)
     assert (len(whole.train), len(whole.dev)) == (70, 30)
     told: list[str] = []
-    data = load_data(TASK, settings("elmo.place=none"), *files, tell=told.append)
+    data = load_data(TASK, settings("elmo.place=none"), *files, log=told.append)
     assert len(data.train) > 7 * 70
     assert len(data.dev) == 30
     assert any(f"made {len(data.train):,} training examples of 70" in line for line in told)

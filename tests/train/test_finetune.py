@@ -89,7 +89,7 @@ def with_own_words(text: Path) -> Corpus:
 def tuned(
     start: Start, corpus: Corpus, out: Path, settings: list[str] | None = None, **given: Any
 ) -> FinetuneResult:
-    options = {k: given.pop(k) for k in ("resume", "tell") if k in given}
+    options = {k: given.pop(k) for k in ("resume", "log") if k in given}
     every = given.pop("checkpoint_every", 0)
     config = finetune_config(start, corpus, settings=settings or [*QUICK, *FASTER], **given)
     config = dataclasses.replace(config, checkpoint_every=every)
@@ -178,7 +178,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(
             os.kill(os.getpid(), signal.SIGINT)
 
     whole = run(tmp_path / "whole")
-    first = run(tmp_path / "cut", tell=stop)
+    first = run(tmp_path / "cut", log=stop)
     assert first.run.interrupted
     assert first.run.steps == cut
     assert "after" not in first.perplexity

@@ -111,11 +111,11 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(
 def subprocess_free_cut(config: RunConfig, corpus: Corpus, out: Path, at: int) -> int:
     """Stop a run by the signal that a person would send, once it has told of step `at`."""
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         if line.startswith(f"step {at}/"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    result = train(config, corpus, out, tell=tell)
+    result = train(config, corpus, out, log=log)
     assert result.interrupted
     return result.steps
 
@@ -194,7 +194,7 @@ def test_old_checkpoints_go_and_the_best_stays(corpus: Corpus, out: Path) -> Non
 
 def test_resume_without_a_run_starts_anew_and_says_so(corpus: Corpus, out: Path) -> None:
     told: list[str] = []
-    train(settings(max_steps=2), corpus, out, resume=True, tell=told.append)
+    train(settings(max_steps=2), corpus, out, resume=True, log=told.append)
     assert any("Nothing to resume" in line for line in told)
 
 
@@ -227,7 +227,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
     damage(run / checkpoint.FOLDER / "step-00000004" / name)
     lines: list[str] = []
     config = settings(max_steps=6, checkpoint_every=2, keep=1)
-    assert train(config, corpus, run, resume=True, tell=lines.append).steps == 6
+    assert train(config, corpus, run, resume=True, log=lines.append).steps == 6
     assert any("step-00000004 is damaged" in line and name in line for line in lines) or (
         name == checkpoint.TRAINER
     )
@@ -389,9 +389,9 @@ def test_fewer_documents_than_rows_are_told_of(corpus: Corpus, out: Path) -> Non
     documents = len(corpus.documents()) - 1
     few = settings(max_steps=1)
     told: list[str] = []
-    train(few, corpus, out / "few", tell=told.append)
+    train(few, corpus, out / "few", log=told.append)
     assert few.step.rows <= documents
     assert not any("documents" in line for line in told)
     many = dataclasses.replace(few, step=dataclasses.replace(few.step, rows=documents + 1))
-    train(many, corpus, out / "many", tell=told.append)
+    train(many, corpus, out / "many", log=told.append)
     assert any(f"{documents + 1} rows read {documents} documents" in line for line in told)

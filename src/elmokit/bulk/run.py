@@ -26,7 +26,7 @@ from elmokit.bulk.store import Record
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.tokenized import longest_token
 from elmokit.errors import ConfigError, DataError, ElmoWarning
-from elmokit.telling import Progress
+from elmokit.progress import Progress
 
 if TYPE_CHECKING:
     from elmokit.bulk.ray_engine import RayCluster

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli.options import AnyModel, AsJson, Device, Weights, as_settings, usage_errors
-from elmokit.cli.progress import teller
+from elmokit.cli.progress import stderr_logger
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -148,7 +148,7 @@ def embed(
             device=device,
             text=text,
         )
-    report = measure(settings, teller())
+    report = measure(settings, stderr_logger())
     typer.echo(json.dumps(report, indent=2) if as_json else _render(report))
 
 

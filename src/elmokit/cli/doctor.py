@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli.options import AsJson
-from elmokit.telling import plural
+from elmokit.progress import plural
 
 # What each extra is for; which packages it brings is read from the metadata of elmokit.
 _ENABLES = {

@@ -28,7 +28,7 @@ from elmokit.cli.options import (
 )
 from elmokit.cli.signals import INTERRUPTED
 from elmokit.errors import ElmoError
-from elmokit.telling import plural
+from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.bulk.executors import Workers

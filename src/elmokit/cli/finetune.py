@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elmokit.cli.options import Device, SummaryAsJson, Weights, as_settings, usage_errors
-from elmokit.cli.progress import teller
+from elmokit.cli.progress import stderr_logger
 from elmokit.cli.run_options import (
     CheckpointEvery,
     Deterministic,
@@ -121,16 +121,16 @@ def finetune(
             seed=seed,
         )
 
-    tell = teller(shown=not quiet)
+    log = stderr_logger(shown=not quiet)
     if start.new_head:
-        tell(
+        log(
             f"A new head for {corpus.n_words:,} words learns alone for "
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
         )
     if start.parts.accumulators:
-        tell(_told_of_accumulators(config.optimizer.kind))
+        log(_told_of_accumulators(config.optimizer.kind))
     if "valid" not in corpus.splits:
-        tell(f"{data} holds out no text: no perplexity is measured. See elmo prepare --valid.")
+        log(f"{data} holds out no text: no perplexity is measured. See elmo prepare --valid.")
     result = tuning.finetune(
         config,
         start,
@@ -138,7 +138,7 @@ def finetune(
         output,
         resume=resume,
         device=choose_device(device),
-        tell=tell,
+        log=log,
         tensorboard=tensorboard,
         deterministic=deterministic,
         warm_state=warm_state,
@@ -149,7 +149,7 @@ def finetune(
         "perplexity": result.perplexity,
     }
     finish(result.run, output, export_hdf5=export_hdf5, summary=summary if as_json else None)
-    tell(_told(result))
+    log(_told(result))
 
 
 def _told_of_accumulators(kind: str) -> str:

@@ -31,7 +31,7 @@ from elmokit.cli.options import (
 )
 from elmokit.cli.progress import TokenBar
 from elmokit.cli.signals import INTERRUPTED
-from elmokit.telling import plural
+from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.search.build import IndexSettings

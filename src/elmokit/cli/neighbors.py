@@ -200,8 +200,8 @@ def _search_text(
     corpus: Corpus, queries: list[Marked], loading: Any, options: dict[str, Any], bar: TokenBar
 ) -> tuple[list[Neighbors], str]:
     from elmokit.embed.model import load
+    from elmokit.progress import Progress
     from elmokit.search.neighbors import Passage, neighbors
-    from elmokit.telling import Progress
 
     text = (
         Passage(s.tokens, f"{corpus.inputs[s.place.file]}:{s.place.line}")

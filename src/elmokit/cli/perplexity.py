@@ -18,7 +18,7 @@ from elmokit.cli.options import (
     SkipBad,
     Tokenized,
 )
-from elmokit.telling import plural
+from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
@@ -96,7 +96,7 @@ def perplexity(
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.embed.model import load
     from elmokit.embed.scoring import language_model
-    from elmokit.telling import Progress
+    from elmokit.progress import Progress
     from elmokit.train.text import evaluate_text
 
     if by_token and not by_sentence:

@@ -20,7 +20,7 @@ from elmokit.cli.options import (
     usage_errors,
 )
 from elmokit.cli.signals import INTERRUPTED
-from elmokit.telling import plural
+from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.data.prepare import Summary

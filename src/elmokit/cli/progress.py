@@ -11,15 +11,15 @@ from types import TracebackType
 
 import typer
 
-from elmokit.telling import Progress, Tell, TellProgress, silent
+from elmokit.progress import LogFn, Progress, ProgressFn, no_log
 
 _KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
 _UNKNOWN_SIZE = "{desc} [{elapsed}]"
 
 
-def teller(*, shown: bool = True) -> Tell:
+def stderr_logger(*, shown: bool = True) -> LogFn:
     """Return what prints lines for the user, or nothing."""
-    return (lambda line: typer.echo(line, err=True)) if shown else silent
+    return (lambda line: typer.echo(line, err=True)) if shown else no_log
 
 
 class TokenBar:
@@ -75,7 +75,7 @@ class TokenBar:
 
 
 @contextmanager
-def part_bar(*, shown: bool) -> Iterator[TellProgress]:
+def part_bar(*, shown: bool) -> Iterator[ProgressFn]:
     """Show on a terminal how far a part of the work has come."""
     from tqdm import tqdm
 

@@ -18,7 +18,7 @@ from elmokit.cli.options import (
     StateName,
     TokenizedLines,
 )
-from elmokit.telling import plural
+from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.embed.scoring import SentenceScore

@@ -21,7 +21,7 @@ from elmokit.cli.options import (
     not_stdout,
     usage_errors,
 )
-from elmokit.cli.progress import part_bar, teller
+from elmokit.cli.progress import part_bar, stderr_logger
 from elmokit.cli.signals import INTERRUPTED
 from elmokit.tasks.registry import TASKS, is_file
 
@@ -180,7 +180,7 @@ def train(
         config = with_settings(_preset(task, preset), [*as_settings(options), *(settings or [])])
     where = choose_device(device)
 
-    tell = teller(shown=not quiet)
+    log = stderr_logger(shown=not quiet)
     with part_bar(shown=not quiet) as progress:
 
         def load_bilm() -> ElmoModel:
@@ -192,9 +192,9 @@ def train(
                 *(task, config, train, dev, test),
                 elmo=None if config.elmo.place == "none" else load_bilm,
                 model=model,
-                cache=LayerCache(cache_dir, max_bytes=size, tell=tell, progress=progress),
+                cache=LayerCache(cache_dir, max_bytes=size, log=log, progress=progress),
                 device=where,
-                tell=tell,
+                log=log,
             )
 
         result = run_training(
@@ -204,14 +204,14 @@ def train(
             output,
             resume=resume,
             device=where,
-            tell=tell,
+            log=log,
             progress=progress,
         )
     if as_json:
         typer.echo(json.dumps({"output": str(output), **result.to_dict()}))
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
-    say = teller(shown=not (quiet and as_json))  # they are what the command was run for
+    say = stderr_logger(shown=not (quiet and as_json))  # they are what the command was run for
     for part, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
             say(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from elmokit.cli.options import Device, SummaryAsJson, as_settings, usage_errors
-from elmokit.cli.progress import teller
+from elmokit.cli.progress import stderr_logger
 from elmokit.cli.run_options import (
     CheckpointEvery,
     Deterministic,
@@ -77,14 +77,14 @@ def train(
             epochs=epochs,
         )
 
-    tell = teller(shown=not quiet)
+    log = stderr_logger(shown=not quiet)
     result = run_training(
         config,
         corpus,
         output,
         resume=resume,
         device=choose_device(device),
-        tell=tell,
+        log=log,
         tensorboard=tensorboard,
         deterministic=deterministic,
         warm_state=warm_state,
@@ -92,4 +92,4 @@ def train(
     found = None if result.perplexity is None else result.perplexity.to_dict()
     summary = {"perplexity": found} if as_json else None
     finish(result, output, export_hdf5=export_hdf5, summary=summary)
-    tell(f"The model is in {result.model}.")
+    log(f"The model is in {result.model}.")

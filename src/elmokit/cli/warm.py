@@ -17,7 +17,7 @@ from elmokit.cli.options import (
     Weights,
     not_stdout,
 )
-from elmokit.telling import plural
+from elmokit.progress import plural
 
 
 def warm(
@@ -76,10 +76,10 @@ def warm(
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.device import choose_device
     from elmokit.errors import DataError, ElmoWarning
+    from elmokit.progress import Progress
     from elmokit.sources import modeldir
     from elmokit.sources.card import is_generated
     from elmokit.sources.resolve import load_parts
-    from elmokit.telling import Progress
     from elmokit.train.warm import SENTENCES, warm_state_of_text
 
     check_files(files)

@@ -19,7 +19,7 @@ from elmokit.data.reading import Reading, read_blocks
 from elmokit.data.wordtypes import TypeCounter
 from elmokit.data.workers import Workers
 from elmokit.errors import DataError
-from elmokit.telling import Progress
+from elmokit.progress import Progress
 
 File = str | os.PathLike[str]
 

@@ -38,9 +38,9 @@ from elmokit.embed.precision import PRECISIONS, check_precision
 from elmokit.errors import DataError, ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.presets import preset as shape
+from elmokit.progress import LogFn, no_log
 from elmokit.settings import Count, Expected, Settings, Size, invalid
 from elmokit.sources import modeldir
-from elmokit.telling import Tell, silent
 from elmokit.text.lines import read_lines
 from elmokit.text.sentences import split_sentences
 from elmokit.text.synthetic import make_sentences
@@ -277,12 +277,12 @@ class _Process:
             ) from None
 
 
-def measure(settings: BenchSettings, tell: Tell = silent) -> Row:
+def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
     """Measure what `settings` asks for.
 
     Args:
         settings: What to measure.
-        tell: Called with a line whenever a part of the work is finished.
+        log: Called with a line whenever a part of the work is finished.
 
     Returns:
         A report of JSON values. `loads` has a row per process, `cells` a row per process and batch
@@ -307,9 +307,9 @@ def measure(settings: BenchSettings, tell: Tell = silent) -> Row:
             source = str(save_random(settings.preset, Path(folder) / settings.preset))
         first = _sentence_of(text, _FIRST_TOKENS)
         processes = _start(settings, source, first, report, stack)
-        tell(f"loaded: {', '.join(setup.precision for setup in processes)}")
+        log(f"loaded: {', '.join(setup.precision for setup in processes)}")
         if settings.lengths:
-            report["lengths"] = _lengths(processes, settings, tell)
+            report["lengths"] = _lengths(processes, settings, log)
             report["long_sentence"] = _long_sentence(processes, settings, text)
         else:
             report["cells"] = _cells(processes, settings, Supply(text.sentences), report["notes"])
@@ -405,14 +405,14 @@ def _cells(
     ]
 
 
-def _lengths(processes: Processes, settings: BenchSettings, tell: Tell) -> list[Row]:
+def _lengths(processes: Processes, settings: BenchSettings, log: LogFn) -> list[Row]:
     """Time runs of so many tokens each."""
     rows = []
     for setup, process in processes.items():
         for tokens in sorted(settings.lengths):
             timed = process.run(_time_file, settings.text, tokens)
             rows.append(setup._asdict() | _rates([timed]) | process.run(_memory))
-            tell(f"{setup.precision}, {timed['tokens']:,} tokens: {timed['seconds']:.1f} s")
+            log(f"{setup.precision}, {timed['tokens']:,} tokens: {timed['seconds']:.1f} s")
     return rows
 
 

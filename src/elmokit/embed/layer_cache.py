@@ -28,11 +28,11 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layers import Layers, LiveLayers, StoredLayers, Texts, as_stored
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import output_error
+from elmokit.progress import LogFn, ProgressFn, no_log
 from elmokit.sources.download import cache_dir
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.storage.lock import file_lock
-from elmokit.telling import Tell, TellProgress, silent
 
 GIB = 1 << 30
 
@@ -52,7 +52,7 @@ class LayerCache:
     Args:
         folder: Where; None: beside the fetched models, see `ELMOKIT_HOME`.
         max_bytes: Bound on the size of all it holds; 0 keeps nothing.
-        tell: Called with lines for the user.
+        log: Called with lines for the user.
         progress: Told how many tokens are done.
     """
 
@@ -61,12 +61,12 @@ class LayerCache:
         folder: Path | None = None,
         *,
         max_bytes: int = 8 * GIB,
-        tell: Tell = silent,
-        progress: TellProgress = silent,
+        log: LogFn = no_log,
+        progress: ProgressFn = no_log,
     ) -> None:
         self.folder = cache_dir() / "layers" if folder is None else Path(folder)
         self.max_bytes = max_bytes
-        self._tell = tell
+        self._log = log
         self._progress = progress
 
     def layers(
@@ -121,7 +121,7 @@ class LayerCache:
         return values
 
     def _tell_of_live(self, tokens: int, need: int, why: str) -> None:
-        self._tell(
+        self._log(
             f"The layers of {tokens:,} tokens take {need / GIB:.2f} GB, {why} "
             f"({self.max_bytes / GIB:g} GB): they are computed on the fly, in every epoch. "
             "A larger --cache-gb makes training faster."

@@ -37,7 +37,7 @@ from elmokit.probes.linear import (
 from elmokit.probes.published import POS_LAYERS, POS_SOURCE
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
 from elmokit.probes.tables import aligned
-from elmokit.telling import TellProgress, silent
+from elmokit.progress import ProgressFn, no_log
 
 Correct = NDArray[np.float64]
 COMPARED = ("layer 1", "layer 2")
@@ -199,7 +199,7 @@ def measure_pos(
     seeds: Sequence[int] = (0,),
     settings: ProbeSettings | None = None,
     cache: str | Path | None = None,
-    progress: TellProgress = silent,
+    progress: ProgressFn = no_log,
     on_result: Callable[[PosResult, Correct], None] | None = None,
 ) -> PosReport:
     """Probe the layers of a model for parts of speech.

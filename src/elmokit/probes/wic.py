@@ -38,7 +38,7 @@ from elmokit.probes.statistics import (
     clustered_interval,
 )
 from elmokit.probes.tables import aligned
-from elmokit.telling import TellProgress, silent
+from elmokit.progress import ProgressFn, no_log
 from elmokit.text.tokenize import tokenize
 
 # Pairs whose sentences are embedded together; only their cosines are kept.
@@ -216,7 +216,7 @@ def measure_wic(
     static: StaticVectors | None = None,
     state: Literal["reset", "warm"] = "reset",
     seed: int = 0,
-    progress: TellProgress = silent,
+    progress: ProgressFn = no_log,
 ) -> WicReport:
     """Measure a model on pairs of usages.
 
@@ -277,7 +277,7 @@ def _scores(
     targets: Sequence[tuple[Target, Target]],
     choices: Sequence[LayerChoice],
     state: Literal["reset", "warm"],
-    progress: TellProgress,
+    progress: ProgressFn,
 ) -> dict[str, NDArray[np.float64]]:
     """Return the cosine of each pair in each layer; each sentence is read once per block."""
     blocks: dict[str, list[FloatArray]] = {choice.label: [] for choice in choices}

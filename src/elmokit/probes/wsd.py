@@ -33,7 +33,7 @@ from elmokit.probes.senses import Entry, SenseSentence, entry_of
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
 from elmokit.probes.tables import aligned
 from elmokit.probes.wordnet import WordNet
-from elmokit.telling import TellProgress, silent
+from elmokit.progress import ProgressFn, no_log
 
 COMPARED = ("layer 2", "layer 1")
 FIRST_SENSE = "first sense of WordNet"
@@ -221,7 +221,7 @@ def measure_wsd(
     static: StaticVectors | None = None,
     state: Literal["reset", "warm"] = "reset",
     seed: int = 0,
-    progress: TellProgress = silent,
+    progress: ProgressFn = no_log,
 ) -> WsdReport:
     """Choose senses by the layers of a model.
 

@@ -31,6 +31,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import cut_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
+from elmokit.progress import Progress
 from elmokit.search.files import (
     MANIFEST,
     OWN_NAMES,
@@ -47,7 +48,6 @@ from elmokit.search.files import (
 from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
 from elmokit.storage.lock import check_not_in_use, run_lock
-from elmokit.telling import Progress
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_cache import LayerCache, text_digest
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError
+from elmokit.progress import LogFn, no_log
 from elmokit.settings import Count, Settings, Size
 from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.tasks.batches import Dataset, E, texts_of
@@ -23,7 +24,6 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.task import Facts, Task
 from elmokit.tasks.words import Words, load_table
-from elmokit.telling import Tell, silent
 
 
 class ElmoAbout(Settings):
@@ -111,7 +111,7 @@ def load_data(
     model: str | None = None,
     cache: LayerCache | None = None,
     device: str | torch.device = "cpu",
-    tell: Tell = silent,
+    log: LogFn = no_log,
 ) -> Data[E]:
     """Read a task's files and compute the layers of their texts.
 
@@ -125,10 +125,10 @@ def load_data(
         model: What `elmo` was loaded by, to be noted.
         cache: Where layers are kept; by default in the user's cache folder.
         device: Where the task model will be.
-        tell: Called with lines for the user.
+        log: Called with lines for the user.
     """
     device = torch.device(device)
-    cache = LayerCache(tell=tell) if cache is None else cache
+    cache = LayerCache(log=log) if cache is None else cache
     table = load_table(config.static)  # first: an extra may be missing
     about = None
     if elmo is not None and not isinstance(elmo, ElmoModel):
@@ -142,18 +142,18 @@ def load_data(
             continue
         examples[part] = read_examples(task, path)
         tokens = sum(len(text) for text in texts_of(examples[part]))
-        tell(f"{part}: {len(examples[part]):,} examples, {tokens:,} tokens ({path})")
+        log(f"{part}: {len(examples[part]):,} examples, {tokens:,} tokens ({path})")
     examples["train"] = share_of(examples["train"], config.train.share)
     if config.train.share < 1:
-        tell(f"training on {len(examples['train']):,} of them ({config.train.share:g})")
+        log(f"training on {len(examples['train']):,} of them ({config.train.share:g})")
     given = len(examples["train"])
     examples["train"] = task.training(examples["train"], config)
     if len(examples["train"]) != given:
-        tell(f"made {len(examples['train']):,} training examples of {given:,}")
+        log(f"made {len(examples['train']):,} training examples of {given:,}")
     facts = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
         for note in task.notes(task.scored(examples[part], config), facts):
-            tell(f"{part}: {note}")
+            log(f"{part}: {note}")
     others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
     words = Words.build(config.static, table, texts_of(examples["train"]), others)
     sets = {}

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from elmokit.errors import ConfigError, ElmoError
+from elmokit.progress import LogFn, ProgressFn, no_log
 from elmokit.stopping import stop_signals
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
@@ -33,7 +34,6 @@ from elmokit.tasks.data import Data
 from elmokit.tasks.folder import check_data, check_folder, results_of
 from elmokit.tasks.nn.elmo import ElmoPlaces
 from elmokit.tasks.task import Scores, Task, TaskModel
-from elmokit.telling import Tell, TellProgress, silent
 from elmokit.train.metrics import Metrics
 
 
@@ -78,8 +78,8 @@ def train(
     *,
     resume: bool = False,
     device: str | torch.device = "cpu",
-    tell: Tell = silent,
-    progress: TellProgress = silent,
+    log: LogFn = no_log,
+    progress: ProgressFn = no_log,
 ) -> TaskResult:
     """Train a task model and leave a task directory.
 
@@ -91,7 +91,7 @@ def train(
         out: The folder to make.
         resume: Go on from the checkpoint there; a run that is finished is left as it is.
         device: Where to compute.
-        tell: Called with lines for the user.
+        log: Called with lines for the user.
         progress: Told how many batches of an epoch are done.
     """
     out = Path(out)
@@ -102,12 +102,12 @@ def train(
             data = data() if callable(data) else data
             if ended is not None:
                 results = results_of(out, ended, data)
-                tell(f"The run in {out} is finished already.")
+                log(f"The run in {out} is finished already.")
                 try:
                     return TaskResult(**results)
                 except TypeError as error:
                     raise ConfigError(f"The results in {out} are damaged: {error}.") from error
-            return _train(task, config, data, out, resume, torch.device(device), tell, progress)
+            return _train(task, config, data, out, resume, torch.device(device), log, progress)
     except ElmoError:
         if is_new:
             with contextlib.suppress(OSError):  # it is not empty
@@ -122,8 +122,8 @@ def _train(
     out: Path,
     resume: bool,
     device: torch.device,
-    tell: Tell,
-    progress: TellProgress,
+    log: LogFn,
+    progress: ProgressFn,
 ) -> TaskResult:
     how = config.train
     identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
@@ -138,7 +138,7 @@ def _train(
             )
         run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
         if resume:
-            run.go_on(data, tell)
+            run.go_on(data, log)
         metrics = Metrics(out, run.position.step)
         with stop_signals() as stopped:
             while not stopped.is_set() and not _is_done(run.position, how):
@@ -146,18 +146,18 @@ def _train(
                     mean = run.position.loss / run.position.batch
                     scores = evaluate(task, model, data, "dev", config)
                     _end_epoch(run, scores[task.metric], how)
-                    _log_epoch(run, mean, scores, task.metric, metrics, tell)
+                    _log_epoch(run, mean, scores, task.metric, metrics, log)
                 if stopped.is_set() or run.unsaved_seconds() >= how.checkpoint_seconds:
                     run.save()
         metrics.close()
         if not _is_done(run.position, how):
-            tell(f"Stopped at step {run.position.step:,}; the run goes on with --resume.")
+            log(f"Stopped at step {run.position.step:,}; the run goes on with --resume.")
             return _result(run, None, None, interrupted=True)
         assert run.best is not None
         assert run.position.best is not None
         if run.position.best == 0 or math.isnan(run.position.best):
             never = "rose above 0" if run.position.best == 0 else "was a number"
-            tell(
+            log(
                 f"The dev {task.metric} never {never}; the last epoch is kept. It may take more "
                 "epochs or data, or another rate."
             )
@@ -200,16 +200,16 @@ class Run:
         self._identity = identity
         self._began = self._saved = time.monotonic()
 
-    def go_on(self, data: Data[Any], tell: Tell) -> None:
+    def go_on(self, data: Data[Any], log: LogFn) -> None:
         """Take up the newest checkpoint, if there is one."""
         path = checkpoint.newest(self._out)
         if path is None:
-            tell(f"Nothing to resume in {self._out}: starting anew.")
+            log(f"Nothing to resume in {self._out}: starting anew.")
             return
         check_data(self._out, data, checkpoint.read_run(path))
         self.position, self.best = checkpoint.load(path, self.model, self.optimizer)
         self._began = time.monotonic() - self.position.seconds
-        tell(f"Going on from step {self.position.step:,} in epoch {self.position.epoch + 1}.")
+        log(f"Going on from step {self.position.step:,} in epoch {self.position.epoch + 1}.")
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -270,7 +270,7 @@ def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
 
 
 def _train_epoch(
-    run: Run, data: Dataset[E], how: TrainConfig, stopped: threading.Event, progress: TellProgress
+    run: Run, data: Dataset[E], how: TrainConfig, stopped: threading.Event, progress: ProgressFn
 ) -> bool:
     """Go on with the epoch that is under way; return whether it came to its end."""
     at = run.position
@@ -354,16 +354,16 @@ def _finite(total: torch.Tensor, position: Position, how: TrainConfig) -> float:
 
 
 def _log_epoch(
-    run: Run, mean: float, scores: Scores, metric: str, log: Metrics, tell: Tell
+    run: Run, mean: float, scores: Scores, metric: str, metrics: Metrics, log: LogFn
 ) -> None:
     """Write the figures of the epoch that has ended, and tell the user."""
     at = run.position
     values = {"step": at.step, "epoch": at.epoch, "loss": mean, "rate": at.rate}
     rest = {"seconds": round(at.seconds, 1), "dev": scores, "mixes": run.model.elmo.learned()}
-    log.write({**values, **rest})
+    metrics.write({**values, **rest})
     is_best = at.best_epoch == at.epoch
     beside = "best so far" if is_best else f"best {at.best:.2f} in epoch {at.best_epoch}"
-    tell(
+    log(
         f"epoch {at.epoch}: loss {mean:.4f}, dev {metric} {scores[metric]:.2f} ({beside}), "
         f"{at.seconds:.0f} s"
     )

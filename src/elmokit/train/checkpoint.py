@@ -30,12 +30,12 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 from elmokit.model.lstm import LstmState
+from elmokit.progress import LogFn, no_log
 from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
 from elmokit.storage.regular import check_regular_files
-from elmokit.telling import Tell, silent
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.evaluate import Perplexity
 from elmokit.train.step import TrainStep
@@ -110,7 +110,7 @@ def newest(run: Path) -> Path | None:
     return next(iter(_newest_first(run)), None)
 
 
-def newest_intact(run: Path, tell: Tell = silent) -> tuple[Path, Progress, dict[str, Any]]:
+def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[str, Any]]:
     """Return the newest checkpoint that is not damaged, how far the run had come, and its config.
 
     Raises:
@@ -121,7 +121,7 @@ def newest_intact(run: Path, tell: Tell = silent) -> tuple[Path, Progress, dict[
         try:
             return path, *_open(path)
         except WeightsError as error:
-            tell(f"warning: {error}")
+            log(f"warning: {error}")
             errors.append(error)
     raise errors[0]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from elmokit.data.corpus import Corpus
 from elmokit.model.engine import exact_engine
+from elmokit.progress import LogFn, every_seconds, no_log
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
-from elmokit.telling import Tell, every_seconds, silent
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.evaluate import encoder_of
@@ -27,7 +27,7 @@ def export(
     out: Path,
     progress: Progress,
     start: ModelParts | None = None,
-    tell: Tell = silent,
+    log: LogFn = no_log,
     *,
     warm_state: bool = False,
 ) -> None:
@@ -40,15 +40,15 @@ def export(
         out: The run's folder.
         progress: How far the run has come.
         start: What the run started from, if it was a model.
-        tell: Called with lines for the user: on a CPU the warm state may take minutes.
+        log: Called with lines for the user: on a CPU the warm state may take minutes.
         warm_state: Make the state of `state="warm"` from the beginning of the corpus.
     """
     bilm = step.bilm
     warm = None
     if warm_state:
-        tell("Making the warm state: reading the beginning of the corpus once more.")
+        log("Making the warm state: reading the beginning of the corpus once more.")
         encode = encoder_of(exact_engine(bilm), corpus.chars)
-        warm = average_state(bilm, encode, corpus.tokens(), progress=every_seconds(tell)).state
+        warm = average_state(bilm, encode, corpus.tokens(), progress=every_seconds(log)).state
     perplexity = progress.perplexity
     metadata: dict[str, Any] = {
         "name": out.name,

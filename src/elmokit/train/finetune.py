@@ -27,10 +27,10 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import LMHead
+from elmokit.progress import LogFn, no_log
 from elmokit.settings import Bounds, check, with_settings
 from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.fingerprint import fingerprint_model
-from elmokit.telling import Tell, silent
 from elmokit.train.config import RunConfig, with_length
 from elmokit.train.loop import TrainResult, train
 from elmokit.train.metrics import evaluations
@@ -190,7 +190,7 @@ def finetune(
     *,
     resume: bool = False,
     device: str | torch.device = "cpu",
-    tell: Tell = silent,
+    log: LogFn = no_log,
     tensorboard: bool = False,
     deterministic: bool = False,
     warm_state: bool = False,
@@ -204,7 +204,7 @@ def finetune(
         out: The run's folder.
         resume: Go on from the newest checkpoint there.
         device: Where to compute.
-        tell: Called with lines for the user.
+        log: Called with lines for the user.
         tensorboard: Log to TensorBoard, too.
         deterministic: On a GPU, the same bits every time.
         warm_state: Also make the state of `state="warm"`.
@@ -215,7 +215,7 @@ def finetune(
         out,
         resume=resume,
         device=device,
-        tell=tell,
+        log=log,
         tensorboard=tensorboard,
         deterministic=deterministic,
         start=start.parts,

@@ -18,11 +18,11 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.engine import exact_engine
 from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
+from elmokit.progress import LogFn, no_log
 from elmokit.settings import differences
 from elmokit.sources.modeldir import ModelParts
 from elmokit.stopping import StopSignal, stop_signals
 from elmokit.storage.lock import run_lock
-from elmokit.telling import Tell, silent
 from elmokit.train import checkpoint, distributed
 from elmokit.train.adagrad import take_accumulators
 from elmokit.train.batches import columns_of
@@ -81,7 +81,7 @@ def train(
     *,
     resume: bool = False,
     device: str | torch.device = "cpu",
-    tell: Tell = silent,
+    log: LogFn = no_log,
     tensorboard: bool = False,
     deterministic: bool = False,
     start: ModelParts | None = None,
@@ -95,7 +95,7 @@ def train(
         out: The run's folder: checkpoints, metrics and, at the end, `model/`.
         resume: Go on from the newest checkpoint there.
         device: Where to compute; on CUDA the fast step is used.
-        tell: Called with lines for the user.
+        log: Called with lines for the user.
         tensorboard: Log to TensorBoard, too.
         deterministic: On a GPU, sum in a fixed order, so that two runs give the same bits; slower.
         start: A biLM and head to start from, which are evaluated first; see `finetune`.
@@ -107,7 +107,7 @@ def train(
         run_lock(out) if group.first else nullcontext(),
     ):
         if not group.first:
-            tell = silent
+            log = no_log
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
         step = make_step(config, corpus, device, graphs=not deterministic, group=group, start=start)
@@ -121,8 +121,8 @@ def train(
             restart=config.restart,
             share=group.share(config.step.rows),
         )
-        _tell_of_few_documents(streams.n_documents, config.step.rows, tell)
-        progress = _begin(config, corpus, out, step, resume=resume, tell=tell)
+        _warn_about_few_documents(streams.n_documents, config.step.rows, log)
+        progress = _begin(config, corpus, out, step, resume=resume, log=log)
         if progress.position:
             streams.go_to(progress.position)
         metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.first else None
@@ -132,8 +132,8 @@ def train(
         clock = Clock(config, progress.step)
         pending: list[tuple[int, StepResult]] = []
         try:
-            with stop_signals(tell) as stopped:
-                _evaluate(step, corpus, progress, metrics, config, tell, stopped, start)
+            with stop_signals(log) as stopped:
+                _evaluate(step, corpus, progress, metrics, config, log, stopped, start)
                 while progress.step < config.max_steps and not group.any(stopped.is_set()):
                     batch, position = next(batches)
                     rate = config.optimizer.rate(progress.step, config.max_steps)
@@ -142,25 +142,25 @@ def train(
                     if _due(progress.step, config.log_every, config.max_steps):
                         line = _line(pending, rate, clock, config, device)
                         _log(metrics, line)
-                        tell(clock.told(line))
+                        log(clock.told(line))
                         pending = []
-                    _evaluate(step, corpus, progress, metrics, config, tell, stopped, start)
+                    _evaluate(step, corpus, progress, metrics, config, log, stopped, start)
                     if _due(progress.step, config.checkpoint_every, config.max_steps):
                         _save(out, step, progress, config, corpus, pending)
                     if config.patience and progress.evaluations_since_best >= config.patience:
                         n = config.patience
-                        tell(f"No better perplexity in {n} evaluations: stopping early.")
+                        log(f"No better perplexity in {n} evaluations: stopping early.")
                         break
                 interrupted = group.any(stopped.is_set())
                 if interrupted:  # further signals, such as torchrun's own, must wait for this
                     _save(out, step, progress, config, corpus, pending)
-                    tell(f"Stopped at step {progress.step:,}; the run goes on with --resume.")
+                    log(f"Stopped at step {progress.step:,}; the run goes on with --resume.")
         finally:
             batches.close()
             if metrics is not None:
                 metrics.close()
         if group.first and not interrupted:
-            export(step, corpus, config, out, progress, start, tell, warm_state=warm_state)
+            export(step, corpus, config, out, progress, start, log, warm_state=warm_state)
     return TrainResult(
         steps=progress.step,
         tokens=progress.step * config.tokens_per_step,
@@ -211,9 +211,9 @@ def make_step(
 # ------------------------------------------------------------------------------------------ parts
 
 
-def _tell_of_few_documents(documents: int, rows: int, tell: Tell) -> None:
+def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
-        tell(
+        log(
             f"note: {rows:,} rows read {documents:,} documents (or pieces of long ones), so that "
             "several read the same text at the same time. Fewer rows learn as much in less time: "
             "--set step.rows=..."
@@ -221,29 +221,29 @@ def _tell_of_few_documents(documents: int, rows: int, tell: Tell) -> None:
 
 
 def _begin(
-    config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, tell: Tell
+    config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, log: LogFn
 ) -> Progress:
     """Start anew or go on; a changed corpus or model is refused."""
-    progress = _found(config, corpus, out, step, resume=resume, tell=tell)
+    progress = _found(config, corpus, out, step, resume=resume, log=log)
     weights = [*step.bilm.parameters(), *step.head.parameters()]
     step.group.check_same("start", [torch.tensor(progress.step), *weights])
     return progress
 
 
 def _found(
-    config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, tell: Tell
+    config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, log: LogFn
 ) -> Progress:
     newest = checkpoint.newest(out)
     if newest is None:
         if resume:
-            tell(f"Nothing to resume in {out}: starting anew.")
+            log(f"Nothing to resume in {out}: starting anew.")
         return Progress(step=0, position={})
     if not resume:
         raise ConfigError(
             f"{out} already holds a run ({newest.name}). Go on with --resume, or choose another "
             "folder."
         )
-    path, progress, identity = checkpoint.newest_intact(out, tell)
+    path, progress, identity = checkpoint.newest_intact(out, log)
     if identity["corpus"] != corpus.fingerprint:
         raise DataError(
             f"The run in {out} was trained on another corpus than {corpus.path}. Give the same "
@@ -258,7 +258,7 @@ def _found(
     checkpoint.load(path, step, progress.step, step.group)
     if progress.capacity is not None:
         step.set_capacity({int(k): v for k, v in progress.capacity.items()})
-    tell(f"Going on from step {progress.step:,}.")
+    log(f"Going on from step {progress.step:,}.")
     return progress
 
 
@@ -288,7 +288,7 @@ def _evaluate(
     progress: Progress,
     metrics: Metrics | None,
     config: RunConfig,
-    tell: Tell,
+    log: LogFn,
     stopped: StopSignal,
     start: ModelParts | None,
 ) -> None:
@@ -319,7 +319,7 @@ def _evaluate(
     tokens = progress.step * config.tokens_per_step
     values = {f"valid_{k}": v for k, v in found.to_dict().items()}
     _log(metrics, {"step": progress.step, "tokens": tokens, **values})
-    tell(
+    log(
         f"step {progress.step:,}: held-out perplexity {found.mean:.2f} "
         f"(forward {found.forward:.2f}, backward {found.backward:.2f})"
     )

@@ -17,7 +17,7 @@ from elmokit.errors import DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.engine import exact_engine
 from elmokit.model.lstm import LstmStack, LstmState
-from elmokit.telling import TellProgress, silent
+from elmokit.progress import ProgressFn, no_log
 from elmokit.text.vocab import Vocabulary
 from elmokit.train.evaluate import Encode
 from elmokit.train.text import text_groups
@@ -45,7 +45,7 @@ def average_state(
     tokens: NDArray[np.uint32],
     sentences: int = SENTENCES,
     *,
-    progress: TellProgress = silent,
+    progress: ProgressFn = no_log,
 ) -> WarmState:
     """Average (c, r) of each layer and direction over the ends of sentences in running text.
 
@@ -96,7 +96,7 @@ def warm_state_of_text(
     sentences: Iterable[Sentence],
     wanted: int = SENTENCES,
     *,
-    progress: TellProgress = silent,
+    progress: ProgressFn = no_log,
 ) -> WarmState:
     """Make the warm state from plain text; no more of it is read than is needed.
 

@@ -1,0 +1,56 @@
+"""Callbacks for messages and progress: the library reports, the caller decides what is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+#: Called with a message for the user.
+LogFn = Callable[[str], None]
+#: Called with the name of the current step, the amount of work done, and the total amount.
+ProgressFn = Callable[[str, int, int], None]
+
+
+class Progress(NamedTuple):
+    """How much of a text has been processed.
+
+    Attributes:
+        tokens: Number of processed tokens.
+        n_bytes: Number of bytes read for these tokens.
+        total_bytes: Size of the whole text in bytes; None if unknown.
+        bottleneck: The slowest stage, if known.
+    """
+
+    tokens: int
+    n_bytes: int
+    total_bytes: int | None
+    bottleneck: str = ""
+
+
+def no_log(*_: object) -> None:
+    """Ignore a message or a progress report."""
+
+
+def plural(n: int, noun: str) -> str:
+    """Return "1 sentence", "2,000 sentences"."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def every_seconds(log: LogFn, seconds: float = 15.0) -> ProgressFn:
+    """Return a progress callback that logs at most one message per `seconds`.
+
+    Work that finishes sooner is not logged.
+    """
+    begin = last = time.monotonic()
+
+    def progress(name: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done <= 0 or done >= total or now - last < seconds:
+            return
+        last = now
+        left = (now - begin) / done * (total - done)
+        log(f"{name}: {done / total:.0%}, {left / 60:.1f} min left")
+
+    return progress
