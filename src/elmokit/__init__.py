@@ -1,4 +1,4 @@
-"""elmokit: ELMo alive.
+"""elmokit: deep contextualized word representations (ELMo).
 
     import elmokit
 
@@ -6,8 +6,8 @@
     out = elmo.embed(["I read the book yesterday.", "Can you read the letter now?"])
     out[0].word("read")       # (L + 1, 2D): the vectors of "read" in that sentence
 
-Nothing heavy is imported before it is used: `import elmokit` touches neither torch nor h5py, and a
-model in ONNX embeds where torch is not installed.
+Heavy dependencies are imported when they are used: `import elmokit` loads neither torch nor h5py,
+and ONNX models work without torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from elmokit.text.sentences import split_sentences as split_sentences
     from elmokit.text.tokenize import tokenize as tokenize
 
-_HOMES = {
+_MODULES = {
     "BiLM": "elmokit.model.bilm",
     "BiLMConfig": "elmokit.config",
     "Elmo": "elmokit.model.elmo",
@@ -53,14 +53,14 @@ _HOMES = {
     "split_sentences": "elmokit.text.sentences",
     "tokenize": "elmokit.text.tokenize",
 }
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'elmokit' has no attribute '{name}'")
     try:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        value = getattr(importlib.import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

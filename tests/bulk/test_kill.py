@@ -144,5 +144,5 @@ def test_an_interrupted_command_says_how_to_go_on(
     assert not out.exists()
     assert len(chunk_times(out)) >= 3  # what was being written is finished
     assert all(path.suffix != ".tmp" for path in work_path(out).iterdir())
-    assert "sentences of an earlier run" in run_to_end(command(model, text, out, 200, "--resume"))
+    assert "sentences from an earlier run" in run_to_end(command(model, text, out, 200, "--resume"))
     assert [path.name for path in folder.iterdir()] == [out.name]

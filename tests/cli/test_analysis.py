@@ -134,7 +134,7 @@ def test_neighbors_skips_and_counts_bad_lines(elmo: Elmo, tmp_path: Path) -> Non
     (tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
     code, _, errors = elmo("neighbors", "bad.txt", "--query", "a [b]", "--skip-bad")
     assert code == 0
-    assert "1 lines skipped" in errors
+    assert "1 line skipped" in errors
 
 
 # -------------------------------------------------------------------------------------------- wic

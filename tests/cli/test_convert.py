@@ -54,14 +54,14 @@ def test_what_was_written_is_listed(old: Path, tmp_path: Path) -> None:
 def test_what_is_lost_is_said(tmp_path: Path) -> None:
     modeldir.save(make_parts(full=True), tmp_path / "full")
     result = run(tmp_path / "full", tmp_path / "old", "--to", "hdf5")
-    assert "no place for the language-model head, the warm state" in result.stderr
+    assert "cannot store the LM head, the warm state" in result.stderr
     assert {file.name for file in (tmp_path / "old").iterdir()} == {
         "options.json",
         "weights.hdf5",
         "vocab.txt",
     }
     result = run(tmp_path / "full", tmp_path / "old", "--to", "hdf5", "--overwrite", "--json")
-    assert json.loads(result.stdout)["lost"][:2] == ["the language-model head", "the warm state"]
+    assert json.loads(result.stdout)["lost"][:2] == ["the LM head", "the warm state"]
 
 
 def test_the_head_can_be_left_out(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_vectors_of_a_file_and_a_summary(elmo: Elmo, tmp_path: Path, model: Path
     code, output, errors = elmo("text.txt", "-o", "vectors.h5")
     assert (code, output) == (0, "")
     assert errors.startswith("vectors.h5: 3 sentences, 13 tokens, ")
-    assert re.search(r" tokens/s, bottleneck: [a-z]+, 0 tokens cut\n$", errors)
+    assert re.search(r" tokens/s, bottleneck: [a-z]+, 0 truncated tokens\n$", errors)
     expected = elmokit.load(model, device="cpu").embed(TEXT.split("\n")[:3])
     with h5py.File(tmp_path / "vectors.h5") as file:
         for i, item in enumerate(expected):
@@ -114,9 +114,9 @@ def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None
         (["--rows", "2"], "rows: 2"),
         (["--state", "carry", "--rows", "0"], "rows: 0"),
         (["--workers", "0"], "--workers"),
-        (["--engine", "ray"], "a name without a suffix"),
-        (["--engine", "ray", "--devices", "0,1"], "assigns its devices itself"),
-        (["--address", "auto"], "only --engine ray"),
+        (["--engine", "ray"], "a path without a suffix"),
+        (["--engine", "ray", "--devices", "0,1"], "not supported with --engine ray"),
+        (["--address", "auto"], "requires --engine ray"),
     ],
 )
 def test_wrong_usage_exits_with_2(
@@ -165,7 +165,7 @@ def test_a_bad_line_is_named_or_skipped_and_counted(elmo: Elmo, tmp_path: Path) 
     assert code == 0
     assert json.loads(output)["skipped_lines"] == 1
     assert errors.count("warning: ") == 1
-    assert "1 line skipped" in errors
+    assert "1 skipped line" in errors
 
 
 def test_long_tokens_are_one_warning(elmo: Elmo, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_long_tokens_are_one_warning(elmo: Elmo, tmp_path: Path) -> None:
     _, _, errors = elmo("text.txt", "-o", "vectors.npz", "--chunk-bytes", "30")
     assert errors.count("warning: ") == 1
     assert "warning: 40 tokens are longer than 48 bytes" in errors
-    assert "40 tokens cut" in errors
+    assert "40 truncated tokens" in errors
 
 
 def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(
@@ -192,7 +192,7 @@ def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(
         patch.setattr(ElmoModel, "compute_block", interrupted)
         code, _, errors = elmo(*arguments)
     assert code == 130
-    assert "interrupted: 1 sentence finished and kept" in errors
+    assert "Interrupted. 1 sentence finished and saved" in errors
     code, _, errors = elmo(*arguments)
     assert code == 1
     assert "--resume" in errors
@@ -200,10 +200,10 @@ def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(
     code, _, errors = elmo(*arguments, "--resume")
     assert code == 0
     assert "3 sentences, 13 tokens" in errors
-    assert "1 sentence of an earlier run" in errors
+    assert "1 sentence from an earlier run" in errors
     code, _, errors = elmo(*arguments, "--resume", "--json")  # nothing is left to do
     assert code == 0
-    assert "3 sentences of an earlier run" in errors
+    assert "3 sentences from an earlier run" in errors
     assert elmo(*arguments)[0] == 1
     assert elmo(*arguments, "--overwrite")[0] == 0
 
@@ -217,7 +217,7 @@ def test_an_interrupt_before_anything_is_finished_leaves_nothing(
     monkeypatch.setattr(ElmoModel, "compute_block", interrupted)
     code, _, errors = elmo("text.txt", "-o", "vectors.npz")
     assert code == 130
-    assert "nothing was finished" in errors
+    assert "No chunk was finished" in errors
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
@@ -225,7 +225,7 @@ def test_an_error_on_the_way_says_what_is_kept(elmo: Elmo, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode() + b"\xff\n"))
     code, _, errors = elmo("-", "-o", "vectors.npz", "--chunk-bytes", "10")
     assert code == 1
-    assert "note: 1 sentence finished and kept" in errors
+    assert "note: 1 sentence finished and saved" in errors
     assert "error: standard input, line 4" in errors
 
 
@@ -253,7 +253,7 @@ def test_a_name_without_a_suffix_is_a_folder_of_shards(elmo: Elmo, tmp_path: Pat
     code, _, errors = elmo(*options)
     assert code == 1
     assert "Continue it with --resume" in errors
-    assert "3 sentences of an earlier run" in elmo(*options, "--resume")[2]
+    assert "3 sentences from an earlier run" in elmo(*options, "--resume")[2]
 
 
 class Terminal(io.StringIO):

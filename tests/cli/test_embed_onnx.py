@@ -92,7 +92,7 @@ def test_so_do_workers_and_interrupted_runs(elmo: Elmo, tmp_path: Path) -> None:
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
     code, errors = elmo("-o", "two.npz", *options, "--resume")
     assert code == 0, errors
-    assert "3 sentences of an earlier run" in errors
+    assert "3 sentences from an earlier run" in errors
     code, errors = elmo("-o", "shards", "--workers", "2", "--chunk-bytes", "20")
     assert code == 0, errors
 

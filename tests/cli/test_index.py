@@ -72,10 +72,10 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["neighbors", "index", "--token", "99"], 1, "no token 99"),
         (["neighbors", "index", *QUERY, "--layer", "0"], 1, "cannot be searched in layer 0"),
         (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no approximate index"),
-        (["neighbors", "index", *QUERY, "--split"], 2, "belong to"),
-        (["neighbors", "text.txt", "--token", "1"], 2, "folder of an index"),
-        (["neighbors", "index"], 2, "there is no query"),
-        (["index", "-o", "other"], 2, "give a text"),
+        (["neighbors", "index", *QUERY, "--split"], 2, "cannot be used with an index"),
+        (["neighbors", "text.txt", "--token", "1"], 2, "directory of an index"),
+        (["neighbors", "index"], 2, "no query"),
+        (["index", "-o", "other"], 2, "unless you add --ann"),
         (["index", "no.txt", "-o", "other"], 1, "no.txt does not exist"),
         (["index", "text.txt", "-o", "index"], 1, "already exists"),
         (["index", "text.txt", "-o", "."], 1, "other files"),
@@ -121,11 +121,11 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
     monkeypatch.setattr(ElmoModel, "compute", interrupted)
     code, _, errors = elmo(*arguments)
     assert code == 130
-    assert "Interrupted: 7 tokens are finished and kept" in errors
+    assert "Interrupted. 7 tokens finished and saved" in errors
     assert elmo(*arguments)[0] == 1
     code, _, errors = elmo(*arguments, "--resume")
     assert code == 0
-    assert "7 tokens of an earlier run" in errors
+    assert "7 tokens from an earlier run" in errors
     assert sorted(p.name for p in tmp_path.iterdir()) == ["index", "text.txt"]
 
 
@@ -140,7 +140,7 @@ def test_an_approximate_index_is_added_and_its_recall_is_reported(
         "index", "-o", "index", "--ann", "top", "--json", model=tmp_path / "model"
     )
     assert code == 0
-    assert "recall of the 10 nearest" in errors
+    assert "recall@10" in errors
     assert json.loads(output)["ann"]["layer 2"]["queries"] == 23 * 5
     code, output, errors = elmo("neighbors", "index", *QUERY, "--ann", model=tmp_path / "model")
     assert code == 0

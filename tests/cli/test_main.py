@@ -144,7 +144,7 @@ def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) ->
     process.send_signal(number)
     _, errors = process.communicate("go on\n", timeout=HANG_SECONDS)
     assert process.returncode == 130, errors
-    assert errors.strip() == "interrupted"
+    assert errors.strip() == "Interrupted."
 
 
 def test_help_fits_80_columns_and_cuts_nothing(
@@ -158,7 +158,7 @@ def test_help_fits_80_columns_and_cuts_nothing(
         assert "bool" not in output
         assert "\N{HORIZONTAL ELLIPSIS}" not in output
         assert "\\[" not in output
-    assert "--one-sentence-per-line  A line" in shell("prepare", "--help")[1]
+    assert "--one-sentence-per-line  Lines" in shell("prepare", "--help")[1]
     listed = shell("--help")[1]
     assert "Embed and search:\n  embed " in listed
     assert "..." not in listed.split("Commands", 1)[-1].split("Embed and search")[1]

@@ -68,7 +68,10 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
         "layer 2",
         "average",
     ]
-    assert "4 senses of 7 words (1 with alternatives; 1 senses that WordNet" in errors
+    assert (
+        "4 senses of 7 words (1 with alternatives; skipped because they are not in WordNet: 1)"
+        in errors
+    )
     code, output, _ = elmo("wsd", *given, "--static", "glove.txt", "--json", "--layer", "top")
     assert code == 0
     assert json.loads(output)["results"][-1]["name"] == "layer 2"
@@ -77,8 +80,8 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["pos"], 2, "give either a FOLDER or all of"),
-        (["pos", "ud", "--dev", "ud/x-dev.conllu"], 2, "give either a FOLDER or all of"),
+        (["pos"], 2, "give either DIR or all of"),
+        (["pos", "ud", "--dev", "ud/x-dev.conllu"], 2, "give either DIR or all of"),
         (["pos", "sets"], 1, "one file *train.conllu, found none"),
         (
             ["pos", "ud", "--layer", "9"],

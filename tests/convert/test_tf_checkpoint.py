@@ -186,7 +186,7 @@ def test_a_new_head_takes_the_accumulators_of_the_bilm_alone(verse: Corpus) -> N
 
 
 def test_the_command_tells_of_the_accumulators(verse: Corpus, tmp_path: Path) -> None:
-    for kind, said in (("adagrad", "goes on with the accumulators"), ("adamw", "does not use")):
+    for kind, said in (("adagrad", "continues with the accumulators"), ("adamw", "does not use")):
         args = ["finetune", str(PREFIX), str(verse.path), "-o", str(tmp_path / kind)]
         args += ["--max-steps", "1"]
         for setting in [*AS_BILM_TF, f"optimizer.kind={kind}"]:
@@ -206,7 +206,7 @@ def test_a_checkpoint_goes_to_ours_and_to_hdf5_and_says_the_same(tmp_path: Path)
     assert "adagrad.safetensors" in result.stdout
     result = run(app, ["convert", str(ours), str(hdf5), "--to", "hdf5"])
     assert result.exit_code == 0
-    assert "the language-model head, the Adagrad accumulators" in result.stderr
+    assert "the LM head, the Adagrad accumulators" in result.stderr
     models = [load_parts(path) for path in (FOLDER, ours, hdf5)]
     assert all(same_bits(models[0].bilm, other.bilm) for other in models[1:])
     assert models[0].head is not None

@@ -230,7 +230,7 @@ def test_what_another_computes_now_keeps_its_room_and_what_a_dead_one_left_makes
     with file_lock(path.with_name(path.name.split(".")[1]).with_suffix(".lock")):
         assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
         assert entries(cache) == [path]
-    assert "beside those that other processes compute" in told[-1]
+    assert "while other processes use it" in told[-1]
     assert isinstance(cache.layers(elmo, TEXTS, CPU), StoredLayers)
     assert not path.exists()
 

@@ -224,7 +224,7 @@ def test_the_commands(tmp_path: Path) -> None:
     done = run(app, ["convert", str(tmp_path / "ours"), str(out), "--to", "onnx", "--json"])
     told = json.loads(done.stdout)
     assert told["written"] == {file.name: file.stat().st_size for file in out.iterdir()}
-    assert told["lost"] == ["the language-model head"]
+    assert told["lost"] == ["the LM head"]
     assert max(told["error"]["largest_difference"]) < TOLERANCE
     done = run(app, ["info", str(out), "--json"])
     facts = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""`elmo bench`: how fast this machine is."""
+"""`elmo bench`: measure speed on this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from elmokit.cli.options import AnyModel, AsJson, Device, Weights, as_settings, usage_errors
 from elmokit.cli.progress import stderr_logger
+from elmokit.cli.run_options import Settings
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -21,24 +22,26 @@ def _bench() -> None:
 
 @app.command("train")
 def train(
-    preset: Annotated[str, typer.Option(help="toy, small, medium or original.")] = "original",
+    preset: Annotated[
+        str, typer.Option(help="Model size and settings: toy, small, medium or original.")
+    ] = "original",
     rows: Annotated[
-        str, typer.Option(help="Batch sizes to try, separated by commas.")
+        str, typer.Option(help="Batch sizes, separated by commas.")
     ] = "128,512,1024,2048",
     data: Annotated[
-        str | None, typer.Option(help="A prepared corpus. Default: made-up text.")
+        str | None, typer.Option(help="Directory written by `elmo prepare`. Default: random text.")
     ] = None,
     vocabulary: Annotated[
-        int, typer.Option(min=1000, help="Words of the made-up vocabulary.")
+        int, typer.Option(min=1000, help="Vocabulary size of random text.")
     ] = 150_000,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As for `elmo train`.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Steps to time, a multiple of 4.")] = 40,
+    settings: Settings = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Number of steps to time, a multiple of 4.")
+    ] = 40,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Time whole training steps, from character ids to changed weights."""
+    """Measure complete training steps: tokens/s and memory."""
     import torch
 
     from elmokit.data.corpus import Corpus
@@ -74,56 +77,56 @@ def embed(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Instead of a model, a shape with random weights: toy, small, medium or original.",
+            help="Model with random weights, instead of --model: toy, small, medium or original.",
             show_default=False,
         ),
     ] = None,
     weights: Weights = None,
     batch: Annotated[
-        str, typer.Option(help="Sentences per call, separated by commas.")
+        str, typer.Option(help="Batch sizes in sentences, separated by commas.")
     ] = "1,32,64,128",
     precision: Annotated[
         str,
-        typer.Option(help="For example exact,fast. Default: all that this model has here."),
+        typer.Option(help="Precisions, for example exact,fast. Default: all that are available."),
     ] = "",
     threads: Annotated[
-        str, typer.Option(help="CPU threads, for example 1,2. Default: torch's choice.")
+        str, typer.Option(help="Numbers of CPU threads, for example 1,2. Default: chosen by torch.")
     ] = "",
     device: Device = "auto",
     text: Annotated[
         str | None,
         typer.Option(
-            help="A text file, a paragraph per line. Default: examples/corpus.txt, or made-up "
-            "words where that is not installed.",
+            help="Text file with one paragraph per line. Default: examples/corpus.txt, or random "
+            "words if it is not installed.",
             show_default=False,
         ),
     ] = None,
     tokens: Annotated[
         int,
         typer.Option(
-            help="Tokens that fill the cache first, and tokens per batch size that are then timed."
+            help="Number of tokens to fill the token cache with, and to time per batch size."
         ),
     ] = 20_000,
-    rounds: Annotated[int, typer.Option(help="How often each cell is measured.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Number of measurements per setting.")] = 5,
     lengths: Annotated[
         str,
         typer.Option(
             metavar="N,N,...",
-            help="Instead of the cells: runs of so many tokens each, for example "
-            "1000,10000,100000,1000000, and one very long sentence. Shows that time grows "
-            "linearly and memory does not.",
+            help="Instead of batch sizes, measure texts with these numbers of tokens, for example "
+            "1000,10000,100000,1000000, and one very long sentence. Shows how time and memory "
+            "grow.",
             show_default=False,
         ),
     ] = "",
     long_sentence: Annotated[
-        int, typer.Option("--long", help="With --lengths: tokens of the long sentence.")
+        int, typer.Option("--long", help="With --lengths: number of tokens of the long sentence.")
     ] = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Time embedding: tokens/s, the first vector, loading, memory.
+    """Measure embedding: throughput, latency, load time and memory.
 
-    Each precision and number of threads has its own process. They are timed
-    in turn on the same sentences, and medians are reported.
+    Each combination of precision and threads runs in a separate process. They
+    take turns on the same sentences; medians are reported.
     """
     from dataclasses import replace
 
@@ -157,7 +160,7 @@ def _render(report: dict[str, Any]) -> str:
     parts = [
         f"{model['name']}: {model['shape']}, {model['parameters']:,} parameters\n"
         f"{machine['device']}, {machine['cores']} cores, torch {machine['versions']['torch']}\n"
-        f"text: {text['name']}, {text['tokens_per_sentence']} tokens a sentence"
+        f"text: {text['name']}, {text['tokens_per_sentence']} tokens per sentence"
     ]
     loads = ("load_s", "first_vector_ms", "sentence_ms", "sentence_p99_ms", "loaded_gib")
     rates = ("tokens_per_second", "known_tokens_per_second", "hit_rate", "seconds", "peak_gib")
@@ -173,7 +176,7 @@ def _render(report: dict[str, Any]) -> str:
 
 
 def _table(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
-    """Set those columns that the rows have."""
+    """Format a table of the columns that the rows have."""
     rows = list(rows)
     names = [name for name in columns if name in rows[0]]
     cells = [[name.replace("_", " ") for name in names]]

@@ -1,4 +1,4 @@
-"""`elmo convert`: from other people's formats to ours, to that of AllenNLP and bilm-tf, to ONNX."""
+"""`elmo convert`: convert models from and to other formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """The formats that can be written."""
+    """Output formats."""
 
     ELMOKIT = "elmokit"
     HDF5 = "hdf5"
@@ -24,7 +24,7 @@ class Format(StrEnum):
 
 
 class Storage(StrEnum):
-    """How numbers may be stored."""
+    """Number types of stored weights."""
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
@@ -42,56 +42,59 @@ def convert(
     out: Annotated[
         Path,
         typer.Argument(
-            help="The folder to make.", metavar="OUT", callback=not_stdout, show_default=False
+            help="Directory to write.", metavar="OUT", callback=not_stdout, show_default=False
         ),
     ],
     weights: Weights = None,
     to: Annotated[
         Format,
         typer.Option(
-            help="elmokit: config.json + model.safetensors + card, opens at once. "
-            "hdf5: options.json + weights.hdf5, for AllenNLP, bilm-tf and simple_elmo. "
-            "onnx: encoder.onnx + bilm.onnx, for any onnxruntime and for elmokit without torch."
+            help="Output format. elmokit: config.json, model.safetensors and a model card. "
+            "hdf5: options.json and weights.hdf5, for AllenNLP, bilm-tf and simple_elmo. "
+            "onnx: encoder.onnx and bilm.onnx, for onnxruntime and for elmokit without torch."
         ),
     ] = Format.ELMOKIT,
     vocab: Annotated[
         Path | None,
         typer.Option(
-            help="The words of the model, one per line, if there is no vocab.txt beside it.",
+            help="Vocabulary, one word per line. Default: vocab.txt in the directory of the model, "
+            "if it exists.",
             show_default=False,
         ),
     ] = None,
     storage: Annotated[
         Storage,
         typer.Option(
-            help="How a folder of elmokit stores its numbers: float32 keeps every bit, float16 "
-            "takes half of the space, int8 (one scale per row) a quarter. With --to onnx, int8 "
-            "also computes so: faster, rounded; what that costs is measured and told."
+            help="Number type of the weights. float32 is lossless, float16 takes half the space, "
+            "int8 (one scale per row) a quarter. With --to onnx, int8 also makes computation "
+            "faster and less accurate; the accuracy loss is measured and reported."
         ),
     ] = Storage.FLOAT32,
     part_size: Annotated[
         int | None,
-        typer.Option(help="Cut the weights into files of so many MB, about.", show_default=False),
+        typer.Option(
+            help="Split the weights into files of about this many MB. Default: one file.",
+            show_default=False,
+        ),
     ] = None,
     without_head: Annotated[
         bool,
         typer.Option(
             "--without-head",
-            help="Leave out the language-model head, its words and what else is for training: all "
-            "that vectors need is kept.",
+            help="Omit the LM head, its vocabulary and the optimizer state, which vectors do not "
+            "need.",
         ),
     ] = False,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace a model in OUT. Other files are never replaced."),
+        typer.Option("--overwrite", help="Replace a model in OUT; never replaces other files."),
     ] = False,
     as_json: TextAsJson = False,
 ) -> None:
-    """Convert a model from another format to elmokit's, AllenNLP's or ONNX, or store it smaller.
+    """Convert a model to another format, or compress it.
 
-    No bit of a float32 weight changes unless --storage asks for fewer.
-
-    OUT is written beside and renamed at the end: it is there whole or not at all.
+    The conversion is lossless unless you use --storage. OUT is written
+    atomically.
     """
     from elmokit.errors import ConfigError
     from elmokit.sources import hdf5dir, modeldir, onnxdir
@@ -101,18 +104,20 @@ def convert(
         onnxdir.check_available()
     parts = load_parts(model, weights, vocab=vocab)
     if without_head:
-        _leave_out_head(parts)
+        _remove_head(parts)
     lost = [] if to is Format.ELMOKIT else _lost(parts, to)
     result: dict[str, Any] = {"format": to, "folder": str(out)}
     if to is Format.ONNX:
         from elmokit.embed.onnx_export import export
 
         if part_size is not None:
-            raise ConfigError("ONNX is one file per graph: --part-size does not fit.")
+            raise ConfigError("--part-size is not supported with --to onnx. Leave it out.")
         result["error"] = export(parts, out, storage=storage.value, overwrite=overwrite)
     elif to is Format.HDF5:
         if storage is not Storage.FLOAT32 or part_size is not None:
-            raise ConfigError("HDF5 is one file of float32: --storage and --part-size do not fit.")
+            raise ConfigError(
+                "--storage and --part-size are not supported with --to hdf5. Leave them out."
+            )
         hdf5dir.save(parts, out, overwrite=overwrite)
     else:
         part_bytes = None if part_size is None else part_size * 10**6
@@ -125,32 +130,32 @@ def convert(
         return
     for name, size in written.items():
         typer.echo(f"{out / name}  {size:,} bytes")
-    for line in _told(result.get("error")):
+    for line in _format_error(result.get("error")):
         typer.echo(line)
     if lost:
         name = "HDF5" if to is Format.HDF5 else "ONNX"
-        typer.echo(f"note: {name} has no place for {', '.join(lost)}; left out", err=True)
+        typer.echo(f"note: {name} cannot store {', '.join(lost)}; omitted", err=True)
 
 
-def _leave_out_head(parts: ModelParts) -> None:
+def _remove_head(parts: ModelParts) -> None:
     from elmokit.sources import card
 
     parts.head = parts.accumulators = None
-    if parts.bilm.config.n_words is None:  # else they are the words that the model reads
+    if parts.bilm.config.n_words is None:  # otherwise it is the input vocabulary
         parts.vocabulary = None
     if parts.card is not None and card.is_generated(parts.card):
-        parts.card = None  # it is made again, and tells of no head
+        parts.card = None  # it is generated again, without the head
 
 
-def _told(error: dict[str, Any] | None) -> list[str]:
-    """Say how far the vectors of ONNX are from those of torch."""
+def _format_error(error: dict[str, Any] | None) -> list[str]:
+    """Describe how much the vectors of ONNX differ from those of torch."""
     if error is None:
         return []
     names = ("largest_difference", "mean_cosine", "worst_cosine")
     rows = zip(*(error[name] for name in names), strict=True)
     return [
-        f"layer {j}: differs from torch by {difference:.1e} at most; cosine {mean:.6f} in the "
-        f"mean, {worst:.6f} at worst"
+        f"layer {j}: maximum difference from torch {difference:.1e}; cosine: mean {mean:.6f}, "
+        f"minimum {worst:.6f}"
         for j, (difference, mean, worst) in enumerate(rows)
     ]
 
@@ -158,13 +163,13 @@ def _told(error: dict[str, Any] | None) -> list[str]:
 def _lost(parts: ModelParts, to: Format) -> list[str]:
     from elmokit.sources import card
 
-    given = {
-        "the language-model head": parts.head is not None,
+    present = {
+        "the LM head": parts.head is not None,
         "the warm state": parts.warm is not None and to is Format.HDF5,
         "the Adagrad accumulators": parts.accumulators is not None,
-        "the card": parts.card is not None and not card.is_generated(parts.card),
+        "the model card": parts.card is not None and not card.is_generated(parts.card),
         "the metadata": bool(parts.metadata.keys() - {"converted_from"}),
     }
     if to is Format.ONNX:
-        del given["the card"], given["the metadata"]
-    return [what for what, there in given.items() if there]
+        del present["the model card"], present["the metadata"]
+    return [part for part, is_present in present.items() if is_present]

@@ -1,4 +1,4 @@
-"""`elmo doctor`: what is installed, which devices there are, what is safe on this CPU."""
+"""`elmo doctor`: report installed packages, devices, and precisions that work on this CPU."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import typer
 from elmokit.cli.options import AsJson
 from elmokit.progress import plural
 
-# What each extra is for; which packages it brings is read from the metadata of elmokit.
+# The purpose of each extra; its packages are read from the metadata of elmokit.
 _ENABLES = {
-    "all": "everything but docs and dev",
+    "all": "all extras except docs and dev",
     "arrow": "vectors in Parquet files and Arrow tables",
     "coref": "elmo task coref",
-    "dev": "the tests and checks of elmokit",
+    "dev": "tests and checks of elmokit",
     "docs": "the documentation site",
     "flair": "embeddings for flair",
-    "gensim": "KeyedVectors of gensim",
+    "gensim": "gensim KeyedVectors",
     "hub": "hf:// models and save_pretrained",
     "log": "training logs in TensorBoard",
     "onnx": "elmo convert --to onnx, and embedding without torch",
@@ -32,18 +32,18 @@ _ENABLES = {
     "sentence-transformers": "a module for sentence-transformers",
     "serve": "elmo serve",
     "sklearn": "ElmoVectorizer for scikit-learn",
-    "spacy": "a pipe for spaCy",
-    "static": "GloVe to compare with (--static glove-6b-50d)",
+    "spacy": "a pipeline component for spaCy",
+    "static": "GloVe vectors (--static glove-6b-50d)",
 }
 
 
 def doctor(
     as_json: AsJson = False,
     probe: Annotated[
-        bool, typer.Option(help="Try each number type on the CPU, in a process of its own.")
+        bool, typer.Option(help="Test each number type on the CPU, in a separate process.")
     ] = True,
 ) -> None:
-    """Report versions, devices, extras, and which precisions are safe on this machine's CPU."""
+    """Report versions, extras, devices and safe precisions."""
     packages = _packages()
     report = {
         "elmokit": importlib.metadata.version("elmokit"),
@@ -66,7 +66,7 @@ def doctor(
 
 
 def _packages() -> dict[str | None, dict[str, str | None]]:
-    """Return the versions of the packages of each extra; None stands for the core."""
+    """Return the installed versions of the packages of each extra; None is the core."""
     extras = importlib.metadata.metadata("elmokit").get_all("Provides-Extra") or []
     packages: dict[str | None, dict[str, str | None]] = {extra: {} for extra in (None, *extras)}
     for requirement in importlib.metadata.requires("elmokit") or []:
@@ -99,8 +99,8 @@ def _precisions() -> dict[str, dict[str, Any]]:
 
     results = {}
     for kind in KINDS:
-        found = probe_cpu(kind)
-        results[kind] = {"works": found.works, "note": found.note}
+        result = probe_cpu(kind)
+        results[kind] = {"works": result.works, "note": result.note}
     return results
 
 
@@ -133,18 +133,18 @@ def _show(report: dict[str, Any]) -> None:
     typer.echo("packages")
     for name, version in report["packages"].items():
         typer.echo(f"  {name:12} {version or f'missing: pip install {name}'}")
-    typer.echo("extras, installed with: pip install 'elmokit[NAME]'")
-    for extra, found in report["extras"].items():
+    typer.echo("extras (pip install 'elmokit[NAME]')")
+    for extra, entry in report["extras"].items():
         versions = [
-            f"{name} {version or '(missing)'}" for name, version in found["packages"].items()
+            f"{name} {version or '(missing)'}" for name, version in entry["packages"].items()
         ]
-        typer.echo(f"  {extra:12} {found['enables']}: {', '.join(versions)}")
+        typer.echo(f"  {extra:12} {entry['enables']}: {', '.join(versions)}")
     typer.echo("devices")
     for device in report["devices"]:
         typer.echo(f"  {device}")
     if report["cpu_precisions"]:
-        typer.echo("products on this CPU")
-        for kind, found in report["cpu_precisions"].items():
-            typer.echo(f"  {kind:12} {'safe' if found['works'] else 'NOT SAFE'}: {found['note']}")
+        typer.echo("matrix products on this CPU")
+        for kind, entry in report["cpu_precisions"].items():
+            typer.echo(f"  {kind:12} {'safe' if entry['works'] else 'NOT SAFE'}: {entry['note']}")
     if report["fast"]:
-        typer.echo(f"precision fast on this CPU: {report['fast']['note']}")
+        typer.echo(f"precision 'fast' on this CPU: {report['fast']['note']}")

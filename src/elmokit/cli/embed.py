@@ -1,4 +1,4 @@
-"""`elmo embed`: the vectors of text files, in one file or in a folder of Parquet shards."""
+"""`elmo embed`: write the vectors of text files to one file or a directory of Parquet shards."""
 
 from __future__ import annotations
 
@@ -63,15 +63,13 @@ def embed(
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compute the vectors of every token of text files.
+    """Compute the vectors of all tokens in text files.
 
-    The text is embedded in chunks, which are kept until the output is
-    complete: memory does not grow with the text, and an interrupted run is
-    continued with --resume. Until then one file needs twice its size on the
-    disk; a folder of shards does not.
+    The text is embedded in chunks: memory does not grow with the text, and you
+    can resume an interrupted run with --resume. While a single file is written,
+    it needs twice its size on disk; a directory of shards does not.
 
-    In Python elmokit.open_vectors reads the file, or the folder of shards,
-    sentence by sentence.
+    To read the output in Python, use elmokit.open_vectors.
     """
     _check_engine(engine, devices, address, output)
     from elmokit.bulk.run import embed_corpus
@@ -115,7 +113,7 @@ def embed(
                 on_progress=bar,
             )
     except KeyboardInterrupt:
-        typer.echo(f"interrupted: {_kept(output) or 'nothing was finished.'}", err=True)
+        typer.echo(f"Interrupted. {_kept(output) or 'No chunk was finished.'}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except ElmoError:
         if bar.started and (kept := _kept(output)):
@@ -129,32 +127,33 @@ def _check_engine(
 ) -> None:
     if engine is own.Engine.LOCAL:
         if address is not None:
-            raise typer.BadParameter("only --engine ray has an address.", param_hint="--address")
+            raise typer.BadParameter("requires --engine ray.", param_hint="--address")
         return
     if devices is not None:
         raise typer.BadParameter(
-            "a Ray cluster assigns its devices itself: use --workers and --device.",
+            "not supported with --engine ray. Use --workers and --device.",
             param_hint="--devices",
         )
     from pathlib import PurePath
 
     if PurePath(output).suffix and "://" not in output and not output.endswith("/"):
         raise typer.BadParameter(
-            "--engine ray writes a folder of shards: give a name without a suffix.",
+            f"'{output}' is a file, but --engine ray writes a directory of shards. Give a path "
+            "without a suffix.",
             param_hint="--output",
         )
 
 
 def _kept(output: str) -> str:
-    """Say what an interrupted run has left, and how to continue; nothing if there is nothing."""
+    """Return what an interrupted run has finished and how to resume it; "" if nothing."""
     from elmokit.bulk.output import kept_sentences
 
     sentences = kept_sentences(output)
     if not sentences:
         return ""
     return (
-        f"{plural(sentences, 'sentence')} finished and kept; continue with the same command and "
-        "--resume (or discard them with --overwrite)."
+        f"{plural(sentences, 'sentence')} finished and saved. Resume with the same command and "
+        "--resume, or discard them with --overwrite."
     )
 
 
@@ -168,8 +167,8 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
     if summary.bottleneck:
         facts.append(f"bottleneck: {summary.bottleneck}")
     if summary.resumed_sentences:
-        facts.append(f"{plural(summary.resumed_sentences, 'sentence')} of an earlier run")
-    facts.append(f"{plural(summary.cut_tokens, 'token')} cut")
+        facts.append(f"{plural(summary.resumed_sentences, 'sentence')} from an earlier run")
+    facts.append(plural(summary.cut_tokens, "truncated token"))
     if summary.skipped_lines:
-        facts.append(f"{plural(summary.skipped_lines, 'line')} skipped")
+        facts.append(plural(summary.skipped_lines, "skipped line"))
     typer.echo(f"{summary.output}: {', '.join(facts)}", err=True)

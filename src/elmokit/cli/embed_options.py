@@ -1,4 +1,4 @@
-"""The options of `elmo embed`, and what each of them means."""
+"""The options of `elmo embed`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elmokit.cli.options import not_stdout
 
 
 class State(StrEnum):
-    """What each sentence starts from."""
+    """Initial states of a sentence."""
 
     RESET = "reset"
     WARM = "warm"
@@ -19,7 +19,7 @@ class State(StrEnum):
 
 
 class Engine(StrEnum):
-    """Who does the work."""
+    """Where the work is done."""
 
     LOCAL = "local"
     RAY = "ray"
@@ -38,10 +38,10 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="FILES",
-        help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. "
-        "A line is a sentence; an empty line is a sentence without tokens, so that line 8 is "
-        "always sentence 7. Also Parquet files, whose rows are lines, and addresses such as "
-        "s3://bucket/file.",
+        help="UTF-8 text files with one sentence per line, optionally compressed (.gz, .xz, .bz2, "
+        ".zst); '-' reads standard input. An empty line is a sentence without tokens, so that "
+        "line 8 is always sentence 7. Parquet files, with one sentence per row, and URLs such as "
+        "s3://bucket/file also work.",
         show_default=False,
     ),
 ]
@@ -50,9 +50,9 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="The file to write. Its name chooses the format: .h5 as AllenNLP's elmo command "
-        "wrote it, .npz, .safetensors, or .parquet (one row per token). A name without a "
-        "suffix is a folder, which is filled with Parquet shards.",
+        help="File to write. The suffix selects the format: .h5 (the layout of AllenNLP's elmo "
+        "command), .npz, .safetensors, or .parquet (one row per token). Without a suffix: a "
+        "directory of Parquet shards.",
         callback=not_stdout,
         show_default=False,
     ),
@@ -61,23 +61,24 @@ Split = Annotated[
     bool,
     typer.Option(
         "--split",
-        help="Each line is a paragraph: find its sentences. Empty lines give nothing. Text "
-        "whose lines end in mid-sentence should be joined to one line per paragraph first.",
+        help="Lines are paragraphs: split them into sentences. Empty lines are ignored. If lines "
+        "end in mid-sentence, first join the lines of each paragraph.",
     ),
 ]
 SkipBad = Annotated[
     bool,
     typer.Option(
         "--skip-bad",
-        help="Skip and count lines that are not UTF-8; the sentences after them move up.",
+        help="Skip and count lines that are not valid UTF-8; this shifts the numbers of later "
+        "sentences.",
     ),
 ]
 ChunkBytes = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Bytes of text in a chunk, about. A chunk is what is computed again at most after an "
-        "interruption, and what a shard holds. Default: 262144.",
+        help="Approximate bytes of text per chunk. A chunk is the unit of resuming and the content "
+        "of a shard. Default: 262144.",
         show_default=False,
     ),
 ]
@@ -87,21 +88,23 @@ ChunkBytes = Annotated[
 StateChoice = Annotated[
     State,
     typer.Option(
-        help="What each sentence starts from. reset: zero, so its vectors depend on the "
-        "sentence alone. warm: the stored state of the model. carry: where the sentence before "
-        "it ended, as bilm-tf and AllenNLP always do.",
+        help="Initial LSTM state of each sentence. reset: zero, so that vectors depend only on the "
+        "sentence. warm: the state stored with the model. carry: the final state of the previous "
+        "sentence, as in bilm-tf and AllenNLP.",
     ),
 ]
 Rows = Annotated[
     int,
     typer.Option(
-        help="With --state carry: texts read side by side; sentence i goes on where sentence "
-        "i - ROWS ended, like row i % ROWS of bilm-tf's batches.",
+        help="With --state carry: number of parallel streams. Sentence i starts with the final "
+        "state of sentence i - ROWS, like row i % ROWS of bilm-tf's batches.",
     ),
 ]
 NumberType = Annotated[
     Numbers,
-    typer.Option(help="float16 takes half the space and keeps three digits."),
+    typer.Option(
+        help="Number type of the vectors. float16 takes half the space and keeps three digits."
+    ),
 ]
 
 # ------------------------------------------------------------------------------------- who works
@@ -111,8 +114,8 @@ NWorkers = Annotated[
     typer.Option(
         "--workers",
         min=1,
-        help="Processes that share the work, each with its own model in memory. The file is "
-        "the same, byte by byte, for any number of them.",
+        help="Number of worker processes, each with its own copy of the model. The output is "
+        "byte-identical for any number. Default: 1; on Ray, one per GPU or per two CPU cores.",
         show_default=False,
     ),
 ]
@@ -120,26 +123,27 @@ Devices = Annotated[
     str | None,
     typer.Option(
         metavar="0,1,...",
-        help="One worker on each of these devices: the numbers of GPUs, or cpu,cpu,...",
+        help="Run one worker on each of these devices: GPU numbers, or cpu,cpu,...",
         show_default=False,
     ),
 ]
 EngineChoice = Annotated[
     Engine,
     typer.Option(
-        help="Who fills a folder: this machine, or a Ray cluster (pip install "
-        "'elmokit[ray]'), whose machines must all see the model and the folder. The rows are "
-        "the same.",
+        help="Where a directory of shards is computed. local: this machine. ray: a Ray cluster "
+        "(pip install 'elmokit[ray]') whose machines can all access the model and the directory. "
+        "The rows are the same.",
     ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ray: the cluster. Default: one on this machine, for this run.",
+        help="With --engine ray: address of the cluster. Default: start one on this machine for "
+        "this run.",
         show_default=False,
     ),
 ]
 TextColumn = Annotated[
     str,
-    typer.Option(help="The column of the text in Parquet inputs."),
+    typer.Option(help="Text column of Parquet inputs."),
 ]

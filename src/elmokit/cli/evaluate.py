@@ -1,4 +1,4 @@
-"""`elmo evaluate`: the perplexity of a model on prepared text."""
+"""`elmo evaluate`: compute the perplexity of a model on a prepared corpus."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from elmokit.cli.perplexity import State, StateChoice, states_of
 
 
 def evaluate(
-    data: Annotated[Path, typer.Argument(help="The folder that `elmo prepare` made.")],
+    data: Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")],
     model: HeadModel = None,
-    split: Annotated[str, typer.Option(help="Which part of the corpus.")] = "valid",
+    split: Annotated[str, typer.Option(help="Split of the corpus: train or valid.")] = "valid",
     state: StateChoice = State.CARRY,
     precision: Precision = PrecisionName.EXACT,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Measure held-out perplexity with the full softmax.
+    """Compute the perplexity of a prepared corpus with the full softmax.
 
-    exp of the mean loss per word and sentence end: forward, backward, and the geometric mean of
-    both; `<UNK>` counts, and the figure over known words alone stands beside. carry: each document
-    is one text; reset: every sentence starts from zero; warm: from the model's warm state.
+    Perplexity is exp of the mean loss per word and sentence boundary: forward, backward, and their
+    geometric mean, with and without the words that are mapped to <UNK>.
     """
     import json
 
@@ -40,12 +39,12 @@ def evaluate(
     _, vocabulary = language_model(elmo)
     if vocabulary.words != corpus.vocabulary.words:
         raise ConfigError(
-            f"{data} was prepared with another vocabulary than the model {elmo.source} has. "
-            f"Prepare the text again with: elmo prepare --vocab {elmo.source} FILES... -o DATA"
+            f"The vocabulary of {data} differs from the vocabulary of the model {elmo.source}. "
+            f"Prepare the text again: elmo prepare --vocab {elmo.source} FILES... -o DATA"
         )
     chars = None if elmo.config.char_cnn is None else corpus.chars
     types = prepared_types(encoder_of(elmo.engine, chars), len(vocabulary))
-    found = [
+    perplexities = [
         measure(
             elmo.scorer(),
             types,
@@ -57,7 +56,7 @@ def evaluate(
         for name in states_of(elmo, state)
     ]
     if as_json:
-        typer.echo(json.dumps([perplexity.to_dict() for perplexity in found]))
+        typer.echo(json.dumps([perplexity.to_dict() for perplexity in perplexities]))
     else:
-        for perplexity in found:
+        for perplexity in perplexities:
             typer.echo(str(perplexity))

@@ -1,4 +1,4 @@
-"""`elmo finetune`: go on with a trained model on other text."""
+"""`elmo finetune`: continue training a model on other text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.options import Device, SummaryAsJson, Weights, as_settings, usage_errors
+from elmokit.cli.options import Device, Quiet, SummaryAsJson, Weights, as_settings, usage_errors
 from elmokit.cli.progress import stderr_logger
 from elmokit.cli.run_options import (
     CheckpointEvery,
     Deterministic,
     ExportHdf5,
-    NoLines,
     Resume,
-    RunFolder,
+    RunDirectory,
+    Settings,
     Tensorboard,
     WarmState,
     finish,
@@ -29,63 +29,52 @@ def finetune(
     model: Annotated[
         str,
         typer.Argument(
-            help="What to start from: a model folder, a checkpoint of bilm-tf, or bare weights as "
-            "AllenNLP and bilm-tf published them (folder, zip, options.json, or a name such as "
-            "allennlp:original).",
+            help="Model to start from: a model directory, a bilm-tf training checkpoint, or "
+            "published weights without a head (a directory, a zip file, an options.json, or a name "
+            "such as allennlp:original).",
             show_default=False,
         ),
     ],
     data: Annotated[
         Path,
         typer.Argument(
-            help="The folder that `elmo prepare` made: with --vocab MODEL if the model has a "
-            "language-model head, and with --valid or --valid-files, so that there is text to "
-            "measure on.",
+            help="Directory written by `elmo prepare`. Use its option --vocab MODEL if the model "
+            "has an LM head, and --valid or --valid-files to hold out text for evaluation.",
             show_default=False,
         ),
     ],
-    output: RunFolder,
+    output: RunDirectory,
     weights: Weights = None,
     new_head: Annotated[
         bool,
         typer.Option(
             "--new-head",
-            help="Give up the model's head and learn a new one for the vocabulary of DATA. Bare "
-            "weights always get one.",
+            help="Replace the model's LM head by a new one for the vocabulary of DATA. Always done "
+            "for models without a head.",
         ),
     ] = False,
     head_steps: Annotated[
         int | None,
         typer.Option(
-            help="First steps in which only the head learns and the biLM stays as it is. Nothing: "
-            "half of all steps for a new head, none for the model's own.",
+            help="Number of initial steps that train only the head, with the biLM frozen. Default: "
+            "half of all steps for a new head, otherwise 0.",
             show_default=False,
         ),
     ] = None,
     epochs: Annotated[
         float | None,
         typer.Option(
-            help="Passes over the text, those of the head included. Nothing: one, and one more "
-            "for a new head.",
+            help="Number of epochs, including the steps of the head. Default: 2 with a new head, "
+            "otherwise 1.",
             show_default=False,
         ),
     ] = None,
     max_steps: Annotated[
         int | None,
-        typer.Option(help="Steps in all, instead of --epochs.", show_default=False),
+        typer.Option(help="Number of steps, instead of --epochs.", show_default=False),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change any setting: optimizer.learning_rate=1e-4 (5e-4 unless told), "
-            "optimizer.head_rate=2e-3 (4e-3, while the head learns alone), step.rows=64, "
-            "step.dropout=0.2, evaluate_every=100, ...",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Decides order, negatives and dropout.")] = 0,
+    settings: Settings = None,
+    seed: Annotated[int, typer.Option(help="Seed of order, negative samples and dropout.")] = 0,
     checkpoint_every: CheckpointEvery = None,
     resume: Resume = False,
     warm_state: WarmState = False,
@@ -94,14 +83,16 @@ def finetune(
     deterministic: Deterministic = False,
     device: Device = "auto",
     as_json: SummaryAsJson = False,
-    quiet: NoLines = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Go on training a model on text of another kind, such as that of a task.
+    """Continue training a model on other text.
 
-    A model with its language-model head goes on as a whole. Bare weights get
-    a new head, which first learns alone, from the word frequencies of DATA on.
-    The held-out perplexity is measured before, after the head's own steps, and
-    after all. Ctrl-C saves a checkpoint before it stops.
+    For example, train on the text of a task. A model with an LM head is trained
+    as a whole. A model without one gets a new head, initialized from the word
+    frequencies of DATA, which is first trained alone. Default learning rates:
+    optimizer.learning_rate=5e-4, and optimizer.head_rate=4e-3 while the head is
+    trained alone. Held-out perplexity is measured before and after training, and
+    after the steps of the head. Ctrl-C saves a checkpoint before it stops.
     """
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
@@ -124,13 +115,16 @@ def finetune(
     log = stderr_logger(shown=not quiet)
     if start.new_head:
         log(
-            f"A new head for {corpus.n_words:,} words learns alone for "
+            f"Training a new head for {corpus.n_words:,} words alone for the first "
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
         )
     if start.parts.accumulators:
-        log(_told_of_accumulators(config.optimizer.kind))
+        log(_describe_accumulators(config.optimizer.kind))
     if "valid" not in corpus.splits:
-        log(f"{data} holds out no text: no perplexity is measured. See elmo prepare --valid.")
+        log(
+            f"{data} has no held-out text, so perplexity is not measured. To hold out text, use "
+            "elmo prepare --valid."
+        )
     result = tuning.finetune(
         config,
         start,
@@ -149,21 +143,20 @@ def finetune(
         "perplexity": result.perplexity,
     }
     finish(result.run, output, export_hdf5=export_hdf5, summary=summary if as_json else None)
-    log(_told(result))
+    log(_format_result(result))
 
 
-def _told_of_accumulators(kind: str) -> str:
+def _describe_accumulators(kind: str) -> str:
     if kind == "adagrad":
-        return "Adagrad goes on with the accumulators of the model."
+        return "Adagrad continues with the accumulators of the model."
     return (
-        "The model brings the accumulators of Adagrad, which adamw does not use. To go on as "
-        "bilm-tf would: --set optimizer.kind=adagrad (see docs/how-to/formats.md)."
+        "The model contains Adagrad accumulators, which adamw does not use. To continue training "
+        "like bilm-tf, use --set optimizer.kind=adagrad (see docs/how-to/formats.md)."
     )
 
 
-def _told(result: FinetuneResult) -> str:
-    """Say what has become better, and where the model is."""
-    names = {"before": "before", "head": "after the head's own steps", "after": "after"}
-    told = [f"{p['mean']:.2f} {names[name]}" for name, p in result.perplexity.items()]
-    measured = f"Held-out perplexity: {', '.join(told)}. " if told else ""
-    return f"{measured}The model is in {result.run.model}."
+def _format_result(result: FinetuneResult) -> str:
+    names = {"before": "before", "head": "after training the head", "after": "after"}
+    values = [f"{p['mean']:.2f} {names[name]}" for name, p in result.perplexity.items()]
+    perplexity = f"Held-out perplexity: {', '.join(values)}. " if values else ""
+    return f"{perplexity}Saved the model to {result.run.model}."

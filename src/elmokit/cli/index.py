@@ -1,4 +1,4 @@
-"""`elmo index`: the vectors of a text on disk, to be searched by `elmo neighbors`."""
+"""`elmo index`: build an index of token vectors for `elmo neighbors`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from elmokit.cli.options import (
     LAYER_CHOICES,
+    TEXT_FILES,
     AnyModel,
     Device,
     Mix,
@@ -43,7 +44,7 @@ def index(
         typer.Option(
             "--output",
             "-o",
-            help="The folder of the index.",
+            help="Directory of the index.",
             callback=not_stdout,
             show_default=False,
         ),
@@ -52,8 +53,8 @@ def index(
         list[str] | None,
         typer.Argument(
             metavar="FILES",
-            help="The text, read as by `elmo embed`: UTF-8, also .gz, .xz, .bz2, .zst; '-' is "
-            "standard input; a line is a sentence. Not needed to add --ann to an existing index.",
+            help=f"{TEXT_FILES} Each line is a sentence. Not needed to add --ann to an existing "
+            "index.",
             show_default=False,
         ),
     ] = None,
@@ -63,8 +64,8 @@ def index(
         list[str] | None,
         typer.Option(
             metavar="LAYER",
-            help=f"What to store: {LAYER_CHOICES[0].lower()}{LAYER_CHOICES[1:]}; repeat for "
-            "several. What can be made of stored layers needs no space of its own. Default: all.",
+            help=f"{LAYER_CHOICES}. Can be repeated. Choices that can be computed from stored "
+            "layers take no extra space. Default: all.",
             show_default=False,
         ),
     ] = None,
@@ -76,15 +77,15 @@ def index(
         list[str] | None,
         typer.Option(
             metavar="LAYER",
-            help="Also build an approximate index for this stored layer, for many millions of "
-            "tokens; repeat for several. Its recall is measured and reported.",
+            help="Also build an approximate index of this stored layer, for many millions of "
+            "tokens. Can be repeated. The recall is measured and reported.",
             show_default=False,
         ),
     ] = None,
     recall: Annotated[
         float,
         typer.Option(
-            min=0.01, max=1.0, help="With --ann: share of the 10 nearest tokens to be found."
+            min=0.01, max=1.0, help="With --ann: required recall of the 10 nearest tokens."
         ),
     ] = 0.95,
     resume: Resume = False,
@@ -92,7 +93,7 @@ def index(
     append: Annotated[
         bool,
         typer.Option(
-            "--append", help="Add the text to an existing index of the same model and settings."
+            "--append", help="Add the text to an existing index with the same model and settings."
         ),
     ] = False,
     skip_bad: SkipBad = False,
@@ -102,19 +103,19 @@ def index(
     quiet: Quiet = False,
     part_tokens: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
 ) -> None:
-    """Store the vectors of every token of a text, to be searched by `elmo neighbors`.
+    """Build an index of token vectors for `elmo neighbors`.
 
-    The folder holds the vectors of the chosen layers, the sentences with their
-    files and lines, and which model was used. Memory does not grow with the
-    text, and an interrupted run continues with --resume. Needs
-    pip install 'elmokit[search]'.
+    The index contains the vectors of the selected layers, the sentences with
+    their files and line numbers, and a description of the model. Memory does not
+    grow with the text, and you can resume an interrupted run with --resume.
+    Requires pip install 'elmokit[search]'.
 
-    Then: elmo neighbors FOLDER --query 'He will [play] in the final .'
+    To search it: elmo neighbors DIR --query 'He will [play] in the final .'
     """
     mixed = read_mix(mix, layer)
     if not files and not ann:
         raise typer.BadParameter(
-            "give a text, or --ann to add to an existing index.", param_hint="FILES"
+            "required, unless you add --ann to an existing index.", param_hint="FILES"
         )
     from elmokit.bulk.settings import PART_TOKENS
     from elmokit.search.build import IndexSettings
@@ -153,15 +154,15 @@ def _build(
     from elmokit.search.build import build_index, check_index_output, kept_tokens
 
     check_index_output(output, **how)
-    check_inputs(files)  # before a model is fetched for a name that was mistyped
+    check_inputs(files)  # before the model is loaded
     try:
         done = build_index(
             load(*loading), files, output, settings, skip_bad=skip_bad, on_progress=bar, **how
         )
     except KeyboardInterrupt:
         typer.echo(
-            f"Interrupted: {kept_tokens(output):,} tokens are finished and kept. Continue with the "
-            "same command and --resume, or discard them with --overwrite.",
+            f"Interrupted. {plural(kept_tokens(output), 'token')} finished and saved. Resume with "
+            "the same command and --resume, or discard them with --overwrite.",
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None
@@ -173,19 +174,19 @@ def _build(
         f"{done.tokens_per_second:,.0f} tokens/s",
     ]
     if done.resumed_tokens:
-        parts.append(f"{done.resumed_tokens:,} tokens of an earlier run")
+        parts.append(f"{plural(done.resumed_tokens, 'token')} from an earlier run")
     if done.skipped_lines:
-        parts.append(f"{plural(done.skipped_lines, 'line')} skipped")
+        parts.append(plural(done.skipped_lines, "skipped line"))
     typer.echo(f"{done.output}: {', '.join(parts)}", err=True)
     return {**dataclasses.asdict(done), "output": str(done.output)}
 
 
-def _add_ann(folder: Path, layer: list[str], recall: float, *, quiet: bool) -> dict[str, Any]:
+def _add_ann(directory: Path, layer: list[str], recall: float, *, quiet: bool) -> dict[str, Any]:
     from elmokit.search.approximate import add_ann
     from elmokit.search.index import TokenIndex
 
-    index = TokenIndex.open(folder)
-    # A stored mix is meant with its weights.
+    index = TokenIndex.open(directory)
+    # A stored mix is used with its stored weights.
     choices = index.parse(layer, index.meta.stored.get("mix") if "mix" in layer else None)
     if not quiet:
         typer.echo(f"Building an approximate index of {index.tokens:,} tokens ...", err=True)
@@ -193,8 +194,8 @@ def _add_ann(folder: Path, layer: list[str], recall: float, *, quiet: bool) -> d
     for choice in choices:
         about = ann[choice.label]
         typer.echo(
-            f"{folder}: {choice.label}: {about['probes']} of {about['cells']} cells searched, "
-            f"recall of the 10 nearest {about['recall_at_10']:.3f} over {about['queries']} tokens",
+            f"{directory}: {choice.label}: searches {about['probes']} of {about['cells']} cells, "
+            f"recall@10 {about['recall_at_10']:.3f} (measured with {about['queries']} tokens)",
             err=True,
         )
     return {choice.label: ann[choice.label] for choice in choices}

@@ -1,4 +1,4 @@
-"""`elmo info`: what a model is, without running it."""
+"""`elmo info`: show a model without running it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import MODELS, NOTHING, ONNX_TOO, TextAsJson, Weights
+from elmokit.cli.options import DEFAULT_MODEL, MODELS, ONNX_TOO, TextAsJson, Weights
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -21,7 +21,7 @@ def info(
     model: Annotated[
         str | None,
         typer.Argument(
-            help=MODELS + ONNX_TOO + NOTHING,
+            help=MODELS + ONNX_TOO + DEFAULT_MODEL,
             show_default=False,
         ),
     ] = None,
@@ -31,9 +31,9 @@ def info(
     ] = False,
     as_json: TextAsJson = False,
 ) -> None:
-    """Describe a model: layers, sizes, parameters, and which parts it has.
+    """Show a model's layers, sizes, parameters and contents.
 
-    All weights are read and checked, so this also tells whether the files are intact.
+    Reads and validates all weights, so it also checks whether the files are intact.
     """
     if installed:
         _list_installed(as_json)
@@ -80,12 +80,12 @@ def _open_onnx(model: str) -> OnnxParts:
     from elmokit.sources import onnxdir
 
     parts = onnxdir.load(Path(model).expanduser())
-    OnnxModel(parts)  # the runtime reads and checks the graphs
+    OnnxModel(parts)  # validates the graphs
     return parts
 
 
 def _own_facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
-    """Return what only one of both kinds of model has."""
+    """Return the facts that only apply to this kind of model."""
     from elmokit.sources.onnxdir import OnnxParts
 
     if isinstance(parts, OnnxParts):
@@ -116,7 +116,7 @@ def _lines(parts: ModelParts | OnnxParts, facts: dict[str, Any]) -> list[tuple[s
     kind = f" (ONNX, {facts['storage']})" if "storage" in facts else ""
     words = "none" if facts["vocabulary"] is None else f"{facts['vocabulary']:,} words"
     parameters = [("parameters", f"{facts['parameters']:,}")] if "parameters" in facts else []
-    adagrad = [("Adagrad", "accumulators, to go on training")] if facts.get("adagrad") else []
+    adagrad = [("Adagrad", "accumulators, to continue training")] if facts.get("adagrad") else []
     names = ", ".join(file.name for file in parts.files)
     return [
         ("model", f"{parts.source}{kind}"),
@@ -133,7 +133,7 @@ def _lines(parts: ModelParts | OnnxParts, facts: dict[str, Any]) -> list[tuple[s
 
 
 def _card_start(parts: ModelParts | OnnxParts) -> list[str]:
-    """Return the beginning of the card, without its tables: they say what stands above."""
+    """Return the beginning of the model card, without tables that repeat the facts above."""
     lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
     prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]
     return prose[:_CARD_LINES] + (["..."] if len(prose) > _CARD_LINES else [])

@@ -1,8 +1,8 @@
-"""The `elmo` command: registers the subcommands and turns errors into exit codes.
+"""The `elmo` command: registers the subcommands and maps errors to exit codes.
 
-Exit codes: 0 done, 1 bad data or model (the message says which), 2 wrong usage, 130 interrupted.
+Exit codes: 0 success, 1 invalid data or model, 2 usage error, 130 interrupted.
 Data goes to stdout, everything else to stderr. Importing this file imports neither torch nor numpy,
-so that `elmo --help` answers at once; each command imports what it needs when it runs.
+so that `elmo --help` is fast; each command imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from elmokit.errors import DependencyError, ElmoError, ElmoWarning
 
 
 class _GroupedCommands(TyperGroup):
-    """Lists commands under the names of their groups, with help texts that are not cut."""
+    """Lists commands by group, with help texts that are not truncated."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
+        titles = (_EMBED, _TRAIN, _TASKS, _INSPECT, _TOOLS)
+        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
         for name in self.list_commands(ctx):
             command: Any = self.get_command(ctx, name)
             row = (name, command.get_short_help_str(limit=200))
-            groups.setdefault(command.rich_help_panel, []).append(row)
+            groups[command.rich_help_panel].append(row)
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -61,10 +62,10 @@ app = typer.Typer(
     epilog="Start with: echo 'I read the book .' | elmo embed - -o vectors.h5",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # in tables of rich, 80 columns cut long options and split the help
+    rich_markup_mode=None,  # rich tables truncate long options in 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# Commands by what people do, in the order of `elmo --help`.
+# Groups of commands, in the order of `elmo --help`.
 _EMBED, _TRAIN, _TASKS = "Embed and search", "Train language models", "Train task models"
 _INSPECT, _TOOLS = "Look inside", "Models and tools"
 app.command("embed", rich_help_panel=_EMBED)(embed.embed)
@@ -100,7 +101,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and stop."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     """ELMo: word vectors that depend on the whole sentence."""
@@ -111,7 +112,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def run() -> None:
-    """Run the command line; the entry point of the package."""
+    """Run the command line: the entry point of the package."""
     warnings.simplefilter("always", ElmoWarning)
     warnings.showwarning = _show_warning
     interrupt_on_sigterm()
@@ -125,11 +126,11 @@ def run() -> None:
             raise
         typer.echo(f"error: {DependencyError('torch', None, 'This command')}", err=True)
         sys.exit(1)
-    except OSError as error:  # what is left of them: standard output that cannot be written
+    except OSError as error:  # for example, if standard output cannot be written
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
     except SystemExit as stop:
-        # A command that has nothing to say of its interruption: typer says nothing either.
+        # Commands without a message of their own: typer prints nothing, either.
         if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):
-            typer.echo("interrupted", err=True)
+            typer.echo("Interrupted.", err=True)
         raise

@@ -1,4 +1,4 @@
-"""`elmo neighbors`: the nearest tokens in context."""
+"""`elmo neighbors`: find the nearest tokens in context."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elmokit.cli.options import (
+    TEXT_FILES,
     AnyModel,
     Device,
     Layers,
+    LinesAsJson,
     Mix,
     Quiet,
     SkipBad,
     SplitLines,
+    State,
     StateName,
     StaticTable,
     TokenizedLines,
@@ -24,6 +27,7 @@ from elmokit.cli.options import (
     read_mix,
 )
 from elmokit.cli.progress import TokenBar
+from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.bulk.input import Corpus
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Distinct(StrEnum):
-    """What is listed once."""
+    """What is listed at most once."""
 
     TOKEN = "token"
     SENTENCE = "sentence"
@@ -45,117 +49,112 @@ def neighbors(
         list[str],
         typer.Argument(
             metavar="FILES",
-            help="The text to search, read as `elmo embed` reads it: UTF-8, also .gz, .xz, .bz2, "
-            ".zst; '-' is standard input; a line is a sentence. Or the folder of an index: then "
-            "only the queries are computed.",
+            help=f"{TEXT_FILES} Each line is a sentence. Or the directory of an index: then only "
+            "the queries are computed.",
             show_default=False,
         ),
     ],
     query: Annotated[
         list[str] | None,
         typer.Option(
-            help="A sentence with one word in brackets: 'The [play] was staged .' Several "
-            "queries share one pass over the text: repeat the option.",
+            help="Sentence with one word in brackets: 'The [play] was staged .' Can be repeated; "
+            "all queries share one pass over the text.",
             show_default=False,
         ),
     ] = None,
     queries: Annotated[
         Path | None,
-        typer.Option(
-            help="A file of such sentences, one per line.", metavar="FILE", show_default=False
-        ),
+        typer.Option(help="File with queries, one per line.", metavar="FILE", show_default=False),
     ] = None,
     word: Annotated[
         str | None,
         typer.Option(
-            help="The word that is meant, instead of brackets in the queries.", show_default=False
+            help="Word to search for, instead of brackets in the queries.", show_default=False
         ),
     ] = None,
     token: Annotated[
         list[int] | None,
         typer.Option(
-            help="With an index: a token of it as the query, by its number (see --json); repeat "
-            "for several.",
+            help="With an index: use the indexed token with this number (see --json) as a query. "
+            "Can be repeated.",
             min=0,
             show_default=False,
         ),
     ] = None,
     model: AnyModel = None,
     weights: Weights = None,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbors per list.")] = 10,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of neighbors per list.")] = 10,
     layer: Layers = None,
     mix: Mix = None,
     same_word: Annotated[
-        bool, typer.Option("--same-word", help="List only other uses of the word of the query.")
+        bool, typer.Option("--same-word", help="Only list other uses of the query word.")
     ] = False,
     other_words: Annotated[
-        bool, typer.Option("--other-words", help="List only other words. Case makes no other word.")
+        bool,
+        typer.Option("--other-words", help="Only list other words; matching is case-insensitive."),
     ] = False,
     other_sentences: Annotated[
         bool,
         typer.Option(
-            "--other-sentences", help="Leave out the sentence of the query, if the text has it."
+            "--other-sentences", help="Exclude the sentence of the query, if the text contains it."
         ),
     ] = False,
     min_count: Annotated[
         int,
-        typer.Option(min=1, help="With an index: only words that it has at least so many times."),
+        typer.Option(min=1, help="With an index: only list words that occur at least this often."),
     ] = 1,
     distinct: Annotated[
         Distinct,
         typer.Option(
-            help="What is listed once. token: nothing is left out. sentence: of sentences that are "
-            "the same word by word only one counts. word: each word only by its nearest token."
+            help="What to list at most once. token: list every token. sentence: list identical "
+            "sentences once. word: list only the nearest token of each word."
         ),
     ] = Distinct.SENTENCE,
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Search no more than about this many tokens.", show_default=False),
+        typer.Option(
+            min=1,
+            help="Approximate maximum number of tokens to search. Default: all.",
+            show_default=False,
+        ),
     ] = None,
     tokenized: TokenizedLines = False,
     split: SplitLines = False,
-    state: Annotated[
-        StateName,
-        typer.Option(
-            help="What each sentence starts from, the queries too. reset: zero. warm: the stored "
-            "state of the model."
-        ),
-    ] = StateName.RESET,
+    state: State = StateName.RESET,
     ann: Annotated[
         bool,
         typer.Option(
             "--ann",
-            help="With an index: search approximately, with the recall that `elmo index --ann` has "
-            "measured, instead of exactly.",
+            help="With an index: use approximate search, with the recall reported by "
+            "`elmo index --ann`.",
         ),
     ] = False,
     static: StaticTable = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per query and line.")
-    ] = False,
+    as_json: LinesAsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find the tokens of a text that are nearest to a word in its sentence.
+    """Find the nearest neighbors of a word in context.
 
-    Every token of the text is compared, by cosine, layer by layer: layer 0
-    knows the word alone, the others its context. Memory does not grow with the
-    text. For repeated queries, build an index first, with `elmo index`. With
-    --static, also list the nearest words of a table of static vectors, which
-    know no context.
+    Compares a word in a sentence with every token of a text by cosine, separately for each layer.
+    Layer 0 represents only the word, the other layers also its context. Memory
+    does not grow with the text. For repeated queries, build an index first with
+    `elmo index`. With --static, also lists the nearest words according to static
+    vectors, which ignore context.
     """
     if same_word and other_words:
-        raise typer.BadParameter("not together with --same-word.", param_hint="--other-words")
+        raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")
     in_index = len(files) == 1 and Path(files[0]).is_dir()
     if in_index and (max_tokens or split or skip_bad or state is not StateName.RESET):
         raise typer.BadParameter(
-            "--max-tokens, --split, --skip-bad and --state belong to `elmo index`.",
+            "--max-tokens, --split, --skip-bad and --state cannot be used with an index. Use them "
+            "with `elmo index`.",
             param_hint="FILES",
         )
     if not in_index and (token or ann or min_count > 1):
         raise typer.BadParameter(
-            "--token, --min-count and --ann go with the folder of an index.", param_hint="FILES"
+            "--token, --min-count and --ann require the directory of an index.", param_hint="FILES"
         )
     mixed = read_mix(mix, layer)
 
@@ -168,7 +167,7 @@ def neighbors(
     marked = _read_queries(query, queries, word, tokenized=tokenized)
     if not marked and not token:
         raise typer.BadParameter(
-            "there is no query. Give --query 'The [play] was staged .'", param_hint="--query"
+            "no query. Give, for example, --query 'The [play] was staged .'", param_hint="--query"
         )
     table = None if static is None else load_static(static)
     rules = Rules(
@@ -214,25 +213,25 @@ def _search_text(
         on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, None)),
         **options,
     )
-    summary = f"{found[0].tokens:,} tokens searched"
+    summary = f"{plural(found[0].tokens, 'token')} searched"
     if corpus.skipped:
-        summary += f", {corpus.skipped:,} lines skipped, first {corpus.first_skipped}"
+        summary += f", {plural(corpus.skipped, 'line')} skipped, first: {corpus.first_skipped}"
     return found, summary
 
 
 def _search_index(
-    folder: Path, queries: list[Marked | int], loading: Any, options: dict[str, Any]
+    directory: Path, queries: list[Marked | int], loading: Any, options: dict[str, Any]
 ) -> tuple[list[Neighbors], str]:
     from elmokit.embed.model import load
     from elmokit.search.index import TokenIndex
 
-    index = TokenIndex.open(folder)
+    index = TokenIndex.open(directory)
     ann = index.meta.ann
     if options["ann"] and options["layer"] is None and ann:
         options["layer"] = [choice for choice in index.choices if choice.label in ann]
     elmo = None if all(isinstance(query, int) for query in queries) else load(*loading)
     found = index.neighbors(queries, elmo, **options)
-    summary = f"{index.tokens:,} tokens searched"
+    summary = f"{plural(index.tokens, 'token')} searched"
     if options["ann"]:
         recalls = [f"{name} {ann[name]['recall_at_10']:.3f}" for name in found[0].lists]
         summary += f", approximately (measured recall: {', '.join(recalls)})"
@@ -254,7 +253,7 @@ def _read_queries(
 
 
 def _static_neighbors(table: StaticVectors, word: str, k: int) -> dict[str, Any]:
-    """Return the nearest words of a table; none for a word that it lacks."""
+    """Return the nearest words of a table; an empty list for unknown words."""
     found = table.neighbors(word, k) if word in table else []
     near = [{"word": word, "score": round(score, 6)} for word, score in found]
     return {"name": table.name, "neighbors": near}
@@ -264,4 +263,4 @@ def _format_static(near: dict[str, Any] | None) -> str:
     if near is None:
         return ""
     words = [f"{n['word']} {n['score']:.3f}" for n in near["neighbors"]]
-    return f"\n{near['name']}: {', '.join(words) or 'the word is not in it'}"
+    return f"\n{near['name']}: {', '.join(words) or 'unknown word'}"

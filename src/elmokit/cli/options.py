@@ -1,4 +1,4 @@
-"""Options that several commands have, said once: the same name means the same everywhere."""
+"""Options that several commands share, so that each has one name and one help text."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import typer
 
 from elmokit.errors import ConfigError
 
-#: What `elmokit.load` opens with torch; said once, for all commands that take a model.
+#: What `elmokit.load` opens with torch.
 MODELS = (
-    "A model folder, an options.json of AllenNLP or bilm-tf with its HDF5 file, a folder of "
-    "ELMoForManyLangs, a zip of one of these, a checkpoint of bilm-tf's training, hf://user/model, "
-    "or a name such as english or allennlp:original."
+    "Model to load: a model directory, an options.json of AllenNLP or bilm-tf with its HDF5 file, "
+    "an ELMoForManyLangs directory, a zip file of one of these, a bilm-tf training checkpoint, "
+    "hf://user/model, or a name such as english or allennlp:original."
 )
-#: What can be embedded with and looked at, and no more.
-ONNX_TOO = " Also a folder of ONNX (elmo convert MODEL OUT --to onnx), which needs no torch."
-NOTHING = " Nothing: the model that comes with the package."
+#: Only for commands that need neither the head nor training.
+ONNX_TOO = " ONNX directories (elmo convert MODEL OUT --to onnx) also work, without torch."
+DEFAULT_MODEL = " Default: the bundled English model."
 
 
 class PrecisionName(StrEnum):
@@ -33,14 +33,15 @@ class PrecisionName(StrEnum):
 Precision = Annotated[
     PrecisionName,
     typer.Option(
-        help="exact: float32. fast: several times as fast with rounded numbers (cosine to exact "
-        "vectors at least 0.999); `elmo doctor` tells what it is on this machine."
+        help="Numeric precision. exact: float32. fast: several times faster, with reduced "
+        "precision (cosine to exact vectors at least 0.999); `elmo doctor` shows what it uses on "
+        "this machine."
     ),
 ]
 
 
 class StateName(StrEnum):
-    """What a sentence of its own can start from."""
+    """Initial states of independent sentences."""
 
     RESET = "reset"
     WARM = "warm"
@@ -49,104 +50,123 @@ class StateName(StrEnum):
 State = Annotated[
     StateName,
     typer.Option(
-        help="What each sentence starts from. reset: zero. warm: the stored state of the model."
+        help="Initial LSTM state of each sentence. reset: zero. warm: the state stored with the "
+        "model."
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Device = Annotated[
+    str, typer.Option(help="Device to use: auto (a GPU if available), cpu, cuda, cuda:1, ...")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 TextAsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+LinesAsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per line instead of text.")
+]
 SummaryAsJson = Annotated[
-    bool, typer.Option("--json", help="Print a summary as one JSON object on stdout.")
+    bool, typer.Option("--json", help="Print a summary as one JSON object to standard output.")
 ]
 Weights = Annotated[
     str | None,
     typer.Option(
-        help="The HDF5 file, if the model is an options.json and they do not lie side by side.",
+        help="HDF5 weights of an options.json, if they are not in the same directory.",
         show_default=False,
     ),
 ]
-AnyModel = Annotated[str | None, typer.Option("--model", help=MODELS + NOTHING, show_default=False)]
+AnyModel = Annotated[
+    str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL, show_default=False)
+]
 EmbeddingModel = Annotated[
-    str | None, typer.Option("--model", help=MODELS + ONNX_TOO + NOTHING, show_default=False)
+    str | None, typer.Option("--model", help=MODELS + ONNX_TOO + DEFAULT_MODEL, show_default=False)
 ]
 HeadModel = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="A model folder with its LM head, as `elmo train` and `elmo finetune` make it. "
-        "Nothing: the model that comes with the package.",
+        help="Model directory with an LM head, as written by `elmo train` and `elmo finetune`."
+        + DEFAULT_MODEL,
         show_default=False,
     ),
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out and count lines that are not UTF-8.")
+    bool, typer.Option("--skip-bad", help="Skip and count lines that are not valid UTF-8.")
 ]
 
-# How text is read that is read line by line, as `elmo embed` reads it.
+# For commands that read text like `elmo embed`: one sentence per line.
 TokenizedLines = Annotated[
     bool,
     typer.Option(
         "--tokenized",
-        help="Text is tokenized: tokens are what whitespace separates, taken as they are.",
+        help="The text is already tokenized: split lines at whitespace only.",
     ),
 ]
 SplitLines = Annotated[
     bool,
     typer.Option(
-        "--split", help="Each line is a paragraph: find its sentences. Empty lines give nothing."
+        "--split",
+        help="Lines are paragraphs: split them into sentences. Empty lines are ignored.",
     ),
 ]
 
-# How text is read that is read as `elmo prepare` reads it.
+# For commands that read text like `elmo prepare`: one paragraph per line.
 OneSentencePerLine = Annotated[
     bool,
-    typer.Option("--one-sentence-per-line", help="A line is a sentence: look for no others in it."),
+    typer.Option(
+        "--one-sentence-per-line", help="Lines are sentences: do not split them into sentences."
+    ),
 ]
 Tokenized = Annotated[
     bool,
     typer.Option(
         "--tokenized",
-        help="The text is tokenized, one sentence per line: words are what whitespace separates, "
-        "taken as they are.",
+        help="The text is already tokenized, with one sentence per line: split lines at "
+        "whitespace only.",
     ),
 ]
 
-# For commands that compare.
+# Help texts of arguments that differ in name or type.
+TEXT_FILES = (
+    "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst); '-' reads standard input."
+)
+PARAGRAPHS = (
+    f"{TEXT_FILES} Each line is a paragraph; empty lines and ends of files separate documents."
+)
+
+# For commands that compare ELMo with static vectors.
 StaticTable = Annotated[
     str | None,
     typer.Option(
         "--static",
         metavar="NAME|FILE",
         help="Static vectors to compare with: glove-6b-50d (pip install 'elmokit[static]') or a "
-        "text file of word2vec or GloVe.",
+        "text file in word2vec or GloVe format.",
         show_default=False,
     ),
 ]
 
-# For commands whose runs can be interrupted and continued.
+# For commands that can be interrupted and resumed.
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Continue an interrupted run: nothing that was finished is computed again, and "
-        "the output is the same, byte by byte. Repeat the command as it was; standard "
-        "input must be the same text from its beginning.",
+        help="Resume an interrupted run: finished work is kept, and the output is "
+        "byte-identical. Repeat the original command; standard input must provide the same text "
+        "from its beginning.",
     ),
 ]
 Overwrite = Annotated[
     bool,
     typer.Option(
         "--overwrite",
-        help="Replace an existing output. Without --resume, also discard what an interrupted run "
-        "has finished.",
+        help="Replace an existing output. Without --resume, also discard the finished work of an "
+        "interrupted run.",
     ),
 ]
 
-# Which layers: the same names everywhere, see embed/layer_choice.py.
+# Layer choices; see embed/layer_choice.py.
 LAYER_CHOICES = (
-    "A layer number, top, average (the mean of all layers), concat (all layers side by side), mix "
-    "(a weighted sum, see --mix) or all (every layer by itself)"
+    "Layers to use: a layer number, top, average (the mean of all layers), concat (all layers "
+    "concatenated), mix (a weighted sum, see --mix) or all (each layer separately)"
 )
 Layer = Annotated[str, typer.Option("--layer", metavar="LAYER", help=f"{LAYER_CHOICES}.")]
 Layers = Annotated[
@@ -154,7 +174,7 @@ Layers = Annotated[
     typer.Option(
         "--layer",
         metavar="LAYER",
-        help=f"{LAYER_CHOICES}; repeat for several. Default: every layer and the average.",
+        help=f"{LAYER_CHOICES}. Can be repeated. Default: every layer and the average.",
         show_default=False,
     ),
 ]
@@ -162,26 +182,26 @@ Mix = Annotated[
     str | None,
     typer.Option(
         metavar="S0,S1,...",
-        help="With --layer mix: one weight per layer, lowest first. They are the normalized "
-        "weights s of gamma * sum_j s_j h_j and are used as they are, without a softmax.",
+        help="With --layer mix: the weights s_j of gamma * sum_j s_j h_j, one per layer, lowest "
+        "layer first. They are used directly, without a softmax.",
         show_default=False,
     ),
 ]
-Gamma = Annotated[float, typer.Option(help="With --layer mix: the scale of the mix.")]
+Gamma = Annotated[float, typer.Option(help="With --layer mix: the scale gamma of the mix.")]
 
 
 Path_ = TypeVar("Path_", str, Path, Path | None)
 
 
 def not_stdout(path: Path_) -> Path_:
-    """Refuse `-` where a file or folder is written: a callback of options."""
+    """Reject `-` as the path of an output; a callback of options."""
     if path is not None and str(path) == "-":
-        raise typer.BadParameter("results are not written to standard output. Give a name.")
+        raise typer.BadParameter("cannot write to standard output. Give a path.")
     return path
 
 
 class _UsageError(typer.BadParameter):
-    """Wrong usage that no single option stands for: the message says it all."""
+    """A usage error that concerns no single option."""
 
     def format_message(self) -> str:
         return self.message
@@ -189,7 +209,7 @@ class _UsageError(typer.BadParameter):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Report settings that the library refuses as wrong usage, with exit code 2."""
+    """Report settings that the library rejects as usage errors, with exit code 2."""
     try:
         yield
     except ConfigError as error:
@@ -197,12 +217,12 @@ def usage_errors() -> Iterator[None]:
 
 
 def as_settings(options: Mapping[str, object]) -> list[str]:
-    """Return options that were given as `--set` takes them, by the names of their settings."""
+    """Return the given options in the form of `--set`: NAME=VALUE."""
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
 def read_mix(mix: str | None, layers: Sequence[str] | None) -> tuple[float, ...] | None:
-    """Read --mix and check it and --layer, as far as that needs no model."""
+    """Parse --mix; check it and --layer, as far as possible without a model."""
     from elmokit.embed.layer_choice import check_layer, check_mix
 
     weights = None if mix is None else _read_weights(mix)
@@ -216,5 +236,6 @@ def _read_weights(mix: str) -> tuple[float, ...]:
         return tuple(float(weight) for weight in mix.split(","))
     except ValueError:
         raise typer.BadParameter(
-            f"'{mix}' is not a list of numbers such as 0.2,0.3,0.5.", param_hint="--mix"
+            f"'{mix}' is not a list of numbers, for example 0.2,0.3,0.5.",
+            param_hint="--mix",
         ) from None

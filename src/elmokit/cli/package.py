@@ -1,4 +1,4 @@
-"""`elmo package`: build a model into a package that pip installs."""
+"""`elmo package`: build a wheel that contains a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import typer
 def package(
     model: Annotated[
         Path,
-        typer.Argument(help="Model directory, as written by elmo train, finetune or convert."),
+        typer.Argument(
+            help="Model directory, as written by `elmo train`, `finetune` or `convert`."
+        ),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Directory to write the wheel to.")
@@ -19,17 +21,17 @@ def package(
     name: Annotated[
         str | None,
         typer.Option(
-            help="Name to load the model by. Default: the name of the model directory.",
+            help="Name of the model. Default: the name of the model directory.",
             show_default=False,
         ),
     ] = None,
     version: Annotated[str, typer.Option(help="Version of the package.")] = "1.0.0",
 ) -> None:
-    """Build a model into a wheel, elmokit_NAME-VERSION-py3-none-any.whl.
+    """Build a wheel that contains a model.
 
-    Where the wheel is installed (pip install FILE), the model is loaded by its name:
-    elmokit.load("NAME") in Python, NAME as MODEL in every command. elmo info --installed lists the
-    installed models.
+    Writes elmokit_NAME-VERSION-py3-none-any.whl. After you install the wheel (pip install FILE),
+    load the model by its name: elmokit.load("NAME") in Python, or NAME as the model of any command.
+    elmo info --installed lists installed models.
     """
     from elmokit.sources.package import build_package
 

@@ -1,4 +1,4 @@
-"""`elmo perplexity`: how surprised both language models are by a text."""
+"""`elmo perplexity`: compute the perplexity of a text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elmokit.cli.options import (
+    PARAGRAPHS,
     Device,
     HeadModel,
     OneSentencePerLine,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """What is measured."""
+    """Initial states to measure with."""
 
     CARRY = "carry"
     RESET = "reset"
@@ -37,9 +38,9 @@ class State(StrEnum):
 StateChoice = Annotated[
     State,
     typer.Option(
-        help="What sentences start from. carry: where the one before ended, and zero at the "
-        "beginning of a document. reset: zero. warm: the stored state of the model. all: each "
-        "of them."
+        help="Initial LSTM state of each sentence. carry: the final state of the previous "
+        "sentence, and zero at the beginning of a document. reset: zero. warm: the state stored "
+        "with the model. all: measure with each of them."
     ),
 ]
 
@@ -49,9 +50,7 @@ def perplexity(
         list[str],
         typer.Argument(
             metavar="FILES...",
-            help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. They are "
-            "read as `elmo prepare` reads them: a line is a paragraph, and empty lines separate "
-            "documents, as the end of a file does.",
+            help=PARAGRAPHS,
             show_default=False,
         ),
     ],
@@ -62,11 +61,11 @@ def perplexity(
     by_sentence: Annotated[
         bool,
         typer.Option(
-            "--sentences", help="Also print every sentence, like elmo score, before the figures."
+            "--sentences", help="First print the scores of every sentence, like `elmo score`."
         ),
     ] = False,
     by_token: Annotated[
-        bool, typer.Option("--tokens", help="With --sentences: also log p of every token.")
+        bool, typer.Option("--tokens", help="With --sentences: also print log p of every token.")
     ] = False,
     skip_bad: SkipBad = False,
     precision: Precision = PrecisionName.EXACT,
@@ -75,22 +74,21 @@ def perplexity(
         bool,
         typer.Option(
             "--json",
-            help="Print a JSON list with one object per state; with --sentences one object per "
-            "line and sentence before it.",
+            help="Print a JSON list with one object per state; with --sentences, first one JSON "
+            "object per line for each sentence.",
         ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure the perplexity of text with the full softmax.
+    """Compute the perplexity of text with the full softmax.
 
-    Exp of the mean loss per word and sentence end: forward, backward, and the
-    geometric mean of both. Words that are not in the model's vocabulary are read
-    by their characters and count as <UNK> where they should be said; the figure
-    without them stands beside. No figure depends on how the text is batched, and
-    elmo evaluate gives the same for the same text prepared with the same
-    vocabulary.
+    Perplexity is exp of the mean loss per word and sentence boundary: forward,
+    backward, and their geometric mean. As inputs, out-of-vocabulary words are
+    encoded from their characters; as targets, they count as <UNK>. Perplexity
+    without them is also printed. Results do not depend on batching and equal
+    those of `elmo evaluate` for the same text and vocabulary.
 
-    Memory is bounded by the longest document.
+    Memory grows with the longest document, not with the text.
     """
     from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
@@ -100,7 +98,7 @@ def perplexity(
     from elmokit.train.text import evaluate_text
 
     if by_token and not by_sentence:
-        raise typer.BadParameter("goes with --sentences.", param_hint="--tokens")
+        raise typer.BadParameter("requires --sentences.", param_hint="--tokens")
     check_files(files)
     elmo = load(model, device=device, precision=precision.value)
     _, vocabulary = language_model(elmo)
@@ -113,7 +111,7 @@ def perplexity(
         _show(scored, by_token=by_token, as_json=as_json)
 
     with TokenBar(shown=not (quiet or by_sentence)) as bar:
-        found = evaluate_text(
+        perplexities = evaluate_text(
             elmo.bilm,
             elmo.scorer(),
             vocabulary,
@@ -124,22 +122,22 @@ def perplexity(
             on_progress=lambda targets: bar(Progress(targets, 0, None)),
         )
     if skipped:
-        typer.echo(f"{plural(len(skipped), 'line')} skipped, first {skipped[0]}", err=True)
+        typer.echo(f"{plural(len(skipped), 'line')} skipped, first: {skipped[0]}", err=True)
     if as_json:
-        typer.echo(json.dumps([figure.to_dict() for figure in found]))
+        typer.echo(json.dumps([perplexity.to_dict() for perplexity in perplexities]))
     else:
-        for figure in found:
-            typer.echo(str(figure))
+        for perplexity in perplexities:
+            typer.echo(str(perplexity))
 
 
 def states_of(elmo: ElmoModel, state: State) -> list[str]:
-    """Return the states to measure, all of which the model has."""
+    """Return the states to measure with; raise an error if the model lacks the given one."""
     if state is not State.ALL:
         if state is State.WARM:
             elmo.start("warm")  # raises if there is none
         return [state.value]
     if elmo.warm is None:
-        typer.echo("note: the model has no warm state; make one with: elmo warm", err=True)
+        typer.echo("note: the model has no warm state; compute one with `elmo warm`", err=True)
         return ["carry", "reset"]
     return ["carry", "reset", "warm"]
 
@@ -149,7 +147,7 @@ def _show(scored: ScoredSentence, *, by_token: bool, as_json: bool) -> None:
     from elmokit.embed.scoring import SentenceScore
 
     forward, backward = (-scored.forward).tolist(), (-scored.backward).tolist()
-    found = SentenceScore(
+    sentence = SentenceScore(
         tokens=tuple(scored.words),
         forward=tuple(forward[:-1]),
         backward=tuple(backward[1:]),
@@ -158,4 +156,4 @@ def _show(scored: ScoredSentence, *, by_token: bool, as_json: bool) -> None:
         unknown=tuple(scored.unknown.tolist()),
         state=scored.state,
     )
-    score.show(found, {"document": scored.document}, by_token=by_token, as_json=as_json)
+    score.show(sentence, {"document": scored.document}, by_token=by_token, as_json=as_json)

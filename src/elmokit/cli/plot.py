@@ -1,4 +1,4 @@
-"""`elmo plot`: figures of what the layers know."""
+"""`elmo plot`: plot what the layers encode."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from elmokit.plot.figure import Picture
 
 app = typer.Typer(
-    help="Draw what the layers know: SVG or PNG, by the suffix of the output. "
-    "Needs pip install 'elmokit[plot]'.",
+    help="Plot what the layers encode, as SVG or PNG. Requires pip install 'elmokit[plot]'.",
     no_args_is_help=True,
 )
 
@@ -35,7 +34,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="The file to write: .svg or .png.",
+        help="File to write: .svg or .png.",
         show_default=False,
     ),
 ]
@@ -44,11 +43,11 @@ DrawnLayers = Annotated[
     typer.Option(
         "--layer",
         metavar="LAYER",
-        help=f"{LAYER_CHOICES}; repeat for several. Default: all.",
+        help=f"{LAYER_CHOICES}. Can be repeated. Default: all.",
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers of the figure as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the plotted values as JSON.")]
 
 
 @app.command("senses")
@@ -57,24 +56,28 @@ def senses(
         str,
         typer.Argument(
             metavar="FILE|INDEX",
-            help="Sentences with the word in brackets, one per line, each maybe followed by a tab "
-            "and its sense; '-' is standard input. Or the folder of an index, with --word.",
+            help="File of sentences with one word in brackets, one per line, optionally followed "
+            "by a tab and the sense; '-' reads standard input. Or the directory of an index, with "
+            "--word.",
             show_default=False,
         ),
     ],
     output: Output,
     word: Annotated[
         str | None,
-        typer.Option(help="With an index: the word, in any case.", show_default=False),
+        typer.Option(
+            help="With an index: the word; matching is case-insensitive.", show_default=False
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=3, help="With an index: draw so many uses at most, from all over it.")
+        int, typer.Option(min=3, help="With an index: maximum number of uses, sampled evenly.")
     ] = 200,
     clusters: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Without senses: color by so many clusters. Nothing: as many as separate best.",
+            help="Number of clusters to color by, if the senses are unknown. Default: chosen by "
+            "how well the clusters separate.",
             show_default=False,
         ),
     ] = None,
@@ -87,15 +90,17 @@ def senses(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Draw one word in many sentences on a plane, layer by layer.
+    """Plot the uses of one word, one panel per layer.
 
-    Layer 0 knows the word alone and has one vector for all uses; in the layers
-    above, the uses of a sense come together. Colors are the senses that were
-    given, or clusters.
+    In layer 0 all uses have the same vector, which depends only on the word. In
+    higher layers, uses with the same sense form groups. Colors show the given
+    senses, or clusters.
     """
     in_index = Path(text).is_dir()
     if in_index != (word is not None):
-        raise typer.BadParameter("--word goes with an index, and an index with --word.")
+        raise typer.BadParameter(
+            "--word requires the directory of an index, and an index requires --word."
+        )
     mixed = read_mix(mix, layer)
 
     from elmokit.embed.model import load
@@ -107,27 +112,27 @@ def senses(
         from elmokit.search.index import TokenIndex
 
         index = TokenIndex.open(text)
-        found = senses_in(index, word, layer=layer, mix=mixed, limit=limit, clusters=clusters)
+        result = senses_in(index, word, layer=layer, mix=mixed, limit=limit, clusters=clusters)
     else:
         uses = read_uses(text, tokenized=tokenized)
         elmo = load(model, weights, device)
-        found = senses_of(
+        result = senses_of(
             elmo, uses, layer=layer or "all", mix=mixed, state=state.value, clusters=clusters
         )
-    _finish(draw_senses(found), output, found.to_dict(), as_json=as_json)
+    _finish(draw_senses(result), output, result.to_dict(), as_json=as_json)
 
 
 @app.command("similarity")
 def similarity(
     first: Annotated[
-        str, typer.Argument(metavar="SENTENCE", help="Its tokens are the rows.", show_default=False)
+        str, typer.Argument(metavar="SENTENCE", help="Sentence for the rows.", show_default=False)
     ],
     output: Output,
     second: Annotated[
         str | None,
         typer.Argument(
             metavar="OTHER",
-            help="Another sentence, the columns. Nothing: the same once more.",
+            help="Sentence for the columns. Default: the same sentence.",
             show_default=False,
         ),
     ] = None,
@@ -140,9 +145,9 @@ def similarity(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Draw the cosine of every token of a sentence with every token of another.
+    """Plot the cosines between the tokens of two sentences.
 
-    One heat map for each layer, or for the average or a mix of them.
+    Draws one heat map per layer.
     """
     mixed = read_mix(mix, layer)
 
@@ -154,10 +159,10 @@ def similarity(
     elmo = load(model, weights, device)
     given = [s.split() if tokenized and s is not None else s for s in (first, second)]
     assert given[0] is not None
-    found = similarity_of(
+    result = similarity_of(
         elmo, given[0], given[1], layer=layer or "all", mix=mixed, state=state.value
     )
-    _finish(draw_similarity(found), output, found.to_dict(), as_json=as_json)
+    _finish(draw_similarity(result), output, result.to_dict(), as_json=as_json)
 
 
 @app.command("layers")
@@ -165,16 +170,16 @@ def layers(
     tasks: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FOLDERS", help="Folders that `elmo task` has trained.", show_default=False
+            metavar="DIRS", help="Directories written by `elmo task ... train`.", show_default=False
         ),
     ],
     output: Output,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the layer weights that task models learned, as in Figure 2 of the paper.
+    """Plot the learned layer weights of task models.
 
-    A column for each task; a block for the mix at the input and one for that at
-    the output.
+    Like Figure 2 of the paper: one column per task; separate blocks for the mix
+    at the input and at the output.
     """
     from elmokit.plot.figure import check_picture
     from elmokit.plot.layers import draw_layers, mixes_to_dict, read_mixes
@@ -188,7 +193,7 @@ def layers(
 def surprise(
     sentences: Annotated[
         list[str],
-        typer.Argument(metavar="SENTENCES", help="Each gets its own bars.", show_default=False),
+        typer.Argument(metavar="SENTENCES", help="Sentences to plot.", show_default=False),
     ],
     output: Output,
     model: HeadModel = None,
@@ -197,10 +202,10 @@ def surprise(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Draw how much each token surprises the forward and the backward language model.
+    """Plot the surprisal of each token, forward and backward.
 
-    Bars above a token are bits of surprise given what stands before it, bars
-    below given what follows.
+    Bars above a token: surprisal in bits given the tokens before it. Bars below:
+    given the tokens after it.
     """
     from elmokit.embed.model import load
     from elmokit.plot.figure import check_picture

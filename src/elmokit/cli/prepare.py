@@ -1,4 +1,4 @@
-"""`elmo prepare`: from text files to what `elmo train` reads."""
+"""`elmo prepare`: convert text files to a corpus for `elmo train`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elmokit.cli.options import (
+    PARAGRAPHS,
     OneSentencePerLine,
     Quiet,
     SkipBad,
@@ -32,8 +33,7 @@ def prepare(
         list[str],
         typer.Argument(
             metavar="FILES...",
-            help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. A line is "
-            "a paragraph, and empty lines separate documents, as the end of a file does.",
+            help=PARAGRAPHS,
             show_default=False,
         ),
     ],
@@ -42,8 +42,8 @@ def prepare(
         typer.Option(
             "--output",
             "-o",
-            help="The folder to make: about 4 bytes per token and 130 per word type. "
-            "Twice that is needed while it is made.",
+            help="Directory to write. Takes about 4 bytes per token and 130 bytes per type, and "
+            "twice as much while it is being written.",
             callback=not_stdout,
             show_default=False,
         ),
@@ -53,15 +53,15 @@ def prepare(
     min_count: Annotated[
         int,
         typer.Option(
-            help="Leave words seen less often out of the vocabulary. As a target they are <UNK>; "
-            "as an input they are spelled by their characters like all words.",
+            help="Minimum count of words in the vocabulary. Other words are <UNK> as targets; as "
+            "inputs they are encoded from their characters, like all words.",
         ),
     ] = 3,
     max_vocab: Annotated[
         int | None,
         typer.Option(
-            help="The most words in the vocabulary, with <S>, </S> and <UNK>: the frequent ones "
-            "stay. Nothing: no limit.",
+            help="Maximum size of the vocabulary, including <S>, </S> and <UNK>; keeps the most "
+            "frequent words. Default: no limit.",
             show_default=False,
         ),
     ] = None,
@@ -69,26 +69,26 @@ def prepare(
         Path | None,
         typer.Option(
             metavar="FILE|MODEL",
-            help="Take this vocabulary, so that the ids are those of an existing model, as "
-            "`elmo finetune` and `elmo evaluate` need: a model's folder, the name of one that came "
-            "with elmokit (english), or a file with one word per line that starts with <S>, </S>, "
-            "<UNK>. All other words are <UNK> as targets.",
+            help="Use the vocabulary of an existing model, as required by `elmo finetune` and "
+            "`elmo evaluate`: a model directory, the name of an installed model (english), or a "
+            "file with one word per line that starts with <S>, </S>, <UNK>. Other words are <UNK> "
+            "as targets. Default: build a vocabulary from the text.",
             show_default=False,
         ),
     ] = None,
     max_characters: Annotated[
         int,
         typer.Option(
-            help="Character ids per word, two of them for its begin and end; longer words are cut. "
-            "A model has to be trained with the same number.",
+            help="Maximum number of character ids per word, including two boundary ids; longer "
+            "words are truncated. Must be the same in training.",
         ),
     ] = 50,
     valid: Annotated[
         str | None,
         typer.Option(
             metavar="N|FRACTION",
-            help="Hold out documents for evaluation, chosen at random: a number of them (500) or a "
-            "fraction (0.01). Their words do not count for the vocabulary.",
+            help="Hold out random documents for evaluation: a number (500) or a fraction (0.01). "
+            "They do not contribute to the vocabulary. Default: none.",
             show_default=False,
         ),
     ] = None,
@@ -97,20 +97,18 @@ def prepare(
         typer.Option(
             "--valid-files",
             metavar="FILE",
-            help="Hold out this file; give it again for more files.",
+            help="Hold out this file for evaluation. Can be repeated.",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="With --valid: another seed chooses other documents.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(help="With --valid: seed of the choice of documents.")] = 0,
     skip_bad: SkipBad = False,
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Processes that work side by side. The result is the same with any number. "
-            "Nothing: one per core.",
+            help="Number of worker processes. The output is byte-identical for any number. "
+            "Default: one per core.",
             show_default=False,
         ),
     ] = None,
@@ -118,22 +116,20 @@ def prepare(
         bool,
         typer.Option(
             "--overwrite",
-            help="Replace a prepared corpus in the output folder. Nothing else is ever replaced.",
+            help="Replace a prepared corpus in OUTPUT; never replaces other files.",
         ),
     ] = False,
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make text ready for training: sentences, words, a vocabulary, ids.
+    """Convert text files to a corpus for training.
 
-    Text whose lines end in mid-sentence should be joined to one line per
-    paragraph first. The same text and options give the same bytes.
-
-    The folder is written beside and renamed at the end: it is there whole or
-    not at all.
+    Splits the text into sentences and tokens, builds a vocabulary and writes
+    ids. If lines end in mid-sentence, first join the lines of each paragraph. The
+    same text and options give the same bytes. The output is written atomically.
     """
     if valid is not None and valid_files:
-        raise typer.BadParameter("give --valid or --valid-files, not both.", param_hint="--valid")
+        raise typer.BadParameter("cannot be used with --valid-files.", param_hint="--valid")
     try:
         from elmokit.cli.progress import TokenBar
         from elmokit.data.layout import PrepareSettings
@@ -160,22 +156,22 @@ def prepare(
                 overwrite=overwrite,
                 workers=workers,
                 on_progress=bar,
-                vocabulary=None if vocab is None else _given(vocab),
+                vocabulary=None if vocab is None else _read_vocabulary(vocab),
             )
     except KeyboardInterrupt:
-        typer.echo("interrupted: nothing is written, nothing was changed.", err=True)
+        typer.echo("Interrupted. Nothing was written.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    _tell(summary, as_json=as_json)
+    _print_summary(summary, as_json=as_json)
 
 
-def _given(vocab: Path) -> Vocabulary:
+def _read_vocabulary(vocab: Path) -> Vocabulary:
     from elmokit.data.prepare import given_vocabulary
-    from elmokit.sources.resolve import named_models  # brings torch
+    from elmokit.sources.resolve import named_models  # imports torch
 
     return given_vocabulary(named_models().get(str(vocab), vocab))
 
 
-def _tell(summary: Summary, *, as_json: bool) -> None:
+def _print_summary(summary: Summary, *, as_json: bool) -> None:
     meta = summary.meta
     if as_json:
         values: dict[str, Any] = {
@@ -190,16 +186,17 @@ def _tell(summary: Summary, *, as_json: bool) -> None:
     for name, split in meta.splits.items():
         counts = dataclasses.asdict(split)
         nouns = ("document", "sentence", "token", "type")
-        told = [plural(counts[f"{noun}s"], noun) for noun in nouns]
-        told.append(f"{split.unknown_rate:.2%} of the tokens out of vocabulary")
-        told.append(f"{split.truncated_tokens:,} too long and cut")
-        typer.echo(f"{name}: {', '.join(told)}", err=True)
+        facts = [plural(counts[f"{noun}s"], noun) for noun in nouns]
+        facts.append(f"{split.unknown_rate:.2%} of tokens out of vocabulary")
+        facts.append(plural(split.truncated_tokens, "truncated token"))
+        typer.echo(f"{name}: {', '.join(facts)}", err=True)
     if meta.skipped_lines:
         typer.echo(
-            f"{plural(meta.skipped_lines, 'line')} skipped, first {summary.first_skipped}", err=True
+            f"{plural(meta.skipped_lines, 'line')} skipped, first: {summary.first_skipped}",
+            err=True,
         )
     typer.echo(
-        f"{summary.output}: a vocabulary of {meta.n_words:,} words; "
+        f"{summary.output}: vocabulary of {meta.n_words:,} words; "
         f"{summary.n_bytes / 1e6:,.1f} MB of text at {summary.megabytes_per_second:,.1f} MB/s",
         err=True,
     )

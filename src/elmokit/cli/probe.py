@@ -1,4 +1,4 @@
-"""`elmo probe`: what each layer knows."""
+"""`elmo probe`: measure what each layer encodes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from elmokit.cli.progress import part_bar
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-app = typer.Typer(help="Measure what each layer knows.", no_args_is_help=True)
+app = typer.Typer(help="Measure what each layer encodes.", no_args_is_help=True)
 
 
 class Tags(StrEnum):
-    """The tags of a treebank."""
+    """Kinds of part-of-speech tags in a treebank."""
 
     XPOS = "xpos"
     UPOS = "upos"
@@ -41,27 +41,31 @@ class Tags(StrEnum):
 
 @app.callback()
 def _probe() -> None:
-    """Measure what each layer knows."""
+    """Measure what each layer encodes."""
 
 
 @app.command("pos")
 def pos(
-    folder: Annotated[
+    directory: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FOLDER",
-            help="A treebank of Universal Dependencies: *train.conllu, *dev.conllu, *test.conllu.",
+            metavar="DIR",
+            help="Universal Dependencies treebank with *train.conllu, *dev.conllu, *test.conllu.",
             show_default=False,
         ),
     ] = None,
-    train: Annotated[Path | None, typer.Option(help="CoNLL-U to train on.")] = None,
-    dev: Annotated[Path | None, typer.Option(help="CoNLL-U to stop by.")] = None,
-    test: Annotated[Path | None, typer.Option(help="CoNLL-U to test on.")] = None,
+    train: Annotated[
+        Path | None, typer.Option(help="CoNLL-U training data, instead of DIR.")
+    ] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="CoNLL-U development data, used for early stopping.")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(help="CoNLL-U test data.")] = None,
     tags: Annotated[
         Tags,
         typer.Option(
-            help="xpos: the treebank's own tags, Penn Treebank tags in English, as in the paper. "
-            "upos: the universal ones."
+            help="Tags to predict. xpos: the tags of the treebank (in English, Penn Treebank tags "
+            "as in the paper). upos: universal tags."
         ),
     ] = Tags.XPOS,
     layer: Layers = None,
@@ -70,17 +74,21 @@ def pos(
     weights: Weights = None,
     state: State = StateName.RESET,
     static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first probe and the bootstrap.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first probe and of the bootstrap.")
+    ] = 0,
     runs: Annotated[
         int,
-        typer.Option(min=1, help="Train so many probes per layer, each with a seed of its own."),
+        typer.Option(min=1, help="Number of probes per layer, with consecutive seeds."),
     ] = 1,
-    l2: Annotated[float, typer.Option(min=0, help="Penalty on the weights of a probe.")] = 1e-5,
-    max_epochs: Annotated[int, typer.Option(min=1, help="Epochs of a probe at most.")] = 30,
+    l2: Annotated[float, typer.Option(min=0, help="L2 penalty on the weights of a probe.")] = 1e-5,
+    max_epochs: Annotated[
+        int, typer.Option(min=1, help="Maximum number of epochs per probe.")
+    ] = 30,
     cache: Annotated[
         Path | None,
         typer.Option(
-            help="A folder to keep the vectors in, so that the next run need not compute them.",
+            help="Directory to cache the vectors in. Default: no cache.",
             show_default=False,
         ),
     ] = None,
@@ -91,11 +99,10 @@ def pos(
 ) -> None:
     """Probe the layers for parts of speech.
 
-    A linear classifier per layer is trained on the vectors of a treebank's
-    words (its syntactic words: "didn't" is two). Beside the layers: the tag
-    that a word had most often in training and, with --static, a probe on
-    static vectors; both see the word alone. The paper found layer 1 better
-    than layer 2.
+    Trains a linear classifier per layer on the vectors of the words in a
+    treebank (syntactic words: "didn't" is two). Baselines without context: the
+    most frequent tag of each word in the training data and, with --static, a
+    probe on static vectors. In the paper, layer 1 is better than layer 2.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
@@ -105,10 +112,10 @@ def pos(
     from elmokit.probes.pos import Treebank, measure_pos
 
     given = [file for file in (train, dev, test) if file is not None]
-    if len(given) != (3 if folder is None else 0):
-        raise typer.BadParameter("give either a FOLDER or all of --train, --dev and --test")
+    if len(given) != (3 if directory is None else 0):
+        raise typer.BadParameter("give either DIR or all of --train, --dev and --test.")
     table = None if static is None else load_static(static)
-    files = Splits(*given) if folder is None else find_splits(folder)
+    files = Splits(*given) if directory is None else find_splits(directory)
     treebank = Treebank(*(read_conllu(file, tags.value) for file in files))
     elmo = load(model, weights, device, precision.value)
     with part_bar(shown=not quiet) as progress:
@@ -128,9 +135,9 @@ def pos(
     _print(report, as_json)
     sizes = " / ".join(f"{n:,}" for n in report.words)
     typer.echo(
-        f"{sizes} words to train on / stop by / test on, {report.classes} {tags.value.upper()} "
-        f"tags; {report.untagged:,} words without a tag left out, {report.unknown_tags:,} with a "
-        "tag that training has not count as wrong",
+        f"{sizes} words in train / dev / test, {report.classes} {tags.value.upper()} tags; "
+        f"{report.untagged:,} untagged words skipped; {report.unknown_tags:,} words with a tag "
+        "that does not occur in the training data are counted as errors",
         err=True,
     )
 
@@ -141,7 +148,7 @@ def wsd(
         Path,
         typer.Argument(
             metavar="SEMCOR",
-            help="Sentences with senses, a JSON object a line.",
+            help="Sentences annotated with senses, one JSON object per line.",
             show_default=False,
         ),
     ],
@@ -149,7 +156,8 @@ def wsd(
         Path,
         typer.Argument(
             metavar="SETS",
-            help="Evaluation_Datasets of Raganato et al., one of its folders, or a NAME.data.xml.",
+            help="Evaluation_Datasets of Raganato et al., one of its subdirectories, or a "
+            "NAME.data.xml file.",
             show_default=False,
         ),
     ],
@@ -157,8 +165,8 @@ def wsd(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="WordNet 3.0's index.sense or its folder. Nothing: $WNSEARCHDIR, or where "
-            "packages put it (apt-get install wordnet-base wordnet-sense-index).",
+            help="index.sense of WordNet 3.0, or its directory. Default: $WNSEARCHDIR, or the "
+            "location of the Debian packages (apt-get install wordnet-base wordnet-sense-index).",
             show_default=False,
         ),
     ] = None,
@@ -168,7 +176,7 @@ def wsd(
     weights: Weights = None,
     state: State = StateName.RESET,
     static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap of the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     device: Device = "auto",
     precision: Precision = PrecisionName.EXACT,
     as_json: TextAsJson = False,
@@ -176,10 +184,10 @@ def wsd(
 ) -> None:
     """Probe the layers for word senses.
 
-    Each word gets the sense whose mean vector in SemCor is nearest, among
-    those of its lemma and part of speech; a lemma that is not in SemCor gets
-    the first sense of WordNet. F1 is that of Raganato et al. (2017). The paper
-    found layer 2 better than layer 1.
+    Each word gets the sense with the nearest mean vector in SemCor, among the
+    senses of its lemma and part of speech. Lemmas that are not in SemCor get
+    their first sense in WordNet. F1 is computed as in Raganato et al. (2017). In
+    the paper, layer 2 is better than layer 1.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
@@ -211,9 +219,9 @@ def wsd(
     last = list(report.instances)[-1]
     typer.echo(
         f"{report.senses:,} senses of {report.uses:,} words ({report.alternatives:,} with "
-        f"alternatives; {report.unknown:,} senses that WordNet does not list left out); of the "
-        f"{report.instances[last]:,} instances of {last} {report.backed_off[last]:,} had lemmas "
-        f"never met and got the first sense, {report.unanswered[last]:,} got none",
+        f"alternatives; skipped because they are not in WordNet: {report.unknown:,}); "
+        f"{report.instances[last]:,} instances in {last}: {report.backed_off[last]:,} with unseen "
+        f"lemmas got the first sense, {report.unanswered[last]:,} got none",
         err=True,
     )
 
@@ -223,27 +231,28 @@ def wic(
     data: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="Pairs of MCL-WiC: NAME.data, in JSON.", show_default=False
+            metavar="FILE", help="MCL-WiC pairs in JSON: NAME.data.", show_default=False
         ),
     ],
     gold: Annotated[
         Path | None,
         typer.Option(
-            help="The answers. Default: NAME.gold in the directory of FILE.", show_default=False
+            help="MCL-WiC labels. Default: NAME.gold in the directory of FILE.", show_default=False
         ),
     ] = None,
     model: AnyModel = None,
     weights: Weights = None,
     state: State = StateName.RESET,
     static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap of the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     device: Device = "auto",
     as_json: TextAsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Probe the layers for word in context: the same sense in two sentences?
+    """Probe the layers for word in context (WiC).
 
-    Two tokens have the same sense if their cosine is above a threshold. The
+    Does a word have the same sense in two sentences? Predicts yes if the
+    cosine of the two tokens is above a threshold. The
     threshold is chosen on one half of the lemmas and tested on the other, and
     vice versa. Baselines: whether the two forms are equal and, with --static,
     the static vectors of the forms and their mean over each sentence.
@@ -279,8 +288,8 @@ def morphology(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="Lines of word, related word and kind, separated by tabs. Default: the bundled "
-            "list.",
+            help="Tab-separated lines of word, related word and kind of relation. Default: the "
+            "bundled list.",
             show_default=False,
         ),
     ] = None,
@@ -290,18 +299,20 @@ def morphology(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The words to rank among, one per line. Default: the most frequent words of the "
-            "model's vocabulary, or else of the static vectors.",
+            help="Candidate words, one per line. Default: the most frequent words of the model's "
+            "vocabulary, or else of the static vectors.",
             show_default=False,
         ),
     ] = None,
-    max_words: Annotated[int, typer.Option(min=1, help="Rank among this many words.")] = 20_000,
+    max_words: Annotated[
+        int, typer.Option(min=1, help="Maximum number of candidate words.")
+    ] = 20_000,
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random pairs.")] = 0,
     device: Device = "auto",
     as_json: TextAsJson = False,
 ) -> None:
-    """Probe layer 0 for morphology: do related words find each other?
+    """Probe layer 0 for morphological relations.
 
     Layer 0 reads the characters of a word, so it has a vector for any word.
     For each kind of relation: the mean cosine of related words and of random

@@ -1,4 +1,4 @@
-"""How a command tells on stderr what it does: lines, and bars where there is a terminal."""
+"""Progress on stderr: messages, and progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _UNKNOWN_SIZE = "{desc} [{elapsed}]"
 
 
 def stderr_logger(*, shown: bool = True) -> LogFn:
-    """Return what prints lines for the user, or nothing."""
+    """Return a callback that prints messages to stderr, or ignores them."""
     return (lambda line: typer.echo(line, err=True)) if shown else no_log
 
 
 class TokenBar:
-    """Tokens per second, and the time left where the size is known.
+    """A progress bar with tokens per second, and the remaining time if the size is known.
 
     Args:
-        shown: Whether to show anything; without a terminal nothing is shown in any case.
+        shown: Whether to show the bar; it is never shown without a terminal.
 
     Attributes:
-        started: Whether the work has begun.
+        started: Whether progress was reported.
     """
 
     def __init__(self, *, shown: bool = True) -> None:
         from tqdm import tqdm
 
-        # By default tqdm shares its lock with other processes and starts a helper for that, which
-        # complains on the terminal when we are killed.
+        # By default tqdm shares its lock with other processes through a helper process, which
+        # prints an error when this process is killed.
         tqdm.set_lock(threading.RLock())
         self.started = False
         self._tokens_before = 0
@@ -44,9 +44,9 @@ class TokenBar:
         self._bar = tqdm(disable=not (shown and sys.stderr.isatty()), bar_format=_UNKNOWN_SIZE)
 
     def __call__(self, progress: Progress) -> None:
-        """Show how far the work has gone."""
+        """Update the bar."""
         if not self.started:
-            # What an interrupted run had done must not count as speed.
+            # Do not count the tokens of an interrupted run as speed.
             self.started = True
             self._tokens_before = progress.tokens
             self._start = time.monotonic()
@@ -76,7 +76,7 @@ class TokenBar:
 
 @contextmanager
 def part_bar(*, shown: bool) -> Iterator[ProgressFn]:
-    """Show on a terminal how far a part of the work has come."""
+    """Show a progress bar for one step at a time, if stderr is a terminal."""
     from tqdm import tqdm
 
     bar = tqdm(disable=not (shown and sys.stderr.isatty()), leave=False)

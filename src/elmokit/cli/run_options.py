@@ -1,4 +1,4 @@
-"""What `elmo train` and `elmo finetune` have in common: the options of a run, and its end."""
+"""The options that `elmo train` and `elmo finetune` share, and what both do after a run."""
 
 from __future__ import annotations
 
@@ -14,40 +14,44 @@ from elmokit.cli.signals import INTERRUPTED
 if TYPE_CHECKING:
     from elmokit.train.loop import TrainResult
 
-RunFolder = Annotated[
+RunDirectory = Annotated[
     Path,
     typer.Option(
         "--output",
         "-o",
-        help="The run's folder: checkpoints, metrics, model/.",
+        help="Directory of the run: checkpoints, metrics and model/.",
         callback=not_stdout,
         show_default=False,
     ),
 ]
 CheckpointEvery = Annotated[
-    int | None, typer.Option(help="Steps between two checkpoints.", show_default=False)
+    int | None,
+    typer.Option(help="Steps between checkpoints. Default: as in the preset.", show_default=False),
 ]
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on from the newest checkpoint in --output; give the other options again.",
+        help="Resume from the newest checkpoint in --output. Repeat the other options.",
     ),
 ]
 WarmState = Annotated[
     bool,
     typer.Option(
         "--warm-state",
-        help='Also make the state of state="warm" (minutes on a CPU); `elmo warm` makes it later.',
+        help="Also compute the warm state (minutes on a CPU). `elmo warm` can add it later.",
     ),
 ]
 ExportHdf5 = Annotated[
-    bool, typer.Option("--export-hdf5", help="Also write files for AllenNLP and bilm-tf.")
+    bool,
+    typer.Option(
+        "--export-hdf5", help="Also write options.json and weights.hdf5 for AllenNLP and bilm-tf."
+    ),
 ]
 
 
 def _check_tensorboard(wanted: bool) -> bool:
-    """Report a missing TensorBoard before data and models are opened."""
+    """Report a missing TensorBoard before data and models are loaded."""
     if wanted:
         from elmokit.train.metrics import check_tensorboard
 
@@ -57,25 +61,36 @@ def _check_tensorboard(wanted: bool) -> bool:
 
 Tensorboard = Annotated[
     bool,
-    typer.Option("--tensorboard", callback=_check_tensorboard, help="Log to TensorBoard, too."),
+    typer.Option("--tensorboard", callback=_check_tensorboard, help="Also log to TensorBoard."),
 ]
 Deterministic = Annotated[
     bool,
-    typer.Option("--deterministic", help="On a GPU: the same bits every time, at a price."),
+    typer.Option(
+        "--deterministic", help="On a GPU: produce identical bits in every run, at lower speed."
+    ),
 ]
-NoLines = Annotated[bool, typer.Option("--quiet", "-q", help="No progress lines.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Change a setting, for example step.rows=256, optimizer.learning_rate=1e-4 or "
+        "evaluate_every=100. Can be repeated. See docs/reference/configuration.md.",
+        show_default=False,
+    ),
+]
 
 
 def finish(
     run: TrainResult, output: Path, *, export_hdf5: bool, summary: dict[str, Any] | None
 ) -> None:
-    """End a command after a run.
+    """Export the model, print the summary and set the exit code.
 
     Args:
         run: How the run ended.
-        output: Its folder.
-        export_hdf5: Write the files of AllenNLP and bilm-tf next to the model.
-        summary: What to print as JSON beside the facts of every run; None prints nothing.
+        output: The directory of the run.
+        export_hdf5: Also write the files of AllenNLP and bilm-tf.
+        summary: What to add to the JSON summary; None prints no summary.
     """
     if export_hdf5 and not run.interrupted:
         from elmokit.sources import hdf5dir, modeldir

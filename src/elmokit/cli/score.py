@@ -1,4 +1,4 @@
-"""`elmo score`: how probable both language models find each sentence."""
+"""`elmo score`: compute the probability of each sentence under both language models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elmokit.cli.options import (
+    TEXT_FILES,
     Device,
     HeadModel,
+    LinesAsJson,
     Precision,
     PrecisionName,
     SkipBad,
@@ -23,7 +25,7 @@ from elmokit.progress import plural
 if TYPE_CHECKING:
     from elmokit.embed.scoring import SentenceScore
 
-# Tokens that are sorted by length and scored together before any is printed.
+# Tokens to sort by length and score together before the first sentence is printed.
 _WINDOW_TOKENS = 16384
 
 
@@ -32,9 +34,8 @@ def score(
         list[str],
         typer.Argument(
             metavar="FILES",
-            help="Text files in UTF-8, also .gz, .xz, .bz2, .zst; '-' is standard input. A line is "
-            "a sentence; of an empty one only the sentence ends are scored, so that the lines of "
-            "input and output agree.",
+            help=f"{TEXT_FILES} Each line is a sentence. For an empty line only the sentence "
+            "boundaries are scored, so that input and output lines correspond.",
             show_default=False,
         ),
     ],
@@ -46,26 +47,23 @@ def score(
         bool,
         typer.Option(
             "--tokens",
-            help="Also give log p of every token, forward and backward, and of the sentence ends.",
+            help="Also print log p of every token and sentence boundary, forward and backward.",
         ),
     ] = False,
     skip_bad: SkipBad = False,
     precision: Precision = PrecisionName.EXACT,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per sentence and line.")
-    ] = False,
+    as_json: LinesAsJson = False,
 ) -> None:
-    """Score sentences with the forward and the backward language model.
+    """Score sentences with both language models.
 
-    Prints for each sentence, separated by tabs: its perplexity (the geometric
-    mean of both directions), forward, backward, unknown words, the tokens.
-    Each direction is asked for every token and for the end it comes to, </S> or
-    <S>; words that are not in the vocabulary count as <UNK>. Logarithms are
-    natural.
+    Prints tab-separated columns for each sentence: perplexity (the geometric
+    mean of both directions), forward perplexity, backward perplexity, number of
+    unknown words, tokens. Each direction scores every token plus its sentence
+    boundary, </S> or <S>. Out-of-vocabulary words count as <UNK>. Logarithms
+    are natural.
 
-    Every sentence stands for itself. For a running text there is
-    elmo perplexity.
+    Sentences are scored independently. For continuous text, use elmo perplexity.
     """
     from elmokit.bulk.input import Corpus, check_inputs
     from elmokit.embed.batching import windows
@@ -77,22 +75,22 @@ def score(
     given = ((sentence.tokens, sentence.place) for sentence in corpus.sentences())
     for window in windows(given, _WINDOW_TOKENS):
         scores = elmo.score([tokens for tokens, _ in window], state.value)
-        for (_, place), found in zip(window, scores, strict=True):
+        for (_, place), sentence in zip(window, scores, strict=True):
             where = {"file": corpus.inputs[place.file], "line": place.line}
-            show(found, where, by_token=by_token, as_json=as_json)
+            show(sentence, where, by_token=by_token, as_json=as_json)
     if corpus.skipped:
-        told = f"{plural(corpus.skipped, 'line')} skipped, first {corpus.first_skipped}"
-        typer.echo(told, err=True)
+        skipped = f"{plural(corpus.skipped, 'line')} skipped, first: {corpus.first_skipped}"
+        typer.echo(skipped, err=True)
 
 
-def show(found: SentenceScore, where: dict[str, Any], *, by_token: bool, as_json: bool) -> None:
+def show(sentence: SentenceScore, where: dict[str, Any], *, by_token: bool, as_json: bool) -> None:
     """Print the scores of a sentence."""
     if as_json:
-        values = {**where, **found.to_dict(by_token=by_token)}
+        values = {**where, **sentence.to_dict(by_token=by_token)}
         typer.echo(json.dumps(values, ensure_ascii=False))
     elif by_token:
-        typer.echo(f"{found}\n")
+        typer.echo(f"{sentence}\n")
     else:
-        figures = (found.perplexity, found.forward_perplexity, found.backward_perplexity)
-        columns = [*(f"{figure:.2f}" for figure in figures), str(sum(found.unknown))]
-        typer.echo("\t".join([*columns, " ".join(found.tokens)]))
+        figures = (sentence.perplexity, sentence.forward_perplexity, sentence.backward_perplexity)
+        columns = [*(f"{figure:.2f}" for figure in figures), str(sum(sentence.unknown))]
+        typer.echo("\t".join([*columns, " ".join(sentence.tokens)]))

@@ -1,4 +1,4 @@
-"""`elmo serve`: the models over HTTP, and the page that shows them."""
+"""`elmo serve`: serve models over HTTP, with the explorer page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def serve(
         typer.Option(
             "--model",
             metavar="NAME=PATH",
-            help="A further model, as `elmo embed --model` takes it; repeat for several.",
+            help="Additional model, as for `elmo embed --model`. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -33,7 +33,7 @@ def serve(
         bool,
         typer.Option(
             "--bundled/--no-bundled",
-            help="Serve the model that comes with the package, as 'english', before all others.",
+            help="Serve the bundled model as 'english', the first model.",
         ),
     ] = True,
     task: Annotated[
@@ -41,7 +41,7 @@ def serve(
         typer.Option(
             "--task",
             metavar="NAME=DIR",
-            help="A trained task, as `elmo task ... train -o DIR` makes it; repeat for several.",
+            help="Task model, as written by `elmo task ... train -o DIR`. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -50,7 +50,7 @@ def serve(
         typer.Option(
             "--task-file",
             metavar="FILE",
-            help="The file that defines a task of your own, for --task; repeat for several.",
+            help="File that defines a custom task of --task. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -58,21 +58,24 @@ def serve(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Token vectors of a text, as `elmo index` makes them, for neighbors.",
+            help="Index for neighbors, as written by `elmo index`.",
             show_default=False,
         ),
     ] = None,
     static: StaticTable = None,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0 is all of this machine's.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0: all addresses of this machine.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free.")] = 8017,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")
+    ] = 8017,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="ELMO_SERVE_TOKEN",
-            help="What clients must send as 'Authorization: Bearer TOKEN'. Better in the "
-            "environment, where other users of the machine do not see it.",
+            help="Token that clients must send as 'Authorization: Bearer TOKEN'. Prefer the "
+            "environment variable: other users of the machine can see options. Default: no "
+            "authentication.",
             show_default=False,
         ),
     ] = None,
@@ -80,8 +83,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="ORIGIN",
-            help="Let pages of this origin, such as https://example.org, read answers; repeat for "
-            "several.",
+            help="Allow pages of this origin, for example https://example.org, to read responses. "
+            "Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -89,49 +92,52 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Accept requests for this host name, besides IP addresses, localhost and this "
-            "machine's name; * accepts any. Repeat for several.",
+            help="Accept requests for this host name, in addition to IP addresses, localhost and "
+            "the name of this machine; * accepts any. Can be repeated.",
             show_default=False,
         ),
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="CPU threads. Nothing: torch's own choice.", show_default=False),
+        typer.Option(
+            min=1, help="Number of CPU threads. Default: chosen by torch.", show_default=False
+        ),
     ] = None,
     precision: Precision = PrecisionName.EXACT,
     device: Device = "auto",
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2 * 2**20,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a request.")] = 4096,
-    max_sentences: Annotated[int, typer.Option(min=1, help="Sentences of a request.")] = 256,
-    max_answer: Annotated[int, typer.Option(min=1, help="Numbers in the vectors of an answer.")] = 2
-    ** 24,
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2 * 2**20,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per request.")] = 4096,
+    max_sentences: Annotated[int, typer.Option(min=1, help="Maximum sentences per request.")] = 256,
+    max_answer: Annotated[
+        int, typer.Option(min=1, help="Maximum vector elements per response.")
+    ] = 2**24,
     queue: Annotated[
-        int, typer.Option(min=1, help="Requests that may wait; further ones are rejected.")
+        int, typer.Option(min=1, help="Maximum pending requests; more are rejected.")
     ] = 256,
     max_connections: Annotated[
-        int, typer.Option(min=1, help="Open connections; idle ones make room for new ones.")
+        int, typer.Option(min=1, help="Maximum open connections; idle ones are closed first.")
     ] = 1024,
     timeout: Annotated[
         float,
-        typer.Option(min=0.001, help="Seconds for sending a request, and again for its answer."),
+        typer.Option(min=0.001, help="Seconds to receive a request, and to respond to it."),
     ] = 60.0,
     open_page: Annotated[
-        bool, typer.Option("--open", help="Show the page in a browser when it is ready.")
+        bool, typer.Option("--open", help="Open the page in a browser when the service is ready.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object when it is ready.")
+        bool, typer.Option("--json", help="Print one JSON object when the service is ready.")
     ] = False,
 ) -> None:
-    """Serve models over HTTP, with a page to look inside them.
+    """Serve models over HTTP, with an interactive page to explore them.
 
-    Prints the address when the models are loaded. The page is at /, the routes
-    are described at /openapi.json and in docs/how-to/serve.md. Ctrl-C, SIGTERM or
-    SIGHUP ends it after all pending requests are answered.
+    Prints the URL when the models are loaded. The page is at /; the routes are
+    documented at /openapi.json and in docs/how-to/serve.md. On Ctrl-C, SIGTERM or
+    SIGHUP, the service answers all pending requests and stops.
     """
     if token is None and "ELMO_SERVE_TOKEN" in os.environ:
-        # typer takes an empty variable for one that is not set.
+        # typer treats an empty variable like an unset one.
         raise typer.BadParameter(
-            "ELMO_SERVE_TOKEN is empty. Set it to the token, or unset it to serve without one."
+            "ELMO_SERVE_TOKEN is empty. Set it to a token, or unset it to serve without one."
         )
     from elmokit.serve.limits import Limits
     from elmokit.serve.server import Server
@@ -173,8 +179,8 @@ def serve(
     typer.echo(f"{server.url}: loading {', '.join([*models, *settings.tasks])} ...", err=True)
     if host not in _LOOPBACK and token is None:
         typer.echo(
-            f"warning: everybody who reaches {host} can use this service. Require a token with "
-            "--token, or put it behind a proxy that authenticates.",
+            f"warning: everyone who can reach {host} can use this service. Require a token with "
+            "--token, or use an authenticating proxy.",
             err=True,
         )
     server.run()

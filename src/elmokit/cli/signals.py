@@ -1,13 +1,13 @@
-"""Ctrl-C, and SIGTERM answered like it."""
+"""Handle SIGTERM like Ctrl-C."""
 
 from __future__ import annotations
 
 import signal
 
-#: The exit code of a command that a signal has stopped.
+#: The exit code of an interrupted command.
 INTERRUPTED = 130
 
 
 def interrupt_on_sigterm() -> None:
-    """Raise KeyboardInterrupt on SIGTERM, which `kill` and job schedulers send, as on Ctrl-C."""
+    """Raise KeyboardInterrupt on SIGTERM, which `kill` and job schedulers send."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""`elmo substitutes`: which words the two language models expect in a place."""
+"""`elmo substitutes`: list the words that the language models predict at a position."""
 
 from __future__ import annotations
 
@@ -7,35 +7,33 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, HeadModel, State, StateName
+from elmokit.cli.options import Device, HeadModel, LinesAsJson, State, StateName
 
 
 def substitutes(
     sentence: Annotated[
         str,
         typer.Argument(
-            help="A sentence with one word in brackets: 'I [read] the book .' With '-', one such "
-            "sentence per line of standard input.",
+            help="Sentence with one word in brackets: 'I [read] the book .' '-' reads one sentence "
+            "per line from standard input.",
             show_default=False,
         ),
     ],
     model: HeadModel = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Words per list.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of words per list.")] = 10,
     state: State = StateName.RESET,
     specials: Annotated[
-        bool, typer.Option("--specials", help="List <S>, </S> and <UNK>, too.")
+        bool, typer.Option("--specials", help="Also list <S>, </S> and <UNK>.")
     ] = False,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per sentence instead of text.")
-    ] = False,
+    as_json: LinesAsJson = False,
 ) -> None:
-    """List the words that both language models expect in a place of a sentence.
+    """List the words predicted at a position in a sentence.
 
-    forward: after the words to the left. backward: before the words to the
-    right. combined: proportional to p_forward * p_backward / p_unigram, where
-    the unigram is the log-uniform law over the ranks of the vocabulary. The
-    word in brackets itself is not looked at.
+    forward: given the words on the left. backward: given the words on the right.
+    combined: proportional to p_forward * p_backward / p_unigram, where p_unigram
+    is log-uniform over the ranks of the vocabulary. The word in brackets has no
+    influence.
     """
     from elmokit.embed.model import load
     from elmokit.text.lines import STDIN, read_lines
@@ -45,5 +43,5 @@ def substitutes(
         sentences = [line.text for line in read_lines([STDIN]) if line.text.strip()]
     elmo = load(model, device=device)
     for marked in sentences:
-        found = elmo.substitutes(marked, k, state=state.value, specials=specials)
-        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))
+        result = elmo.substitutes(marked, k, state=state.value, specials=specials)
+        typer.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))

@@ -1,4 +1,4 @@
-"""`elmo task`: train, evaluate and use the paper's tasks, with and without ELMo."""
+"""`elmo task`: train, evaluate and apply models of the paper's tasks, with and without ELMo."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from elmokit.cli.options import (
     AnyModel,
     AsJson,
     Device,
+    LinesAsJson,
     Precision,
     PrecisionName,
     Quiet,
@@ -23,23 +24,24 @@ from elmokit.cli.options import (
 )
 from elmokit.cli.progress import part_bar, stderr_logger
 from elmokit.cli.signals import INTERRUPTED
+from elmokit.progress import plural
 from elmokit.tasks.registry import TASKS, is_file
 
 if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
-# Examples that are predicted together before any is printed.
+# Examples to predict together before the first one is printed.
 _WINDOW = 512
 
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="What `train` made.", show_default=False)
+TaskDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Directory written by `train`.", show_default=False)
 ]
 MovedModel = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="Where the biLM is now, if it has moved since training.",
+        help="Path or name of the biLM, if it has moved since training.",
         show_default=False,
     ),
 ]
@@ -48,29 +50,35 @@ MovedModel = Annotated[
 def train(
     context: typer.Context,
     train: Annotated[
-        str, typer.Argument(metavar="TRAIN", help="The training data.", show_default=False)
+        str, typer.Argument(metavar="TRAIN", help="Training data.", show_default=False)
     ],
     dev: Annotated[
         str,
-        typer.Argument(metavar="DEV", help="Decides which epoch is the best.", show_default=False),
+        typer.Argument(
+            metavar="DEV",
+            help="Development data, used to select the best epoch.",
+            show_default=False,
+        ),
     ],
     test: Annotated[
         str | None,
         typer.Argument(
-            metavar="TEST", help="Measured once, with the best epoch.", show_default=False
+            metavar="TEST",
+            help="Test data, evaluated once, with the best epoch.",
+            show_default=False,
         ),
     ] = None,
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to make.", callback=not_stdout)
+        Path, typer.Option("--output", "-o", help="Directory to write.", callback=not_stdout)
     ],
     model: AnyModel = None,
     elmo: Annotated[
         str | None,
         typer.Option(
             metavar="none|input|output|both",
-            help="Where ELMo enters. input: beside each token's own vector. output: beside what "
-            "the task's RNN makes of it. Nothing: as the preset says.",
+            help="Where to add ELMo. input: to the input vector of each token. output: to the "
+            "output of the task's RNN. Default: as in the preset.",
             show_default=False,
         ),
     ] = None,
@@ -78,8 +86,8 @@ def train(
         str | None,
         typer.Option(
             metavar="LAYER",
-            help="mix: a mix of all layers, with learned weights or those of --mix. top, average "
-            "or a layer number: that alone. Default: as in the preset.",
+            help="Layers to use: mix (all layers, with learned weights or those of --mix), top, "
+            "average or a layer number. Default: as in the preset.",
             show_default=False,
         ),
     ] = None,
@@ -87,8 +95,8 @@ def train(
         str | None,
         typer.Option(
             metavar="S0,S1,...",
-            help="With --layer mix: given weights, one per layer, which sum to 1. Default: they "
-            "are learned.",
+            help="With --layer mix: fixed weights s_j, one per layer, which sum to 1. Default: "
+            "learned weights.",
             show_default=False,
         ),
     ] = None,
@@ -96,7 +104,8 @@ def train(
         float | None,
         typer.Option(
             "--lambda",
-            help="Of the penalty lambda ||w||^2 on the mix: large values keep it near the average.",
+            help="Weight of the penalty lambda ||w||^2 on the mix. Large values keep the mix close "
+            "to the average. Default: as in the preset.",
             show_default=False,
         ),
     ] = None,
@@ -104,48 +113,58 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME|FILE|none",
-            help="Static vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'),"
-            " a text file of word2vec or GloVe, or none.",
+            help="Static vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'), "
+            "a text file in word2vec or GloVe format, or none. Default: as in the preset.",
             show_default=False,
         ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="A whole configuration. Nothing: the paper's.", show_default=False),
+        typer.Option(
+            help="Named set of defaults. Default: the settings of the paper.", show_default=False
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Change any setting: train.epochs=10, train.learning_rate=0.002, model.hidden=100,"
-            " elmo.dropout=0.2, ...",
+            help="Change a setting, for example train.epochs=10, train.learning_rate=0.002, "
+            "model.hidden=100 or elmo.dropout=0.2. Can be repeated. See "
+            "docs/reference/configuration.md.",
+            show_default=False,
         ),
     ] = None,
     share: Annotated[
         float | None,
-        typer.Option(help="Train on this share of TRAIN, such as 0.1.", show_default=False),
+        typer.Option(
+            help="Share of TRAIN to train on, for example 0.1. Default: all of it.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Decides weights, order and dropout.", show_default=False),
+        typer.Option(
+            help="Seed of weights, order and dropout. Default: as in the preset.",
+            show_default=False,
+        ),
     ] = None,
     cache_gb: Annotated[
         float,
         typer.Option(
             min=0,
-            help="Bound on the folder that keeps ELMo's layers between runs. 0: compute them in "
-            "every epoch.",
+            help="Maximum size of the layer cache in GB. 0: compute the layers in every epoch.",
         ),
     ] = 8.0,
     cache_dir: Annotated[
         Path | None,
         typer.Option(
-            help="That folder. Nothing: in the user's cache ($ELMOKIT_HOME).", show_default=False
+            help="Directory of the layer cache. Default: in the user's cache ($ELMOKIT_HOME).",
+            show_default=False,
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in --output.")
+        bool, typer.Option("--resume", help="Resume from the checkpoint in --output.")
     ] = False,
     precision: Precision = PrecisionName.EXACT,
     device: Device = "auto",
@@ -154,10 +173,10 @@ def train(
 ) -> None:
     """Train a task model, with ELMo or without (--elmo none).
 
-    The biLM is frozen; its layers are computed once and kept. Training stops
-    when the score on DEV has not risen for a while; the best epoch is kept and
-    measured on TEST. At the end the learned weights s_j and gamma of the mix are
-    printed. Ctrl-C saves a checkpoint; --resume goes on.
+    The biLM is frozen; its layers are computed once and cached. Training stops
+    early if the score on DEV does not improve; the best epoch is saved and
+    evaluated on TEST. At the end, the learned weights s_j and gamma of the mix
+    are printed. Ctrl-C saves a checkpoint; resume with --resume.
     """
     from elmokit.device import choose_device
     from elmokit.embed.layer_cache import GIB, LayerCache
@@ -211,39 +230,39 @@ def train(
         typer.echo(json.dumps({"output": str(output), **result.to_dict()}))
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
-    say = stderr_logger(shown=not (quiet and as_json))  # they are what the command was run for
+    print_result = stderr_logger(shown=not (quiet and as_json))
     for part, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
-            say(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
+            print_result(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
     for place, learned in result.mixes.items():
         s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(learned["s"]))
-        say(f"mix at the {place}: {s}; gamma = {learned['gamma']:.3f}")
-    say(f"The model is in {output}.")
+        print_result(f"mix at the {place}: {s}; gamma = {learned['gamma']:.3f}")
+    print_result(f"Saved the model to {output}.")
 
 
 def evaluate(
     context: typer.Context,
-    folder: Folder,
+    directory: TaskDirectory,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Labeled data.", show_default=False)],
     model: MovedModel = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Score a trained task model on a labeled file, as the official script does."""
+    """Evaluate a trained task model on labeled data, with the metrics of the official script."""
     from elmokit.tasks.data import read_examples
     from elmokit.tasks.saved import load_saved
 
     task = _task(context)
     examples = read_examples(task, file)
-    saved = load_saved(folder, task, model=model, device=device)
+    saved = load_saved(directory, task, model=model, device=device)
     for note in task.notes(task.scored(examples, saved.config), saved.facts):
         typer.echo(f"note: {note}", err=True)
     scores = task.score(examples, saved.predict(examples))
     if as_json:
         typer.echo(json.dumps({"file": file, "examples": len(examples), **scores}))
         return
-    counted = scores.pop("examples", len(examples))  # a task may leave out some of them
-    typer.echo(f"{counted:,} examples: {_figures(scores)}")
+    counted = scores.pop("examples", len(examples))  # a task may skip some
+    typer.echo(f"{plural(counted, 'example')}: {_figures(scores)}")
     for name, inner in scores.items():
         if isinstance(inner, dict):
             for key, figures in inner.items():
@@ -252,27 +271,28 @@ def evaluate(
 
 def predict(
     context: typer.Context,
-    folder: Folder,
+    directory: TaskDirectory,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="'-' is standard input.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="FILE", help="Input to predict; '-' reads standard input.", show_default=False
+        ),
     ],
     form: Annotated[
         str | None,
         typer.Option(
             "--input",
-            metavar="FORM",
-            help="What FILE holds: text (raw, our tokenizer cuts it), or a form of the task's own, "
-            "such as conll or jsonl.",
+            metavar="FORMAT",
+            help="Format of FILE: text (raw text, which is tokenized), or a format of the task, "
+            "for example conll or jsonl. Default: the first format of the task.",
             show_default=False,
         ),
     ] = None,
     model: MovedModel = None,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per example and line.")
-    ] = False,
+    as_json: LinesAsJson = False,
 ) -> None:
-    """Use a trained task model on text; predictions go to standard output."""
+    """Apply a trained task model and print its predictions."""
     from elmokit.errors import ConfigError, nearest
     from elmokit.tasks.saved import load_saved
     from elmokit.text.lines import read_lines
@@ -281,10 +301,10 @@ def predict(
     form = task.inputs[0] if form is None else form
     if form not in task.inputs:
         raise ConfigError(
-            f"No input form '{form}'.{nearest(form, task.inputs)} The task {task.name} reads: "
-            f"{', '.join(task.inputs)}."
+            f"Unknown input format '{form}'.{nearest(form, task.inputs)} Formats of the task "
+            f"{task.name}: {', '.join(task.inputs)}."
         )
-    saved = load_saved(folder, task, model=model, device=device)
+    saved = load_saved(directory, task, model=model, device=device)
     examples = task.parse(read_lines([file]), form)
     while window := list(islice(examples, _WINDOW)):
         for example, prediction in zip(window, saved.predict(window), strict=True):
@@ -295,7 +315,7 @@ def predict(
 
 
 def _commands(title: str) -> typer.Typer:
-    """Make the three commands of a task; its name is that of the group they are called in."""
+    """Return the three commands of a task; the name of their group is the name of the task."""
     group = typer.Typer(help=title, no_args_is_help=True, add_completion=False)
     group.command("train")(train)
     group.command("evaluate")(evaluate)
@@ -304,7 +324,7 @@ def _commands(title: str) -> typer.Typer:
 
 
 class _TaskGroup(TyperGroup):
-    """The tasks by name, and any file that defines one."""
+    """Built-in tasks by name, and files that define a task."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if is_file(cmd_name):
@@ -314,8 +334,8 @@ class _TaskGroup(TyperGroup):
 
 app = typer.Typer(
     cls=_TaskGroup,
-    help="Train, evaluate and use the paper's tasks, with and without ELMo.",
-    epilog="A task of your own is a file: elmo task my_task.py train (see docs/how-to/tasks.md).",
+    help="Train, evaluate and apply task models, with and without ELMo.",
+    epilog="For a custom task: elmo task my_task.py train ... (see docs/how-to/tasks.md).",
     no_args_is_help=True,
 )
 for _name, _title in TASKS.items():
@@ -335,8 +355,8 @@ def _preset(task: Task[Any], name: str | None) -> Any:
     name = next(iter(task.presets)) if name is None else name
     if name not in task.presets:
         raise ConfigError(
-            f"No preset '{name}'.{nearest(name, task.presets)} The task {task.name} has: "
-            f"{', '.join(task.presets)}."
+            f"Unknown preset '{name}'.{nearest(name, task.presets)} Presets of the task "
+            f"{task.name}: {', '.join(task.presets)}."
         )
     return task.presets[name]
 

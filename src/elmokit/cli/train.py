@@ -1,4 +1,4 @@
-"""`elmo train`: a biLM from a prepared corpus."""
+"""`elmo train`: train a biLM on a prepared corpus."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, SummaryAsJson, as_settings, usage_errors
+from elmokit.cli.options import Device, Quiet, SummaryAsJson, as_settings, usage_errors
 from elmokit.cli.progress import stderr_logger
 from elmokit.cli.run_options import (
     CheckpointEvery,
     Deterministic,
     ExportHdf5,
-    NoLines,
     Resume,
-    RunFolder,
+    RunDirectory,
+    Settings,
     Tensorboard,
     WarmState,
     finish,
@@ -23,23 +23,30 @@ from elmokit.cli.run_options import (
 
 
 def train(
-    data: Annotated[Path, typer.Argument(help="The folder that `elmo prepare` made.")],
-    output: RunFolder,
+    data: Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")],
+    output: RunDirectory,
     preset: Annotated[
-        str, typer.Option(help="Shape and settings: toy (a laptop), small, medium, original.")
-    ] = "toy",
-    settings: Annotated[
-        list[str] | None,
+        str,
         typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change any setting: lstm.dim=1024, step.rows=256, optimizer.kind=adagrad, ...",
+            help="Model size and settings: toy (for a laptop), small, medium or original."
+        ),
+    ] = "toy",
+    settings: Settings = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed of weights, order and negative samples. Default: as in the preset."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides weights, order and negatives.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="Steps in all.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop after so many tokens.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Stop after so many passes.")] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Number of steps. Default: as in the preset.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Number of tokens to train on, instead of --max-steps.")
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Number of epochs, instead of --max-steps.")
+    ] = None,
     checkpoint_every: CheckpointEvery = None,
     resume: Resume = False,
     warm_state: WarmState = False,
@@ -48,14 +55,14 @@ def train(
     deterministic: Deterministic = False,
     device: Device = "auto",
     as_json: SummaryAsJson = False,
-    quiet: NoLines = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a forward and a backward language model on prepared text.
 
-    "sampled loss" is the training objective, over a sample of the vocabulary: it is smaller than
-    the true loss and only good for watching. "held-out perplexity" is measured with the full
-    softmax on the corpus's valid part: exp of the mean loss, forward, backward, and the geometric
-    mean of both. Ctrl-C saves a checkpoint before it stops.
+    The progress shows the sampled loss, which is the training objective. It is smaller than the
+    loss of the full softmax and only useful to monitor training. Held-out perplexity is computed
+    with the full softmax on the validation split: exp of the mean loss, forward, backward, and
+    their geometric mean. Ctrl-C saves a checkpoint before it stops.
     """
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
@@ -89,7 +96,7 @@ def train(
         deterministic=deterministic,
         warm_state=warm_state,
     )
-    found = None if result.perplexity is None else result.perplexity.to_dict()
-    summary = {"perplexity": found} if as_json else None
+    perplexity = None if result.perplexity is None else result.perplexity.to_dict()
+    summary = {"perplexity": perplexity} if as_json else None
     finish(result, output, export_hdf5=export_hdf5, summary=summary)
-    log(f"The model is in {result.model}.")
+    log(f"Saved the model to {result.model}.")

@@ -1,4 +1,4 @@
-"""`elmo warm`: give a model the state that `state="warm"` starts from."""
+"""`elmo warm`: compute the warm state of a model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import typer
 
 from elmokit.cli.options import (
     MODELS,
+    PARAGRAPHS,
     Device,
     OneSentencePerLine,
     SkipBad,
+    SummaryAsJson,
     Tokenized,
     Weights,
     not_stdout,
@@ -32,9 +34,8 @@ def warm(
         list[str],
         typer.Argument(
             metavar="TEXT...",
-            help="Running text of the kind the model should feel at home in, best what it was "
-            "trained on; '-' is standard input. Read as `elmo prepare` reads it, and no further "
-            "than needed: 20,000 sentences.",
+            help=f"In-domain text, preferably the training text: 20,000 sentences are used. "
+            f"{PARAGRAPHS}",
             show_default=False,
         ),
     ],
@@ -43,7 +44,7 @@ def warm(
         typer.Option(
             "--output",
             "-o",
-            help="The model folder to make. Default: MODEL itself, if it is a folder of elmokit.",
+            help="Model directory to write. Default: MODEL, if it is a model directory.",
             callback=not_stdout,
             show_default=False,
         ),
@@ -54,21 +55,19 @@ def warm(
     skip_bad: SkipBad = False,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace a model in OUTPUT. Other files never are."),
+        typer.Option("--overwrite", help="Replace a model in OUTPUT; never replaces other files."),
     ] = False,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout.")
-    ] = False,
+    as_json: SummaryAsJson = False,
 ) -> None:
-    """Make the warm state of a model from text.
+    """Compute the warm state of a model from text.
 
-    It is the mean of (c, r) of each layer and direction where sentences of
-    running text end: sentences that start from it start as if in mid-text, and
-    yet each depends on nothing but itself. At least 10,000 sentence ends should
-    be averaged.
+    The warm state is the mean LSTM state (c, r) of each layer and direction at
+    the sentence boundaries of continuous text. Sentences that start from it are
+    processed as if they were in the middle of a text, but still independently.
+    Use text with at least 10,000 sentences.
 
-    The folder is written beside and renamed at the end.
+    The output is written atomically.
     """
     import warnings
 
@@ -94,48 +93,48 @@ def warm(
         on_bad=skipped.append,
     )
     with TokenBar() as bar:
-        made = warm_state_of_text(
+        result = warm_state_of_text(
             parts.bilm.to(place),
             parts.vocabulary,
             text,
             progress=lambda _, done, total: bar(Progress(done, done, total)),
         )
-    if not made.sentences:
+    if not result.sentences:
         raise DataError(
-            "The text is too short for a warm state: it needs sentences that follow on others, "
-            f"best {SENTENCES:,} of them. Give more text."
+            "The text is too short for a warm state: expected documents of several sentences, "
+            f"preferably {SENTENCES:,} sentences in all. Give more text."
         )
     if parts.card is not None and is_generated(parts.card):
-        parts.card = None  # it says that there is no warm state
+        parts.card = None  # it is generated again, with the warm state
     parts.bilm.cpu()
-    parts.warm = made.state
+    parts.warm = result.state
     modeldir.save(parts, target, overwrite=overwrite or output is None)
     if skipped:
-        typer.echo(f"{plural(len(skipped), 'line')} skipped, first {skipped[0]}", err=True)
-    if made.sentences < SENTENCES:
+        typer.echo(f"{plural(len(skipped), 'line')} skipped, first: {skipped[0]}", err=True)
+    if result.sentences < SENTENCES:
         warnings.warn(
-            f"The warm state is the mean of only {made.sentences:,} sentence ends; "
-            f"{SENTENCES:,} or more make it dependable. Give more text.",
+            f"The warm state is the mean over only {plural(result.sentences, 'sentence')}; "
+            f"{SENTENCES:,} or more are recommended. Give more text.",
             ElmoWarning,
             stacklevel=2,
         )
     if as_json:
-        typer.echo(json.dumps({"model": str(target), "sentences": made.sentences}))
+        typer.echo(json.dumps({"model": str(target), "sentences": result.sentences}))
     else:
-        told = f"{target}: a warm state, the mean of {made.sentences:,} sentence ends"
-        typer.echo(told, err=True)
+        count = plural(result.sentences, "sentence")
+        typer.echo(f"{target}: saved a warm state, the mean over {count}", err=True)
 
 
 def _target(model: str, output: Path | None) -> Path:
-    """Return the folder to write."""
+    """Return the directory to write."""
     from elmokit.sources.modeldir import is_model_dir
 
     if output is not None:
         return output
     if not is_model_dir(Path(model)):
         raise typer.BadParameter(
-            f"{model} is not a folder of elmokit, which alone has a place for a warm state; name "
-            "the folder to make.",
+            f"required, because {model} is not an elmokit model directory and cannot store a warm "
+            "state.",
             param_hint="--output",
         )
     return Path(model)

@@ -99,7 +99,7 @@ class LayerCache:
             return np.zeros(shape, dtype=storage)
         if need > self.max_bytes:
             if self.max_bytes:
-                self._tell_of_live(shape[0], need, "more than the cache may hold")
+                self._log_uncached(shape[0], need, "more than the maximum size of the cache")
             return None
         path = self.folder / f"{_key(elmo, texts, state, storage)}.npy"
         values = _open(path, shape, storage)
@@ -114,17 +114,17 @@ class LayerCache:
                         self._compute(temporary, shape, need, elmo, texts, state, storage)
                     values = _open(path, shape, storage)
         except _NoSpaceError:
-            why = "more than the cache has beside those that other processes compute"
-            self._tell_of_live(shape[0], need, why)
+            why = "more than the cache has left while other processes use it"
+            self._log_uncached(shape[0], need, why)
         except OSError as error:
             raise output_error(path, error) from error
         return values
 
-    def _tell_of_live(self, tokens: int, need: int, why: str) -> None:
+    def _log_uncached(self, tokens: int, need: int, why: str) -> None:
         self._log(
             f"The layers of {tokens:,} tokens take {need / GIB:.2f} GB, {why} "
-            f"({self.max_bytes / GIB:g} GB): they are computed on the fly, in every epoch. "
-            "A larger --cache-gb makes training faster."
+            f"({self.max_bytes / GIB:g} GB). They are computed again in every epoch; a larger "
+            "--cache-gb makes training faster."
         )
 
     def _compute(

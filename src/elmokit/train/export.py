@@ -46,7 +46,7 @@ def export(
     bilm = step.bilm
     warm = None
     if warm_state:
-        log("Making the warm state: reading the beginning of the corpus once more.")
+        log("Computing the warm state from the beginning of the corpus.")
         encode = encoder_of(exact_engine(bilm), corpus.chars)
         warm = average_state(bilm, encode, corpus.tokens(), progress=every_seconds(log)).state
     perplexity = progress.perplexity

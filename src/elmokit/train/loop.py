@@ -149,12 +149,12 @@ def train(
                         _save(out, step, progress, config, corpus, pending)
                     if config.patience and progress.evaluations_since_best >= config.patience:
                         n = config.patience
-                        log(f"No better perplexity in {n} evaluations: stopping early.")
+                        log(f"No improvement in {n} evaluations; stopping early.")
                         break
                 interrupted = group.any(stopped.is_set())
                 if interrupted:  # further signals, such as torchrun's own, must wait for this
                     _save(out, step, progress, config, corpus, pending)
-                    log(f"Stopped at step {progress.step:,}; the run goes on with --resume.")
+                    log(f"Stopped at step {progress.step:,}; continue with --resume.")
         finally:
             batches.close()
             if metrics is not None:
@@ -214,9 +214,9 @@ def make_step(
 def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
-            f"note: {rows:,} rows read {documents:,} documents (or pieces of long ones), so that "
-            "several read the same text at the same time. Fewer rows learn as much in less time: "
-            "--set step.rows=..."
+            f"note: {rows:,} rows but only {documents:,} documents (or parts of long documents), "
+            "so several rows read the same text at the same time. Fewer rows are as good and "
+            "faster: --set step.rows=..."
         )
 
 
@@ -236,7 +236,7 @@ def _found(
     newest = checkpoint.newest(out)
     if newest is None:
         if resume:
-            log(f"Nothing to resume in {out}: starting anew.")
+            log(f"No checkpoint in {out}; starting from the beginning.")
         return Progress(step=0, position={})
     if not resume:
         raise ConfigError(
@@ -258,7 +258,7 @@ def _found(
     checkpoint.load(path, step, progress.step, step.group)
     if progress.capacity is not None:
         step.set_capacity({int(k): v for k, v in progress.capacity.items()})
-    log(f"Going on from step {progress.step:,}.")
+    log(f"Resuming from step {progress.step:,}.")
     return progress
 
 
