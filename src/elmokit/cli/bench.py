@@ -35,9 +35,7 @@ def train(
         int, typer.Option(min=1000, help="Vocabulary size of random text.")
     ] = 150_000,
     settings: Settings = None,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Number of steps to time, a multiple of 4.")
-    ] = 40,
+    rounds: Annotated[int, typer.Option(min=1, help="Steps to time, a multiple of 4.")] = 40,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:

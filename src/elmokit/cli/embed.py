@@ -88,21 +88,21 @@ def embed(
             split=split,
             chunk_bytes=chunk_bytes or CHUNK_BYTES,
         )
-    who: Workers | RayCluster
+    backend: Workers | RayCluster
     if engine is own.Engine.RAY:
         from elmokit.bulk.ray_engine import RayCluster
 
-        who = RayCluster(model, weights, precision.value, device, workers, address)
+        backend = RayCluster(model, weights, precision.value, device, workers, address)
     else:
         from elmokit.bulk.executors import Workers, choose_devices
 
         chosen = choose_devices(workers, devices, device, model)
-        who = Workers(chosen, model, weights, precision.value)
+        backend = Workers(chosen, model, weights, precision.value)
     bar = TokenBar(shown=not quiet)
     try:
         with bar:
             summary = embed_corpus(
-                who,
+                backend,
                 files,
                 output,
                 settings,

@@ -102,12 +102,10 @@ Rows = Annotated[
 ]
 NumberType = Annotated[
     Numbers,
-    typer.Option(
-        help="Number type of the vectors. float16 takes half the space and keeps three digits."
-    ),
+    typer.Option(help="Number type of vectors. float16 is half the size, with three digits."),
 ]
 
-# ------------------------------------------------------------------------------------- who works
+# ---------------------------------------------------------------------------------------- workers
 
 NWorkers = Annotated[
     int | None,
@@ -143,7 +141,4 @@ Address = Annotated[
         show_default=False,
     ),
 ]
-TextColumn = Annotated[
-    str,
-    typer.Option(help="Text column of Parquet inputs."),
-]
+TextColumn = Annotated[str, typer.Option(help="Text column of Parquet inputs.")]

@@ -70,8 +70,7 @@ def finetune(
         ),
     ] = None,
     max_steps: Annotated[
-        int | None,
-        typer.Option(help="Number of steps, instead of --epochs.", show_default=False),
+        int | None, typer.Option(help="Number of steps, instead of --epochs.", show_default=False)
     ] = None,
     settings: Settings = None,
     seed: Annotated[int, typer.Option(help="Seed of order, negative samples and dropout.")] = 0,

@@ -177,15 +177,17 @@ def neighbors(
     loading = (model, weights, device)
     if in_index:
         options |= {"layer": layer, "min_count": min_count, "ann": ann}
-        found, summary = _search_index(Path(files[0]), [*marked, *(token or ())], loading, options)
+        results, summary = _search_index(
+            Path(files[0]), [*marked, *(token or ())], loading, options
+        )
     else:
         corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
         options |= {"state": state.value, "max_tokens": max_tokens}
         if layer:
             options["layer"] = layer
         with TokenBar(shown=not quiet) as bar:
-            found, summary = _search_text(corpus, marked, loading, options, bar)
-    for result in found:
+            results, summary = _search_text(corpus, marked, loading, options, bar)
+    for result in results:
         near = None if table is None else _static_neighbors(table, result.query.word, k)
         if as_json:
             values = result.to_dict() if near is None else {**result.to_dict(), "static": near}
@@ -206,17 +208,17 @@ def _search_text(
         Passage(s.tokens, f"{corpus.inputs[s.place.file]}:{s.place.line}")
         for s in corpus.sentences()
     )
-    found = neighbors(
+    results = neighbors(
         load(*loading),
         queries,
         text,
         on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, None)),
         **options,
     )
-    summary = f"{plural(found[0].tokens, 'token')} searched"
+    summary = f"{plural(results[0].tokens, 'token')} searched"
     if corpus.skipped:
         summary += f", {plural(corpus.skipped, 'line')} skipped, first: {corpus.first_skipped}"
-    return found, summary
+    return results, summary
 
 
 def _search_index(
@@ -230,12 +232,12 @@ def _search_index(
     if options["ann"] and options["layer"] is None and ann:
         options["layer"] = [choice for choice in index.choices if choice.label in ann]
     elmo = None if all(isinstance(query, int) for query in queries) else load(*loading)
-    found = index.neighbors(queries, elmo, **options)
+    results = index.neighbors(queries, elmo, **options)
     summary = f"{plural(index.tokens, 'token')} searched"
     if options["ann"]:
-        recalls = [f"{name} {ann[name]['recall_at_10']:.3f}" for name in found[0].lists]
+        recalls = [f"{name} {ann[name]['recall_at_10']:.3f}" for name in results[0].lists]
         summary += f", approximately (measured recall: {', '.join(recalls)})"
-    return found, summary
+    return results, summary
 
 
 def _read_queries(
@@ -254,8 +256,8 @@ def _read_queries(
 
 def _static_neighbors(table: StaticVectors, word: str, k: int) -> dict[str, Any]:
     """Return the nearest words of a table; an empty list for unknown words."""
-    found = table.neighbors(word, k) if word in table else []
-    near = [{"word": word, "score": round(score, 6)} for word, score in found]
+    nearest = table.neighbors(word, k) if word in table else []
+    near = [{"word": word, "score": round(score, 6)} for word, score in nearest]
     return {"name": table.name, "neighbors": near}
 
 

@@ -55,7 +55,7 @@ State = Annotated[
     ),
 ]
 Device = Annotated[
-    str, typer.Option(help="Device to use: auto (a GPU if available), cpu, cuda, cuda:1, ...")
+    str, typer.Option(help="Device: auto (a GPU if available), cpu, cuda, cuda:1, ...")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]

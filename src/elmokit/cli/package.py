@@ -11,9 +11,7 @@ import typer
 def package(
     model: Annotated[
         Path,
-        typer.Argument(
-            help="Model directory, as written by `elmo train`, `finetune` or `convert`."
-        ),
+        typer.Argument(help="Model directory, as written by elmo train, finetune or convert."),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Directory to write the wheel to.")

@@ -54,12 +54,8 @@ def pos(
             show_default=False,
         ),
     ] = None,
-    train: Annotated[
-        Path | None, typer.Option(help="CoNLL-U training data, instead of DIR.")
-    ] = None,
-    dev: Annotated[
-        Path | None, typer.Option(help="CoNLL-U development data, used for early stopping.")
-    ] = None,
+    train: Annotated[Path | None, typer.Option(help="CoNLL-U training data.")] = None,
+    dev: Annotated[Path | None, typer.Option(help="CoNLL-U data for early stopping.")] = None,
     test: Annotated[Path | None, typer.Option(help="CoNLL-U test data.")] = None,
     tags: Annotated[
         Tags,
@@ -74,17 +70,12 @@ def pos(
     weights: Weights = None,
     state: State = StateName.RESET,
     static: StaticTable = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the first probe and of the bootstrap.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first probe and bootstrap.")] = 0,
     runs: Annotated[
-        int,
-        typer.Option(min=1, help="Number of probes per layer, with consecutive seeds."),
+        int, typer.Option(min=1, help="Number of probes per layer, with consecutive seeds.")
     ] = 1,
     l2: Annotated[float, typer.Option(min=0, help="L2 penalty on the weights of a probe.")] = 1e-5,
-    max_epochs: Annotated[
-        int, typer.Option(min=1, help="Maximum number of epochs per probe.")
-    ] = 30,
+    max_epochs: Annotated[int, typer.Option(min=1, help="Maximum epochs of a probe.")] = 30,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -304,9 +295,7 @@ def morphology(
             show_default=False,
         ),
     ] = None,
-    max_words: Annotated[
-        int, typer.Option(min=1, help="Maximum number of candidate words.")
-    ] = 20_000,
+    max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words.")] = 20_000,
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random pairs.")] = 0,
     device: Device = "auto",

@@ -44,9 +44,7 @@ WarmState = Annotated[
 ]
 ExportHdf5 = Annotated[
     bool,
-    typer.Option(
-        "--export-hdf5", help="Also write options.json and weights.hdf5 for AllenNLP and bilm-tf."
-    ),
+    typer.Option("--export-hdf5", help="Also write HDF5 files for AllenNLP and bilm-tf."),
 ]
 
 
@@ -65,9 +63,7 @@ Tensorboard = Annotated[
 ]
 Deterministic = Annotated[
     bool,
-    typer.Option(
-        "--deterministic", help="On a GPU: produce identical bits in every run, at lower speed."
-    ),
+    typer.Option("--deterministic", help="On a GPU: bit-identical runs, but slower."),
 ]
 Settings = Annotated[
     list[str] | None,

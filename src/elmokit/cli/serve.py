@@ -66,9 +66,7 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0: all addresses of this machine.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")
-    ] = 8017,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free port.")] = 8017,
     token: Annotated[
         str | None,
         typer.Option(
@@ -108,9 +106,7 @@ def serve(
     max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2 * 2**20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per request.")] = 4096,
     max_sentences: Annotated[int, typer.Option(min=1, help="Maximum sentences per request.")] = 256,
-    max_answer: Annotated[
-        int, typer.Option(min=1, help="Maximum vector elements per response.")
-    ] = 2**24,
+    max_answer: Annotated[int, typer.Option(min=1, help="Maximum values per response.")] = 2**24,
     queue: Annotated[
         int, typer.Option(min=1, help="Maximum pending requests; more are rejected.")
     ] = 256,
@@ -118,8 +114,7 @@ def serve(
         int, typer.Option(min=1, help="Maximum open connections; idle ones are closed first.")
     ] = 1024,
     timeout: Annotated[
-        float,
-        typer.Option(min=0.001, help="Seconds to receive a request, and to respond to it."),
+        float, typer.Option(min=0.001, help="Seconds to receive a request, and to respond to it.")
     ] = 60.0,
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser when the service is ready.")

@@ -120,9 +120,7 @@ def train(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
-            help="Named set of defaults. Default: the settings of the paper.", show_default=False
-        ),
+        typer.Option(help="Named set of defaults. Default: the paper's.", show_default=False),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -274,9 +272,7 @@ def predict(
     directory: TaskDirectory,
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE", help="Input to predict; '-' reads standard input.", show_default=False
-        ),
+        typer.Argument(metavar="FILE", help="Input file; '-': standard input.", show_default=False),
     ],
     form: Annotated[
         str | None,
