@@ -8,7 +8,7 @@ from elmokit.errors import ConfigError
 
 
 def choose_device(name: str | torch.device) -> torch.device:
-    """Turn "auto", "cpu", "cuda", "cuda:1", ... into a device that is there."""
+    """Return an available device for "auto", "cpu", "cuda", "cuda:1", ..."""
     if isinstance(name, str) and name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -1,7 +1,7 @@
-"""Everything elmokit raises on purpose, in one small tree.
+"""The exceptions of elmokit.
 
-A message says what was found, what was expected and what to do about it. The `elmo` command prints
-such a message without a traceback and exits with 1.
+A message says what is wrong, what was expected and how to fix it. The `elmo` command prints it
+without a traceback and exits with 1.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from pathlib import Path
 
 
 class ElmoError(Exception):
-    """Base of all errors that elmokit raises on purpose."""
+    """Base class of all exceptions of elmokit."""
 
 
 class ConfigError(ElmoError):
-    """A configuration that does not describe a model."""
+    """An invalid argument, setting or configuration."""
 
 
 class WeightsError(ElmoError):
-    """A weight file that is damaged, foreign, or of another shape than its configuration says."""
+    """A model or weight file that is missing, damaged, or does not match its configuration."""
 
 
 class DataError(ElmoError):
-    """Text or tokens that cannot be used; the message names the file and the line."""
+    """Invalid data; the message names the file and the line."""
 
 
 class OutputError(ElmoError):
-    """A result that cannot be written: no permission, no space, or a file in the way."""
+    """An output that cannot be written: no permission, no space, or an existing file."""
 
 
 class DownloadError(ElmoError):
-    """A published model that could not be fetched."""
+    """A model that could not be downloaded."""
 
 
 class DependencyError(ElmoError):
-    """A package that is not installed: an optional one, or torch where elmokit runs without it."""
+    """A required package that is not installed, such as an optional dependency."""
 
     def __init__(self, package: str, extra: str | None, purpose: str, hint: str = "") -> None:
         wanted = package if extra is None else f"'elmokit[{extra}]'"
@@ -49,12 +49,12 @@ class DependencyError(ElmoError):
         )
 
     def __reduce__(self) -> tuple[type[ElmoError], tuple[object, ...]]:
-        """Travel between processes as the message that it is."""
+        """Pickle as an `ElmoError` with the same message."""
         return ElmoError, self.args
 
 
 class ElmoWarning(UserWarning):
-    """Something that works but that the user should know."""
+    """Category of elmokit's warnings."""
 
 
 def warn(message: str) -> None:
@@ -62,7 +62,7 @@ def warn(message: str) -> None:
     warnings.warn(message, ElmoWarning, stacklevel=3)
 
 
-#: Packages that are imported by another name than they are installed by.
+#: Distribution names that differ from the import name.
 _DISTRIBUTIONS = {"lance": "pylance", "sklearn": "scikit-learn"}
 
 
@@ -70,7 +70,7 @@ _DISTRIBUTIONS = {"lance": "pylance", "sklearn": "scikit-learn"}
 def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterator[None]:
     """Report a missing optional package; put the imports that need it inside.
 
-    Enter it before any work starts: a user should not wait to be told what to install.
+    Enter it before any work starts, so that the error is raised early.
 
     Args:
         extra: The extra of elmokit that installs the package; None: the package itself.

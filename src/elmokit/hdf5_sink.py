@@ -1,9 +1,9 @@
-"""A file for HDF5 to write to that keeps errors to itself until they can be raised.
+"""A file object for h5py that defers write errors until they can be raised.
 
-HDF5 does not survive a full disk. It writes late, often when a dataset or the file is closed and
-h5py can raise no more; the failure is printed and forgotten, and then the process crashes. So HDF5
-writes to an object of ours: to HDF5 every write succeeds, and what went wrong is raised from here.
-For the same reason a signal such as Ctrl-C waits until HDF5 has returned.
+HDF5 does not handle a full disk: it often writes when a dataset or file is closed, where h5py
+cannot raise, and then the process crashes. This file object therefore reports every write as
+successful to HDF5 and raises the error later. For the same reason, signals such as Ctrl-C wait
+until HDF5 has returned.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _BINARY = getattr(os, "O_BINARY", 0)  # of Windows
 
 
 class Hdf5Sink:
-    """What h5py takes for a file.
+    """A file object for h5py.
 
     Args:
-        path: The file to make.
+        path: The file to create.
 
     Attributes:
-        error: What went wrong first. From then on nothing is written.
+        error: The first error. After it, nothing is written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +35,7 @@ class Hdf5Sink:
         self._signals: list[int] = []
 
     def check(self) -> None:
-        """Raise what went wrong, and let signals do what they do; to be called between writes."""
+        """Raise a deferred error and handle deferred signals; call this between writes."""
         if self.error is not None:
             raise self.error
         while self._signals:

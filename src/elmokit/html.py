@@ -1,7 +1,7 @@
-"""Small pieces of HTML: what objects show of themselves in a notebook.
+"""HTML for the representation of objects in notebooks.
 
-Nothing is fetched, no style leaks to the page around, and colors are shades over whatever the
-page has, light or dark. What a user wrote is escaped, and long things are cut.
+It loads nothing, does not affect the style of the page, and works with light and dark themes. Text
+is escaped, and long content is truncated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shapes of the released models, by name, and a toy one for laptops and tests."""
+"""Named model shapes: those of the released models, and a toy shape for laptops and tests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.errors import ConfigError, nearest
 
 PRESETS: dict[str, BiLMConfig] = {
-    # A model of the same build that trains on two CPU cores within minutes.
+    # The same architecture, trainable on two CPU cores within minutes.
     "toy": BiLMConfig(
         lstm=LstmConfig(dim=256, projection_dim=64),
         char_cnn=CharCnnConfig(filters=((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), n_highway=1),
     ),
-    # The three released shapes; the comment counts the numbers in their weight files.
+    # The three released shapes, with the number of parameters in their weight files.
     "small": BiLMConfig(  # 13,593,296
         lstm=LstmConfig(dim=1024, projection_dim=128), char_cnn=CharCnnConfig(n_highway=1)
     ),
@@ -25,7 +25,7 @@ PRESETS: dict[str, BiLMConfig] = {
 
 
 def preset(name: str) -> BiLMConfig:
-    """Return the shape called `name`."""
+    """Return a shape by name."""
     if name not in PRESETS:
         raise ConfigError(
             f"No preset '{name}'.{nearest(name, PRESETS)} Presets: {', '.join(PRESETS)}."

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from elmokit.data.pieces import SHORTEST_SHARE, pieces
+from elmokit.data.documents import SHORTEST_SHARE, split_long_documents
 from elmokit.data.streams import BEGIN, END, Streams
 from elmokit.errors import DataError
 
@@ -135,7 +135,7 @@ def test_a_text_that_is_one_document_is_shared_among_the_rows() -> None:
 @pytest.mark.parametrize(("rows", "n_sentences"), [(1, 50), (4, 50), (4, 1000), (1000, 1000)])
 def test_pieces_are_whole_sentences_and_all_of_the_text(rows: int, n_sentences: int) -> None:
     tokens, documents = one_document(n_sentences)
-    found = pieces(tokens, documents, rows, END)
+    found = split_long_documents(tokens, documents, rows, END)
     assert (found[0], found[-1]) == (0, len(tokens))
     assert (np.diff(found) > 0).all()
     assert all(tokens[cut - 1] == END for cut in found[1:])
@@ -146,9 +146,12 @@ def test_pieces_are_whole_sentences_and_all_of_the_text(rows: int, n_sentences: 
 
 def test_documents_that_fit_are_left_whole() -> None:
     tokens, documents = corpus()
-    assert pieces(tokens, documents, 2, END) is documents
+    assert split_long_documents(tokens, documents, 2, END) is documents
     endless = np.arange(3, 5000, dtype=np.uint32)  # a sentence without an end cannot be cut
-    assert list(pieces(endless, np.array([0, len(endless)]), 4, END)) == [0, len(endless)]
+    assert list(split_long_documents(endless, np.array([0, len(endless)]), 4, END)) == [
+        0,
+        len(endless),
+    ]
 
 
 def test_a_position_among_other_documents_is_refused() -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elmokit.text import tokenize as module
-from elmokit.text.shadow import shadow
+from elmokit.text.ascii_classes import ascii_classes
 from elmokit.text.tokenize import Token, tokenize, words
 from tests.text import ewt
 
@@ -52,7 +52,7 @@ def test_words_are_the_tokens_without_offsets(sentence: str) -> None:
 
 @given(ANY_TEXT)
 def test_shadow_keeps_length_and_whitespace(text: str) -> None:
-    seen = shadow(text)
+    seen = ascii_classes(text)
     assert len(seen) == len(text)
     assert [c.isspace() for c in seen] == [c.isspace() for c in text]
 

@@ -1,12 +1,11 @@
-"""Documents, cut into chunks of text that can be embedded one by one, anywhere.
+"""Divide documents into chunks of text that can be embedded independently.
 
-A document is a text file (also a compressed one), whose lines are read, or a Parquet file, whose
-rows are its lines: one column of it holds the text. It may lie on this machine or, as `s3://...`
-and the like, where pyarrow finds it.
+A document is a text file, optionally compressed, or a Parquet file with a text column, whose rows
+are treated as lines. It can be local, or at a URL such as `s3://...` that pyarrow supports.
 
-A chunk is a run of lines of about a given number of bytes, which may come from several documents.
-Where it begins and ends depends on the text alone, so that it can be given to any process. With
-`split` a long line is cut between its sentences: memory does not grow with the line.
+A chunk is a sequence of lines with about a given number of bytes, possibly from several documents.
+Its boundaries depend only on the text, so that any process can compute it. With `split`, long lines
+are divided between sentences, so that memory does not grow with the line.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from elmokit.text.sentences import split_sentences
 
 #: The longest sentence, in bytes of text. (In tokens: `tokens.py`.)
 MAX_SENTENCE_BYTES = 2**20
-# With `split`, lines longer than this are cut between sentences.
+# With `split`, longer lines are divided between sentences.
 _PIECE_BYTES = 2**16
-# Characters after a sentence that decide whether it ends there.
+# Characters after a sentence that determine whether it ends there.
 _LOOK_AHEAD = 256
 
 
@@ -71,7 +70,7 @@ class Chunk:
 
     @property
     def digest(self) -> str:
-        """A digest of the text, and of where it stood."""
+        """A digest of the text and its position."""
         digest = hashlib.blake2b(b"%d\n" % self.is_last, digest_size=16)
         for *place, text in self.passages:
             encoded = text.encode("utf-8", "surrogatepass")
@@ -83,7 +82,7 @@ class Chunk:
 def read_chunks(
     documents: Sequence[str], settings: EmbedSettings, *, column: str = "text", skip_bad: bool
 ) -> Iterator[Chunk]:
-    """Read documents and cut them; a text without lines is one chunk without lines.
+    """Read documents and yield chunks; empty text is one empty chunk.
 
     Args:
         documents: Their paths or addresses; "-" is standard input.
@@ -113,12 +112,12 @@ def check_documents(names: Sequence[str]) -> None:
 
 
 def is_remote(name: str) -> bool:
-    """Tell whether a name is an address such as s3://bucket/file."""
+    """Return whether a name is a URL such as s3://bucket/file."""
     return "://" in name
 
 
 def known_size(names: Sequence[str]) -> int | None:
-    """Return how many bytes of text will be read; None if only reading them can tell."""
+    """Return the number of bytes of text; None if it is unknown before reading."""
     packed = (".gz", ".xz", ".bz2", ".zst", ".parquet")
     if any(
         is_remote(name) or name.lower().endswith(packed) or not Path(name).is_file()
@@ -161,7 +160,7 @@ def _text_pieces(
 
 
 def _cut_long_lines(pieces: Iterator[Piece]) -> Iterator[tuple[int, int, int, str]]:
-    """Put the pieces of a line together, and cut it between sentences where it gets long."""
+    """Join the parts of a line, and divide it between sentences if it is long."""
     text, sentence, offset = "", 0, 0
     for name, number, more, is_end in pieces:
         text += more
@@ -184,7 +183,7 @@ def _cut_long_lines(pieces: Iterator[Piece]) -> Iterator[tuple[int, int, int, st
 def _remote_pieces(
     name: str, settings: EmbedSettings, skip_bad: bool, skipped: list[str]
 ) -> Iterator[Piece]:
-    # A copy, so that all is unpacked and checked as for files on this machine.
+    # A local copy, so that it is decompressed and checked like local files.
     with tempfile.NamedTemporaryFile(suffix=Path(name).suffix) as copy:
         try:
             filesystem, path = _pyarrow().fs.FileSystem.from_uri(name)

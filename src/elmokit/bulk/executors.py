@@ -1,12 +1,12 @@
-"""Who does the work on a corpus: this process, a pool of processes, or a Ray cluster.
+"""Executors run the job of a chunk: in this process, in a worker pool, or on a Ray cluster.
 
-All do the same job with a chunk (job.py) and give the same bytes. In this process the steps are
-stages that run side by side, with a bounded number of chunks between them: a thread reads and
-tokenizes (for a GPU a pool of processes does), the main thread computes, other threads write.
+All executors run the same job (job.py) and produce the same bytes. In this process, its steps are
+stages of a pipeline with a bounded number of chunks between them: a thread reads and tokenizes (for
+a GPU, a pool of processes), the main thread computes, other threads write.
 
-A worker of a pool is a new process (spawned, never forked) with a model of its own. The first one
-loads the model alone: what is fetched, compiled or tried out for it is so done once. A worker that
-dies ends the run, and what is finished is kept; all workers exit with this process.
+A worker is a new process (spawned, not forked) with its own model. The first worker loads the model
+alone, so that downloads, compilation and trials happen once. If a worker dies, the run stops and
+finished chunks are kept; all workers exit with this process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Dones = Generator[Done, None, None]
 
-# Tokenized chunks that wait for the model.
+# Maximum number of tokenized chunks that wait for the model.
 _READ_AHEAD = 2
 # A GPU computes faster than one core tokenizes, or writes Parquet files.
 _GPU_TOKENIZERS = 4
@@ -54,7 +54,7 @@ _POOL_CHUNKS = 16
 
 
 class Executor(Protocol):
-    """Who does the work.
+    """Runs jobs on chunks.
 
     Attributes:
         info: The model.
@@ -67,7 +67,7 @@ class Executor(Protocol):
     in_order: bool
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
-        """Do a job with chunks and return what was done, in any order.
+        """Run a job on chunks and yield the results in any order.
 
         After an error no more chunks are begun, but those that have begun are finished first.
 
@@ -80,7 +80,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes that each load a model, as `elmokit.load` does; one is this process.
+    """The processes that load a model, as `elmokit.load` does; one means this process.
 
     Attributes:
         devices: The device of each, "cpu" or "cuda:N"; as many as there are workers. One alone may
@@ -100,7 +100,7 @@ class Workers:
         return load(self.model, self.weights, device, self.precision)
 
     def check(self) -> None:
-        """Raise if the devices cannot share the work."""
+        """Raise if the devices cannot be used together."""
         if not self.devices:
             raise ConfigError("Work needs at least one worker, found no device for any.")
         if is_onnx(self.model):
@@ -121,7 +121,7 @@ class Workers:
 def choose_devices(
     n_workers: int | None, devices: str | None, device: str, model: str | None = None
 ) -> tuple[str, ...]:
-    """Read what the user wrote: `--workers N`, `--devices 0,1` or `--devices cpu,cpu`.
+    """Parse `--workers N`, `--devices 0,1` or `--devices cpu,cpu`.
 
     Args:
         n_workers: A number of workers, on `device`; "auto" distributes them over all GPUs.
@@ -155,7 +155,7 @@ def choose_devices(
 def make_executor(
     model: Embedder[Any] | Workers | RayCluster, settings: EmbedSettings
 ) -> AbstractContextManager[Executor]:
-    """Return who does the work: the model that is here, workers, or a cluster."""
+    """Return the executor: this process, a worker pool, or a cluster."""
     from elmokit.bulk.ray_engine import RayCluster
 
     if isinstance(model, RayCluster):
@@ -230,8 +230,8 @@ class InProcessExecutor:
             under_way: deque[Future[TokenizedChunk]] = deque()
             while failure is None or under_way:
                 try:
-                    room = 2 * self._tokenizers - len(under_way) if failure is None else 0
-                    for chunk in islice(source, room):
+                    free = 2 * self._tokenizers - len(under_way) if failure is None else 0
+                    for chunk in islice(source, free):
                         under_way.append(pool.submit(job.tokenize, chunk))
                 except ElmoError as error:  # what came before it is finished first
                     failure = error
@@ -243,7 +243,7 @@ class InProcessExecutor:
 
 
 def prefetched(items: Iterator[Item]) -> Generator[Item, None, None]:
-    """Take items in a thread of its own, a few ahead of whoever uses them."""
+    """Iterate in a separate thread, a few items ahead of the consumer."""
     with ThreadPoolExecutor(1) as reader:
         ahead = deque(reader.submit(next, items, None) for _ in range(_READ_AHEAD))
         try:
@@ -341,9 +341,9 @@ class WorkerPool:
         failure: ElmoError | None = None
         while True:
             try:
-                room = self._n + 1 - len(running) if failure is None else 0
+                free = self._n + 1 - len(running) if failure is None else 0
                 with _deaths_explained():
-                    for chunk in islice(source, room):
+                    for chunk in islice(source, free):
                         running.add(self._pool.submit(_Worker.run, job, chunk, self.info))
             except ElmoError as error:
                 failure = error
@@ -363,7 +363,7 @@ class WorkerPool:
 
 
 class _Worker:
-    """What a worker has: its model, loaded when it is first needed."""
+    """The state of a worker: its model, loaded when it is first needed."""
 
     workers: Workers
     device: str

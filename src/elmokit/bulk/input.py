@@ -1,12 +1,12 @@
-"""The sentences of some files, in order, each with the place it stands at.
+"""Read the sentences of files in order, with their positions.
 
-By default a line is a sentence: an empty line is a sentence without tokens, so that the numbers of
-lines and of sentences agree. With `split` each line is a paragraph whose sentences are found, and
-empty lines are only what lies between paragraphs.
+By default, each line is a sentence, and an empty line is a sentence without tokens, so that line
+and sentence numbers agree. With `split`, each line is a paragraph that is split into sentences, and
+empty lines only separate paragraphs.
 
-While lines are read a digest of all of them is kept. Every finished part notes it, so that a run
-that is resumed can tell whether the text before it is still the text that was embedded; what comes
-after it may have changed (a bad line may have been mended) without harm.
+A digest of all lines is updated while they are read and stored with every finished chunk. A resumed
+run thus detects whether the text that was already embedded has changed; the text after it may
+change (for example, an invalid line may have been fixed).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from elmokit.text.tokenize import tokenize
 
 
 def check_inputs(names: Sequence[str | Path]) -> None:
-    """Raise if a file is missing or standard input is named twice, before anything is read."""
+    """Raise if a file is missing or standard input is listed twice, before reading anything."""
     inputs = [str(name) for name in names]
     if inputs.count(STDIN) > 1:
         raise DataError("Standard input ('-') can be read only once.")
@@ -42,7 +42,7 @@ def _exists(name: str) -> bool:
 
 
 class Place(NamedTuple):
-    """Where a sentence stands: file (from 0), line (from 1), sentence in the line (from 0)."""
+    """The position of a sentence: file (from 0), line (from 1), sentence in the line (from 0)."""
 
     file: int
     line: int
@@ -110,7 +110,7 @@ class Corpus:
         return all(name != STDIN and Path(name).is_file() for name in self.inputs)
 
     def read_all(self) -> None:
-        """Read to the end without a look at the sentences: finds bad lines, counts and digests."""
+        """Read to the end without splitting sentences: find invalid lines, count and digest."""
         for _ in self._read():
             pass
 

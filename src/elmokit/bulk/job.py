@@ -1,8 +1,8 @@
-"""What is done with a chunk: tokenize, compute, write. Whoever does it, the same bytes come out.
+"""The job of a chunk: tokenize, compute, write.
 
 The steps run one after the other in a worker, and as stages of a pipeline in one process
-(executors.py). What a chunk gives depends on its text, the model and the settings alone: a batch
-never spans chunks, and no cache is used.
+(executors.py). The output of a chunk depends only on its text, the model and the settings: batches
+never span chunks, and the token cache is not used.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def timed(times: Times, stage: str) -> Iterator[None]:
 
 
 class ModelInfo(NamedTuple):
-    """What the process that plans the work has to know of the model.
+    """What the main process needs to know about the model.
 
     Attributes:
         config: Its shape.
@@ -62,7 +62,7 @@ class ModelInfo(NamedTuple):
 
 
 def describe(model: Embedder[Any], settings: EmbedSettings) -> ModelInfo:
-    """Return what model this is, after a check that it can do what the settings ask for."""
+    """Describe a model, after checking that it supports the settings."""
     settings.layout(model.config)
     if settings.state != "carry":
         model.start(settings.state)
@@ -183,7 +183,7 @@ class ChunkJob:
     def compute(
         self, model: Embedder[Any], chunk: TokenizedChunk, carried: StateArrays | None = None
     ) -> ComputedChunk:
-        """Start to compute the vectors of a chunk.
+        """Start computing the vectors of a chunk.
 
         Args:
             model: The model.

@@ -1,8 +1,9 @@
-"""What a corpus becomes: one vector file, or a folder of shards.
+"""The outputs of embedding a corpus: one vector file, or a directory of shards.
 
-The chunks of one file are kept in a folder beside it until the file is complete. A thread puts them
-into the file as they are finished (`.h5`, `.parquet`), or at the end (`.npz`, `.safetensors`, which
-begin with the lengths of their arrays). Until then twice the size of the output is needed on disk.
+The chunks of a single file are kept in a temporary directory next to it until the file is complete.
+A thread adds them to the file as they are finished (`.h5`, `.parquet`), or at the end (`.npz`,
+`.safetensors`, which start with the lengths of their arrays). Until then, the output needs twice
+its size on disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A Ray cluster as executor: actors with one model each do the chunks. Needs the extra `ray`.
+"""The Ray executor: actors on a cluster with one model each. Needs the extra `ray`.
 
-The driver reads the text and sends each chunk to an actor that is free. The vectors never travel:
-an actor writes its chunk into the folder, which all machines must see, and returns its record. Ray
-starts an actor again that has died, and gives it its chunk once more.
+The driver reads the text and sends each chunk to an idle actor. Vectors are never sent: the actor
+writes its chunk to the directory, which all machines must share, and returns its record. Ray
+restarts an actor that died and retries its chunk.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Embed a corpus of any size: in bounded memory, and without loss when it is interrupted.
+"""Embed a corpus of any size in bounded memory; interrupted runs can be resumed.
 
-The text is read once and cut into chunks (chunks.py). Each chunk is tokenized, computed and written
-(job.py) by this process or by others (executors.py). A finished chunk is never computed again, and
-where it begins and ends depends on the text alone: a run that was killed and resumed gives the same
-bytes as one that was not, and many processes give the same bytes as one. What the chunks become is
-one file or a folder of shards (output.py).
+The text is read once and divided into chunks (chunks.py). Each chunk is tokenized, computed and
+written (job.py) by an executor (executors.py). Finished chunks are never computed again, and chunk
+boundaries depend only on the text: a resumed run produces the same bytes as an uninterrupted one,
+and many processes the same bytes as one. The output is one file or a directory of shards
+(output.py).
 """
 
 from __future__ import annotations

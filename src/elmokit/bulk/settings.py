@@ -1,4 +1,4 @@
-"""What decides the vectors of a corpus, and what is reported about the work on it."""
+"""The settings and the report of embedding a corpus."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Where the finished chunks of a corpus are: a folder of shards, or the work folder of a file.
+"""Storage of finished chunks: a directory of shards, or the temporary directory of a file.
 
-manifest.json         what is being made: model, settings, documents; written once, at the start
-000012.parquet        chunk 12 of a folder of shards, as rows; its footer holds its record and which
-                      sentences have no tokens, and so no row
-000012.safetensors    chunk 12 of one file (formats/block.py), in `.FILE.chunks` beside it
-shards.json           all shards with their records; written last, so that whoever reads the folder
-                      (formats/sharded.py) knows that it is complete
+manifest.json         model, settings and documents; written once, at the start
+000012.parquet        chunk 12 of a directory of shards, as rows; its footer contains its record and
+                      the sentences without tokens, which have no rows
+000012.safetensors    chunk 12 of a single file (formats/block.py), in `.FILE.chunks` next to it
+shards.json           all shards with their records; written last, so that readers
+                      (formats/sharded.py) know that the directory is complete
 .lock                 the run lock (storage/lock.py)
 
-Every file is written atomically: a chunk is finished if and only if it stands under its name.
-Written twice, by a worker that was thought to be dead, it has the same bytes. A folder of shards
-may lie on this machine, or where pyarrow finds it (s3://...); many machines need one that all see.
+Every file is written atomically: a chunk is finished if and only if its file exists. If two workers
+write the same chunk, the bytes are the same. A directory of shards can be local, or at a URL that
+pyarrow supports (s3://...); several machines need a shared one.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Other people's formats, one file each."""
+"""Readers and writers of other formats, one module each."""

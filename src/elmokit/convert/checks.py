@@ -1,4 +1,4 @@
-"""What holds for the weights of all formats: the shape that the options ask for, finite floats."""
+"""Checks for the weights of all formats: expected shapes, finite floats."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ A cyclic redundancy check is linear: for two texts A and B,
 
     register(A B) = shift(register(A), len(B)) ^ register(B),        B read from a register of 0
 
-so a long text is cut into lanes of one length, which are read side by side, four bytes at a time,
-and then joined in pairs. The shift over a number of zero bytes is a matrix of bits, held as the
-images of the 32 single bits.
+so that a long text is divided into lanes of equal length, which are read in parallel, four bytes at
+a time, and then joined in pairs. The shift over a number of zero bytes is a matrix of bits, held as
+the images of the 32 single bits.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""The models of ELMoForManyLangs: 44 languages, each a folder.
+"""The models of ELMoForManyLangs: one directory for each of 44 languages.
 
-    config.json           how it was trained; `config_path` names the file with its shape
-    cnn_50_100_...json    that shape; the published zips lack it
-    char.dic, word.dic    the lexicons: a character or word, a tab, its place
-    token_embedder.pkl    weights, as torch saved them: read without running pickles
+    config.json           training settings; `config_path` names the file with its shape
+    cnn_50_100_...json    that shape; missing in the published zip files
+    char.dic, word.dic    the lexicons: a character or word, a tab, its index
+    token_embedder.pkl    weights saved by torch, read with `weights_only=True`
     encoder.pkl
 
-What differs from bilm-tf's models, and how it is taken over:
+Differences from bilm-tf's models, and how they are converted:
 
     token encoder   a lexicon of Unicode characters and a word table: `model/lexicon_encoder.py`
-    highways        g x + (1 - g) f(x): the gate is turned round, -W and -b, exactly
-    LSTM gates      in the order i, f, j, o: brought to i, j, f, o
-    forget gate     1 is part of the bias, as learned, and not added: it is taken off. That is exact
-                    for a bias of 0.5 to 2 (they start from 1), else to half a unit of float32
-    skip            always there, from the second layer on
+    highways        g x + (1 - g) f(x): the gate is inverted, -W and -b, exactly
+    LSTM gates      in the order i, f, j, o: reordered to i, j, f, o
+    forget gate     the bias includes 1, which is subtracted. This is exact for a bias of 0.5 to 2
+                    (training starts from 1), otherwise to half a unit of float32
+    skip            always used, from the second layer on
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class _Shape:
 
 def _shape_file(folder: Path) -> _Shape | None:
     """Find the file that `config_path` names, in the folder of the model alone."""
-    told = folder / CONFIG
-    named = read_json(told).get("config_path") if told.is_file() else None
+    config = folder / CONFIG
+    named = read_json(config).get("config_path") if config.is_file() else None
     if isinstance(named, str) and named:
         name = Path(named.replace("\\", "/")).name
         for path in (folder / name, folder / "configs" / name):

@@ -1,7 +1,7 @@
-"""A graph of ONNX, written node by node.
+"""Build an ONNX graph node by node.
 
-By hand and not by torch's exporter: the LSTM of ONNX has no projection, so ours is a Scan, and what
-runs in its body decides speed, rounding and whether an old runtime can read it.
+torch's exporter is not used: the LSTM operator of ONNX has no projection, so that the layer is a
+Scan, whose body determines speed, rounding and compatibility with old runtimes.
 """
 
 from __future__ import annotations

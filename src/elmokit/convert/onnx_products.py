@@ -1,12 +1,12 @@
 """W x in ONNX: in float32, or in int8 with one scale per row of W and one per token.
 
-The usual dynamic quantization of ONNX has one scale for a whole batch, so that a vector would
-depend on its batch mates. Here each token has its own, as in `model/quantize.py`, and sums are
-integers and exact.
+ONNX's dynamic quantization uses one scale for a whole batch, so that a vector would depend on the
+other tokens of its batch. Here each token has its own scale, as in `model/quantize.py`, and sums
+are exact integers.
 
-W has 8 bits and x 7, or 14 in two halves where 7 lose too much. onnxruntime is fastest with x
-unsigned and W signed, and adds two products of 8 bits in a register of 16, where they run over,
-silently, on CPUs without VNNI; a product by 7 bits never does.
+W has 8 bits and x 7, or 14 in two halves where 7 are not accurate enough. onnxruntime is fastest
+with unsigned x and signed W, and adds two 8-bit products in a 16-bit register, which overflows
+silently on CPUs without VNNI; products with 7 bits never do.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """TensorFlow's checkpoint files, read without TensorFlow.
 
-    model.ckpt-12.index                  which tensors there are: a sorted table, as LevelDB has it
-    model.ckpt-12.data-00000-of-00001    their numbers, one after the other; large ones in shards
+    model.ckpt-12.index                  the list of tensors: a sorted table as in LevelDB
+    model.ckpt-12.data-00000-of-00001    their values, concatenated; large checkpoints in shards
 
 The table maps the empty name to a BundleHeaderProto and each tensor's name to a BundleEntryProto:
-type, shape, shard, offset, size and checksum. This file knows nothing of ELMo.
+type, shape, shard, offset, size and checksum. This module is independent of ELMo.
 
     table     data blocks, the index block that lists them, and a footer of 48 bytes: the places of
               two blocks as varints, padding, and a magic number
@@ -13,7 +13,7 @@ type, shape, shard, offset, size and checksum. This file knows nothing of ELMo.
     message   fields: a varint of number * 8 + kind; kind 0 is a varint, 2 a length and bytes,
               1 and 5 are 8 and 4 bytes
 
-Nothing in a file is believed before it is checked: sizes against the file, checksums, shapes.
+Sizes, checksums and shapes are checked before they are used.
 """
 
 from __future__ import annotations

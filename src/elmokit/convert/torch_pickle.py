@@ -1,9 +1,8 @@
-"""State dicts that torch saved (`.pkl`, `.pt`, `.bin`), read without running what they say.
+"""Read state dicts saved by torch (`.pkl`, `.pt`, `.bin`) safely.
 
-Such a file is a pickle, a program that builds objects and may call any function on the way. torch's
-own careful reader (`weights_only`) runs none of it: it knows tensors and plain containers, and
-refuses everything else. Both of torch's formats are read, the zip of today and the stream of files
-from before version 1.6.
+Such files are pickles, which can call any function when they are loaded. They are read with
+`weights_only=True`, which accepts only tensors and plain containers. Both formats of torch are
+supported: zip files, and the streams of versions before 1.6.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 
-# Before this version the careful reader could be got round (CVE-2025-32434).
+# `weights_only` was not safe before this version (CVE-2025-32434).
 _SAFE_TORCH = (2, 6)
 
 
@@ -27,7 +26,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a file.
 
     Raises:
-        WeightsError: It is damaged, holds something else than tensors, or tries to run code.
+        WeightsError: It is damaged, contains anything but tensors, or tries to run code.
     """
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < _SAFE_TORCH:
@@ -37,7 +36,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of pickles that are then refused
+            warnings.simplefilter("ignore", UserWarning)  # about pickles that are then rejected
             found = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise WeightsError(f"There is no weight file {path}.") from None
@@ -70,5 +69,5 @@ def _refused(path: Path, told: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    told = (str(error).splitlines() or [""])[0].split(". ")[0]
-    return f"{type(error).__name__}: {told[:100]}"
+    first = (str(error).splitlines() or [""])[0].split(". ")[0]
+    return f"{type(error).__name__}: {first[:100]}"

@@ -1,1 +1,1 @@
-"""Text as numbers for training: what a language model reads and what it should say next."""
+"""Prepare text for training: inputs and targets of the language models as ids."""

@@ -1,7 +1,7 @@
 """Arrays in files: written with plain writes, read through memory maps.
 
-A full disk is a crash to a program that writes through a map, and numpy's own writer raises an
-error that does not say what happened.
+If the disk is full, writing through a memory map crashes the process, and numpy's own writer raises
+an error that does not name the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Blocks of text as ids, by numbers of the block's own.
+"""Blocks of text as ids that are local to the block.
 
-Each block numbers its words by itself, so that blocks need nothing from each other and can be
-worked on side by side.
+Each block numbers its words independently, so that blocks can be processed in parallel.
 """
 
 from __future__ import annotations

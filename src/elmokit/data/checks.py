@@ -1,6 +1,6 @@
-"""Whether the files of a prepared corpus belong together.
+"""Check that the files of a prepared corpus belong together.
 
-A model learns noise from ids that mean other words than its vocabulary says, without an error.
+If ids did not match the vocabulary, a model would learn noise without any error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A prepared corpus, opened: arrays that are mapped into memory and checked.
+"""Open a prepared corpus: memory-mapped, checked arrays.
 
     corpus = Corpus.open("data/")
     ids = corpus.tokens("train")            # uint32, all sentences, each followed by 1 (</S>)
@@ -6,7 +6,7 @@
     corpus.chars[ids[:20]]                  # (20, 50): how these words are spelled
     corpus.words(ids[:20])                  # the words themselves
 
-What the files hold is said in `elmokit.data.layout`.
+`elmokit.data.layout` describes the files.
 """
 
 from __future__ import annotations

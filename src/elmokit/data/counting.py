@@ -1,7 +1,7 @@
-"""The first pass over a corpus: text is cut into words and counted, block by block.
+"""The first pass over a corpus: tokenize and count words, block by block.
 
-The ids of all text go to one file, by the provisional numbers of `TypeCounter`: the final ones are
-known only when everything is counted.
+The ids of all text are written to one file with the provisional ids of `TypeCounter`, because the
+final ids are known only when everything is counted.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A prepared corpus on disk: a folder of arrays that are mapped into memory, not read.
+"""The files of a prepared corpus: a directory of memory-mapped arrays.
 
-There is one space of ids. Every word type of the corpus has one, those of the specials first:
+Every word type of the corpus has an id, special symbols first:
 
-    0 <S>   1 </S>   2 <UNK>   3.. the words by falling count in the training part, then by word
+    0 <S>   1 </S>   2 <UNK>   3.. words by decreasing count in the training part, then by word
 
-The vocabulary of the softmax is the first V ids: as a target an id >= V means <UNK>. As an input
-every type is spelled by its characters, so nothing is unknown there. Types that only the held-out
-part has come last, with a count of 0.
+The vocabulary of the softmax is the first V ids: as a target, an id >= V means <UNK>. As an input,
+every type is encoded by its characters, so that none is unknown. Types that occur only in the
+held-out part come last, with a count of 0.
 
 A corpus may be prepared with a given vocabulary, so that its ids are those of an existing model's
 head. Then the first V ids are the lines of that vocabulary, in its order and whatever their counts,
@@ -24,15 +24,15 @@ and only the types after them fall by count.
                           the length of train.bin
     valid.bin, valid.documents.npy   the same of the held-out part, if there is one
 
-So a forward LM's targets are the stream itself and its inputs the stream shifted by one, with <S>
-for each </S>; a backward LM reads it from the end.
+The targets of the forward LM are the stream itself; its inputs are the stream shifted by one, with
+<S> for each </S>. The backward LM reads it from the end.
 
-A word of the text that is itself a special ("<S>" in a corpus that marks its sentences) must not
-look like a boundary: it is stored as id 2, <UNK>, and counted as `reserved_tokens`. The same holds
-for "!!!MAXTERMID", a line that readers of vocabulary files skip.
+A word of the text that equals a special symbol (such as "<S>" in a corpus with marked sentences)
+must not be mistaken for a boundary: it is stored as id 2, <UNK>, and counted as `reserved_tokens`.
+The same applies to "!!!MAXTERMID", which readers of vocabulary files skip.
 
-The bytes depend on the text and the settings only: not on names, compression, time or the number of
-processes.
+The bytes depend only on the text and the settings, not on file names, compression, time or the
+number of processes.
 """
 
 from __future__ import annotations

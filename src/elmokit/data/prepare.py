@@ -1,9 +1,9 @@
-"""From text files to a prepared corpus (see `elmokit.data.layout` for what that is).
+"""Prepare a corpus from text files (see `elmokit.data.layout` for its format).
 
-Memory holds one copy of the word types and a few blocks of text, however long the text is. First
-all blocks are cut into words, side by side, and counted; then the types are ranked and spelled;
-then the ids are rewritten with the final numbers. Everything happens in a temporary folder that
-takes the name of the output at the end. Until then twice the space of the output is needed.
+Memory holds one copy of the word types and a few blocks of text, regardless of the length of the
+text. First, blocks are tokenized in parallel and counted; then types are ranked and encoded as
+character ids; then ids are replaced by the final ones. The files are written to a temporary
+directory, which is renamed at the end. Until then, the output needs twice its size on disk.
 """
 
 from __future__ import annotations

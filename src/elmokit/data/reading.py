@@ -1,12 +1,11 @@
-"""Text files as documents, sentences and words, the way `elmo prepare` reads them.
+"""Read text files as documents, sentences and words, as `elmo prepare` does.
 
-A document is what stands between empty lines (whitespace only counts as empty); the end of a file
-ends it too. A line is a paragraph whose sentences are found by rule, or with
-`one_sentence_per_line` a sentence. With `tokenized` a line is a sentence whose words are what
-whitespace separates: that is how tokenized corpora come, and the marks that rules for sentences
-look at (the space after a period, the quote at a word) are no longer where they were.
+Documents are separated by empty lines (or lines of whitespace) and file ends. A line is a paragraph
+that is split into sentences, or with `one_sentence_per_line` a sentence. With `tokenized`, a line
+is a sentence whose words are separated by whitespace; such text is not split into sentences,
+because tokenization has moved the marks that the rules need (the space after a period, quotes).
 
-Every command that has to read text as training did (held-out perplexity) reads it with this file.
+Commands that read text as in training (held-out perplexity) use this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which documents are held out for evaluation."""
+"""Choose the documents that are held out for evaluation."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Documents as endless streams, one per row of a batch, that can be left and found again.
+"""Documents as endless streams, one per row of a batch, that can be saved and resumed.
 
-Each row reads whole documents (of very long ones pieces, see `pieces.py`), one after another; the
+Each row reads whole documents (long ones are split, see `documents.py`), one after another; the
 forward LM reads a document from its first token to its last while the backward LM reads the same
-document from its last to its first. When a row is done with a document it takes the next one of a
-queue, which is shuffled anew each epoch from (seed, epoch). A batch is the next T positions of
+document from its last to its first. When a row has finished a document, it takes the next one from
+a queue, which is shuffled every epoch with (seed, epoch). A batch is the next T positions of
 every row, without padding.
 
 A prepared document is a run of ids `w1 .. wn </S> w1 .. wm </S> ...`, so for the forward LM
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.pieces import pieces
+from elmokit.data.documents import split_long_documents
 from elmokit.errors import DataError
 
 BEGIN, END, UNKNOWN = 0, 1, 2
@@ -76,7 +76,7 @@ class Streams:
         restart: float = 0.0,
         share: range | None = None,
     ) -> None:
-        self._tokens, self._documents = tokens, pieces(tokens, documents, rows, END)
+        self._tokens, self._documents = tokens, split_long_documents(tokens, documents, rows, END)
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
         self._share = range(rows) if share is None else share
         self._epoch, self._taken = 0, 0  # place in the queue of documents

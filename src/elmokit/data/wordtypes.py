@@ -1,4 +1,4 @@
-"""The word types of a corpus: counted, ranked, spelled."""
+"""The word types of a corpus: their counts, ranks and character ids."""
 
 from __future__ import annotations
 

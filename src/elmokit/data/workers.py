@@ -1,8 +1,8 @@
-"""Work on all cores, with the results in the order of the jobs.
+"""Run jobs on all cores, with results in the order of the jobs.
 
-Processes, because tokenizing is Python code. They are started by spawning: it works the same on
-every system, and a process that has threads may not be forked. One that dies (out of memory) is an
-error, not a wait without end; when the main process dies by a kill, the others notice and go.
+Processes are used because tokenizing is Python code. They are spawned, which works on every system
+and with threads. If a worker dies (out of memory), an error is raised instead of waiting forever;
+if the main process is killed, the workers exit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The second pass over a corpus: types get their final ids, and the blocks are rewritten."""
+"""The second pass over a corpus: assign final ids to types and rewrite the blocks."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What every model that embeds does alike, whatever computes: sentences in, vectors out.
+"""`Embedder`: the base class of all models that embed, independent of the backend.
 
-`ElmoModel` computes with torch, `OnnxModel` with onnxruntime. Nothing here needs either.
+`ElmoModel` computes with torch, `OnnxModel` with onnxruntime; this module needs neither.
 
-By default the vectors of a sentence depend on nothing but the sentence and the model; what the
-LSTMs start from is said by `state`:
+By default, the vectors of a sentence depend only on the sentence and the model. `state` selects the
+initial state of the LSTMs:
 
     "reset"   every sentence starts from zero (the default)
-    "warm"    every sentence starts from one stored state of the model, as if in mid-text
-    "carry"   the sentences of one call are one text: each starts where the last one ended, as
-              bilm-tf and AllenNLP always do
+    "warm"    every sentence starts from a state stored with the model, as in the middle of a text
+    "carry"   the sentences of a call are one text: each starts from the final state of the
+              previous one, as in bilm-tf and AllenNLP
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from elmokit.text.vocab import UNKNOWN, Vocabulary
 StatePolicy = Literal["reset", "warm", "carry"]
 STATES: tuple[str, ...] = ("reset", "warm", "carry")
 
-#: A state as numpy, in which it is kept on the disk and sent between processes: cell and hidden.
+#: A state as numpy arrays, as stored on disk and sent between processes: cell and hidden.
 StateArrays = Mapping[str, FloatArray]
 
 
 class StateRows(Protocol):
-    """Where texts stand, a row each."""
+    """An LSTM state with one row per text."""
 
     def expand(self, rows: int) -> Self:
         """Repeat a state of one row."""
@@ -82,14 +82,14 @@ class Embedder(ABC, Generic[State]):
         config: The shape of the biLM.
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
         warm: The state that `state="warm"` starts from, if the model has one.
-        metadata: What else the model directory tells: its name, how it was trained.
+        metadata: Other entries of config.json, such as the name and training details.
         source: Where the model was loaded from.
-        batch_tokens: Tokens that run together at most; lower it where memory is short.
-        batch_sentences: Sentences that run together at most.
+        batch_tokens: Maximum tokens per batch; reduce it if memory is short.
+        batch_sentences: Maximum sentences per batch.
         precision: "exact" or "fast".
-        cache: x_k of the tokens seen so far, within a bound.
-        lock: Held while vectors are computed: threads that share a model take turns, because they
-            share its token cache and its buffers.
+        cache: The token cache.
+        lock: Held while vectors are computed, because threads that share a model share its token
+            cache and buffers.
     """
 
     config: BiLMConfig
@@ -101,7 +101,7 @@ class Embedder(ABC, Generic[State]):
     batch_sentences: int
     precision: str
     cache: TokenTable[Any]
-    # Blocks that are computed while the vectors of an earlier one are copied to the host.
+    # Number of blocks computed while the vectors of an earlier block are copied to the host.
     _ahead: int = 0
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Embedder(ABC, Generic[State]):
     def after_fork(self) -> None:
         """Replace what does not work in a forked child process."""
 
-    # ------------------------------------------------------------------------- what a backend does
+    # --------------------------------------------------------------------- implemented by a backend
 
     @property
     @abstractmethod
@@ -121,11 +121,11 @@ class Embedder(ABC, Generic[State]):
     @property
     @abstractmethod
     def computes(self) -> str:
-        """What computes, and on what kind of device: what has to be alike for the same bits."""
+        """The engine and kind of device: results are bit-identical only if these are equal."""
 
     @abstractmethod
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yield all numbers that decide the layers, sorted by name, one array at a time."""
+        """Yield all arrays that determine the layers, sorted by name."""
 
     @abstractmethod
     def state_arrays(self, state: State) -> StateArrays:
@@ -141,12 +141,12 @@ class Embedder(ABC, Generic[State]):
         """Tokens of a stream that are sorted by length and held together."""
 
     def _computing(self) -> AbstractContextManager[Any]:
-        """Return what to hold while vectors are computed."""
+        """Return a context manager to enter while vectors are computed."""
         return self.lock
 
     @abstractmethod
     def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> Pending:
-        """Return where the vectors of a block go."""
+        """Allocate the vectors of a block."""
 
     @abstractmethod
     def _run(
@@ -166,7 +166,7 @@ class Embedder(ABC, Generic[State]):
 
     @abstractmethod
     def _zeros(self, rows: int) -> State:
-        """Return the state before anything was read."""
+        """Return a zero state."""
 
     @abstractmethod
     def _select(self, state: State, rows: NDArray[np.int64]) -> State:
@@ -174,7 +174,7 @@ class Embedder(ABC, Generic[State]):
 
     @abstractmethod
     def _joined(self, first: State, state: State) -> State:
-        """Put other rows in place of the first ones of a state."""
+        """Return `state` with its first rows replaced by those of `first`."""
 
     # ------------------------------------------------------------------------------- embedding
 
@@ -202,16 +202,16 @@ class Embedder(ABC, Generic[State]):
         """Compute the vectors of sentences.
 
         Args:
-            sentences: A list. A string in it is one sentence and is tokenized (never split further:
-                `elmokit.split_sentences` does that); a list of tokens is taken as it is. One bare
-                string gives one result instead of a list. So `["The", "cat"]` is two sentences of
-                one word each; one sentence of two tokens is `[["The", "cat"]]`.
-            state: What each sentence starts from, see above.
-            rows: With `state="carry"`, the number of texts that are read side by side: sentence i
-                goes on where sentence i - rows ended, as row i % rows of bilm-tf's batches does.
+            sentences: A list of sentences. A string is one sentence and is tokenized; it is not
+                split into sentences (use `elmokit.split_sentences`). A list of tokens is used as it
+                is. Note that `["The", "cat"]` is two sentences of one word each; one sentence of
+                two tokens is `[["The", "cat"]]`. A single string returns a single result.
+            state: The initial state of each sentence: "reset", "warm" or "carry".
+            rows: With `state="carry"`, the number of texts that are read in parallel: sentence i
+                continues from sentence i - rows, like row i % rows of bilm-tf's batches.
 
         Returns:
-            `SentenceVectors` in the order of the input, one per sentence.
+            One `SentenceVectors` per sentence, in input order.
         """
         if isinstance(sentences, str):
             return self.embed([sentences], state, rows=rows)[0]
@@ -236,7 +236,7 @@ class Embedder(ABC, Generic[State]):
         *,
         rows: int = 1,
     ) -> Iterator[SentenceVectors]:
-        """Do as `embed`, over any number of sentences, holding only a few thousand tokens."""
+        """Embed any number of sentences lazily, a few thousand tokens at a time; see `embed`."""
         check_sentences(sentences)
         cut: list[str] = []
         given = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
@@ -278,8 +278,8 @@ class Embedder(ABC, Generic[State]):
             pooling: "mean" or "max" over all tokens of a text, or its "first" token.
             mix: With layer "mix", the weights s, one per layer.
             gamma: With layer "mix", the scale.
-            batch_size: Sentences that run together at most; None uses the model's
-                `batch_sentences`. It changes speed and memory only.
+            batch_size: Maximum sentences per batch. Default: the model's `batch_sentences`. It
+                affects only speed and memory.
             show_progress_bar: Show a progress bar on standard error.
             normalize_embeddings: Scale every vector to length 1.
             convert_to_tensor: Return a torch tensor instead of a numpy array.
@@ -320,7 +320,7 @@ class Embedder(ABC, Generic[State]):
 
     @contextmanager
     def _batches_of(self, size: int | None) -> Iterator[None]:
-        """Bound the sentences of a batch for a while; other threads wait."""
+        """Temporarily limit the sentences per batch; other threads wait."""
         if size is None:
             yield
             return
@@ -349,11 +349,11 @@ class Embedder(ABC, Generic[State]):
             sentences: Lists of tokens.
             state: What each sentence starts from.
             rows: See `embed`.
-            carried: With `state="carry"`, the state an earlier call returned, to go on from.
+            carried: With `state="carry"`, the state returned by the previous call.
 
         Returns:
-            One array (L + 1, T, 2D) per sentence, and with `state="carry"` the state at the end:
-            sentence 0 of the next call goes on in its row 0.
+            One array (L + 1, T, 2D) per sentence, and with `state="carry"` the final state:
+            sentence 0 of the next call continues from its row 0.
         """
         layers: list[FloatArray] = []
         blocks = self._blocks(sentences)
@@ -363,7 +363,7 @@ class Embedder(ABC, Generic[State]):
         return layers, carried
 
     def _blocks(self, sentences: Sequence[Sequence[str]]) -> Iterable[Sequence[Sequence[str]]]:
-        """Cut sentences into blocks for a GPU, which computes one while another is copied."""
+        """Group sentences into blocks, so that a GPU computes one while another is copied."""
         if not self._ahead or len(sentences) < 2:
             return [sentences]
         cut = windows(((list(words), None) for words in sentences), self._window_tokens)
@@ -376,11 +376,11 @@ class Embedder(ABC, Generic[State]):
         rows: int,
         carried: State | None,
     ) -> Iterator[tuple[TokenIds, Pending, State | None]]:
-        """Compute blocks in order; a GPU is given the next one before the last is waited for."""
+        """Compute blocks in order; on a GPU, start the next one before waiting for the last."""
         started: deque[tuple[TokenIds, Pending, State | None]] = deque()
         for sentences in blocks:
             tokens = TokenIds.of(sentences)
-            # On a CPU the vectors are there at once, and are copied to where they stay.
+            # On a CPU the vectors are available immediately and are copied to their final arrays.
             own = None if self._ahead else _SentenceArrays(tokens, self._empty())
             pending, carried = self.compute_block(
                 tokens, state, rows=rows, carried=carried, pending=own
@@ -403,19 +403,19 @@ class Embedder(ABC, Generic[State]):
         check: bool = False,
         pending: Pending | None = None,
     ) -> tuple[Pending, State | None]:
-        """Start to compute the vectors of sentences: what everything that embeds stands on.
+        """Start computing the vectors of sentences; all other methods use this one.
 
         Args:
             tokens: The sentences.
-            state: What each sentence starts from.
+            state: The initial state of each sentence.
             rows: See `embed`.
-            carried: With `state="carry"`, the state an earlier call returned, to go on from.
-            choose: What is kept of the layers: (L + 1, n, 2D) -> (K, n, W), in torch or numpy.
+            carried: With `state="carry"`, the state returned by the previous call.
+            choose: Selects from the layers: (L + 1, n, 2D) -> (K, n, W), in torch or numpy.
             dtype: "float32" or "float16".
-            cached: Use the token cache. Without it the result does not depend, to the bit, on what
+            cached: Use the token cache. Without it, results are bit-identical regardless of what
                 was computed before.
-            check: Find out whether all values are finite.
-            pending: Where the vectors go. Default: one array for all.
+            check: Check whether all values are finite.
+            pending: Where to store the vectors. Default: one array.
 
         Returns:
             The vectors of all tokens in order, (K, N, W), and with `state="carry"` the state at
@@ -452,14 +452,14 @@ class Embedder(ABC, Generic[State]):
         return block.pending, carried
 
     def _read_carried(self, block: _Block, rows: int, carried: State | None) -> State:
-        """Read sentences `rows` at a time; return the state whose row 0 the next one goes on in."""
+        """Read sentences `rows` at a time; return the state that the next one continues from."""
         carried = self._zeros(rows) if carried is None else carried
         count = len(block.tokens.lengths)
         for first in range(0, count, rows):
             members = np.arange(first, min(first + rows, count))
             if block.tokens.lengths[members].any():
                 start = self._select(carried, np.arange(len(members)))
-                # A last, smaller group leaves the other rows as they were.
+                # A smaller last group leaves the other rows unchanged.
                 carried = self._joined(self._read_batch(block, members, start), carried)
         return self._select(carried, np.roll(np.arange(rows), -(count % rows)))
 
@@ -486,7 +486,7 @@ class Embedder(ABC, Generic[State]):
             )
 
     def start(self, state: str) -> State | None:
-        """Return what sentences start from, as one row; None is the zero state."""
+        """Return the initial state of sentences as one row; None is the zero state."""
         if state == "reset":
             return None
         if state != "warm":
@@ -504,7 +504,7 @@ class Embedder(ABC, Generic[State]):
         return np.zeros((self.config.n_layers, 0, self.config.output_dim), dtype=np.float32)
 
     def _spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:
-        """Give the ids that the token encoder reads."""
+        """Return the ids that the token encoder reads."""
         if self.config.char_cnn is not None:
             return char_ids_table(tokens, self.config.char_cnn.max_characters_per_token)
         if self.lexicon is not None:
@@ -575,7 +575,7 @@ def _sentences(tokens: TokenIds, pending: Pending) -> list[FloatArray]:
 
 
 def _copies(arrays: list[FloatArray]) -> list[FloatArray]:
-    """Copy the vectors of each sentence, so that whoever keeps one does not keep the block."""
+    """Copy the vectors of each sentence, so that keeping one does not keep the whole block."""
     if len(arrays) <= _COPIED_AT_ONCE:
         return [array.copy() for array in arrays]
     parts = [arrays[i : i + _COPIED_AT_ONCE] for i in range(0, len(arrays), _COPIED_AT_ONCE)]

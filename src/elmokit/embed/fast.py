@@ -1,14 +1,14 @@
-"""What precision="fast" is on this CPU, and whether a model may have it.
+"""Choose the implementation of precision="fast" on this CPU, and check its accuracy for a model.
 
-Two questions, each asked once and remembered in the user's cache folder:
+Both results are computed once and stored in the user's cache directory:
 
-*   Which product is fastest here? The candidates are tried on a small model in a process of its
-    own, which may die of an instruction that the CPU advertises and does not have.
-*   Does this model bear it? It reads a few sentences both ways; where the mean cosine of a layer to
-    its exact vectors is below 0.999, the mode is refused.
+*   Which kernel is fastest? The candidates are timed on a small model in a separate process, which
+    may crash if the CPU lacks an instruction that it advertises.
+*   Is it accurate enough for this model? The model reads a few sentences with both precisions; if
+    the mean cosine of any layer with the exact vectors is below 0.999, an error is raised.
 
-A candidate that gave no answer in time is passed over by this process alone: the machine may have
-been busy. A cache folder that cannot be written costs a few seconds in each process, nothing else.
+A candidate that times out is skipped only in this process, because the machine may have been busy.
+If the cache directory cannot be written, every process repeats the trial, which takes seconds.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ from elmokit.sources.download import cache_dir
 from elmokit.storage.fingerprint import fingerprint_model, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
 
-# The code that decides how numbers are rounded: after a change the answers are asked for again.
+# The code that determines rounding: if it changes, the accuracy is measured again.
 _ROUNDING = tuple(
     Path(quantize.__file__).parent / name
     for name in ("quantize.py", "kernels/cpu_int8.py", "kernels/int8_lstm.c")
 )
 
-#: The mean cosine to exact vectors that every layer of a model has to keep.
+#: Minimum mean cosine with the exact vectors, for every layer.
 LEAST_COSINE = 0.999
-# A candidate has to be this much faster than exact products to be taken.
+# Minimum speedup over exact products.
 _GAIN = 1.1
 _KINDS = ("exact", "int8", "native")  # the riskiest last
 _TIMEOUT = 120.0
@@ -82,12 +82,12 @@ _SENTENCES = (
 
 @dataclass(frozen=True)
 class FastChoice:
-    """What "fast" is on this machine.
+    """The implementation of "fast" on this machine.
 
     Attributes:
         kind: "native" (int8 by the C kernel), "int8" (int8 by torch) or "exact" (nothing faster).
-        seconds: What each candidate that works took for the same small work.
-        failed: Why the others do not work.
+        seconds: The time of each working candidate for the same small task.
+        failed: Why the others failed.
     """
 
     kind: str
@@ -96,36 +96,36 @@ class FastChoice:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the next process would find the same.
+        """Whether the next process would get the same result.
 
-        One that was out of time, or killed for want of memory, may do better then.
+        A candidate that timed out or was killed may work then.
         """
         return not any(_PASSING.search(why) for why in self.failed.values())
 
     def describe(self) -> str:
-        """Say it in a line."""
+        """Return a one-line description."""
         names = {
             "native": "int8 by elmokit's own kernel",
             "int8": "int8 by torch's integer product",
             "exact": "the same as exact",
         }
-        told = names[self.kind]
+        text = names[self.kind]
         if self.kind != "exact" and "exact" in self.seconds:
             gain = self.seconds["exact"] / self.seconds[self.kind]
-            told += f", {gain:.1f} times as fast as exact on a small model"
+            text += f", {gain:.1f} times as fast as exact on a small model"
         for kind, why in self.failed.items():
-            told += f"; {names[kind]} does not work: {why}"
-        return told
+            text += f"; {names[kind]} does not work: {why}"
+        return text
 
 
 def fast_reader(bilm: BiLM) -> Engine:
     """Return the fastest reader of a biLM on this CPU.
 
     Raises:
-        ConfigError: The model loses too much by it.
+        ConfigError: It is not accurate enough for this model.
     """
     choice = fast_choice()
-    # Where the kernel cannot read the shape, torch's product is the next best.
+    # If the kernel does not support the shape, torch's product is the next best.
     kinds = ("native", "int8") if choice.kind == "native" else (choice.kind,)
     for kind in kinds:
         if kind == "exact" or kind in choice.failed or (kind == "native" and not fits(bilm)):
@@ -163,13 +163,13 @@ def reader_of(kind: str, bilm: BiLM) -> Engine:
 
 @functools.cache
 def fast_choice() -> FastChoice:
-    """Find out what "fast" is on this machine, or remember it."""
+    """Return the implementation of "fast" on this machine, from the cache if possible."""
     path = _folder() / f"fast-{_machine()}.json"
     with suppress(ElmoError, TypeError, KeyError):
-        found = FastChoice(**read_json(path))
-        found.describe()  # whatever is missing is missed here
-        if found.is_lasting:
-            return found
+        cached = FastChoice(**read_json(path))
+        cached.describe()  # raises if an entry is missing
+        if cached.is_lasting:
+            return cached
     choice = probe_fast()
     if choice.is_lasting:
         _remember(path, asdict(choice))
@@ -177,7 +177,7 @@ def fast_choice() -> FastChoice:
 
 
 def probe_fast() -> FastChoice:
-    """Try all candidates in processes that may die of it."""
+    """Try all candidates in separate processes, which may crash."""
     seconds: dict[str, float] = {}
     failed: dict[str, str] = {}
     left = list(_KINDS)
@@ -200,7 +200,7 @@ def probe_fast() -> FastChoice:
 
 
 def _try(kinds: list[str]) -> tuple[list[dict[str, Any]], str]:
-    """Let another process try candidates, one line of answer each; and tell how it ended."""
+    """Try candidates in another process; return its results and how it ended."""
     try:
         done = subprocess.run(
             _command(kinds), capture_output=True, text=True, timeout=_TIMEOUT, check=False
@@ -223,7 +223,7 @@ def _folder() -> Path:
 
 
 def _machine() -> str:
-    """Return a digest of what decides the answer: the CPU, torch, and our own version."""
+    """Return a digest of what the choice depends on: the CPU, torch and elmokit's version."""
     about = [platform.machine(), platform.processor(), torch.__version__, __version__]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
@@ -241,7 +241,7 @@ def _remember(path: Path, values: dict[str, Any]) -> None:
 
 
 def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
-    """Raise if a model loses too much by a kind of product, or remember that it does not."""
+    """Raise if a kind of product is not accurate enough for a model; cache the measurement."""
     path = _folder() / f"cosines-{kind}-{_fingerprint(bilm)}.json"
     cosines: list[float] = []
     with suppress(ElmoError, ValueError, TypeError, KeyError):
@@ -259,7 +259,7 @@ def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
 
 
 def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
-    """Let a model read a few sentences and return the mean cosine to exact vectors, per layer."""
+    """Embed a few sentences and return the mean cosine with the exact vectors, per layer."""
     sentences = [sentence.split() for sentence in _SENTENCES]
     types = sorted({token for sentence in sentences for token in sentence})
     number = {token: i for i, token in enumerate(types)}
@@ -286,7 +286,7 @@ def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
 
 
 def _fingerprint(bilm: BiLM) -> str:
-    """Return the fingerprint of a sample of every weight: milliseconds for any size."""
+    """Return the fingerprint of a sample of each weight, which takes milliseconds for any size."""
 
     def samples() -> Iterator[tuple[str, NDArray[Any]]]:
         for name, parameter in bilm.named_parameters():

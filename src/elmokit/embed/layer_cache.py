@@ -1,14 +1,14 @@
-"""The layers of data sets on disk: computed once, read many times, by many processes at once.
+"""The layer cache: layers of datasets on disk, computed once and shared by processes.
 
     CACHE/KEY.npy            h_{k,j} of all tokens in turn, (N, L + 1, 2D), mapped into memory
-    CACHE/.KEY.npy.*.tmp     the same while it is computed; of full size from the beginning
+    CACHE/.KEY.npy.*.tmp     the same while it is computed; has its full size from the start
     CACHE/KEY.lock           held by the process that computes it
     CACHE/space.lock         held by the process that frees or reserves space
 
-KEY is a digest of the model's numbers, its precision, the state, the storage and the tokens, so
-that a changed model or text never meets old vectors. The folder is bounded: what was not used for
-longest is removed, what is being computed stays. A set for which there is no space is computed
-again whenever it is needed.
+KEY is a digest of the model's weights, its precision, the state, the storage and the tokens, so
+that a changed model or text never uses old vectors. The size is limited: the least recently used
+files are removed, but never those that are being computed. Layers that do not fit are computed
+whenever they are needed.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from elmokit.storage.lock import file_lock
 GIB = 1 << 30
 
 _TOLD_EVERY = 512
-# The folder is the user's, who may keep other things in it: only what has our names is touched.
+# Users may keep other files in the directory: only files with these names are removed.
 _FINISHED = re.compile(r"[0-9a-f]{32}\.npy")
 _UNFINISHED = re.compile(r"\.([0-9a-f]{32})\.npy\.[0-9a-f]{8}\.tmp")
 
 
 class _NoSpaceError(Exception):
-    """What other processes are computing fills the cache."""
+    """Files that other processes are computing fill the cache."""
 
 
 class LayerCache:
-    """The folder of layers, within a bound.
+    """A directory of layers with a size limit.
 
     Args:
-        folder: Where; None: beside the fetched models, see `ELMOKIT_HOME`.
-        max_bytes: Bound on the size of all it holds; 0 keeps nothing.
+        folder: The directory. Default: `layers` in the cache directory, see `ELMOKIT_HOME`.
+        max_bytes: Maximum total size; 0 disables the cache.
         log: Called with lines for the user.
         progress: Told how many tokens are done.
     """
@@ -78,7 +78,7 @@ class LayerCache:
         state: str = "reset",
         storage: str = "float16",
     ) -> Layers:
-        """Return the layers of some texts, from the folder if they are there."""
+        """Return the layers of texts, from the cache if possible."""
         places: dict[tuple[str, ...], int] = {}
         index = [places.setdefault(tuple(text), len(places)) for text in texts]
         values = self.table(elmo, list(places), state=state, storage=storage)
@@ -91,7 +91,7 @@ class LayerCache:
     ) -> NDArray[Any] | None:
         """Return the layers of all tokens of some texts in order, shape (N, L + 1, 2D).
 
-        The array is mapped from a file of the folder. None if the folder has no space for it.
+        The array is memory-mapped. None if it does not fit into the cache.
         """
         shape = (sum(map(len, texts)), elmo.config.n_layers, elmo.config.output_dim)
         need = int(np.prod(shape)) * np.dtype(storage).itemsize
@@ -152,7 +152,7 @@ class LayerCache:
                     self._progress("ELMo layers", done, shape[0])
 
     def _free_space(self, own: Path, need: int) -> None:
-        """Remove what was not used for longest; a process that has it open keeps it."""
+        """Remove the least recently used files; processes that have one open can still read it."""
         space = self.max_bytes - need
         finished: dict[Path, tuple[float, int]] = {}
         for path in self.folder.iterdir():
@@ -178,7 +178,7 @@ class LayerCache:
 
 
 def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | None:
-    """Return what is kept; None if it is not there or damaged."""
+    """Open a cached array; None if it is missing or damaged."""
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
         os.utime(path)  # used just now

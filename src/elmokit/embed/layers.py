@@ -1,6 +1,6 @@
-"""What the frozen biLM gives for a data set: computed before, or whenever it is asked for.
+"""The layers of a frozen biLM for a dataset, precomputed or computed on demand.
 
-Where it is kept between runs: `layer_cache.py`.
+`layer_cache.py` stores them between runs.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Layers(Protocol):
 
 
 class StoredLayers:
-    """Layers that were computed before, in memory, in a mapped file or on a GPU.
+    """Precomputed layers, in memory, in a memory-mapped file or on a GPU.
 
     Args:
         values: h_{k,j} of all tokens in turn, (N, L + 1, 2D).
         lengths: Tokens in each distinct text.
-        device: Where they are wanted.
-        index: For each text its number among the distinct ones, where some are the same, such as
-            the passage of many questions.
-        resident: Keep them there; None: if it is a GPU that has room for them.
+        device: The device of the results.
+        index: For each text, the index of its distinct text, if some texts are identical, such as
+            the passage of several questions.
+        resident: Keep them on the device. Default: if it is a GPU with enough free memory.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class StoredLayers:
 
 
 class LiveLayers:
-    """Layers that are computed when they are asked for, rounded as stored ones are."""
+    """Layers that are computed on demand, rounded like stored ones."""
 
     def __init__(
         self, elmo: ElmoModel, texts: Texts, device: torch.device, *, state: str, storage: str
@@ -116,7 +116,7 @@ class LiveLayers:
 
 
 def as_stored(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
-    """Round layers as the storage does."""
+    """Round layers to the storage type."""
     with np.errstate(over="ignore"):
         short = layers.astype(np.dtype(storage))
     if not np.isfinite(short).all():

@@ -1,4 +1,4 @@
-"""`elmokit.load`: which backend opens a model. Nothing heavy is imported before that is known."""
+"""`elmokit.load`: choose the backend for a model before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -50,25 +50,26 @@ def load(
     Args:
         path: The model. One of:
 
-            - nothing: the model that comes with the package;
-            - a name: `english`, `allennlp:original`, or that of an installed model package;
-            - a model folder, as `elmo train` and `elmo convert` make it;
-            - an `options.json` of AllenNLP or bilm-tf, its folder, its address, or its HDF5 file;
-            - a folder of ELMoForManyLangs;
-            - a zip of one of these folders;
-            - a checkpoint of bilm-tf's training: its folder, or one of its files;
-            - `hf://user/model`: one of the Hugging Face hub (extra `hub`);
-            - a folder of ONNX, as `elmo convert --to onnx` makes it (extra `onnx`, no torch).
-        weights: The HDF5 file, if it does not lie beside the `options.json`.
+            - None: the bundled English model (default);
+            - a name: `english`, `allennlp:original`, or the name of an installed model package;
+            - a model directory written by `elmo train` or `elmo convert`;
+            - an `options.json` of AllenNLP or bilm-tf, its directory, its URL, or its HDF5 file;
+            - a directory of ELMoForManyLangs;
+            - a zip file of one of these directories;
+            - a training checkpoint of bilm-tf: its directory, or one of its files;
+            - `hf://user/model`: a model on the Hugging Face Hub (extra `hub`);
+            - an ONNX directory written by `elmo convert --to onnx` (extra `onnx`, no torch).
+        weights: The HDF5 file, if it is not in the same directory as `options.json`.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
-        precision: "exact": float32, equal to the original systems. "fast": several times as fast,
-            with rounded numbers (int8 on a CPU; the cosine to exact vectors is at least 0.999, or
-            the model is refused). `elmo doctor` tells what it is on this machine.
-        backend: "torch"; "onnx" for a folder that `elmo convert --to onnx` made, which needs
-            onnxruntime and not torch; "auto" takes what the folder is.
+        precision: "exact": float32, identical to the original systems. "fast": several times
+            faster, with int8 on a CPU and bfloat16 on a GPU. It raises an error if the mean
+            cosine with the exact vectors is below 0.999. `elmo doctor` shows what it uses on
+            this machine.
+        backend: "torch"; "onnx" for ONNX directories, which need onnxruntime but not torch; or
+            "auto", which depends on the directory.
 
     Returns:
-        An `ElmoModel`; of a folder of ONNX an `OnnxModel`, which embeds alike.
+        An `ElmoModel`, or an `OnnxModel` with the same methods for embedding.
     """
     if backend not in BACKENDS:
         raise ConfigError(
@@ -83,7 +84,7 @@ def load(
 
 
 def is_onnx(path: str | Path | None) -> bool:
-    """Tell whether what the user wrote is a folder of ONNX."""
+    """Return whether a path is an ONNX directory."""
     from elmokit.sources.onnxdir import is_onnx_dir
 
     if path is None:

@@ -1,6 +1,6 @@
-"""The object users hold: a biLM ready to turn sentences into vectors, computed by torch.
+"""`ElmoModel`: a biLM that computes vectors with torch.
 
-`embed` is what most people need; it and its `state` are described in `embedder.py`.
+`embed` and its argument `state` are described in `embedder.py`.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ __all__ = ["STATES", "ElmoModel", "Searchable", "StatePolicy", "load"]
 
 Found = TypeVar("Found", covariant=True)
 
-# Tokens that run together. Enough for full speed on two cores, small enough for a laptop: the
+# Tokens per batch: enough for full speed on two cores, few enough for a laptop. The
 # largest temporary of the original-size model is about half a gigabyte.
 _BATCH_TOKENS = 4096
 _BATCH_TOKENS_ON_GPU = 16384
-# Sentences that run together at most. More brings no speed.
+# Maximum sentences per batch; more is not faster.
 _BATCH_SENTENCES = 128
 _BATCH_SENTENCES_ON_GPU = 1024
-# Tokens of a stream that are sorted by length and held together before any is given out.
+# Tokens of a stream that are buffered and sorted by length.
 _WINDOW_TOKENS = 16384
 _WINDOW_TOKENS_ON_GPU = 65536
 
 
 class Searchable(Protocol[Found]):
-    """What can be asked for the nearest tokens: an index, which stands outside of this room."""
+    """An object that finds the nearest tokens, such as an index of `elmokit.search`."""
 
     def neighbors(
         self,
@@ -80,19 +80,17 @@ def load(
     """Load a model.
 
     Args:
-        path: The model, as for `elmokit.load`; one in ONNX is refused.
-        weights: The HDF5 file, if it does not lie beside the `options.json`.
+        path: The model, as for `elmokit.load`, except ONNX directories.
+        weights: The HDF5 file, if it is not in the same directory as `options.json`.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
-        precision: "exact": float32, equal to the original systems. "fast": several times as fast,
-            with rounded numbers (int8 on a CPU; the cosine to exact vectors is at least 0.999, or
-            the model is refused). `elmo doctor` tells what it is on this machine.
+        precision: "exact" or "fast", see `elmokit.load`.
     """
     check_precision(precision)
     return ElmoModel(load_parts(path, weights), device=device, precision=precision)
 
 
 class ElmoModel(Embedder[LstmState]):
-    """A loaded biLM with what came along.
+    """A loaded model: the biLM with its vocabulary, head and metadata.
 
     Attributes:
         bilm: The network, frozen, a `torch.nn.Module`.
@@ -100,13 +98,13 @@ class ElmoModel(Embedder[LstmState]):
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
         head: The LM head, if the model has one.
         warm: The state that `state="warm"` starts from, if the model has one.
-        metadata: What else the model directory tells: its name, how it was trained.
+        metadata: Other entries of config.json, such as the name and training details.
         source: Where the model was loaded from.
-        batch_tokens: Tokens that run together at most; lower it where memory is short.
-        batch_sentences: Sentences that run together at most.
+        batch_tokens: Maximum tokens per batch; reduce it if memory is short.
+        batch_sentences: Maximum sentences per batch.
         precision: "exact" or "fast".
-        engine: What computes: the fastest twin of `bilm` for the device and the precision.
-        cache: x_k of the tokens seen so far, within a bound.
+        engine: The fastest implementation of `bilm` for the device and the precision.
+        cache: The token cache.
     """
 
     def __init__(
@@ -259,7 +257,7 @@ class ElmoModel(Embedder[LstmState]):
     def score(
         self, sentences: str | Sequence[str] | Sequence[Sequence[str]], state: str = "reset"
     ) -> SentenceScore | list[SentenceScore]:
-        """Say how probable both language models find each token, and the perplexity.
+        """Return the log-probability of each token under both language models, and the perplexity.
 
         Args:
             sentences: As for `embed`: a list of strings or of lists of tokens, or one bare string.
@@ -284,15 +282,15 @@ class ElmoModel(Embedder[LstmState]):
         specials: bool = False,
         counts: ArrayLike | None = None,
     ) -> Substitutes:
-        """Say which words the two language models expect in a place; see `embed.substitutes`.
+        """Return the words that both language models expect at a position.
 
         Args:
             sentence: A string with the place in brackets, "I [read] the book .", or a list of
-                tokens with `position`, counted from 0. What stands there is not looked at.
+                tokens with `position`, counted from 0. The token at that position is not used.
             k: Words per list.
             position: The place in a list of tokens.
             state: What the language models start from, "reset" or "warm".
-            specials: List `<S>`, `</S>` and `<UNK>`, too.
+            specials: Include `<S>`, `</S>` and `<UNK>`.
             counts: How often each word of the vocabulary is in the training text, if known.
         """
         return expected.substitutes(self, sentence, k, position, state, specials, counts)
@@ -307,10 +305,9 @@ class ElmoModel(Embedder[LstmState]):
         Args:
             query: A string with a word in brackets, "She [plays] the violin .", a `Marked`, or the
                 number of a token of the index.
-            index: An index that `elmo index` made with this model, opened by `TokenIndex.open`.
+            index: An index built with this model by `elmo index`, opened with `TokenIndex.open`.
             k: Neighbors per layer.
-            options: Further ones of `TokenIndex.neighbors`: layer, mix, rules,
-                min_count, ann.
+            options: Other arguments of `TokenIndex.neighbors`: layer, mix, rules, min_count, ann.
         """
         return index.neighbors([query], self, k=k, **options)[0]
 

@@ -1,9 +1,9 @@
-"""How probable both language models find a sentence.
+"""Score sentences with both language models.
 
-The forward LM reads `<S> w1 .. wn` and should say `w1 .. wn </S>`; the backward LM reads
-`</S> wn .. w1` and should say `wn .. w1 <S>`. The symbol that opens a direction is read and never
-asked for. As in training every word is spelled by its characters where it is read, and one that is
-not in the vocabulary counts as `<UNK>` where it should be said. Logarithms are natural.
+The forward LM reads `<S> w1 .. wn` and predicts `w1 .. wn </S>`; the backward LM reads
+`</S> wn .. w1` and predicts `wn .. w1 <S>`. The first symbol of a direction is never predicted. As
+in training, input words are encoded by their characters, and target words that are not in the
+vocabulary count as `<UNK>`. Logarithms are natural.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from elmokit.text.vocab import BEGIN, END, SPECIALS, UNKNOWN, Vocabulary
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
 
-# A word of the text that is written like a special must not look like a boundary: as
-# `elmo prepare` does, it is read and said as <UNK>.
+# A word that looks like a special symbol must not be mistaken for a boundary: as in
+# `elmo prepare`, it is treated as <UNK>.
 _AS_UNKNOWN = frozenset((*SPECIALS, "!!!MAXTERMID"))
 _STATES = ("reset", "warm")
 _DARKEST = 12.0  # -log p that a notebook shows as dark as it can
@@ -34,7 +34,7 @@ _DARKEST = 12.0  # -log p that a notebook shows as dark as it can
 
 @dataclass(frozen=True, repr=False)
 class SentenceScore:
-    """What both language models think of a sentence.
+    """The scores of a sentence under both language models.
 
     Attributes:
         tokens: Its tokens.
@@ -42,8 +42,8 @@ class SentenceScore:
         backward: log p of each token given those after it.
         end: log p of `</S>` after the last token, by the forward LM.
         begin: log p of `<S>` before the first token, by the backward LM.
-        unknown: Which tokens are not in the vocabulary and were scored as `<UNK>`.
-        state: What the sentence started from.
+        unknown: Whether each token is out of vocabulary and was scored as `<UNK>`.
+        state: The initial state of the sentence.
     """
 
     tokens: tuple[str, ...]

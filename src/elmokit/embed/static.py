@@ -1,11 +1,11 @@
-"""Static vectors, for comparison: one vector per word, whatever stands around it.
+"""Static vectors for comparison: one vector per word, independent of context.
 
-They come from a text file of word2vec or GloVe, or by name from a package:
+They are read from a text file in word2vec or GloVe format, or by name from a package:
 
-    glove-6b-50d    GloVe 6B, 400,000 words, 50 numbers each (extra `static`)
+    glove-6b-50d    GloVe 6B, 400,000 words, 50 dimensions (extra `static`)
 
-Case: a word is looked up as it is written, then lower-cased. Tables such as GloVe 6B hold
-lower-case words only, where "Bank" and "bank" are one; cased tables answer for both.
+A word is looked up as it is written, then in lower case. Tables such as GloVe 6B contain only
+lower-case words, so that "Bank" and "bank" have the same vector.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StaticVectors:
     def _places(self) -> dict[str, int]:
         places: dict[str, int] = {}
         for place, word in enumerate(self.words):
-            places.setdefault(word, place)  # of a word that is there twice the first counts
+            places.setdefault(word, place)  # the first entry of a repeated word is used
         return places
 
     def place(self, word: str) -> int | None:

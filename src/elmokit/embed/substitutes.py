@@ -1,16 +1,16 @@
-"""Which words the two language models expect in a place of a sentence.
+"""The words that both language models expect at a position of a sentence.
 
-The forward LM is asked after the words to the left, the backward LM after those to the right;
-neither sees what stands in the place, nor the other side. Together they say
+The forward LM predicts from the left context, the backward LM from the right context; neither sees
+the word itself. Together they give
 
     p(w | left, right)  ~  p_forward(w | left) * p_backward(w | right) / p(w)
 
-which is exact if left and right are independent given w: both factors hold the frequency p(w) of
-the word, so one of them is taken out. It is normalized over the whole vocabulary.
+which is exact if left and right are independent given w: both factors contain the prior p(w), so
+that one must be divided out. The result is normalized over the vocabulary.
 
-p(w) comes from counts if they are given. A model directory holds none; then it is the log-uniform
-law over ranks by which training draws its negatives, P(k) = log((k + 2) / (k + 1)) / log(V + 1):
-close to the frequencies of words in a vocabulary sorted by frequency, as `elmo prepare` makes it.
+p(w) is estimated from counts if they are given. Otherwise it is the log-uniform distribution over
+ranks from which training draws negatives, P(k) = log((k + 2) / (k + 1)) / log(V + 1), which is
+close to word frequencies if the vocabulary is sorted by frequency, as `elmo prepare` does.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Candidate:
 
 @dataclass(frozen=True, repr=False)
 class Substitutes:
-    """What the language models expect in a place.
+    """The words that the language models expect at a position.
 
     Attributes:
         tokens: The sentence.
-        position: The place in it, counted from 0.
-        forward: The words the forward LM expects after those to the left, the likeliest first.
-        backward: The words the backward LM expects before those to the right.
-        combined: The words both expect, see above.
-        state: What the language models started from.
+        position: The position in the sentence, counted from 0.
+        forward: The words that the forward LM expects, most probable first.
+        backward: The words that the backward LM expects.
+        combined: The words that both expect, see above.
+        state: The initial state of the language models.
     """
 
     tokens: tuple[str, ...]
@@ -68,7 +68,7 @@ class Substitutes:
 
     @property
     def word(self) -> str:
-        """What stands in the place."""
+        """The word at the position."""
         return self.tokens[self.position]
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,10 +128,10 @@ def substitutes_at(
     specials: bool = False,
     counts: ArrayLike | None = None,
 ) -> list[Substitutes]:
-    """Find the likeliest words in several places of a sentence, by reading it once.
+    """Find the most probable words at several positions of a sentence, reading it once.
 
-    The forward LM predicts w_k from where it stands on w_(k-1), the backward LM from w_(k+1): both
-    have read nothing of w_k there.
+    The forward LM predicts w_k from its state at w_(k-1), the backward LM from w_(k+1), so that
+    neither has read w_k.
     """
     head, vocabulary = language_model(model)
     if k < 1:

@@ -1,4 +1,4 @@
-"""How many threads compute in this process: torch and onnxruntime are told in two ways."""
+"""Get and set the number of threads of torch and onnxruntime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _VARIABLE = "OMP_NUM_THREADS"
 
 
 def threads_of(model: str | None) -> int:
-    """Return how many threads a model uses that is loaded in this process.
+    """Return the number of threads that a model in this process uses.
 
     Args:
         model: As for `elmokit.load`.
@@ -19,14 +19,14 @@ def threads_of(model: str | None) -> int:
         import torch
 
         return torch.get_num_threads()
-    told = onnx_threads()
-    if told is not None:
-        return told
+    threads = onnx_threads()
+    if threads is not None:
+        return threads
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_threads(n: int, model: str | None) -> None:
-    """Let a model use so many threads that is loaded after this, in a process of its own."""
+    """Set the number of threads of a model that this process loads later."""
     if not is_onnx(model):
         import torch
 
@@ -36,6 +36,6 @@ def use_threads(n: int, model: str | None) -> None:
 
 
 def onnx_threads() -> int | None:
-    """Return how many threads onnxruntime is to use, as torch would; None if nobody has said."""
-    told = os.environ.get(_VARIABLE, "")
-    return int(told) if told.isdecimal() and int(told) else None
+    """Return the number of threads set for onnxruntime, as for torch; None if it is not set."""
+    value = os.environ.get(_VARIABLE, "")
+    return int(value) if value.isdecimal() and int(value) else None

@@ -14,5 +14,5 @@ Notation, used in every file of this folder (trailing comments give shapes with 
     R_k       the L + 1 vectors h_{k,0..L} of a token, h_{k,0} = [x_k; x_k]
     ELMo_k    gamma * sum_j s_j h_{k,j}, s = softmax(w): what a task learns (2D)
 
-Nothing here imports from the rooms above it (`embed/`, `tasks/`, `cli/`, ...); a test checks that.
+This package does not import outer packages (`embed/`, `tasks/`, `cli/`, ...); a test checks it.
 """

@@ -1,16 +1,16 @@
-"""Where a model comes from: a name, a path, a zip -> its parts, checked.
+"""Load models from all supported sources, and check them.
 
-    resolve     what the user wrote -> one of the loaders below
-    modeldir    our own format: a folder of config.json + model.safetensors + ...
-    hdf5dir     the format of bilm-tf and AllenNLP: options.json + one HDF5 file
-    tfdir       a checkpoint of bilm-tf's training
-    manylangs   a model of ELMoForManyLangs
-    onnxdir     a model in ONNX, opened without torch
-    archive     a model in a zip
-    published   names such as `allennlp:original`, fetched once into a cache
-    hub         `hf://user/model`, fetched and kept by huggingface_hub
-    download    a file over HTTP, resumed where it stopped
+    resolve     choose one of the loaders below
+    modeldir    elmokit's format: a directory of config.json, model.safetensors, ...
+    hdf5dir     the format of bilm-tf and AllenNLP: options.json and an HDF5 file
+    tfdir       training checkpoints of bilm-tf
+    manylangs   models of ELMoForManyLangs
+    onnxdir     ONNX models, which do not need torch
+    archive     models in zip files
+    published   names such as `allennlp:original`, downloaded once into a cache
+    hub         `hf://user/model`, downloaded and cached by huggingface_hub
+    download    a file over HTTP, with resuming
 
-Nothing here runs code from a file: weights are safetensors, HDF5 or TensorFlow's own tables, the
-rest is JSON and text. The pickles of ELMoForManyLangs are read by torch's reader of tensors alone.
+No code in a file is ever run: weights are safetensors, HDF5 or TensorFlow checkpoints, the rest is
+JSON and text. The pickles of ELMoForManyLangs are read with `weights_only=True`.
 """

@@ -1,8 +1,8 @@
-"""A model in a zip, as the NLPL repository gives them out, read without trusting the zip.
+"""Models in zip files, such as those of the NLPL repository, read without trusting the file.
 
-Files are written flat into a temporary folder under names of our own choosing, so that no path in
-the zip can lead elsewhere, and bytes are counted as they come, so that no header can lie about
-them. What an honest archive never holds (`..`, links, passwords) is refused as a whole.
+Files are extracted without their paths into a temporary directory, so that no entry can be written
+elsewhere, and bytes are counted during extraction instead of trusting headers. Archives with
+suspicious entries (`..`, links, encryption) are rejected.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import IO, BinaryIO
 from elmokit.errors import WeightsError, output_error
 from elmokit.sources import hdf5dir, manylangs, modeldir
 
-# The largest model published in this format has 0.4 GB; one with a million words would have 2.5.
+# The largest model published in this format has 0.4 GB; with a million words it would have 2.5.
 _MAX_BYTES = 16 << 30
-# Weights hardly compress and text does so about four times. Small archives may do what they like.
+# Weights hardly compress, and text about fourfold. Small archives are exempt.
 _MAX_RATIO = 100
 _FREE_BYTES = 16 << 20
 _MAX_MEMBERS = 10_000
 _CHUNK = 1 << 20
-# bzip2 and LZMA can give out gigabytes for one small read, before anybody can count.
+# bzip2 and LZMA can return gigabytes for one small read.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 @contextmanager
 def extracted(path: Path) -> Iterator[Path]:
-    """Give a folder with the model files of a zip; it is gone afterwards."""
-    # Where open files cannot be removed, what is mapped into memory stays until the process ends.
+    """Yield a temporary directory with the model files of a zip file."""
+    # Where open files cannot be deleted, memory-mapped files stay until the process ends.
     with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         with _opened(path) as archive:
@@ -143,7 +143,7 @@ def _extract(
 
 
 def _copy(source: IO[bytes], file: BinaryIO, limit: int) -> int | None:
-    """Copy what comes, or stop and return None once it is more than the limit."""
+    """Copy all bytes; return None as soon as there are more than the limit."""
     size = 0
     while chunk := source.read(_CHUNK):
         size += len(chunk)

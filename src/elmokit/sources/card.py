@@ -1,4 +1,4 @@
-"""What can be said of a model from its parts alone: for `elmo info` and for the model card."""
+"""Describe a model from its files, for `elmo info` and the model card."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elmokit.config import BiLMConfig, CharCnnConfig, LexiconConfig
 
 
 def describe(config: BiLMConfig) -> dict[str, Any]:
-    """State the shape of a biLM, in plain JSON values."""
+    """Return the shape of a biLM as JSON values."""
     cnn, lstm = config.char_cnn or config.lexicon, config.lstm
     facts: dict[str, Any] = {
         "input": _input(config),
@@ -40,7 +40,7 @@ def describe(config: BiLMConfig) -> dict[str, Any]:
 
 
 def lines(config: BiLMConfig) -> list[tuple[str, str]]:
-    """State the same for people: a label and a sentence each."""
+    """Return the same for people: pairs of a label and a text."""
     cnn, lstm = config.char_cnn, config.lstm
     layers = "layer" if lstm.n_layers == 1 else "layers"
     told = [
@@ -68,10 +68,10 @@ def lines(config: BiLMConfig) -> list[tuple[str, str]]:
 
 
 def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """State what `config.json` tells of the training; nothing of what it does not tell.
+    """Return what `config.json` says about the training.
 
-    A perplexity stands with the training that measured it, or beside it where the finished model
-    was measured again.
+    A perplexity is stored with the training that measured it, or at the top level if the finished
+    model was measured again.
     """
     told = []
     if isinstance(base := metadata.get("finetuned_from"), str):
@@ -131,7 +131,7 @@ _GENERATED = "This card was made from the files."
 
 
 def is_generated(card: str) -> bool:
-    """Tell whether a card says only what `write_card` would say again."""
+    """Return whether a card was written by `write_card`."""
     return _GENERATED in card
 
 
@@ -144,7 +144,7 @@ def write_card(
     warm: bool,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """Write a short card that says only what is known from the files."""
+    """Return a short card with what is known from the files."""
     rows = [
         *training_lines(metadata or {}),
         *lines(config),
@@ -174,13 +174,13 @@ or its license; whoever knows should write it here.
 
 
 def onnx_card(written: str | None, name: str, config: BiLMConfig, about: Mapping[str, Any]) -> str:
-    """Write the card of a folder of ONNX: that of the model, and what is different here.
+    """Return the card of an ONNX directory: the card of the model, and what differs.
 
     Args:
         written: The card of the model, if somebody wrote one.
         name: Its name.
         config: Its shape.
-        about: How its numbers are stored, and what that costs.
+        about: The storage of its weights, and the accuracy loss.
     """
     if written is None or is_generated(written):
         table = "\n".join(f"| {label} | {text} |" for label, text in lines(config))

@@ -1,8 +1,8 @@
-"""Fetch a file over HTTP, with the standard library only, so that no byte is fetched twice.
+"""Download a file over HTTP with the standard library, and resume interrupted downloads.
 
-An interrupted download goes on where it stopped, if the server can do that and still has the same
-file; else it begins again. Connections that break and servers that are busy are tried again a few
-times; what cannot get better (no such file, no network) is said at once.
+A download continues where it stopped if the server supports ranges and still has the same file;
+otherwise it starts again. Broken connections and temporary server errors are retried a few times;
+permanent errors (no such file, no network) are raised immediately.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from elmokit.sources.partfile import PartFile, Version, part_file
 
 _CHUNK = 1 << 18
 _LONGEST_WAIT = 30.0
-# Answers of a server that may be another one in a while.
+# Status codes that may be temporary.
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _RANGE_NOT_SATISFIABLE = 416
 
 
 def cache_dir() -> Path:
-    """Return the folder of fetched models: `ELMOKIT_HOME`, or `~/.cache/elmokit`."""
+    """Return the cache directory: `ELMOKIT_HOME`, or `~/.cache/elmokit`."""
     home = os.environ.get("ELMOKIT_HOME")
     return Path(home).expanduser() if home else Path.home() / ".cache" / "elmokit"
 
 
 def is_url(text: str) -> bool:
-    """Tell whether a text is an address that can be fetched."""
+    """Return whether a string is an HTTP(S) URL."""
     return text.lower().startswith(("http://", "https://"))
 
 
 def cached_path(url: str) -> Path:
-    """Return where the file of an address is put: by host and path, so that people find it."""
+    """Return where the file of a URL is cached: by host and path, so that it is easy to find."""
     parts = urlsplit(url)
     *folders, name = unquote(parts.path).split("/")
     names = [parts.netloc, *folders, parts.query, name]
@@ -59,15 +59,15 @@ def fetch(
     tries: int = 5,
     wait: float = 1.0,
 ) -> Path:
-    """Fetch a file, unless it is there already.
+    """Download a file unless it exists.
 
     Args:
-        url: Its address, http or https.
-        destination: The file to make. Until it is complete, it is called `<name>.part`.
+        url: Its URL, http or https.
+        destination: The file to create. Until it is complete, it is named `<name>.part`.
         progress: Show size and progress on stderr.
-        timeout: Seconds without a byte after which a connection is given up.
-        tries: Tries in a row that may fail without one new byte.
-        wait: Seconds before the second try; doubled before each one after it.
+        timeout: Seconds without data after which a connection is closed.
+        tries: Maximum number of consecutive attempts without new data.
+        wait: Seconds before the second attempt; doubled before each further one.
 
     Returns:
         `destination`.

@@ -1,6 +1,6 @@
-"""Models of bilm-tf and AllenNLP as they lie on disks: options, an HDF5 file, perhaps words.
+"""Models of bilm-tf and AllenNLP: options, an HDF5 file, and optionally a vocabulary.
 
-The file names differ from one publisher to the next: `options.json` and `weights.hdf5`,
+File names differ between publishers: `options.json` and `weights.hdf5`,
 `elmo_2x4096_512_2048cnn_2xhighway_options.json` and `..._weights.hdf5`, `model.hdf5`, ...
 """
 
@@ -52,8 +52,8 @@ def find(path: Path, weights: Path | None = None) -> Hdf5Files:
     """Find the files of a model.
 
     Args:
-        path: A folder, an options file, or (without `weights`) a weight file.
-        weights: The weight file; without it, the one that lies beside the options.
+        path: A directory, an options file, or (without `weights`) a weight file.
+        weights: The weight file. Default: the one in the same directory as the options.
     """
     options = path if path.is_file() else None
     if weights is None and path.is_file() and not path.name.lower().endswith(".json"):
@@ -83,7 +83,7 @@ def load(files: Hdf5Files, *, vocab: Path | None = None) -> ModelParts:
     parts = ModelParts(bilm, source=str(files.weights), files=used)
     parts.metadata["converted_from"] = [files.options.name, files.weights.name]
     if vocab is not None:
-        # A model that reads characters does without its vocabulary, in whatever shape it is.
+        # A model that reads characters does not need its vocabulary, which may be invalid.
         needed = bilm.config.n_words is not None or vocab != files.vocab
         parts.vocabulary = Vocabulary.from_file(vocab) if needed else _readable(vocab)
     parts.check()
@@ -156,7 +156,7 @@ def _partner(path: Path | None, ending: str, other: str) -> str:
 
 
 def _chosen(found: list[Path], what: str, *, stem: str) -> Path:
-    """Take the only file; else the one whose name fits its partner; else the one named for it."""
+    """Choose the only file, or the one whose name matches its partner, or the default name."""
     kind = "weights" if stem.endswith("weights") else "options"
     choices = (
         found,

@@ -1,8 +1,8 @@
-"""Models on the Hugging Face hub: `hf://user/model`, `hf://user/model@revision`.
+"""Models on the Hugging Face Hub: `hf://user/model`, `hf://user/model@revision`.
 
-huggingface_hub fetches and keeps them (extra `hub`); its settings count: `HF_ENDPOINT`, `HF_HOME`,
-`HF_TOKEN`, `HF_HUB_OFFLINE`. Without the hub a copy that was fetched before is taken, and that is
-said. Only the files of a model in safetensors or HDF5 are fetched: no pickle, and no code.
+huggingface_hub (extra `hub`) downloads and caches them; its environment variables apply:
+`HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. If the Hub cannot be reached, a cached copy
+is used with a warning. Only models in safetensors or HDF5 are downloaded: no pickles and no code.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PREFIX = "hf://"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^\s@]+))?")
 _PART = re.compile(r"model-\d+\.safetensors")
 _MAIN = "main"
-# Seconds that are waited for the hub to say what it has.
+# Seconds to wait for the Hub to list files.
 _TIMEOUT = 10.0
-# The packages that huggingface_hub has spoken HTTP with, and what they raise without a connection.
+# HTTP packages used by versions of huggingface_hub, and their connection errors.
 _CLIENTS = {
     "requests": ("ConnectionError", "Timeout"),
     "httpx": ("TransportError",),
@@ -63,7 +63,7 @@ def parse(name: str) -> HubModel:
 
 
 def load(name: str, *, vocab: Path | None = None) -> ModelParts:
-    """Load a model of the hub.
+    """Load a model from the Hub.
 
     Args:
         name: `hf://user/model`, at a branch, a tag or a commit with `@revision`.
@@ -79,7 +79,7 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
 
 
 def fetch(name: str) -> Path:
-    """Return the folder of a model of the hub, fetched unless this machine has that commit.
+    """Return the directory of a model on the Hub; download it unless that commit is cached.
 
     Args:
         name: `hf://user/model`, at a branch, a tag or a commit with `@revision`.
@@ -109,7 +109,7 @@ def fetch(name: str) -> Path:
 
 
 def _listed(model: HubModel) -> tuple[str, list[str]]:
-    """Ask the hub which commit a revision is, and for the names of its files."""
+    """Return the commit of a revision and the names of its files."""
     from huggingface_hub import HfApi, utils
 
     api = HfApi(endpoint=_endpoint())
@@ -139,10 +139,10 @@ def _listed(model: HubModel) -> tuple[str, list[str]]:
 
 
 def _fetched(model: HubModel, commit: str, files: list[str]) -> Path:
-    """Fetch what belongs to the model, and only then let the branch or tag be this commit.
+    """Download the files of a model, and only then update the branch or tag in the cache.
 
-    So an interrupted fetch leaves the copy that was there before as it was. The weights come last:
-    with them, all of it is there.
+    An interrupted download therefore leaves the previous copy intact. Weights are downloaded last:
+    if they exist, the copy is complete.
     """
     there = [name for name in files if "/" not in name]
     wanted = [name for name in there if name in modeldir.FILES or _PART.fullmatch(name)]
@@ -150,7 +150,7 @@ def _fetched(model: HubModel, commit: str, files: list[str]) -> Path:
         wanted = _hdf5_files(model, there)
     at = HubModel(model.repo, commit)
     if modeldir.CONFIG in wanted:
-        # Before hundreds of megabytes are fetched for nothing: many kinds of model lie so.
+        # Check this before downloading weights: other kinds of models use the same names.
         config = _snapshot(at, [modeldir.CONFIG]) / modeldir.CONFIG
         read_config(config, modeldir.FORMAT, modeldir.FORMAT_VERSION)
     light = [name for name in wanted if name != modeldir.WEIGHTS and not hdf5dir.is_weights(name)]
@@ -193,7 +193,7 @@ def _snapshot(model: HubModel, names: list[str], **options: Any) -> Path:
 
 
 def _kept(model: HubModel, reason: str) -> Path:
-    """Return the copy that was fetched before."""
+    """Return the cached copy."""
     remedy = "Fetch it once where the hub can be reached, or give the path of a folder."
     try:
         folder = _snapshot(model, [modeldir.CONFIG], local_files_only=True)

@@ -1,14 +1,14 @@
-"""A model directory, our own format: complete, without pickle, checked when it is opened.
+"""The model directory, elmokit's own format: complete, without pickles, checked when loaded.
 
-config.json           the shape of the biLM, and what else is known of the model
-model.safetensors     its weights, under the names of its `state_dict`; large ones in parts,
-                      model-2.safetensors, ... (float32; float16 or int8 where `storage` says so)
+config.json           the shape of the biLM, and metadata
+model.safetensors     its weights, named as in its `state_dict`; large ones in several files,
+                      model-2.safetensors, ... (float32; float16 or int8 according to `storage`)
 vocab.txt             optional: the words of the head, or of a word-input model
 lexicon.json          the words and characters of a model that reads by a lexicon
 head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
 warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
-adagrad.safetensors   optional: the accumulators of Adagrad, to go on with an old training
-README.md             the card
+adagrad.safetensors   optional: the accumulators of Adagrad, to continue a training
+README.md             the model card
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ FILES = (CONFIG, WEIGHTS, *PARTS, VOCABULARY, LEXICON, HEAD, WARM, ADAGRAD, CARD
 
 @dataclass
 class ModelParts:
-    """All that a model may bring along.
+    """The parts of a model.
 
     Attributes:
         bilm: The network.
@@ -77,7 +77,7 @@ class ModelParts:
         accumulators: Adagrad's sums of squared gradients, by the names of the parameters with
             `bilm.` or `head.` before them.
         card: The text of the card.
-        metadata: What else `config.json` tells, such as `name` and `training`.
+        metadata: Other entries of `config.json`, such as `name` and `training`.
         source: Where the model was loaded from, for messages.
         files: The files it was loaded from.
     """
@@ -99,7 +99,7 @@ class ModelParts:
 
     @property
     def n_parameters(self) -> int:
-        """The numbers in the biLM (the head is not counted)."""
+        """The number of parameters of the biLM, without the head."""
         return sum(parameter.numel() for parameter in self.bilm.parameters())
 
     def check(self) -> None:
@@ -128,7 +128,7 @@ class ModelParts:
 
 
 def is_model_dir(path: Path) -> bool:
-    """Tell whether a folder holds a model of ours (it may still be damaged)."""
+    """Return whether a directory is a model directory (it may still be damaged)."""
     return (path / WEIGHTS).is_file() and (path / CONFIG).is_file()
 
 
@@ -140,14 +140,14 @@ def save(
     storage: Storage = "float32",
     part_bytes: int | None = None,
 ) -> None:
-    """Write a model directory, whole or not at all.
+    """Write a model directory atomically.
 
     Args:
         parts: The model.
-        path: The folder; if it holds anything but a model, it is not touched.
-        overwrite: Replace a model that is there.
-        storage: How the numbers of biLM and head are stored, see `sources/tensors.py`.
-        part_bytes: Cut the weights of the biLM into parts of this size, about.
+        path: The directory; if it contains anything but a model, an error is raised.
+        overwrite: Replace an existing model.
+        storage: The type of the stored weights of biLM and head, see `sources/tensors.py`.
+        part_bytes: Split the weights of the biLM into files of about this size.
     """
     parts.check()
     if storage not in STORAGES:
@@ -204,7 +204,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
 
 
 def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
-    # A config may claim a billion layers: count what the file has before they are built.
+    # Check the number of tensors first: a config may claim a billion layers.
     encoder = config.char_cnn or config.lexicon
     highways = 0 if encoder is None else encoder.n_highway
     present = len(read_shapes(path))

@@ -1,4 +1,4 @@
-"""What lies in a model's folder beside its weights, whatever they are stored in: no torch here."""
+"""The files of a model directory other than weights, for all formats; does not need torch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OWN_KEYS = ("format", "format_version", "storage", "bilm")
 
 
 def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[str, Any]]:
-    """Read a config.json: the shape of the biLM, and what else it tells.
+    """Read a config.json: the shape of the biLM, and metadata.
 
     Args:
         path: The file.
-        form: The format it should name.
-        newest: The last version of that format that is known.
+        form: The expected format name.
+        newest: The newest supported version of that format.
     """
     values = read_json(path)
     hint = "A model of another library has to be converted first."

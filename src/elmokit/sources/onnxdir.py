@@ -1,6 +1,6 @@
-"""A folder of ONNX: a model that any onnxruntime reads, and elmokit without torch.
+"""The ONNX directory: a model for onnxruntime, which elmokit loads without torch.
 
-config.json     the shape of the biLM, and what else is known of the model
+config.json     the shape of the biLM, and metadata
 encoder.onnx    ids of distinct tokens -> x_k
 bilm.onnx       x_k of a batch of sentences -> R_k
 vocab.txt       the words of a model that reads words
@@ -8,7 +8,7 @@ lexicon.json    the words and characters of a model that reads by a lexicon
 warm.npz        optional: the state of `state="warm"`, `cell` and `hidden`
 README.md       the card
 
-Reading it needs numpy alone, writing it torch and onnx. It holds no language-model head.
+Reading it needs only numpy, writing it torch and onnx. It has no language-model head.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FloatArray = NDArray[np.float32]
 
 @dataclass
 class OnnxParts:
-    """All that a folder of ONNX brings along.
+    """The parts of an ONNX model.
 
     Attributes:
         config: The shape of the biLM.
@@ -62,8 +62,7 @@ class OnnxParts:
         lexicon: The words and characters of a model that reads by a lexicon.
         warm: cell (2, L, 1, H) and hidden (2, L, 1, D) of `state="warm"`.
         card: The text of the card.
-        metadata: What else `config.json` tells; under `onnx` how numbers are stored and what that
-            costs.
+        metadata: Other entries of `config.json`; `onnx` has the storage and the accuracy loss.
         source: Where the model was loaded from, for messages.
         files: The files it was loaded from.
     """
@@ -82,12 +81,12 @@ class OnnxParts:
     @property
     def storage(self) -> str:
         """How numbers are stored, "float32" or "int8"."""
-        told = self.metadata.get("onnx")
-        return str(told.get("storage", "float32")) if isinstance(told, dict) else "float32"
+        about = self.metadata.get("onnx")
+        return str(about.get("storage", "float32")) if isinstance(about, dict) else "float32"
 
 
 def is_onnx_dir(path: Path) -> bool:
-    """Tell whether a folder holds a model in ONNX (it may still be damaged)."""
+    """Return whether a directory is an ONNX directory (it may still be damaged)."""
     return all((path / name).is_file() for name in (BILM, ENCODER, modelfiles.CONFIG))
 
 
@@ -117,7 +116,7 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
 
     parts.check()
     config, encoder = parts.bilm.config, parts.bilm.encoder
-    told = {"storage": storage}
+    about = {"storage": storage}
     return OnnxParts(
         config,
         encoder_model(parts.bilm, storage).SerializeToString(),
@@ -126,18 +125,18 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
         lexicon=encoder.known if isinstance(encoder, LexiconEncoder) else None,
         warm=None if parts.warm is None else (_array(parts.warm.cell), _array(parts.warm.hidden)),
         card=parts.card,
-        metadata={**parts.metadata, "onnx": told},
+        metadata={**parts.metadata, "onnx": about},
         source=parts.source,
     )
 
 
 def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
-    """Write a folder of ONNX, whole or not at all.
+    """Write an ONNX directory atomically.
 
     Args:
         parts: The model.
-        path: The folder; if it holds anything but a model in ONNX, it is not touched.
-        overwrite: Replace a model that is there.
+        path: The directory; if it contains anything but an ONNX model, an error is raised.
+        overwrite: Replace an existing model.
     """
     path = Path(path).resolve()
     values = {"format": FORMAT, "format_version": FORMAT_VERSION}
@@ -161,7 +160,7 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
 
 
 def load(path: Path) -> OnnxParts:
-    """Open a folder of ONNX. The graphs themselves are read by the runtime."""
+    """Open an ONNX directory. The graphs themselves are read by onnxruntime."""
     path = Path(path)
     restore_directory(path)
     config, metadata = modelfiles.read_config(path / modelfiles.CONFIG, FORMAT, FORMAT_VERSION)

@@ -1,7 +1,7 @@
-"""Models that were published under an address, by name.
+"""Published models by name: the four English models of AllenNLP.
 
-The four English models of AllenNLP. A file is fetched once, into the cache; whoever has the files
-may put them there by hand. `ELMOKIT_ALLENNLP_URL` names a mirror.
+Files are downloaded once into the cache; you can also copy them there. `ELMOKIT_ALLENNLP_URL`
+selects a mirror.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elmokit.sources.download import cache_dir, cached_path, fetch
 from elmokit.sources.modeldir import ModelParts
 
 _BASE = "https://allennlp.s3.amazonaws.com/models/elmo"
-# The same files under the address that older code and configurations carry.
+# The URL of the same files in older code and configurations.
 _OLD_BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
 _PREFIX = "allennlp:"
 
@@ -41,7 +41,7 @@ class Published:
         return f"{base.rstrip('/')}/{self.folder}/{self._file(kind)}"
 
     def place(self, kind: str) -> Path:
-        """Return where that file lies once it is fetched, from whichever mirror."""
+        """Return where that file is cached, for any mirror."""
         return cache_dir() / "allennlp" / self.folder / self._file(kind)
 
     def _file(self, kind: str) -> str:
@@ -63,7 +63,7 @@ def is_name(text: str) -> bool:
 
 
 def load(name: str, *, progress: bool = True) -> ModelParts:
-    """Load a published model, fetching it if it is not in the cache.
+    """Load a published model; download it if it is not in the cache.
 
     Args:
         name: One of `PUBLISHED`.
@@ -72,7 +72,7 @@ def load(name: str, *, progress: bool = True) -> ModelParts:
     name = _proper(name)
     model = PUBLISHED[name]
     options = fetch(model.url(hdf5dir.OPTIONS), model.place(hdf5dir.OPTIONS), progress=progress)
-    _check_shape(options, model, name)  # before hundreds of megabytes are fetched for nothing
+    _check_shape(options, model, name)  # before downloading hundreds of megabytes
     weights = fetch(model.url(hdf5dir.WEIGHTS), model.place(hdf5dir.WEIGHTS), progress=progress)
     try:
         parts = hdf5dir.load(hdf5dir.Hdf5Files(options, weights))
@@ -84,7 +84,7 @@ def load(name: str, *, progress: bool = True) -> ModelParts:
 
 
 def place_of(url: str) -> Path:
-    """Return where the file of any address is put; those of published models share one place."""
+    """Return where the file of a URL is cached; URLs of published models share one place."""
     for model in PUBLISHED.values():
         for kind in (hdf5dir.OPTIONS, hdf5dir.WEIGHTS):
             ends = f"/{model.folder}/{model._file(kind)}"

@@ -1,4 +1,4 @@
-"""What the user wrote -> a model: nothing, a folder, a file, a zip, an address, a name."""
+"""Find and load a model from a directory, a file, a zip file, a URL or a name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from elmokit.sources.package import installed_models
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.regular import check_regular_files
 
-#: The model that comes with the package, a folder in `elmokit/models/`.
+#: The bundled model, a directory in `elmokit/models/`.
 DEFAULT_MODEL = "english"
 
 _MODELS = Path(__file__).resolve().parent.parent / "models"
-# Models too large for the package are packages of their own, built from a checkout's `weights/`.
+# Larger models are separate packages, built from `weights/` of a checkout.
 _WEIGHTS = Path(__file__).resolve().parents[3] / "weights"
 _PACKAGED = ("english-original",)
 _KINDS = (
@@ -35,14 +35,14 @@ def load_parts(
     """Find and load a model, and check that its parts belong together.
 
     Args:
-        path: A model directory; a folder, a zip, an `options.json` or a weight file of AllenNLP or
-            bilm-tf; a folder or zip of ELMoForManyLangs; a checkpoint of bilm-tf's training, or
-            its folder; the address of one of these files; a name such as `allennlp:original` or
-            that of an installed model package (`english-original`: pip install
-            elmokit-english-original), or `hf://user/model` of the Hugging Face hub.
-            Nothing means the model that comes with the package.
-        weights: The HDF5 file, if it does not lie beside the `options.json`.
-        vocab: The words, one per line, if they do not lie beside the model as `vocab.txt`.
+        path: A model directory; a directory, a zip file, an `options.json` or a weight file of
+            AllenNLP or bilm-tf; a directory or zip file of ELMoForManyLangs; a training checkpoint
+            of bilm-tf, or its directory; the URL of one of these files; a name such as
+            `allennlp:original` or the name of an installed model package (`english-original`: pip
+            install elmokit-english-original); or `hf://user/model` on the Hugging Face Hub.
+            Default: the bundled English model.
+        weights: The HDF5 file, if it is not in the same directory as `options.json`.
+        vocab: A vocabulary file, one word per line, if it is not `vocab.txt` in the same directory.
     """
     if path is None and weights is not None:
         path, weights = weights, None
@@ -64,7 +64,7 @@ def load_parts(
             raise WeightsError(f"{path} is complete; it takes no other weights and no vocabulary.")
         return published.load(str(path))
     if weights is None and is_url(str(path)) and hdf5dir.is_options(str(path)):
-        # The addresses in people's old code: the weights lie beside the options there too.
+        # URLs in existing code: the weights are in the same directory as the options.
         weights = str(path)[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
     try:
         local = _local(path)
@@ -78,9 +78,9 @@ def load_parts(
 def named_models() -> dict[str, Path]:
     """Return the models of this package, of its checkout and of installed packages, by name.
 
-    A folder of the same name in the working directory is reached as ./NAME.
+    For a directory of the same name in the working directory, use ./NAME.
     """
-    folders = [entry for room in (_MODELS, _WEIGHTS) if room.is_dir() for entry in room.iterdir()]
+    folders = [entry for root in (_MODELS, _WEIGHTS) if root.is_dir() for entry in root.iterdir()]
     own = {folder.name: folder for folder in sorted(folders) if modeldir.is_model_dir(folder)}
     return {name: model.path for name, model in installed_models().items()} | own
 
@@ -98,7 +98,7 @@ def _bundled(vocab: Path | None) -> ModelParts:
 
 
 def _local(path: str | Path) -> Path:
-    """Turn a path or an address into a file that is here."""
+    """Return a local path for a path or URL."""
     if is_url(str(path)):
         return fetch(str(path), published.place_of(str(path)))
     local = Path(path).expanduser()
@@ -161,7 +161,7 @@ def _is_zip(path: Path) -> bool:
 def _is_checkpoint(path: Path) -> bool:
     if not path.is_dir():
         return tfdir.prefix_of(path) is not None
-    # bilm-tf's training and the weights that were taken from it may lie in one folder.
+    # The checkpoints of bilm-tf and weights exported from them may be in one directory.
     return tfdir.is_tf_dir(path) and not any(hdf5dir.is_weights(e.name) for e in path.iterdir())
 
 

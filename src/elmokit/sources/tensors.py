@@ -1,11 +1,11 @@
-"""Tensors in safetensors files: checked by name, shape, type and value, and not copied.
+"""Read and write safetensors files; check names, shapes, types and values.
 
-The file is mapped into memory, so that a model of 374 MB opens in a fraction of a second; a change
-to a tensor stays in this process.
+Files are memory-mapped, so that a model of 374 MB opens in a fraction of a second.
 
-To be small, a file may hold float16, or matrices as int8: the numbers are then q[n, k] * scale[n],
-with the float32 scales of the rows of `name` under `name.scale`. Either is float32 again once read.
-A large file may be cut into parts: `model.safetensors`, `model-2.safetensors`, ...
+To save space, weights can be stored as float16, or matrices as int8: the values are then q[n, k] *
+scale[n], with the float32 scales of the rows of `name` in `name.scale`. Both are converted to
+float32 when they are read. Large files can be split: `model.safetensors`, `model-2.safetensors`,
+...
 """
 
 from __future__ import annotations

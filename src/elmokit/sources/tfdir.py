@@ -1,9 +1,9 @@
-"""Checkpoints of bilm-tf as they lie on disks: what its training saved, and its options.
+"""Training checkpoints of bilm-tf.
 
-checkpoint                           a text that names the newest
+checkpoint                           names the newest checkpoint
 model.ckpt-12.index                  and .data-00000-of-00001: a checkpoint
-options.json                         of the training
-vocab.txt                            the words, if somebody put them there
+options.json                         the training options
+vocab.txt                            optional: the vocabulary
 """
 
 from __future__ import annotations

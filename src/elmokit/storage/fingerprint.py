@@ -1,4 +1,4 @@
-"""Fingerprints: what was computed from the same numbers, files or words has the same one."""
+"""Fingerprints of arrays, files and texts."""
 
 from __future__ import annotations
 

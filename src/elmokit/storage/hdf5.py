@@ -1,8 +1,7 @@
-"""HDF5 files that are not trusted: damage is one kind of error, and nothing leads out of the file.
+"""Read untrusted HDF5 files: all damage raises one kind of error, and no other file is opened.
 
-Links may lead to other files; a dataset may be stored in another file, be assembled from several,
-need a buffer far larger than itself, or claim gigabytes of which nothing is stored. None of that is
-followed or allocated.
+Links can point to other files; a dataset can be stored in other files, need a buffer much larger
+than itself, or declare gigabytes of which nothing is stored. Such datasets raise an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Directories of ours that may be overwritten; nothing else is ever replaced."""
+"""Overwrite only directories that elmokit wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuse pipes and devices, which a program would wait for or read forever."""
+"""Reject pipes and devices, which would block or never end."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from elmokit.errors import ConfigError, ElmoError
 from elmokit.progress import LogFn, ProgressFn, no_log
-from elmokit.stopping import stop_signals
+from elmokit.shutdown import stop_signals
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
 from elmokit.tasks import checkpoint, saved

@@ -1,8 +1,9 @@
 r"""Lines of text from files, as every command reads them.
 
 A line ends at "\n" only; "\r" before it is dropped, and nothing else separates lines (U+2028 or a
-form feed inside a sentence is a character like others). Text is UTF-8, and a byte that is not is an
-error that names its place: a guessed encoding would train a model on garbage without a word.
+form feed inside a sentence is an ordinary character). Text must be UTF-8; other bytes raise an
+error with their position, because a wrongly guessed encoding would silently train a model on
+garbage.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import IO, Any, NamedTuple, cast
 from elmokit.errors import DataError, ElmoError
 
 STDIN = "-"
-#: The longest line that is read by default: a corpus may be one line, but not an endless one.
+#: The default limit for lines: a corpus may be a single line, but not an endless one.
 MAX_LINE_BYTES = 2**28
 
 
@@ -39,7 +40,7 @@ class Line(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A line, or a piece of one that is longer than was asked for; `number` counts lines."""
+    """A line, or a part of a line that exceeds the requested length; `number` counts lines."""
 
     path: str
     number: int
@@ -58,14 +59,14 @@ def read_lines(
 
     Args:
         paths: Files; "-" is standard input. Names that end in .gz, .xz, .bz2 or .zst are unpacked.
-        skip_bad: Leave out lines that are not UTF-8 instead of raising. A file that cannot be read
-            to its end raises in any case. None: do not, nor name it as a way out, as who asked for
-            the lines has no such choice.
-        on_bad: Called with the message of each line left out, so that it can be counted and shown.
+        skip_bad: Skip lines that are not UTF-8 instead of raising. Files that cannot be read to
+            the end always raise. None: raise, and do not mention this option in the message,
+            because the caller does not offer it.
+        on_bad: Called with the message for each skipped line.
         max_bytes: The longest line that is read.
 
     Yields:
-        The lines without their line ends. Numbers count the lines left out too.
+        The lines without their line ends. Skipped lines are counted in their numbers.
 
     Raises:
         DataError: A file is missing, damaged or not UTF-8, or a line is too long; the message names
@@ -120,7 +121,7 @@ def _cut(raw: bytes) -> tuple[bytes, bytes]:
 
 
 def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
-    """Read lines as bytes; what files and unpackers raise becomes an error that names the file."""
+    """Read lines as bytes; errors of files and decompressors become a `DataError`."""
     done = 0
     try:
         with _open(path) as stream:
@@ -140,7 +141,7 @@ def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
             f"{name} is cut off: its compressed data ends after line {done}. "
             "Copy or download it again."
         ) from None
-    except Exception as error:  # every unpacker has errors of its own
+    except Exception as error:  # decompressors raise various errors
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise DataError(missing(name)) from None
         raise DataError(f"{name} cannot be read after line {done}: {error}") from error
@@ -155,12 +156,12 @@ def missing(name: str) -> str:
 
 
 def _describe(line: bytes, error: UnicodeDecodeError) -> str:
-    """Say which byte of the line is not UTF-8."""
+    """Describe the byte that is not UTF-8."""
     return f"byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not valid UTF-8."
 
 
 def _remedy(name: str, *, can_skip: bool) -> str:
-    """Say how a file becomes UTF-8."""
+    """Return how to fix a file that is not UTF-8."""
     file = "FILE" if name == "standard input" else name
     skip = "leave such lines out with --skip-bad (skip_bad=True)"
     return (
@@ -180,7 +181,7 @@ _PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 def _checked_start(raw: bytes, name: str) -> bytes:
-    """Return the first line without its byte order mark; refuse what is not text in UTF-8."""
+    """Return the first line without its byte order mark; raise if it is not UTF-8 text."""
     for mark, encoding in _MARKS.items():
         if raw.startswith(mark):
             raise DataError(
@@ -227,7 +228,7 @@ def _open_zstd(path: str) -> IO[bytes]:
 
 
 class _ZstdReader(io.RawIOBase):
-    """A .zst file through the package zstandard, whose own reader is content with a cut file."""
+    """A .zst file through the package zstandard, whose own reader accepts truncated files."""
 
     def __init__(self, path: str, zstd: Any) -> None:
         self._file = io.FileIO(path)

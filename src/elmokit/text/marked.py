@@ -1,4 +1,4 @@
-"""A sentence with one word meant: "The [play] was staged ." or tokens with a position."""
+"""A marked word in a sentence: "The [play] was staged ." or tokens with a position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Marked:
 
     Attributes:
         tokens: The sentence.
-        position: Which token is meant, counted from 0.
+        position: The position of the word, counted from 0.
     """
 
     tokens: tuple[str, ...]
@@ -34,14 +34,14 @@ class Marked:
 
     @property
     def word(self) -> str:
-        """The token that is meant."""
+        """The marked token."""
         return self.tokens[self.position]
 
     def sides(self, around: int | None = None) -> tuple[str, str]:
-        """Return what stands to the left and to the right of the word.
+        """Return the text to the left and to the right of the word.
 
         Args:
-            around: Tokens to show on each side at most; what is left out becomes "...".
+            around: Maximum tokens on each side; omitted tokens are shown as "...".
         """
         left, right = list(self.tokens[: self.position]), list(self.tokens[self.position + 1 :])
         if around is not None and len(left) > around:
@@ -63,8 +63,8 @@ class Marked:
 
         Args:
             sentence: A string with one word in brackets, or a list of tokens with `position`.
-            position: The place in a list of tokens.
-            tokenized: The tokens of a string are what whitespace separates.
+            position: The position in a list of tokens.
+            tokenized: The tokens of a string are separated by whitespace.
         """
         if not isinstance(sentence, str):
             return _listed(sentence, position)
@@ -85,9 +85,9 @@ def mark(
 
     Args:
         sentence: A string.
-        word: Which token is meant, as it is written there,
-        position: or its number, counted from 0.
-        occurrence: Which one, if the word occurs more than once.
+        word: The token, as it is written in the sentence. Alternatively:
+        position: The position of the token, counted from 0.
+        occurrence: Which occurrence of the word, counted from 0.
         tokenized: The tokens are separated by whitespace.
     """
     tokens = tuple(sentence.split() if tokenized else [t.text for t in tokenize(sentence)])

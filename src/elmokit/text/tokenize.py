@@ -31,7 +31,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from elmokit.text.abbreviations import ENDINGS, NUMBERED, TITLES
-from elmokit.text.shadow import ELLIPSIS, EXTEND, JOINER, SYMBOL, shadow
+from elmokit.text.ascii_classes import ELLIPSIS, EXTEND, JOINER, SYMBOL, ascii_classes
 
 
 class Token(NamedTuple):
@@ -185,7 +185,7 @@ def _cut(chunk: str, final: bool) -> tuple[str, ...]:
     if chunk.isascii() and chunk.isalpha():
         first = _CONTRACTED_WORD.match(chunk)
         return (chunk[: first.end()], chunk[first.end() :]) if first else (chunk,)
-    seen = shadow(chunk)
+    seen = ascii_classes(chunk)
     if _DRAWING.fullmatch(seen):
         return (chunk,)
     rules = _TOKEN if len(chunk) <= _LONGEST_CHUNK else _PLAIN_TOKEN

@@ -72,7 +72,7 @@ class Vocabulary:
         return cls(line for line in lines if line != _NOT_A_WORD)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the words, one per line. A file already there stays whole until the new one is.
+        """Write the words atomically, one per line.
 
         Raises:
             DataError: The words would not be read back as they are.
@@ -90,11 +90,11 @@ class Vocabulary:
             ) from None
         if self.words and all(word.endswith("\r") for word in self.words):
             raise DataError("Every word of the vocabulary ends in a carriage return. Strip them.")
-        with replace_file(target) as beside:
-            beside.write_bytes(raw)
+        with replace_file(target) as temporary:
+            temporary.write_bytes(raw)
 
     def index(self, word: str) -> int:
-        """Return the place of `word`, or that of <UNK> for a word that is not here.
+        """Return the index of `word`, or the index of <UNK> if it is not in the vocabulary.
 
         Raises:
             DataError: Neither `word` nor <UNK> is in the vocabulary.
@@ -109,7 +109,7 @@ class Vocabulary:
         return place
 
     def require_specials(self) -> None:
-        """Check that <S>, </S> and <UNK> are here, as training and scoring need.
+        """Check that <S>, </S> and <UNK> exist, which training and scoring need.
 
         Raises:
             DataError: One of them is missing.
@@ -138,7 +138,7 @@ class Vocabulary:
 
 
 def _fault(words: Sequence[str], unit: str) -> str | None:
-    """Describe the first word that may not be there, by its place counted from 1."""
+    """Describe the first invalid word, by its number counted from 1."""
     # The usual case, ten times as fast as the search for the place.
     known = set(words)
     if len(known) == len(words) and "" not in known and "\n" not in "".join(words):

@@ -18,6 +18,6 @@ def arguments(given: list[str], rank: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    # The command line is an outer room, which this one does not import: it is started instead.
+    # This package must not import the command line, so that it is run as a module.
     sys.argv[1:] = arguments(sys.argv[1:], int(os.environ.get("RANK", "0")))
     runpy.run_module("elmokit", run_name="__main__", alter_sys=True)

@@ -1,7 +1,7 @@
-"""Going on with Adagrad where an old training stood: its accumulators, and no others.
+"""Continue a training with Adagrad from its accumulators.
 
-Adagrad divides each gradient by the root of the sum of all its squares so far. Without that sum a
-trained model would start again with the large steps of the first day.
+Adagrad divides each gradient by the root of the sum of all its previous squares. Without that sum,
+a trained model would start again with large steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From positions of a stream to what one training step needs: each distinct word once."""
+"""Build the inputs of a training step from positions of a stream; each distinct word once."""
 
 from __future__ import annotations
 

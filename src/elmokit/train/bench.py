@@ -1,4 +1,4 @@
-"""How fast a machine trains: whole steps, on made-up text or on a prepared corpus."""
+"""Measure training speed: whole steps, on synthetic text or on a prepared corpus."""
 
 from __future__ import annotations
 

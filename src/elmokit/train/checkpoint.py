@@ -1,18 +1,17 @@
-"""Checkpoints: all that a run needs to go on as if nothing had happened, without pickle.
+"""Checkpoints: everything that a run needs to resume bit-identically, without pickles.
 
     run/checkpoints/step-00000500/
       weights.safetensors      the biLM (`bilm.`) and the head (`head.`)
       optimizer.safetensors    its averages, by the names of the parameters
       state.safetensors        the LSTM states of the rows, and the state of torch's random numbers
       random.safetensors       random numbers of all ranks, if several processes trained
-      trainer.json             step, tokens, place in the data, best score, config, fingerprints of
+      trainer.json             step, tokens, data position, best score, config, fingerprints of
                                the corpus and of the files above
 
-Rank 0 writes for all ranks, and the states are those of all rows, so that any number of ranks can
-go on from them.
+Rank 0 writes for all ranks, with the states of all rows, so that any number of ranks can resume.
 
-A checkpoint is written beside and renamed, and older ones are removed only afterwards, so there is
-a whole one at every moment.
+Checkpoints are written atomically, and older ones are removed only afterwards, so that a complete
+one always exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything that decides a training run, in one value that goes to and comes from JSON."""
+"""The configuration of a training run, stored as JSON."""
 
 from __future__ import annotations
 

@@ -3,26 +3,25 @@
     torchrun --standalone --nproc_per_node=2 -m elmokit.train DATA -o RUN --preset original
 
 Every process ("rank") holds the whole model and reads a fixed share of the rows: `step.rows` is the
-number of all rows, and rank r of n has the r-th n-th of them. Each step the gradients are averaged
-over the ranks, and every rank makes the same change to the same weights. DATA and RUN must be
-folders that all ranks see; rank 0 alone writes, evaluates and speaks.
+total number of rows, and each rank reads one of n equal parts. In each step, gradients are averaged
+over the ranks, and every rank applies the same update. DATA and RUN must be directories that all
+ranks can access; only rank 0 writes, evaluates and logs.
 
-`DistributedDataParallel` is not used: it hooks into autograd's accumulation, while our steps ask
-for their gradients themselves (the fast one computes most of them without autograd), and it would
-send the head's gradient whole. Only the rows of the head are sent that some rank has used: the
-drawn words, which are the same everywhere because they come from (seed, step, direction) alone, and
-the union of the words to be said.
+`DistributedDataParallel` is not used: it hooks into autograd's accumulation, while the fast step
+computes most gradients without autograd, and it would send the head's whole gradient. Only the rows
+of the head that some rank has used are sent: the negatives, which are the same everywhere because
+they depend only on (seed, step, direction), and the union of the target words.
 
-What is exact, compared with one process of the same settings:
+Compared with one process and the same settings:
 
-- The rows, their documents and restarts, the negatives, the schedule: the same bits.
-- Loss, gradient, clipping: the mean over all rows, as in one process, but added up in another
-  order. Without dropout, in float32, losses agree to about 1e-6.
-- Dropout masks: other ones. Each rank draws its own, from (seed, rank).
-- A run resumed on as many ranks goes on with the same bits on a CPU, dropout included. On another
-  number of ranks it goes on from the same weights, averages, LSTM states and place in the text,
-  with new dropout masks on all ranks but the first.
-- On GPUs the order of sums inside a reduction may change from run to run: no bits are promised.
+- The rows, their documents and restarts, the negatives and the schedule are bit-identical.
+- Loss, gradient and clipping use the mean over all rows, as in one process, but in a different
+  order of summation. Without dropout, in float32, losses agree to about 1e-6.
+- Dropout masks differ: each rank draws its own, from (seed, rank).
+- A run resumed on the same number of ranks is bit-identical on a CPU, including dropout. On another
+  number of ranks, it continues from the same weights, averages, LSTM states and position in the
+  text, with new dropout masks on all ranks except the first.
+- On GPUs the order of sums in a reduction may vary between runs, so that results may differ.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Perplexity: how surprised the two language models are by held-out text, with the full softmax.
+"""Perplexity of both language models on held-out text, with the full softmax.
 
-The forward LM should say every word of a sentence and then `</S>`, the backward LM every word and
-then `<S>`; the symbols that open a direction are never asked for. A word that is not in the
-vocabulary counts as `<UNK>`; the figure without those words is given beside. The two directions are
-joined by their geometric mean, exp of the mean of both losses.
+The forward LM predicts every word of a sentence and `</S>`, the backward LM every word and `<S>`;
+the first symbol of a direction is never predicted. Words that are not in the vocabulary count as
+`<UNK>`; the perplexity without those words is reported, too. The mean of both directions is their
+geometric mean, exp of the mean of both losses.
 
 State: "carry" reads each document as one text that starts from zero, "reset" starts every sentence
 from zero, "warm" every sentence from a stored state. No figure depends on how the text is batched.
@@ -33,7 +33,7 @@ Spell = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Perplexity:
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
         forward: Perplexity of the forward LM.

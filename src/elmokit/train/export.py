@@ -1,4 +1,4 @@
-"""What a run leaves: the complete model directory."""
+"""Export a run as a complete model directory."""
 
 from __future__ import annotations
 

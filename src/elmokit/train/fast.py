@@ -1,13 +1,13 @@
 """The training step on a CUDA GPU: the fused kernels of `model/kernels/`, in bfloat16.
 
 Master weights, cells, gradients and the optimizer stay in float32. The whole step is one CUDA graph
-over fixed buffers, so that the host only copies a few arrays and says "again"; what differs in size
-from batch to batch (distinct words by length, words to be said) is filled up to a capacity with
-repetitions, which cost a little time and change nothing. A batch that does not fit makes the step
-record a graph with more room.
+over fixed buffers, so that the host only copies a few arrays and replays it. Inputs whose size
+varies between batches (distinct words by length, target words) are padded to a capacity with
+repetitions, which do not change results. A batch that does not fit makes the step record a larger
+graph.
 
-With several processes no graph is recorded: the reduction of gradients stands amid the step, and
-ranks run out of room at different times, so that recording would upset the order of reductions.
+With several processes, no graph is recorded: gradients are reduced within the step, and ranks would
+outgrow their graphs at different times, which would change the order of reductions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SPARE, _GRAIN = 1.08, 128
 
 
 class FastStep:
-    """The twin of `PlainStep` for a GPU.
+    """A fast implementation of `PlainStep` for a GPU.
 
     Args:
         bilm: The model, on a CUDA device; its LSTM parameters become views of stacked storage.
@@ -164,12 +164,12 @@ class FastStep:
         changes = [] if self.frozen else self._changes(x_types, d_top)
         head_changes = {"weight": self.gradient.weight, "bias": self.gradient.bias}
         words = [self.said, *drawn.words]
-        told = [loss.detach() for loss in losses]
-        self.group.average([*changes, *told], head_changes, words)
+        averaged = [loss.detach() for loss in losses]
+        self.group.average([*changes, *averaged], head_changes, words)
         norm = self.optimizer.step(self.rate, changes, head_changes, words, self.n_said)
         for mine, now in zip((self.cell, self.hidden), wave.state(), strict=True):
             mine.copy_(now)
-        self.result.copy_(torch.stack([*told, norm]))
+        self.result.copy_(torch.stack([*averaged, norm]))
 
     def _changes(self, x_types: Tensor, d_top: Tensor) -> list[Tensor]:
         """Return the gradients of the biLM, given that of its top outputs."""
@@ -186,8 +186,8 @@ class FastStep:
     # ----------------------------------------------------------------------------------- buffers
 
     def _fits(self, batch: Batch) -> bool:
-        room = [self.capacity.get(columns, 0) >= count for columns, count in batch.groups]
-        return all(room) and len(self.said) >= len(batch.words)
+        fits = [self.capacity.get(columns, 0) >= count for columns, count in batch.groups]
+        return all(fits) and len(self.said) >= len(batch.words)
 
     def _make_room(self, batch: Batch) -> None:
         for columns, count in [*batch.groups, (0, len(batch.words))]:

@@ -1,15 +1,14 @@
-"""Finetuning: a trained biLM goes on learning, on text of the kind that it is wanted for.
+"""Finetuning: continue the training of a biLM on in-domain text.
 
-A model with its LM head goes on as a whole, on text that was prepared with its vocabulary. Bare
-weights, as AllenNLP and bilm-tf published them, have no head to learn with: they get a new one, for
-the vocabulary of the text. A new head would send noise into the biLM, so it learns alone for the
-first `head_steps` steps, while the biLM stays as it is to the bit; then both learn together.
+A model with an LM head is finetuned as a whole, on text that was prepared with its vocabulary.
+Weights without a head, as published by AllenNLP and bilm-tf, get a new one for the vocabulary of
+the text. Because the gradients of a new head are noise to the biLM, only the head is trained for
+the first `head_steps` steps, while the biLM is frozen; then both are trained together.
 
-A checkpoint of bilm-tf brings the accumulators of Adagrad, and a run with that optimizer goes on
-from them.
+Checkpoints of bilm-tf contain the accumulators of Adagrad, which runs with that optimizer use.
 
-It is a run like any other: one schedule, the same checkpoints, metrics, exact resume and export.
-The peak of the learning rate is lower, because the weights are good already.
+Otherwise a run is like any other: the same schedule, checkpoints, metrics, exact resume and export.
+The peak learning rate is lower, because the weights are already trained.
 """
 
 from __future__ import annotations

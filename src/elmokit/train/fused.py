@@ -1,8 +1,8 @@
-"""AdamW in one pass: each weight, its gradient and its averages cross the memory of a GPU once.
+"""Fused AdamW: each weight, its gradient and its averages are read from GPU memory once.
 
-The weights of the biLM are changed whole, and their copies in the dtype of the products are written
-on the way. Of the head one program per row changes weight, bias and averages and sets the gradient
-back to zero. What clipping needs, the norm, is summed before.
+All weights of the biLM are updated, and their copies in the dtype of the products are written at
+the same time. For the head, one program per row updates weight, bias and averages and clears the
+gradient. The gradient norm for clipping is computed before.
 
 The reference implementation is `elmokit.train.optimizer.Optimizer`.
 """
@@ -152,7 +152,7 @@ def _change_rows(
 
 
 class FusedAdamW(Optimizer):
-    """The twin of `Optimizer` for AdamW on a GPU.
+    """A fused `Optimizer` for AdamW on a GPU.
 
     Args:
         tensors: What is learned, by name.

@@ -1,4 +1,4 @@
-"""Training: the loop, in one function that can be read from top to bottom."""
+"""The training loop."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
 from elmokit.progress import LogFn, no_log
 from elmokit.settings import differences
+from elmokit.shutdown import StopSignal, stop_signals
 from elmokit.sources.modeldir import ModelParts
-from elmokit.stopping import StopSignal, stop_signals
 from elmokit.storage.lock import run_lock
 from elmokit.train import checkpoint, distributed
 from elmokit.train.adagrad import take_accumulators
@@ -142,7 +142,7 @@ def train(
                     if _due(progress.step, config.log_every, config.max_steps):
                         line = _line(pending, rate, clock, config, device)
                         _log(metrics, line)
-                        log(clock.told(line))
+                        log(clock.format_line(line))
                         pending = []
                     _evaluate(step, corpus, progress, metrics, config, log, stopped, start)
                     if _due(progress.step, config.checkpoint_every, config.max_steps):

@@ -1,4 +1,4 @@
-"""Too little memory for a batch."""
+"""Explain out-of-memory errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run tells while it goes: `metrics.jsonl`, one object a line, and TensorBoard if asked."""
+"""The metrics of a run: `metrics.jsonl`, one object per line, and optionally TensorBoard."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Clock:
         self._last, self._then = step, now
         return rate
 
-    def told(self, values: dict[str, Any]) -> str:
+    def format_line(self, values: dict[str, Any]) -> str:
         """Say a line of the metrics to the user."""
         step = values["step"]
         elapsed = time.perf_counter() - self._begin

@@ -1,4 +1,4 @@
-"""The negatives of a training step, drawn while the device still does the step before."""
+"""Draw the negatives of a training step while the device computes the previous step."""
 
 from __future__ import annotations
 

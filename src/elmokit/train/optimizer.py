@@ -1,8 +1,8 @@
-"""The optimizer: everything of the biLM, and of the head only the rows that a step has used.
+"""The optimizer: updates the whole biLM, but only those rows of the head that a step has used.
 
-A step uses the words it should have said and the words drawn against them, some 20,000 of 150,000;
-the gradient of all other rows of the head is zero. With Adagrad a zero gradient changes nothing, so
-leaving those rows alone is exact; with Adam their averages wait until their word comes up again.
+A step uses the target words and the negatives, some 20,000 of 150,000; the gradient of all other
+rows of the head is zero. With Adagrad, a zero gradient changes nothing, so that skipping those rows
+is exact; with Adam, their averages are not updated until the word is used again.
 """
 
 from __future__ import annotations

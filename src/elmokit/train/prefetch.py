@@ -1,4 +1,4 @@
-"""Batches made by a second thread while the device works, each with the place to go on from."""
+"""Build batches in a second thread, each with the position to resume from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Prefetch:
             while not self._stop.is_set():
                 batch = make_batch(next(self._streams), self._columns, self._n_words)
                 self._put((batch, self._streams.position()))
-        except BaseException as error:  # told to the one who waits for a batch
+        except BaseException as error:  # raised in the consumer
             self._put(error)
 
     def _put(self, item: tuple[Batch, dict[str, Any]] | BaseException) -> None:

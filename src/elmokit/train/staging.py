@@ -1,8 +1,7 @@
-"""What the host tells a recorded step: one block of memory, copied to the device at once.
+"""The inputs of a recorded step: one block of memory, copied to the device at once.
 
-A GPU copies from ordinary memory only while the host waits; from pinned memory it copies when it
-comes to it. So the host writes into one of two pinned blocks while the other may still be under
-way.
+Copies from pageable memory block the host, copies from pinned memory do not. The host therefore
+writes into one of two pinned blocks while the other may still be copied.
 """
 
 from __future__ import annotations

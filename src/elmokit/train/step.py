@@ -1,7 +1,7 @@
-"""One training step: read T tokens of every row in both directions, compare, change the weights.
+"""One training step: read T tokens of every row in both directions and update the weights.
 
-`PlainStep` is the definition, with the plain modules of `model/` and autograd, on any device;
-`fast.FastStep` is its twin for a CUDA GPU.
+`PlainStep` is the reference implementation, with the modules of `model/` and autograd, on any
+device; `fast.FastStep` is the fast implementation for CUDA GPUs.
 """
 
 from __future__ import annotations

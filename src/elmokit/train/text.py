@@ -1,9 +1,9 @@
-"""Plain text for a model that exists: the ids `elmo prepare` would give, with the model's words.
+"""Encode plain text for an existing model, as `elmo prepare` does with the model's vocabulary.
 
 The text is read as `elmo prepare` reads it (`elmokit.data.reading`). Words of the model's
-vocabulary have their ids, specials first; all others get ids behind them, so that as everywhere an
-id of V or more is spelled by its characters where it is read and is `<UNK>` where it should be
-said. Text of any length is worked on in groups of whole documents.
+vocabulary have their ids, special symbols first; all others get higher ids, so that an id >= V is
+encoded by its characters as an input and is `<UNK>` as a target. Text of any length is processed in
+groups of whole documents.
 """
 
 from __future__ import annotations

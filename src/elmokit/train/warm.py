@@ -1,4 +1,4 @@
-"""The warm state: where the LSTMs stand, on average, when a sentence has ended."""
+"""The warm state: the average LSTM state at the end of a sentence."""
 
 from __future__ import annotations
 

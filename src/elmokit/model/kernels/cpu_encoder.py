@@ -28,7 +28,7 @@ _ROWS = 32
 def cpu_encoder(
     encoder: CharacterEncoder | LexiconEncoder | WordEncoder,
 ) -> Callable[[Tensor], Tensor]:
-    """Return the fast twin of a token encoder; a table of words needs none."""
+    """Return the kernel of a token encoder; a word table needs none."""
     if isinstance(encoder, LexiconEncoder):
         return encoder.in_blocks
     return CpuEncoder(encoder) if isinstance(encoder, CharacterEncoder) else encoder

@@ -1,6 +1,6 @@
 """The LSTM layer in float32 on a CPU: packed weights, gates in place.
 
-The reference implementation is `elmokit.model.lstm.LstmLayer`; the sums differ in their order alone.
+The reference implementation is `elmokit.model.lstm.LstmLayer`; only the order of sums differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOKENS_AT_ONCE = 256
 
 
 class ExactLayer:
-    """The fast twin of a layer."""
+    """A float32 kernel for a layer."""
 
     def __init__(self, layer: LstmLayer) -> None:
         self.config = layer.config
@@ -76,5 +76,5 @@ def bias_of(layer: LstmLayer) -> Tensor:
 
 
 def exact_reader(bilm: BiLM) -> CpuReader:
-    """Return the float32 twin of a biLM."""
+    """Return the float32 kernel of a biLM."""
     return CpuReader(bilm, ExactLayer)

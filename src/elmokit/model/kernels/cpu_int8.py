@@ -4,7 +4,8 @@ Weights are rounded once, per output; activations as they come, per token: x_k a
 bits, what is projected to 16 (`quantize.py` says why). Sums are integers and exact, so no token
 depends on another in its batch; biases, gates and states are float32.
 
-The reference implementation is `elmokit.model.lstm.LstmLayer`, with `quantize.py` around each product.
+The reference implementation is `elmokit.model.lstm.LstmLayer`, with `quantize.py` around each
+product.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Int8Linear:
 
 
 class Int8Layer:
-    """The int8 twin of a layer."""
+    """An int8 kernel for a layer."""
 
     def __init__(self, layer: LstmLayer) -> None:
         self.config = layer.config
@@ -78,5 +79,5 @@ class Int8Layer:
 
 
 def int8_reader(bilm: BiLM) -> CpuReader:
-    """Return the int8 twin of a biLM."""
+    """Return the int8 kernel of a biLM."""
     return CpuReader(bilm, Int8Layer)

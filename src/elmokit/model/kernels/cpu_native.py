@@ -264,5 +264,5 @@ class NativeReader:
 
 
 def native_reader(bilm: BiLM, folder: Path) -> NativeReader:
-    """Return the int8 twin of a biLM, by the kernel in (or to be compiled into) a folder."""
+    """Return the int8 kernel of a biLM, by the kernel in (or to be compiled into) a folder."""
     return NativeReader(bilm, open_library(build(folder)))

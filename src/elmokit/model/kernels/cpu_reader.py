@@ -38,7 +38,7 @@ class CpuReader:
 
     Args:
         bilm: The plain modules, on a CPU.
-        make_layer: Makes the fast twin of a layer.
+        make_layer: Makes the kernel of a layer.
     """
 
     def __init__(self, bilm: BiLM, make_layer: Callable[[LstmLayer], CpuLayer]) -> None:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM for work that saves before it stops."""
+"""Graceful shutdown: handle SIGINT and SIGTERM so that a run saves before it stops."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class StopSignal(threading.Event):
     interrupts = False
 
     def unless_stopped(self, work: Callable[[], T]) -> T | None:
-        """Call `work`, which can be repeated; give up at once, wherever it is, at the signal.
+        """Call `work`, which must be safe to repeat, and interrupt it when the signal arrives.
 
         Returns:
-            Its result, or None if the signal has come.
+            Its result, or None if it was interrupted.
         """
         try:
             self.interrupts = True
@@ -46,7 +46,7 @@ def stop_signals(log: LogFn = no_log) -> Iterator[StopSignal]:
     def handle(_: int, __: FrameType | None) -> None:
         if not stopped.is_set():
             stopped.set()
-            with suppress(RuntimeError):  # the signal came while a line was being printed
+            with suppress(RuntimeError):  # the signal arrived during a print
                 log("Stopping after this step ...")
         if stopped.interrupts:
             raise KeyboardInterrupt

@@ -1,34 +1,34 @@
-"""The shadow of a text: same length, every character replaced by an ASCII one of its kind.
+"""Map each character of a text to an ASCII character of the same class.
 
-Rules for words are written once, for ASCII, and read the shadow; the positions they find hold for
-the text itself. So a curly quote cuts where a straight one does, a fullwidth stop is a stop, and a
-Cyrillic capital before a period is an initial, without a rule for each script.
+The tokenizer's rules are written once, for ASCII, and match the mapped text. It has the same
+length, so that positions are the same in both: a curly quote splits like a straight one, a wide
+stop is a stop, and a Cyrillic capital before a period is an initial, without rules per script.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-# Kinds that ASCII has no character for. Control characters are free to stand for them because the
-# shadow of a control character is SYMBOL.
+# Classes without an ASCII character. Control characters can represent them, because control
+# characters in the text are mapped to SYMBOL.
 SYMBOL = "\x01"  # stands alone: dashes, emoji, foreign punctuation, control characters
 ELLIPSIS = "\x02"
-IDEOGRAPH = "\x03"  # a script written without spaces, where each character is taken as a token
+IDEOGRAPH = "\x03"  # a script written without spaces, where each character is a token
 EXTEND = "\x04"  # belongs to the character before it: combining marks, variation selectors
-JOINER = "\x05"  # glues its neighbors: the zero-width joiner in emoji and Indic scripts
+JOINER = "\x05"  # joins its neighbors: the zero-width joiner in emoji and Indic scripts
 
 _EXACT = {
     "\u2018": "'", "\u2019": "'", "\u201b": "'", "\u2032": "'", "\u00b4": "'",
-    "\u00b7": "'", "\u2027": "'",  # the dot inside Catalan words cuts no more than an apostrophe
-    "\u05f3": "'", "\u05f4": "'",  # nor do geresh and gershayim inside Hebrew acronyms
+    "\u00b7": "'", "\u2027": "'",  # the dot inside Catalan words is treated like an apostrophe
+    "\u05f3": "'", "\u05f4": "'",  # and so are geresh and gershayim inside Hebrew acronyms
     "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u201f": '"', "\u2033": '"',
     "\u00ab": '"', "\u00bb": '"', "\u2039": '"', "\u203a": '"',
     "\u2010": "-", "\u2011": "-", "\u05be": "-",
     "\u2026": ELLIPSIS,
     "\u200d": JOINER,
     "\uff9e": EXTEND, "\uff9f": EXTEND,  # voicing marks of halfwidth kana
-    # A zero-width space separates, and a byte order mark inside text is debris: neither may hide
-    # in a word. The other invisible characters (soft hyphen, ZWNJ, direction marks) stay in it.
+    # A zero-width space separates words, and a byte order mark inside text is an error: neither
+    # may be part of a word. Other invisible characters (soft hyphen, ZWNJ, direction marks) may.
     "\u200b": SYMBOL, "\ufeff": SYMBOL,
 }  # fmt: skip
 
@@ -49,16 +49,16 @@ _IDEOGRAPHS = (
 )  # fmt: skip
 
 
-class _Shadows(dict[int, str]):
-    """A table for `str.translate`, filled as characters are met."""
+class _Table(dict[int, str]):
+    """A table for `str.translate`, filled on demand."""
 
     def __missing__(self, code: int) -> str:
-        shadow = self[code] = _shadow(chr(code))
-        return shadow
+        mapped = self[code] = _ascii_class(chr(code))
+        return mapped
 
 
-def _shadow(character: str) -> str:
-    """Return the ASCII character that stands for `character` in a shadow."""
+def _ascii_class(character: str) -> str:
+    """Return the ASCII character for the class of `character`."""
     code = ord(character)
     if character in _EXACT:
         return _EXACT[character]
@@ -66,7 +66,9 @@ def _shadow(character: str) -> str:
         return character
     if any(first <= code <= last for first, last in _IDEOGRAPHS):
         return IDEOGRAPH
-    if 0x1F1E6 <= code <= 0x1F1FF:  # regional indicators: two make a flag, so they must not part
+    if (
+        0x1F1E6 <= code <= 0x1F1FF
+    ):  # regional indicators: two make a flag, so they must not be split
         return "Q"
     if 0x1F3FB <= code <= 0x1F3FF:  # skin tones follow the emoji they color
         return EXTEND
@@ -77,11 +79,11 @@ def _shadow(character: str) -> str:
     return _BY_CATEGORY.get(unicodedata.category(character), "q")
 
 
-_SHADOWS = _Shadows()
+_TABLE = _Table()
 
 
-def shadow(text: str) -> str:
-    """Return the shadow of `text`: as long as the text, ASCII but for whitespace."""
+def ascii_classes(text: str) -> str:
+    """Return `text` with every character except whitespace mapped to ASCII, one to one."""
     if text.isascii() and text.isprintable():
         return text
-    return text.translate(_SHADOWS)
+    return text.translate(_TABLE)
