@@ -495,8 +495,8 @@ class Embedder(ABC, Generic[State]):
             )
         if self.warm is None:
             raise ConfigError(
-                f"The model {self.source} has no warm state. Make one from a text it should feel "
-                "at home in with: elmo warm MODEL TEXT. Or use state='reset'."
+                f"The model {self.source} has no warm state. Create one from in-domain text "
+                "with: elmo warm MODEL TEXT. Or use state='reset'."
             )
         return self.warm
 

@@ -129,7 +129,7 @@ class Optimizer:
         counted = [g * once.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
         norms = torch._foreach_norm([*gradients, *counted])
         norm: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
-        # A gradient that is not finite changes nothing: it becomes zero, and so does the step.
+        # A gradient that is not finite is replaced by zero, so that the step has no effect.
         good = torch.isfinite(norm)
         scale = torch.where(good, torch.clamp(self.config.clip / (norm + 1e-6), max=1.0), 0.0)
         for gradient in [*gradients, *row_gradients.values()]:

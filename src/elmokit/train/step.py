@@ -183,7 +183,7 @@ class PlainStep:
         """No fixed buffers."""
 
     def set_capacity(self, capacity: Mapping[int, int]) -> None:
-        """Do nothing: there are no fixed buffers."""
+        """Do nothing, because there are no fixed buffers."""
 
     def moments(self) -> dict[str, Tensor]:
         """Return the optimizer's averages, by its kinds of them and the names of parameters."""
