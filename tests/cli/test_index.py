@@ -70,7 +70,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["neighbors", "index", "--query", "The play"], 1, "no word in brackets"),
         (["neighbors", "index", "--query", "The play", "--word", "cat"], 1, "not a token"),
         (["neighbors", "index", "--token", "99"], 1, "no token 99"),
-        (["neighbors", "index", *QUERY, "--layer", "0"], 1, "cannot be searched in layer 0"),
+        (["neighbors", "index", *QUERY, "--layer", "0"], 1, "does not contain layer 0"),
         (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no approximate index"),
         (["neighbors", "index", *QUERY, "--split"], 2, "cannot be used with an index"),
         (["neighbors", "text.txt", "--token", "1"], 2, "directory of an index"),

@@ -38,7 +38,7 @@ def test_pos_prints_a_table(elmo: Elmo) -> None:
         "layer 2",
         "average",
     ]
-    assert lines[7].startswith("layer 1 less layer 2: ")
+    assert lines[7].startswith("layer 1 minus layer 2: ")
     assert "12 / 12 / 12 words" in errors
     assert "3 XPOS tags" in errors
 

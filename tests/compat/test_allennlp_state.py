@@ -86,7 +86,7 @@ def test_reset_all_or_some(elmo: Elmo, tiny: Files) -> None:
     some = run(elmo, ONE, TWO)
     assert torch.allclose(some[0], second[0], atol=2e-6)
     assert torch.allclose(some[1], first[1], atol=2e-6)
-    with pytest.raises(DataError, match=r"shape \[3\]; the state has 2 rows"):
+    with pytest.raises(DataError, match=r"shape \[3\]; expected \[2\]"):
         lstm(elmo).reset_states(torch.tensor([True, False, False]))
     fresh = Elmo(*tiny, 1)
     lstm(fresh).reset_states(torch.tensor([True]))  # nothing there to reset

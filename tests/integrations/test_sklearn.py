@@ -149,7 +149,7 @@ def test_wrong_settings_are_refused_by_fit(settings: dict[str, object]) -> None:
 
 
 def test_a_loaded_model_is_refused_because_it_would_be_copied(elmo: elmokit.ElmoModel) -> None:
-    with pytest.raises(ConfigError, match=r"by its name or path.*elmo\.source"):
+    with pytest.raises(ConfigError, match=r"name or path of a model.*elmo\.source"):
         ElmoVectorizer(elmo).fit(TEXTS)  # type: ignore[arg-type]
 
 

@@ -164,7 +164,7 @@ def test_what_is_cut_out_keeps_its_vectors() -> None:
     np.testing.assert_allclose(doc[1:3].as_doc()[1].vector, doc[2].vector, atol=1e-6)
     with doc.retokenize() as retokenizer:
         retokenizer.merge(doc[1:3])
-    with pytest.raises(DataError, match="has 8 tokens, and had 9"):
+    with pytest.raises(DataError, match="has 8 tokens, but had 9"):
         _ = doc._.elmo
 
 

@@ -111,7 +111,7 @@ def test_many_uses_come_from_an_index_without_a_model(elmo: ElmoModel, tmp_path:
     assert found.planes[0].agree is None
     assert set(found.groups) == {"cluster 1", "cluster 2"}
     told = texts(draw_senses(found))
-    assert any("2 different vectors for 30 uses" in text for text in told)
+    assert any("2 distinct vectors for 30 uses" in text for text in told)
     assert not any("[Play]" in text for text in told)  # too many to be listed
     with pytest.raises(DataError, match="'xyz' is not in the index"):
         senses_in(index, "xyz")
@@ -122,7 +122,7 @@ def test_bad_uses_are_named(elmo: ElmoModel, tmp_path: Path) -> None:
     path.write_text("a [b] c\nno word\n")
     with pytest.raises(DataError, match=r"uses\.txt, line 2: There is no word"):
         read_uses(path)
-    with pytest.raises(DataError, match="at least 3 uses"):
+    with pytest.raises(DataError, match="expected at least 3"):
         senses_of(elmo, [Use(Marked(("a",), 0))])
     mixed = [Use(Marked(("a",), 0), sense) for sense in ("x", "", "x")]
     with pytest.raises(DataError, match="2 of the 3 uses have a sense"):

@@ -45,11 +45,11 @@ def test_words_are_the_syntactic_ones(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("1\ta\tb", "x.conllu, line 1: found 3 columns"),
-        (GOOD + "\n" + row("3", "b"), "x.conllu, line 12: the ID is '3', expected 2"),
+        (GOOD + "\n" + row("3", "b"), "x.conllu, line 12: invalid ID '3': expected 2"),
         (row("1", ""), "x.conllu, line 1: found 10 columns"),
-        (row("one", "a"), "x.conllu, line 1: the ID is 'one'"),
-        ("# nothing\n\n", "holds no sentences"),
-        (row("1", "a", "X", "_"), "no XPOS tags, its column 5 is empty ('_'). Try --tags upos"),
+        (row("one", "a"), "x.conllu, line 1: invalid ID 'one'"),
+        ("# nothing\n\n", "contains no sentences"),
+        (row("1", "a", "X", "_"), "no XPOS tags: column 5 is empty ('_'). Try --tags upos"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:

@@ -121,7 +121,7 @@ def test_own_lists_are_read(tmp_path: Path) -> None:
         ("a\tb\tc\nwalk walks\n", "p.tsv, line 2: found 'walk walks'"),
         ("a\t\tkind\n", "line 1: found"),
         ("a\ta\tkind\n", "line 1: 'a' is paired with itself"),
-        ("# nothing\n", "holds no pairs"),
+        ("# nothing\n", "contains no pairs"),
     ],
 )
 def test_a_bad_list_names_file_and_line(tmp_path: Path, text: str, told: str) -> None:

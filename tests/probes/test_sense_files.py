@@ -55,8 +55,8 @@ def test_semcor_gives_words_and_stretches(tmp_path: Path) -> None:
         ('{"tokens": [["a", "b", "c"]]}', "line 2: token 1 is ['a', 'b', 'c']"),
         ('{"tokens": [["a", "", "", null], [" ", "", "", null]]}', "line 2: token 2 is"),
         ('{"tokens": [["a", "NN", "a", 7]]}', "line 2: token 1 is"),
-        ('{"tokens": [["a", "NN", "a", "a%1"]]}', "line 2: token 1 has the sense 'a%1'"),
-        ('{"tokens": [["a", "", "", "a%1:04:00::;b"]]}', "has the sense 'a%1:04:00::;b'"),
+        ('{"tokens": [["a", "NN", "a", "a%1"]]}', "line 2: token 1: invalid sense 'a%1'"),
+        ('{"tokens": [["a", "", "", "a%1:04:00::;b"]]}', "invalid sense 'a%1:04:00::;b'"),
     ],
 )
 def test_bad_lines_of_semcor_are_named(tmp_path: Path, line: str, told: str) -> None:
@@ -151,15 +151,15 @@ def test_several_sets_come_in_the_usual_order_and_make_all(tmp_path: Path) -> No
     [
         (XML, GOLD + "\nx y\n", "'x' is in"),
         (XML, GOLD.replace("d0.s0.t0", "d0.s9.t9"), "'d0.s0.t0' is in"),
-        (XML, GOLD + "d0.s1.t2 again\n", "gold.key.txt, line 6: found 'd0.s1.t2' a second time"),
+        (XML, GOLD + "d0.s1.t2 again\n", "gold.key.txt, line 6: found 'd0.s1.t2' twice"),
         (XML, GOLD + "alone\n", "gold.key.txt, line 6: found 'alone', expected an id"),
         (XML.replace("</text>", ""), GOLD, "data.xml: not XML (mismatched tag: line 14"),
         (XML.replace('pos="ADV"', 'pos="RB"'), GOLD, "found id 'd0.s1.t2', lemma 'quux'"),
         (XML.replace('lemma="old"', ""), GOLD, "found id 'd0.s1.t1', lemma ''"),
-        (XML.replace(">zebras<", "> <"), GOLD, "sentence 2: <instance> holds no word"),
+        (XML.replace(">zebras<", "> <"), GOLD, "sentence 2: <instance> has no text"),
         (XML.replace('<sentence id="d0.s0">', "<s>").replace("</sentence>", "</s>", 1), GOLD,
          "'d0.s0.t0' is in"),
-        ("<corpus></corpus>", "", "holds no <instance>"),
+        ("<corpus></corpus>", "", "contains no <instance>"),
     ],
 )  # fmt: skip
 def test_bad_sets_are_named(tmp_path: Path, xml: str, gold: str, told: str) -> None:

@@ -76,8 +76,8 @@ def test_pairs_are_read_with_their_answers(tmp_path: Path) -> None:
         ([{"id": "a"}], None, "x.data, item 0, key lemma: Field required"),
         ([item(0), 7], [{"id": "t.0", "tag": "T"}], "x.data, item 1: "),
         ([item(0)], [{"id": "t.0", "tag": "yes"}], "x.gold, item 0, key tag: "),
-        ([item(0)], [{"id": "t.9", "tag": "T"}], "'t.0' has no answer"),
-        ([], [{"id": "t.9", "tag": "T"}], "holds no pairs"),
+        ([item(0)], [{"id": "t.9", "tag": "T"}], "'t.0' has no gold label"),
+        ([], [{"id": "t.9", "tag": "T"}], "contains no pairs"),
     ],
 )
 def test_bad_pairs_are_named(tmp_path: Path, items: list[Any], gold: Any, told: str) -> None:

@@ -28,7 +28,7 @@ def test_wrong_requests_are_told_what_is_wrong(http: httpx.Client) -> None:
     def post(body: bytes, kind: str = "application/json") -> httpx.Response:
         return http.post("/v1/embed", content=body, headers={"Content-Type": kind})
 
-    assert "not JSON" in error(post(b'{"sentences": ["a"'), 400)["message"]
+    assert "not valid JSON" in error(post(b'{"sentences": ["a"'), 400)["message"]
     assert error(post(b"\xff\xfe{}"), 400)["type"] == "bad_request"
     assert error(post(b"[" * 5000), 400)
     assert error(post(b""), 422)["param"] == "body"

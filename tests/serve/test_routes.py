@@ -108,11 +108,11 @@ def test_sentences_without_the_word_are_named(http: httpx.Client) -> None:
     found = post(http, "/v1/project", sentences=["A dog .", "A cat .", "dog dog"], word="dog")
     assert found["without"] == [1]
     assert len(found["points"]) == 3
-    assert "is in none of the 1" in refused(http, "/v1/project", sentences=["a"], word="dog")
+    assert "does not occur in the 1" in refused(http, "/v1/project", sentences=["a"], word="dog")
     assert "Sentence 0: There is no word in brackets" in refused(
         http, "/v1/project", sentences=["a dog"]
     )
-    assert "give `word`" in refused(http, "/v1/project", sentences=[["a", "dog"]])
+    assert "set `word`" in refused(http, "/v1/project", sentences=[["a", "dog"]])
     assert "2 senses for 1" in refused(
         http, "/v1/project", sentences=["a [dog]"], senses=["x", "y"]
     )
@@ -225,7 +225,7 @@ def test_predictions_are_those_of_the_task(server: Server, http: httpx.Client) -
 def test_wrong_examples(http: httpx.Client) -> None:
     assert "example 1" in refused(http, "/v1/tasks/people", examples=["a", {"words": []}])
     message = refused(http, "/v1/tasks/nope", 404, examples=["a"])
-    assert "No task 'nope'" in message
+    assert "Unknown task 'nope'" in message
     assert "limit max_tokens is 600" in refused(
         http, "/v1/tasks/people", examples=[{"tokens": ["a"] * 601}]
     )
@@ -236,7 +236,7 @@ def test_a_task_of_ones_own_is_served_with_its_file(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["task", str(task), *arguments])
     assert done.exit_code == 0, done.output
     settings = replace(ALONE, tasks={"mine": tmp_path / "run"})
-    with pytest.raises(ConfigError, match=r"task 'digits', which is none of ours.*--task-file"):
+    with pytest.raises(ConfigError, match=r"custom task 'digits'.*--task-file"):
         Server(settings).run()
     with running(replace(settings, task_files=[task])) as server, client(server) as http:
         found = post(http, "/v1/tasks/mine", examples=["a 7", "no end"])

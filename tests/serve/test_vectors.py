@@ -157,7 +157,7 @@ def test_long_tokens_are_told_and_not_kept(server: Server, http: httpx.Client) -
     assert answer["sentences"][0]["tokens"][1] == word
     vectors = answer["sentences"][0]["vectors"]
     assert len(vectors) == 3
-    assert "2 tokens are longer than 48 bytes" in answer["warnings"][0]
+    assert "2 tokens were truncated to 48 bytes" in answer["warnings"][0]
     model = server.service.hosted.models["tiny"]
     assert max(map(len, model.cache._tokens)) <= 50
 
@@ -191,7 +191,7 @@ def test_openai_refusals(http: httpx.Client) -> None:
     assert status(input=[1, 2, 3])[0] == 422
     assert status(input="")[0] == 422
     assert "no words" in status(input=" ")[1]
-    assert "have 32 numbers" in status(dimensions=16)[1]
+    assert "have 32 dimensions" in status(dimensions=16)[1]
 
 
 def test_the_official_client_reads_it(server: Server) -> None:
@@ -201,5 +201,5 @@ def test_the_official_client_reads_it(server: Server) -> None:
     assert [len(row.embedding) for row in found.data] == [32, 32]
     assert found.usage.total_tokens == 5
     assert {model.id for model in asks.models.list()} == {"tiny", "full"}
-    with pytest.raises(openai.NotFoundError, match="No model 'nope'"):
+    with pytest.raises(openai.NotFoundError, match="Unknown model 'nope'"):
         asks.embeddings.create(model="nope", input="a")

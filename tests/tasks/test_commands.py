@@ -68,13 +68,13 @@ def test_ner_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
     unknown.write_text("Ann x B-PER\nsaw x O\nMars x B-PLANET\n")
     done = elmo("task", "ner", "evaluate", out, unknown, "--device", "cpu")
     assert done.exit_code == 0
-    assert "1 entities of types that the model does not know (PLANET)" in done.stderr
+    assert "1 entities of types that are not in the training data (PLANET)" in done.stderr
 
     bad = tmp_path / "bad.txt"
     bad.write_text("Ann x B-PER\nsaw\n")
     assert "bad.txt, line 2" in error("task", "ner", "evaluate", out, bad)
     bad.write_text("\n")
-    assert "holds no examples" in error("task", "ner", "evaluate", out, bad)
+    assert "contains no examples" in error("task", "ner", "evaluate", out, bad)
     told = error("task", "ner", "predict", out, "-", "--input", "conl")
     assert "Did you mean 'conll'?" in told
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_is_told_before_layers_are_computed(
     assert done.exit_code == 0, done.stderr
     assert "dev: f1 " in done.stderr  # what it is run for, and nothing else
     assert "epoch 1:" not in done.stderr
-    assert "holds a trained task model already" in error(*own, out)
+    assert "already contains a trained task model" in error(*own, out)
     assert "different settings: elmo.place" in error(*own, out, "--resume")
     assert "needs 3 weights" in error(*own, tmp_path / "new", "--mix", "0.5,0.5")
     assert not cache.exists()
@@ -115,8 +115,8 @@ def test_a_task_of_ones_own_is_one_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "told"),
     [
-        ('{"accuracy":', '{"acc":', "judged by its 'accuracy'.*returned: acc"),
-        ("self.elmo = ElmoPlaces", "self.places = elmo = ElmoPlaces", "has no `elmo`"),
+        ('{"accuracy":', '{"acc":', "its metric 'accuracy'.*returned: acc"),
+        ("self.elmo = ElmoPlaces", "self.places = elmo = ElmoPlaces", "has no attribute `elmo`"),
     ],
 )
 def test_what_a_task_of_ones_own_lacks_is_said(
@@ -132,7 +132,7 @@ def test_what_a_task_of_ones_own_lacks_is_said(
     ("arguments", "message"),
     [
         (["ner", "train", "nothing.txt", "nothing.txt", "-o", "x", *ALONE], "does not exist"),
-        (["gone.py", "predict", "x", "-"], "no file gone.py"),
+        (["gone.py", "predict", "x", "-"], "not found: gone.py"),
         (["ner", "predict", "nowhere", "-"], "no trained task model"),
         (["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none", *ALONE], "line 1"),
     ],

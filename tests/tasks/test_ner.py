@@ -70,7 +70,7 @@ def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_very_long_sentence_is_cut_and_told_of(tmp_path: Path) -> None:
-    with pytest.warns(ElmoWarning, match="cut in 2 places"):
+    with pytest.warns(ElmoWarning, match="split at 2 places"):
         found = read(tmp_path, "w B-A\n" * (2 * LONGEST + 5))
     assert [len(s.tokens) for s in found] == [LONGEST, LONGEST, 5]
     assert [s.continued for s in found] == [True, True, False]
@@ -98,7 +98,7 @@ def test_tokens_that_columns_cannot_hold_are_refused(token: str) -> None:
     good, bad = (json.dumps({"tokens": ["Ann", found]}) for found in ("New York", token))
     parsed = TASK.parse([Line("x", 1, good), Line("x", 2, bad)], "jsonl")
     assert next(parsed).tokens == ("Ann", "New York")  # a space inside has its place there
-    with pytest.raises(DataError, match=r"x, line 2: found the token \"\S* ?\", .*no tab"):
+    with pytest.raises(DataError, match=r"x, line 2: invalid token \"\S* ?\": .*tabs"):
         next(parsed)
 
 
@@ -331,7 +331,7 @@ def test_another_biLM_is_refused(trained: Any, tmp_path: Path) -> None:
     shutil.copytree(TINY_MODEL, other)
     tensors = load_file(other / "model.safetensors")
     save_file({name: t * 1.5 for name, t in tensors.items()}, other / "model.safetensors")
-    with pytest.raises(loop.ElmoError, match="another biLM"):
+    with pytest.raises(loop.ElmoError, match="different biLM"):
         load_saved(trained[0], TASK, model=str(other), device="cpu")
     with pytest.raises(loop.ElmoError, match="--model"):
         load_saved(trained[0], TASK, model=str(tmp_path / "gone"), device="cpu")

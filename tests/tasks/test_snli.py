@@ -114,7 +114,7 @@ def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> Non
         ('{"sentence1": "a", "sentence2": "b"}', "line 1: invalid label"),
         ('{"gold_label": "neutral", "sentence1": "a"}', "line 1: found"),
         ('{"gold_label": null, "sentence1": "a", "sentence2": "b"}', "invalid label 'None'"),
-        ("a\tb\t1\na\t\t1\n", "pairs.txt, line 2: found an empty text"),
+        ("a\tb\t1\na\t\t1\n", "pairs.txt, line 2: empty text"),
     ],
 )
 def test_bad_pairs_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -145,7 +145,7 @@ def test_columns_and_json_can_be_predicted_on() -> None:
     ],
 )
 def test_an_empty_sentence_is_refused(form: str, empty: str) -> None:
-    with pytest.raises(DataError, match="x, line 4: found an empty text"):
+    with pytest.raises(DataError, match="x, line 4: empty text"):
         list(TASK.parse([Line("x", 3, ""), Line("x", 4, empty)], form))
     assert list(TASK.parse([Line("x", 1, " \t")], "jsonl")) == []  # a blank line
 

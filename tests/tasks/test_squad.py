@@ -176,10 +176,10 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
     assert "squad.json: 1 answers begin or end inside a token" in told
     assert "id 'a1'" in told
     assert "4 answers are not at their answer_start" in told
-    assert "squad.json: 1 answers are empty. They are not trained on" in told
+    assert "squad.json: 1 answers are empty. They are ignored in training" in told
     assert "id 'b4'." in told
-    assert "id 'several', id 'b1', id 'b2' and others." in told
-    assert "1 questions have no answer and were left out" in told
+    assert "id 'several', id 'b1', id 'b2' and more." in told
+    assert "1 questions without an answer were skipped" in told
     assert [question.id for question in found] == ["several", "a1", "b1", "b2", "b3", "b4"]
     assert [question.spans for question in found] == [((5, 5),), ((3, 3),), (), (), (), ()]
     assert found[0].answers == ("She", "won", "She")
@@ -191,29 +191,41 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"data": [', r"squad.json: this is not JSON \(.* line 1 column"),
-        ("[1]", 'squad.json: found no "data" that is a list'),
-        ('{"data": 3}', 'found no "data" that is a list'),
-        ('{"data": [{}]}', 'article 1: found no "paragraphs"'),
-        (squad({"context": "x", "qas": []}, {"qas": []}), 'paragraph 2: found no "context"'),
-        (squad({"context": "x"}), 'article 1, paragraph 1: found no "qas" that is a list'),
+        ('{"data": [', r"squad.json: invalid JSON \(.* line 1 column"),
+        ("[1]", 'squad.json: missing or invalid "data": expected a list'),
+        ('{"data": 3}', 'missing or invalid "data": expected a list'),
+        ('{"data": [{}]}', 'article 1: missing or invalid "paragraphs"'),
+        (
+            squad({"context": "x", "qas": []}, {"qas": []}),
+            'paragraph 2: missing or invalid "context"',
+        ),
+        (
+            squad({"context": "x"}),
+            'article 1, paragraph 1: missing or invalid "qas": expected a list',
+        ),
         (squad({"context": " \n", "qas": []}), "paragraph 1: the context is empty"),
-        (squad({"context": "x", "qas": [{"id": "q9"}]}), r"question 1 \(id 'q9'\): found no \"que"),
+        (
+            squad({"context": "x", "qas": [{"id": "q9"}]}),
+            r"question 1 \(id 'q9'\): missing or invalid \"que",
+        ),
         (squad({"context": "x", "qas": [qa(" ", "x", "x", "q9")]}), "'q9'.*question is empty"),
-        (squad({"context": "x", "qas": [{"question": "y"}]}), 'question 1: found no "answers"'),
+        (
+            squad({"context": "x", "qas": [{"question": "y"}]}),
+            'question 1: missing or invalid "answers"',
+        ),
         (
             squad({"context": "x", "qas": [{"id": 7, "question": "y", "answers": [{}]}]}),
-            r"\(id '7'\): found no \"text\"",
+            r"\(id '7'\): missing or invalid \"text\"",
         ),
         (
             squad(
                 {"context": "x", "qas": [{"question": "y", "answers": [{"text": "x"}]}]},
             ),
-            'found no "answer_start" that is an integer',
+            'missing or invalid "answer_start": expected an integer',
         ),
         (
             '{"context": "x", "question": "y", "answers": {"text": ["x"], "answer_start": []}}',
-            "found 1 answers and 0 places",
+            "found 1 answers, but 0 positions",
         ),
     ],
 )
@@ -245,8 +257,8 @@ def test_long_passages_are_cut_around_the_answer_in_training(
     with pytest.warns(ElmoWarning) as caught:
         found = read(tmp_path, squad({"context": context, "qas": asked}))
     told = "\n".join(str(warning.message) for warning in caught)
-    assert "5 questions have more than 1,000 tokens, or their passages have" in told
-    assert "2 answers are behind token" in told
+    assert "5 questions, or their passages, were truncated to 1,000 tokens" in told
+    assert "2 answers are after token" in told
     assert [len(question.passage) for question in found] == [31] * 5
     assert [len(question.spans) for question in found] == [1, 1, 1, 0, 0]
 
@@ -428,11 +440,11 @@ def test_the_commands(files: Files, tmp_path: Path) -> None:
     ]
     done = command(*given, "--set", "train.epochs=1")
     assert done.exit_code == 0, done.stderr
-    assert "training on 108 of them" in done.stderr
+    assert "train: using 108 examples" in done.stderr
     assert "s_2 = " in done.stderr
     first = json.loads(done.stdout)
     done = command(*given, "--set", "train.epochs=1", "--resume")
-    assert "finished already" in done.stderr
+    assert "already finished" in done.stderr
     assert json.loads(done.stdout)["dev"] == first["dev"]
 
     done = command("task", "squad", "evaluate", out, files.dev, "--json", "--device", "cpu")
@@ -460,7 +472,7 @@ def test_the_commands(files: Files, tmp_path: Path) -> None:
     bad.write_text('{"data": [{"paragraphs": [{"context": "x"}]}]}')
     assert "bad.json, article 1, paragraph 1" in error("task", "squad", "evaluate", out, bad)
     bad.write_text("\n")
-    assert "holds no examples" in error("task", "squad", "evaluate", out, bad)
+    assert "contains no examples" in error("task", "squad", "evaluate", out, bad)
 
 
 def test_a_run_that_goes_on_is_the_run_it_would_have_been(files: Files, tmp_path: Path) -> None:

@@ -86,16 +86,16 @@ def test_words_are_written_as_in_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("It is lovely", "found 'It' where"),
-        ("(2 a)\n(7 a)", r"line 2: found '\(7' where"),
-        ("(3 (2 a) (2 b)", "found 1 brackets that are not closed"),
-        ("(3 a))", r"found '\)' where"),
-        ("(3 a) (2 b)", r"found '\(2' where"),
-        ("(3 a b)", "found 'b' where"),
-        ("(3 (2 a) b)", "found 'b' where"),
-        ("(3 a (2 b))", r"found '\(2' where"),
-        ("(3 (2 ) (2 b))", r"found '\)' where"),
-        ("(", r"found '\(' where"),
+        ("It is lovely", "unexpected 'It'"),
+        ("(2 a)\n(7 a)", r"line 2: unexpected '\(7'"),
+        ("(3 (2 a) (2 b)", "1 unclosed brackets"),
+        ("(3 a))", r"unexpected '\)'"),
+        ("(3 a) (2 b)", r"unexpected '\(2'"),
+        ("(3 a b)", "unexpected 'b'"),
+        ("(3 (2 a) b)", "unexpected 'b'"),
+        ("(3 a (2 b))", r"unexpected '\(2'"),
+        ("(3 (2 ) (2 b))", r"unexpected '\)'"),
+        ("(", r"unexpected '\('"),
     ],
 )
 def test_bad_trees_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -105,7 +105,7 @@ def test_bad_trees_are_named(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_very_long_text_is_cut_and_told_of() -> None:
-    with pytest.warns(ElmoWarning, match=r"x, line 3: found 600 tokens"):
+    with pytest.warns(ElmoWarning, match=r"x, line 3: truncated a text of 600 tokens"):
         [review] = TASK.parse([Line("x", 3, "word " * 600)], "text")
     assert len(review.tokens) == LONGEST
 
@@ -124,7 +124,7 @@ def test_text_json_and_trees_can_be_predicted_on() -> None:
 
 def test_an_empty_text_is_refused() -> None:
     for empty in ('{"tokens": []}', '{"text": " "}'):
-        with pytest.raises(DataError, match="x, line 9: found an empty text"):
+        with pytest.raises(DataError, match="x, line 9: empty text"):
             list(TASK.parse([Line("x", 9, empty)], "jsonl"))
 
 
@@ -135,7 +135,7 @@ def test_phrases_are_trained_on_and_never_evaluated_on(files: tuple[str, str]) -
     data = load_data(TASK, settings("elmo.place=none"), *files, log=told.append)
     assert len(data.train) > 7 * 70
     assert len(data.dev) == 30
-    assert any(f"made {len(data.train):,} training examples of 70" in line for line in told)
+    assert any(f"{len(data.train):,} training examples from 70" in line for line in told)
     once = load_data(TASK, settings("elmo.place=none", "model.distinct=true"), *files)
     assert len(once.train) < len(data.train)
     assert set(once.train.examples) == set(data.train.examples)
@@ -152,7 +152,7 @@ def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
     scores = TASK.score(reviews, [guess] * 5)
     assert (scores["right"], scores["examples"], scores["neutral"]) == (2, 4, 1)
     assert "neutral" not in TASK.score(reviews[3:], [guess] * 2)
-    assert TASK.notes(reviews, data.facts) == ["1 neutral examples have no part in the score."]
+    assert TASK.notes(reviews, data.facts) == ["1 neutral examples are not scored."]
     with pytest.raises(ConfigError, match=r"model\.classes: 'three'"):
         settings("model.classes=three")
 

@@ -22,7 +22,7 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import DataError, optional_imports
 
-with optional_imports("arrow", "A table of Arrow"):
+with optional_imports("arrow", "Arrow output"):
     import pyarrow as pa
 
 _LAYER = "layer_"
@@ -51,7 +51,7 @@ def to_arrow(
     """
     items = [vectors] if isinstance(vectors, SentenceVectors) else list(vectors)
     if not items:
-        raise DataError("There are no sentences, so the table would not know its columns.")
+        raise DataError("No sentences: expected at least one to determine the columns.")
     batches = [to_batch(item, n, layer=layer, mix=mix, gamma=gamma) for n, item in enumerate(items)]
     return pa.Table.from_batches([b for b in batches if b.num_rows], schema=batches[0].schema)
 
@@ -101,7 +101,7 @@ def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: An
         vectors: What `embed` returned.
         chosen: `layer`, `mix` and `gamma`, as for `to_arrow`.
     """
-    with optional_imports(None, "A data frame of pandas"):
+    with optional_imports(None, "pandas output"):
         import pandas as pd
     return to_arrow(vectors, **chosen).to_pandas(types_mapper=pd.ArrowDtype)
 
@@ -113,7 +113,7 @@ def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: An
         vectors: What `embed` returned.
         chosen: `layer`, `mix` and `gamma`, as for `to_arrow`.
     """
-    with optional_imports(None, "A data frame of polars"):
+    with optional_imports(None, "polars output"):
         import polars as pl
     return pl.from_arrow(to_arrow(vectors, **chosen), rechunk=False)
 
@@ -131,8 +131,8 @@ def matrix(column: Any) -> FloatArray:
     chunks = [column] if isinstance(column, pa.Array) else column.chunks
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise DataError(
-            f"A column of vectors should hold lists of one size and no nulls; found {column.type} "
-            f"with {column.null_count} nulls."
+            "A column of vectors must contain lists of equal size and no nulls; found "
+            f"{column.type} with {column.null_count} nulls."
         )
     dim = column.type.list_size
     parts = [chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, dim) for chunk in chunks]
@@ -157,8 +157,8 @@ def from_arrow(table: Any) -> list[SentenceVectors]:
     wanted = {*_PLAIN, *(f"{_LAYER}{j}" for j in range(max(len(names), 1)))}
     if missing := sorted(wanted - set(table.column_names)):
         raise DataError(
-            f"The table has no column {', '.join(missing)}, so it does not hold all layers; found "
-            f"{', '.join(table.column_names)}. Make it with to_arrow, without `layer`."
+            f"The table has no column {', '.join(missing)}, so it does not contain all layers; "
+            f"found {', '.join(table.column_names)}. Create it with to_arrow, without `layer`."
         )
     numbers = table.column("sentence").to_numpy()
     if (np.diff(numbers) < 0).any():
@@ -187,6 +187,6 @@ def _strings(tokens: list[str]) -> Any:
         return pa.array(tokens, pa.string())
     except UnicodeEncodeError as error:
         raise DataError(
-            f"The token {error.object!r} holds a lone surrogate, which Arrow cannot store. Clean "
-            "the text first."
+            f"The token {error.object!r} contains a lone surrogate, which Arrow cannot store. "
+            "Clean the text first."
         ) from error

@@ -80,7 +80,7 @@ def averaged(
     """
     if min_count < 1 or max_words < 1:
         raise ConfigError(
-            f"min_count and max_words should be at least 1, found {min_count} and {max_words}."
+            f"min_count and max_words must be at least 1, found {min_count} and {max_words}."
         )
     choice = LayerChoice.parse(layer, elmo.config.n_layers, mix, gamma, allow_all=False)
     chosen = _most_frequent(sentences, min_count, max_words) if words is None else list(words)
@@ -98,8 +98,8 @@ def averaged(
     kept = np.flatnonzero(counts >= min_count)
     if sums is None or not len(kept):
         raise DataError(
-            f"No word comes {min_count} times in these sentences, so there is nothing to average. "
-            "Give more text, or a smaller min_count."
+            f"No word occurs {min_count} times in these sentences. Add more text or reduce "
+            "min_count."
         )
     kept = kept[np.argsort(-counts[kept], kind="stable")]
     means = (sums[kept] / counts[kept, None]).astype(np.float32)
@@ -139,10 +139,12 @@ def _keyed(words: list[str], vectors: FloatArray) -> KeyedVectors:
 
 def _check_words(words: Sequence[object]) -> None:
     if not words:
-        raise DataError("There are no words to look up: the list is empty.")
+        raise DataError("The list of words is empty.")
     for word in words:
         if not isinstance(word, str):
-            raise DataError(f"Found a {type(word).__name__} ({word!r:.40}); a word is a string.")
+            raise DataError(
+                f"Invalid word {word!r:.40}: expected a string, got {type(word).__name__}."
+            )
 
 
 def _tokenized(sentences: Corpus) -> Iterator[list[str]]:
@@ -158,8 +160,8 @@ def _tokenized(sentences: Corpus) -> Iterator[list[str]]:
 def _most_frequent(sentences: Corpus, min_count: int, max_words: int) -> list[str]:
     if isinstance(sentences, Iterator):
         raise ConfigError(
-            "The sentences are an iterator, which can be read once, and they are read twice: to "
-            "count the words, then to average. Give a list or a file, or the words themselves."
+            "The sentences are an iterator, but they are read twice: to count the words, then to "
+            "average their vectors. Pass a list or a file, or specify the words."
         )
     counts: Counter[str] = Counter()
     for sentence in _tokenized(sentences):

@@ -107,7 +107,7 @@ def _license(given: object) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, str) or not given.strip():
-        raise ConfigError(f"The license should be its name, found {given!r}.")
+        raise ConfigError(f"Invalid license {given!r}: expected its name.")
     name = re.sub(r"[\s_]+", "-", given.strip().lower())
     if name in _LICENSES:
         return {"license": name}
@@ -120,5 +120,7 @@ def _language(given: object) -> dict[str, list[str]]:
     given = [given] if isinstance(given, str) else given
     codes = list(given) if isinstance(given, Iterable) else []
     if not codes or not all(isinstance(code, str) and code for code in codes):
-        raise ConfigError(f"A language is a code such as 'de', or several; found {given!r}.")
+        raise ConfigError(
+            f"Invalid language {given!r}: expected a code such as 'de', or a list of codes."
+        )
     return {"language": codes}

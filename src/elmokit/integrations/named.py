@@ -44,14 +44,13 @@ class NamedModel:
     def __post_init__(self) -> None:
         if self.name is not None and not isinstance(self.name, str):
             raise ConfigError(
-                f"The model should be given by its name or path, found a "
-                f"{type(self.name).__name__}: that is what is stored with a pipeline. "
-                "A loaded model has it as `elmo.source`."
+                f"Expected the name or path of a model, which is stored with a pipeline; got "
+                f"{type(self.name).__name__}. A loaded model has it as `elmo.source`."
             )
         check_precision(self.precision)
         n = self.batch_tokens
         if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
-            raise ConfigError(f"batch_tokens should be a number of at least 1, found {n!r}.")
+            raise ConfigError(f"batch_tokens must be an integer of at least 1, found {n!r}.")
 
     @contextmanager
     def loaded(self) -> Iterator[ElmoModel]:
@@ -59,9 +58,9 @@ class NamedModel:
         kept = self._kept()
         if self.fingerprint not in (None, kept.fingerprint):
             raise WeightsError(
-                f"'{kept.elmo.source}' is another model now: its fingerprint is "
-                f"{kept.fingerprint}, and what was stored was made with {self.fingerprint}. Bring "
-                "the old model back under that name, or make the pipeline anew with this one."
+                f"The model '{kept.elmo.source}' has changed: its fingerprint is "
+                f"{kept.fingerprint}, but the pipeline was saved with {self.fingerprint}. Restore "
+                "the old model under that name, or recreate the pipeline with this one."
             )
         with kept.elmo.lock:
             yield kept.elmo

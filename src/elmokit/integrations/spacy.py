@@ -35,7 +35,7 @@ from elmokit.errors import DataError, optional_imports
 from elmokit.integrations.named import NamedModel
 from elmokit.text.sentences import split_sentences
 
-with optional_imports("spacy", "The pipe of spaCy"):
+with optional_imports("spacy", "The spaCy pipe"):
     import srsly
     from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
@@ -146,7 +146,9 @@ class ElmoPipe:
             )
             self.layer, self.mix, self.gamma = stored["layer"], stored["mix"], stored["gamma"]
         except (TypeError, KeyError) as error:
-            raise DataError(f"What is stored is not of this pipe: {error!r:.80}.") from error
+            raise DataError(
+                f"The stored data does not belong to this pipe: {error!r:.80}."
+            ) from error
         self.model = model
         return self
 
@@ -206,7 +208,7 @@ def attach(doc: Doc) -> Doc:
     """Let the vectors of a doc, its spans and tokens be those that the pipe stored in it."""
     if LAYERS not in doc.user_data:
         raise DataError(
-            "This doc has no vectors of elmokit. Send it through a pipeline with the pipe "
+            "This doc has no elmokit vectors. Process it with a pipeline that contains the pipe "
             '"elmokit"; a DocBin keeps them with store_user_data=True.'
         )
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
@@ -223,8 +225,8 @@ def _elmo(doc: Doc) -> SentenceVectors | None:
         return None
     if layers.shape[1] != len(doc):
         raise DataError(
-            f"The doc has {len(doc)} tokens, and had {layers.shape[1]} when the pipe read it. "
-            "Merge and split tokens before the pipe, or send the doc through it again."
+            f"The doc has {len(doc)} tokens, but had {layers.shape[1]} when the pipe processed it. "
+            "Merge and split tokens before the pipe, or process the doc again."
         )
     offsets = [(token.idx, token.idx + len(token)) for token in doc]
     return SentenceVectors([token.text for token in doc], offsets, layers)
@@ -267,8 +269,8 @@ def _similarity(piece: Doc | Span | Token, other: Any) -> float:
     a, b = piece.vector, other.vector
     if a.shape != b.shape:
         raise DataError(
-            f"Vectors of {len(a)} and {len(b)} numbers cannot be compared: the two were not made "
-            "by the same model, or one of them not by elmokit."
+            f"Vectors of {len(a)} and {len(b)} dimensions cannot be compared: they were not "
+            "computed by the same elmokit model."
         )
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / lengths if lengths else 0.0

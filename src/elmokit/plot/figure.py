@@ -68,11 +68,11 @@ def check_picture(path: Path) -> None:
     """Raise if no figure can be written to this path, before anything is computed."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
-            f"A figure ends in {' or '.join(SUFFIXES)}; found '{path.name}'."
+            f"Invalid figure name '{path.name}': expected {' or '.join(SUFFIXES)}."
             f"{nearest(path.suffix.lower(), SUFFIXES)}"
         )
     if path.is_dir():
-        raise OutputError(f"{path} is a directory, expected the name of a file to write.")
+        raise OutputError(f"{path} is a directory; expected a file name.")
 
 
 def write_picture(picture: Picture, path: str | Path) -> None:

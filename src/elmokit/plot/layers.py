@@ -36,7 +36,7 @@ def read_mixes(folders: Sequence[str | Path]) -> list[Learned]:
     for folder in map(Path, folders):
         if not is_task_dir(folder):
             raise ConfigError(
-                f"There is no trained task model in {folder}. Make one with: elmo task NAME train"
+                f"{folder} contains no trained task model. Train one with: elmo task NAME train"
             )
         values = read_config(folder)
         try:
@@ -46,11 +46,9 @@ def read_mixes(folders: Sequence[str | Path]) -> list[Learned]:
             }
             name = str(values["task"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(
-                f"{folder} does not tell the layer weights it learned ({error!r})."
-            ) from error
+            raise ConfigError(f"{folder} contains no valid layer weights ({error!r}).") from error
         if not mixes:
-            raise ConfigError(f"The model in {folder} uses no ELMo, so it has no layer weights.")
+            raise ConfigError(f"The model in {folder} does not use ELMo and has no layer weights.")
         found.append(Learned(name, mixes))
     names = [learned.name for learned in found]
     return [
@@ -76,9 +74,9 @@ def draw_layers(learned: Sequence[Learned]) -> Picture:
     picture = Picture(
         max(1.05 * len(learned) + 1.8, 5.5),
         len(places) * (0.42 * n_layers + 0.9) + 0.4,
-        f"Layer weights that the tasks learned; equal weights are {1 / n_layers:.2f} each",
-        "s_j, the softmax-normalized weight of each layer in ELMo_k = gamma sum_j s_j h_kj, where "
-        "ELMo enters at the input and at the output of the task model (Figure 2 of the paper).",
+        f"Learned layer weights per task (uniform: {1 / n_layers:.2f})",
+        "s_j, the softmax-normalized weight of each layer in ELMo_k = gamma sum_j s_j h_kj, at "
+        "the input and the output of the task model (see Figure 2 of the paper).",
         layout="constrained",
     )
     panels = picture.subplots(len(places), 1, squeeze=False)[:, 0]

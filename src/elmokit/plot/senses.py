@@ -171,13 +171,13 @@ def senses_in(
 def _check(uses: Sequence[Use]) -> None:
     if len(uses) < 3:
         raise DataError(
-            f"A plane needs at least 3 uses of the word, found {len(uses)}. Give more sentences."
+            f"Found {len(uses)} uses of the word; expected at least 3. Add more sentences."
         )
     with_sense = sum(bool(use.sense) for use in uses)
     if with_sense not in (0, len(uses)):
         raise DataError(
-            f"{with_sense} of the {len(uses)} uses have a sense. Give one to all of them (after a "
-            "tab), or to none."
+            f"{with_sense} of the {len(uses)} uses have a sense. Specify one for all of them "
+            "(after a tab) or for none."
         )
 
 
@@ -202,8 +202,8 @@ def _senses(
             coordinates = turned_to(coordinates, reference)
         different = len(np.unique(points.round(_SAME_DIGITS), axis=0))
         # Where many uses are one vector, which of them is the nearest says nothing.
-        told = 2 * different > len(points) and len(names) > 1
-        agree = _agree(points, numbers) if told else None
+        comparable = 2 * different > len(points) and len(names) > 1
+        agree = _agree(points, numbers) if comparable else None
         apart = silhouette(points, numbers) if different > 1 else None
         planes.append(Plane(name, coordinates, shares, different, agree, apart))
     counted = [use.at.word.casefold() for use in uses]
@@ -232,9 +232,9 @@ def draw_senses(senses: Senses) -> Picture:
         max(columns, 2) * _PANEL,
         drawn + listed,
         f"“{senses.word}” in {len(senses.uses)} sentences",
-        "Each mark is a use of the word; each panel is the plane on which the vectors of a layer "
-        "spread most (PCA of vectors of length 1). Layer 0 knows the word alone and has one vector "
-        "for all uses, as a table of static vectors has. Higher layers know the sentence.",
+        "Each marker is a use of the word; each panel shows the first two principal components of "
+        "the normalized vectors of a layer. Layer 0 only depends on the word, so all uses share "
+        "one vector, as with static vectors. Higher layers depend on the sentence.",
         layout="constrained",
     )
     halves: Any = picture.subfigures(2, 1, height_ratios=[drawn, max(listed, 0.01)])
@@ -284,14 +284,14 @@ def _panel(
             textcoords="offset points",
             ha="center",
         )
-        axes.set_xlabel("the sentence does not matter", loc="left", color=GRAY, fontsize=8)
+        axes.set_xlabel("independent of the sentence", loc="left", color=GRAY, fontsize=8)
         return
-    told = f"{plane.different} different vectors for {n} uses"
+    note = f"{plane.different} distinct vectors for {n} uses"
     if plane.agree is not None:
         what = "sense" if senses.given else "cluster"
-        told = f"nearest use of the same {what}: {plane.agree} of {n}"
-    axes.set_xlabel(f"axis 1, {plane.shares[0]:.0%}\n{told}", loc="left", color=GRAY, fontsize=8)
-    axes.set_ylabel(f"axis 2, {plane.shares[1]:.0%}", loc="top", color=GRAY, fontsize=8)
+        note = f"nearest use of the same {what}: {plane.agree} of {n}"
+    axes.set_xlabel(f"PC 1 ({plane.shares[0]:.0%})\n{note}", loc="left", color=GRAY, fontsize=8)
+    axes.set_ylabel(f"PC 2 ({plane.shares[1]:.0%})", loc="top", color=GRAY, fontsize=8)
     groups = np.array(senses.groups)
     for i, name in enumerate(names):
         axes.plot(*plane.points[groups == name].T, alpha=0.85, markeredgecolor="white", **_look(i))

@@ -60,9 +60,7 @@ def similarity_of(
     tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(given)]
     for words in tokens:
         if not 0 < len(words) <= _MOST:
-            raise DataError(
-                f"A sentence of the figure should have 1 to {_MOST} tokens, found {len(words)}."
-            )
+            raise DataError(f"A sentence has {len(words)} tokens; a figure can show 1 to {_MOST}.")
     layers, _ = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}
     for choice in LayerChoice.parse_all(layer, model.config.n_layers, mix):
@@ -82,8 +80,8 @@ def draw_similarity(found: Similarity) -> Picture:
     picture = Picture(
         max(per_row * (columns * cell + 0.3 + labels[1] / 2) + labels[0] + 1, 5),
         lines * (rows * cell + labels[1] + 0.7) + 0.5,
-        "Cosine of every token with every token",
-        "The darker a cell, the nearer the vectors of its two tokens; orange is below zero.",
+        "Cosine similarity between all tokens",
+        "Darker cells are more similar; orange is negative.",
         layout="compressed",
     )
     panels = picture.subplots(lines, per_row, squeeze=False, sharey=True).flatten()

@@ -42,8 +42,8 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
     """Draw bars for each sentence: -log2 p of each token, forward above and backward below."""
     if not scores or sum(len(score.tokens) for score in scores) > _MOST:
         raise DataError(
-            f"A figure needs 1 to {_MOST} tokens, found {sum(len(s.tokens) for s in scores)} in "
-            f"{len(scores)} sentences."
+            f"Found {sum(len(s.tokens) for s in scores)} tokens in {len(scores)} sentences; a "
+            f"figure can show 1 to {_MOST}."
         )
     rows = [(score, i, row) for score in scores for i, row in enumerate(_rows(_places(score)))]
     width = max(sum(place.width for place in row) for _, _, row in rows)
@@ -52,16 +52,16 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
     picture = Picture(
         max(width + 0.9, 6),
         len(rows) * _ROW + 0.6,
-        "How much each token surprises the two language models",
-        "Bars above a token: the surprise of the forward model, which knows the words before it; "
-        "below: that of the backward model, which knows the words after it. One bit more is half "
-        "the probability. A token with * is not in the vocabulary and counts as <UNK>.",
+        "Surprisal of each token under the two language models",
+        "Bars above a token show its surprisal under the forward model, given the words before it; "
+        "bars below, under the backward model, given the words after it. One more bit is half the "
+        "probability. Tokens with * are not in the vocabulary and are scored as <UNK>.",
         layout="constrained",
     )
     panels = picture.subplots(2 * len(rows), 1, squeeze=False)[:, 0]
     for (score, line, row), above, below in zip(rows, panels[::2], panels[1::2], strict=True):
-        _bars(above, [(p, p.forward) for p in row], BLUE, "forward: knows the words before")
-        _bars(below, [(p, p.backward) for p in row], ORANGE, "backward: knows the words after")
+        _bars(above, [(p, p.forward) for p in row], BLUE, "forward: given the words before")
+        _bars(below, [(p, p.backward) for p in row], ORANGE, "backward: given the words after")
         for axes in (above, below):
             axes.set(xlim=(0, width), ylim=(0, ticks[-1]), yticks=ticks)
             axes.grid(axis="y", color="#dfe3e8")

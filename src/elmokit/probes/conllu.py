@@ -46,8 +46,8 @@ def find_splits(folder: str | Path) -> Splits:
         if len(names) != 1:
             there = ", ".join(p.name for p in names) or "none"
             raise DataError(
-                f"{folder} should hold one file *{split}.conllu, found {there}. Name the files "
-                "yourself with --train, --dev and --test."
+                f"{folder} must contain exactly one file *{split}.conllu, found {there}. Specify "
+                "the files with --train, --dev and --test."
             )
         found.append(names[0])
     return Splits(*found)
@@ -66,11 +66,13 @@ def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:
     """
     sentences = list(_sentences(path, _COLUMN[tags]))
     if not sentences:
-        raise DataError(f"{path} holds no sentences. Expected CoNLL-U: a word with ten columns.")
+        raise DataError(
+            f"{path} contains no sentences. Expected CoNLL-U: one word per line, in ten columns."
+        )
     if all(tag is None for sentence in sentences for tag in sentence.tags):
         other = "upos" if tags == "xpos" else "xpos"
         raise DataError(
-            f"{path} has no {tags.upper()} tags, its column {_COLUMN[tags] + 1} is empty ('_'). "
+            f"{path} has no {tags.upper()} tags: column {_COLUMN[tags] + 1} is empty ('_'). "
             f"Try --tags {other}."
         )
     return sentences
@@ -95,7 +97,7 @@ def _sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
                 continue
             if fields[0] != str(len(rows) + 1):
                 raise line.error(
-                    f"the ID is '{fields[0]:.20}', expected {len(rows) + 1}. Sentences are "
-                    "separated by an empty line, and their words count from 1."
+                    f"invalid ID '{fields[0]:.20}': expected {len(rows) + 1}. Separate sentences "
+                    "by an empty line, and number their words from 1."
                 )
             rows.append((fields[1], None if fields[column] == "_" else fields[column]))

@@ -123,7 +123,7 @@ def read_pairs(path: str | Path) -> list[WordPair]:
     pairs = [_pair(line) for line in lines if line.text.strip()]
     if not pairs:
         raise DataError(
-            f"{path} holds no pairs. Expected lines of: word TAB related word TAB kind."
+            f"{path} contains no pairs. Expected lines of: word TAB related word TAB kind."
         )
     return pairs
 
@@ -135,7 +135,7 @@ def _pair(line: Line) -> WordPair:
             f"found '{line.text:.60}', expected two words and a kind, separated by tabs."
         )
     if fields[0] == fields[1]:
-        raise line.error(f"'{fields[0]}' is paired with itself; leave the line out.")
+        raise line.error(f"'{fields[0]}' is paired with itself. Remove the line.")
     return WordPair(fields[0], fields[1], fields[2] if len(fields) == 3 else "related")
 
 
@@ -144,7 +144,7 @@ def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
     lines = (line.text.split() for line in read_lines([path]))
     found = _distinct((fields[0] for fields in lines if fields), n)
     if not found:
-        raise DataError(f"{path} holds no words. Expected one word per line.")
+        raise DataError(f"{path} contains no words. Expected one word per line.")
     return found
 
 
@@ -158,8 +158,8 @@ def vocabulary_of(
         words = static.words
     else:
         raise ConfigError(
-            f"The model {model.source} has no vocabulary to rank among. Give a list of words, "
-            "one per line (--words FILE), or static vectors (--static)."
+            f"The model {model.source} has no vocabulary to rank candidates from. Specify a list "
+            "of words, one per line (--words FILE), or static vectors (--static)."
         )
     return _distinct((w for w in words if w not in SPECIALS and any(c.isalpha() for c in w)), n)
 

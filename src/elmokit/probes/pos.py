@@ -157,7 +157,7 @@ def words_of(treebank: Treebank) -> Words:
     """Put the words of a treebank in one row."""
     tags = sorted({tag for s in treebank.train for tag in s.tags if tag is not None})
     if len(tags) < 2:
-        raise DataError(f"The training part has {len(tags)} different tags, expected at least 2.")
+        raise DataError(f"The training data has {len(tags)} distinct tags, expected at least 2.")
     classes = {tag: i for i, tag in enumerate(tags)}
     rows: list[NDArray[np.int64]] = []
     labels: list[NDArray[np.int64]] = []
@@ -174,7 +174,7 @@ def words_of(treebank: Treebank) -> Words:
         begin += len(flat)
         untagged += len(flat) - len(tagged)
     if not all(map(len, rows)):
-        raise DataError("A part of the treebank has no word with a tag; give three full parts.")
+        raise DataError("The train, dev or test data has no tagged words.")
     sentences = [sentence.words for part in treebank for sentence in part]
     forms = [word for words in sentences for word in words]
     seen = {forms[k] for k in rows[0]}

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 POS_SOURCE = (
     "Peters et al. 2018, Table 6: linear classifiers on the Penn Treebank (news, 45 tags). UD EWT "
-    "is web text with more tags, so that the order of layers compares, not the figures themselves."
+    "is web text with different tags: compare the order of the layers, not the absolute values."
 )
 WSD_SOURCE = (
-    "Peters et al. 2018, Table 5 (ALL; CoVe as measured there). By set: biLM, context2vec, first "
+    "Peters et al. 2018, Table 5 (ALL, and CoVe). Per dataset: biLM, context2vec, first "
     "and most frequent sense as listed by nlpprogress.com (word sense disambiguation), the latter "
     "two from Raganato et al. 2017."
 )

@@ -106,8 +106,8 @@ def read_sets(path: str | Path) -> list[EvaluationSet]:
     files = [path] if path.is_file() else sorted(found)
     if not files:
         raise DataError(
-            f"{path} holds no NAME{_DATA}. Expected a set of the evaluation framework of Raganato "
-            "et al., or the folder with all of them (Evaluation_Datasets)."
+            f"{path} contains no NAME{_DATA}. Expected a dataset of the evaluation framework of "
+            "Raganato et al., or the directory of all datasets (Evaluation_Datasets)."
         )
     sets = [_read_set(file) for file in files]
     sets.sort(key=lambda s: (s.name == ALL, s.name not in _ORDER, _place(s.name)))
@@ -144,7 +144,7 @@ def _read_set(data: Path) -> EvaluationSet:
             form, first = "".join(element.itertext()).strip(), len(words)
             if not form:
                 where = f"{data}, sentence {len(found.sentences) + 1}"
-                raise DataError(f"{where}: <{element.tag}> holds no word.")
+                raise DataError(f"{where}: <{element.tag}> has no text.")
             words += split_form(form)
             if element.tag == "instance":
                 place = (len(found.sentences), first, len(words))
@@ -152,11 +152,11 @@ def _read_set(data: Path) -> EvaluationSet:
         found.sentences.append(tuple(words))
     if odd := gold.keys() ^ {instance.name for instance in found.instances}:
         raise DataError(
-            f"'{min(odd)}' is in {gold_path} and no instance in a sentence of {data}, or the other "
-            "way round. The two files do not belong together."
+            f"'{min(odd)}' is in only one of {gold_path} and {data}. Check that the two files "
+            "belong together."
         )
     if not found.instances:
-        raise DataError(f"{data} holds no <instance>: there is nothing to disambiguate.")
+        raise DataError(f"{data} contains no <instance>.")
     return found
 
 
@@ -165,10 +165,10 @@ def _parse(path: Path) -> ElementTree.Element:
         return ElementTree.parse(path).getroot()
     except ElementTree.ParseError as error:
         raise DataError(
-            f"{path}: not XML ({error}). Expected a {_DATA} file of Raganato et al."
+            f"{path}: invalid XML ({error}). Expected a {_DATA} file of Raganato et al."
         ) from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+        raise DataError(f"Cannot read {path}: {error.strerror}.") from None
 
 
 def _instance(
@@ -180,8 +180,8 @@ def _instance(
     name, lemma, pos = (attributes.get(key, "") for key in ("id", "lemma", "pos"))
     if not (name and lemma) or pos not in POS_TYPES:
         raise DataError(
-            f"{path}: found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>, expected "
-            f"all three and as pos one of {', '.join(POS_TYPES)}."
+            f"{path}: found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>; expected "
+            f"all three, and pos to be one of {', '.join(POS_TYPES)}."
         )
     entry = Entry(lemma.lower().replace(" ", "_"), POS_TYPES[pos])
     return Instance(name, *place, entry, pos, gold.get(name, frozenset()))
@@ -194,7 +194,7 @@ def _read_gold(path: Path) -> dict[str, frozenset[str]]:
         if not fields:
             continue
         if len(fields) < 2 or fields[0] in gold:
-            found = f"'{fields[0]}' a second time" if len(fields) > 1 else f"'{line.text:.60}'"
+            found = f"'{fields[0]}' twice" if len(fields) > 1 else f"'{line.text:.60}'"
             raise line.error(
                 f"found {found}, expected an id and its sense keys, separated by spaces, each id "
                 "once."

@@ -35,7 +35,7 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
     """
     sentences = [_sentence(line) for line in read_lines([path]) if line.text.strip()]
     if not any(sentence.stretches for sentence in sentences):
-        raise DataError(f"{path} holds no word with a sense. {_REMEDY}")
+        raise DataError(f"{path} contains no words with a sense. {_REMEDY}")
     return sentences
 
 
@@ -61,7 +61,7 @@ def _checked(token: Any, line: Line, number: int) -> tuple[str, str | None]:
     """Return the form and the key of a token."""
     good = isinstance(token, list) and len(token) == 4 and isinstance(token[0], str)
     if not good or not token[0].strip() or not (token[3] is None or isinstance(token[3], str)):
-        raise line.error(f"token {number} is {token!r}. {_REMEDY}")
+        raise line.error(f"token {number}: invalid value {token!r}. {_REMEDY}")
     return token[0], token[3]
 
 
@@ -76,7 +76,7 @@ def _keys(given: str, line: Line, number: int) -> tuple[str, ...]:
     for key in keys:
         if not is_key(key):
             raise line.error(
-                f"token {number} has the sense '{given}', expected a WordNet sense key such as "
-                "play%1:04:00::, alternatives after ';'."
+                f"token {number}: invalid sense '{given}'; expected a WordNet sense key such as "
+                "play%1:04:00::, or several separated by ';'."
             )
     return tuple(dict.fromkeys(keys))

@@ -103,9 +103,9 @@ class Difference:
     def __str__(self) -> str:
         """Return it in percent, and whether it is sure."""
         low, high = self.interval
-        sure = "" if low > 0 or high < 0 else ", so that neither is surely better"
+        sure = "" if low > 0 or high < 0 else "; not significant"
         return (
-            f"{self.first} less {self.second}: {100 * self.value:+.2f} "
+            f"{self.first} minus {self.second}: {100 * self.value:+.2f} "
             f"(95%: {100 * low:+.2f} to {100 * high:+.2f}{sure})"
         )
 

@@ -43,7 +43,7 @@ from elmokit.text.tokenize import tokenize
 
 # Pairs whose sentences are embedded together; only their cosines are kept.
 _PAIRS = 512
-_EXPECTED = "Expected a file of MCL-WiC: a JSON list of items."
+_EXPECTED = "Expected an MCL-WiC file: a JSON list of items."
 
 T = TypeVar("T")
 
@@ -166,12 +166,12 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
     pairs = []
     for item in _read(data, _Item):
         if item.id not in answers:
-            raise DataError(f"{data}: '{item.id}' has no answer in {gold}.")
+            raise DataError(f"{data}: '{item.id}' has no gold label in {gold}.")
         first = Usage(item.sentence1, item.start1, item.end1)
         second = Usage(item.sentence2, item.start2, item.end2)
         pairs.append(WicPair(item.id, item.lemma, item.pos, (first, second), answers[item.id]))
     if not pairs:
-        raise DataError(f"{data} holds no pairs.")
+        raise DataError(f"{data} contains no pairs.")
     return pairs
 
 
@@ -197,7 +197,7 @@ def _read(path: Path, kind: type[T]) -> list[T]:
     try:
         return TypeAdapter(list[kind]).validate_json(path.read_bytes())  # type: ignore[valid-type]
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}. {_EXPECTED}") from None
+        raise DataError(f"Cannot read {path}: {error.strerror}. {_EXPECTED}") from None
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         place = "".join(f", {'item' if type(at) is int else 'key'} {at}" for at in problem["loc"])
@@ -243,7 +243,9 @@ def measure_wic(
             used.append(pair)
             targets.append((found[0], found[1]))
     if not used:
-        raise DataError("No pair has a token at the place it names; are these offsets characters?")
+        raise DataError(
+            "No pair has a token at its offsets. Offsets must count characters, not bytes."
+        )
     scores = {"same form": np.array([float(a.words == b.words) for a, b in targets])}
     unknown = None
     if static is not None:

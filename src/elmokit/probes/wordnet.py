@@ -25,8 +25,8 @@ PLACES = (
     "/opt/homebrew/opt/wordnet/dict",
 )
 _REMEDY = (
-    "On Debian and Ubuntu: apt-get install wordnet-base wordnet-sense-index. Elsewhere unpack "
-    "WordNet 3.0 of Princeton and name its folder `dict` with --wordnet FOLDER."
+    "On Debian and Ubuntu: apt-get install wordnet-base wordnet-sense-index. On other systems, "
+    "download Princeton WordNet 3.0 and pass its `dict` directory with --wordnet."
 )
 
 
@@ -64,14 +64,14 @@ def find_wordnet(given: str | Path | None = None) -> Path:
     if given is not None:
         path = Path(given) / INDEX if Path(given).is_dir() else Path(given)
         if not path.is_file():
-            raise DataError(f"There is no {INDEX} of WordNet at {path}. {_REMEDY}")
+            raise DataError(f"WordNet's {INDEX} not found at {path}. {_REMEDY}")
         return path
     own = os.environ.get("WNSEARCHDIR")
     for folder in (*([own] if own else []), *PLACES):
         if (path := Path(folder) / INDEX).is_file():
             return path
     raise DataError(
-        f"WordNet's {INDEX} is needed for the first sense of words, and is not in any of: "
+        f"WordNet's {INDEX}, which is required for first senses, not found in: "
         f"{', '.join(PLACES)}. {_REMEDY}"
     )
 

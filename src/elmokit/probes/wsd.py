@@ -149,7 +149,7 @@ def sense_centroids(
                 counts[places] += 1
     if sums is None or not rows:
         raise DataError(
-            "No sense of the training text is in WordNet; are its keys of another version than 3.0?"
+            "No sense of the training data is in WordNet. Expected sense keys of WordNet 3.0."
         )
     sums /= counts[:, None, None]
     vectors: FloatArray = np.moveaxis(sums, 1, 0)
@@ -338,7 +338,7 @@ class _Judge:
 
     def __init__(self, sets: Sequence[EvaluationSet], seed: int) -> None:
         if not sets:
-            raise DataError("There is no set of words to disambiguate.")
+            raise DataError("No test data: expected at least one dataset.")
         self._sets = sets
         self._seed = seed
         self.results: list[WsdResult] = []

@@ -118,7 +118,7 @@ def add_ann(
         The index with the new approximate indices; `meta.ann` has their measured recall.
     """
     if not 0 < recall <= 1:
-        raise ConfigError(f"Invalid recall {recall}: expected a share above 0, up to 1.")
+        raise ConfigError(f"Invalid recall {recall}: expected a value above 0 and at most 1.")
     with run_lock(index.folder):
         index = TokenIndex.open(index.folder)
         for choice in choices:
@@ -130,7 +130,7 @@ def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> To
     if choice.number == 0 or index.meta.stored.get(choice.label) != list(choice.weights):
         known = ", ".join(index.meta.stored.keys() - {"layer 0"}) or "none"
         raise ConfigError(
-            f"An approximate index needs the vectors of {choice.label}, and the index "
+            f"An approximate index needs the vectors of {choice.label}, but the index "
             f"{index.folder} stores: {known}. Choose one of these, or build an index with: elmo "
             f"index TEXT -o DIR --layer {choice.name}"
         )

@@ -172,11 +172,11 @@ def check_index_output(
     """Raise if an index cannot be built at `out`, before anything is loaded or computed."""
     import_lance()
     if append and overwrite:
-        raise OutputError("An index is either extended (append) or replaced (overwrite), not both.")
+        raise OutputError("append and overwrite cannot be combined.")
     if out.is_file():
-        raise OutputError(f"{out} is a file: expected a folder, or a new name.")
+        raise OutputError(f"{out} is a file: expected the directory of an index or a new name.")
     if out.is_dir() and any(entry.name not in OWN_NAMES for entry in out.iterdir()):
-        raise OutputError(f"{out} is a folder with other files. Choose a new name.")
+        raise OutputError(f"{out} contains other files. Choose a new name.")
     if append:
         IndexMeta.read(out)
     elif (out / MANIFEST).exists() and not (resume or overwrite):
@@ -270,8 +270,8 @@ def _check_same(message: str, before: dict[str, Any], now: dict[str, Any]) -> No
     ]
     if differ:
         raise ConfigError(
-            f"{message}: it was started with different settings ({'; '.join(differ)}). Give the "
-            "same settings, or start again with --overwrite."
+            f"{message}: it was started with different settings ({'; '.join(differ)}). Use the "
+            "same settings, or start over with --overwrite."
         )
 
 
@@ -307,7 +307,7 @@ def _embed(
         report()
     if writer.meta.tokens == before.tokens and not marks:
         names = ", ".join(corpus.inputs)
-        raise DataError(f"There are no tokens in {names}: an index needs text.")
+        raise DataError(f"{names} contains no tokens.")
 
 
 class IndexWriter:
@@ -431,7 +431,7 @@ def _summary(
     """Return the summary, and warn about what was not read."""
     if meta.cut_tokens or corpus.skipped:
         warnings.warn(
-            f"{meta.cut_tokens:,} tokens are too long and only their beginning was read; "
+            f"{meta.cut_tokens:,} tokens were truncated; "
             f"{corpus.skipped:,} lines were skipped. {corpus.first_skipped}".strip(),
             ElmoWarning,
             stacklevel=3,

@@ -40,7 +40,7 @@ OWN_NAMES = {MANIFEST, UNFINISHED, RUN_LOCK, *(f"{name}.lance" for name in TABLE
 # Rows that are read and compared at once: their float32 vectors fit into the processor's cache.
 BATCH_ROWS = 4096
 
-_REBUILD = "Build it again with: elmo index"
+_REBUILD = "Rebuild it with: elmo index"
 _OLD_MANIFEST = "meta.json"  # format version 1
 
 
@@ -152,8 +152,8 @@ def _not_an_index(folder: Path) -> str:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         return (
-            f"{folder} {what}: expected the folder of an index. Build one with: elmo index TEXT -o "
-            f"{folder}"
+            f"{folder} {what}: expected the directory of an index. Build one with: elmo index "
+            f"TEXT -o {folder}"
         )
     if (folder / UNFINISHED).exists():
         return (
@@ -162,8 +162,8 @@ def _not_an_index(folder: Path) -> str:
         )
     if (folder / _OLD_MANIFEST).exists():
         return (
-            f"{folder} is an index of format version 1, which this elmokit does not read. Remove "
-            "the folder and build it again with: elmo index"
+            f"{folder} is an index of format version 1, which is no longer supported. Remove "
+            "the directory and build it again with: elmo index"
         )
     return f"{folder} is not an index: it has no {MANIFEST}. Build one with: elmo index TEXT -o DIR"
 
@@ -224,7 +224,7 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
         for column in dims.keys() & set(table.schema.names):
             kind = table.schema.field(column).type
             if str(kind.value_type) != "halffloat" or kind.list_size != dims[column]:
-                raise damaged(folder, f"column {column} does not hold {dims[column]} dimensions")
+                raise damaged(folder, f"column {column} does not have {dims[column]} dimensions")
         tables[name] = table
     return tables
 

@@ -124,9 +124,9 @@ class TokenIndex:
         found = fingerprint(model, self.meta.state)
         if found != self.meta.model:
             raise ConfigError(
-                f"The index {self.folder} was built with another model: {self.meta.source}, "
+                f"The index {self.folder} was built with a different model: {self.meta.source}, "
                 f"fingerprint {self.meta.model[:12]}; this one is {model.source or 'memory'}, "
-                f"{found[:12]}. Give that model with --model, or build the index again."
+                f"{found[:12]}. Specify that model with --model, or rebuild the index."
             )
         self._checked.add(model)
 
@@ -168,7 +168,9 @@ class TokenIndex:
         ]
         marked = [q.at for q in asked if q.token is None]
         if marked and model is None:
-            raise ConfigError("A word in a sentence needs the model that the index was built with.")
+            raise ConfigError(
+                "Queries with a sentence require the model that the index was built with."
+            )
         if marked and model is not None:
             self.check(model)
             layers, _ = model.compute([m.tokens for m in marked], self.meta.state)
@@ -287,7 +289,7 @@ class TokenIndex:
         for number in numbers:
             if not 0 <= number < self.tokens:
                 raise DataError(
-                    f"There is no token {number} in the index {self.folder}: expected 0 to "
+                    f"Invalid token number {number} for the index {self.folder}: expected 0 to "
                     f"{self.tokens - 1}."
                 )
         columns = ["token", "sentence", "position", "start", "end"]
@@ -396,7 +398,7 @@ class TokenIndex:
         if not layers or any(layer.label not in self.meta.stored for layer in layers):
             known = ", ".join(self.meta.stored)
             raise ConfigError(
-                f"The index {self.folder} cannot be searched in {choice.label}: it has {known}. "
+                f"The index {self.folder} does not contain {choice.label}; it contains {known}. "
                 "Choose one of these, or build an index with the missing layers."
             )
         return layers

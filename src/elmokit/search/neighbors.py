@@ -273,7 +273,9 @@ class ExactSearch:
 
     def __init__(self, queries: Tokens, k: int, rules: Rules) -> None:
         if not len(queries.ids):
-            raise ConfigError("There is no query. Give at least one sentence with a [word] in it.")
+            raise ConfigError(
+                "No queries: expected at least one sentence with a [word] in brackets."
+            )
         self._rules = rules
         self._queries = queries._replace(vectors=[unit(v) for v in queries.vectors])
         self.best = [TopK(k, len(queries.ids)) for _ in queries.vectors]

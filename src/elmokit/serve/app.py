@@ -28,10 +28,10 @@ STATIC = Path(__file__).with_name("static")
 _PROBES = ("/healthz", "/readyz")
 _SHOWN = 5  # problems of a request that are told at once
 _KIND = re.compile(r"[\[(]|^(str|int|dict|list|constrained-(str|int)|MarkedSentence)$")
-_ABOUT = """Word vectors that depend on the whole sentence, and what two language models expect.
+_ABOUT = """Contextual word vectors, and the predictions of the two language models.
 
-Errors are `{"error": {"type", "status", "message", "param", "limit"}}`. Every answer is JSON;
-`/v1/embed` also has `application/x-npy` and `application/vnd.apache.arrow.stream`."""
+Errors are `{"error": {"type", "status", "message", "param", "limit"}}`. Responses are JSON;
+`/v1/embed` also returns `application/x-npy` and `application/vnd.apache.arrow.stream`."""
 
 
 def create_app(service: Service) -> ASGIApp:
@@ -97,19 +97,21 @@ async def _invalid(request: Request, error: Exception) -> Response:
     problems: Sequence[Any] = error.errors()
     first = problems[0]
     if first["type"] == "json_invalid":
-        return _response(RequestRejected(400, f"The body is not JSON: {first['ctx']['error']}."))
+        return _response(
+            RequestRejected(400, f"The body is not valid JSON: {first['ctx']['error']}.")
+        )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if tuple(first["loc"]) == ("body",) and not kind.endswith("json"):  # of curl -d, for one
-        wanted = "The body should be JSON, with the header Content-Type: application/json"
+        wanted = "Expected a JSON body with the header Content-Type: application/json"
         found = f"found {kind:.100}" if kind else "found no such header"
         return _response(RequestRejected(422, f"{wanted}; {found}.", param="body"))
-    told: dict[str, list[str]] = {}
+    messages: dict[str, list[str]] = {}
     for problem in problems:
-        told.setdefault(_place(problem["loc"]), []).append(problem["msg"])
+        messages.setdefault(_place(problem["loc"]), []).append(problem["msg"])
     # A place has several problems where it may hold several kinds of values: one of them, then.
-    lines = [f"{place}: {', or '.join(dict.fromkeys(found))}" for place, found in told.items()]
+    lines = [f"{place}: {', or '.join(dict.fromkeys(found))}" for place, found in messages.items()]
     rest = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    message = f"{'; '.join(lines[:_SHOWN])}{rest}. /openapi.json describes what is expected."
+    message = f"{'; '.join(lines[:_SHOWN])}{rest}. See /openapi.json for the expected format."
     return _response(RequestRejected(422, message, param=_place(first["loc"])))
 
 
@@ -123,9 +125,9 @@ async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = str(error.detail)
     if error.status_code == 404:
-        message = f"There is nothing at {request.url.path:.200}. /openapi.json lists the routes."
+        message = f"Not found: {request.url.path:.200}. See /openapi.json for the available routes."
     elif error.status_code == 405:
-        message = f"{request.method} is not possible at {request.url.path:.200}."
+        message = f"{request.method} is not allowed at {request.url.path:.200}."
     return _response(RequestRejected(error.status_code, message, headers=error.headers))
 
 

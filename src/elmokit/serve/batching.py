@@ -159,8 +159,8 @@ class Batcher:
         except TimeoutError:
             raise RequestRejected(
                 504,
-                f"The answer was not computed within {self._timeout:g} seconds (--timeout). Send "
-                "less text at once, or retry when fewer clients do.",
+                f"The response was not computed within {self._timeout:g} seconds (--timeout). Send "
+                "less text per request, or retry when the service is less busy.",
             ) from None
         finally:
             self._remove(job)
@@ -178,9 +178,9 @@ class Batcher:
                 self._metrics.rejected.labels("queue").inc()
                 raise RequestRejected.retry(
                     429,
-                    f"{len(self._jobs):,} requests wait already, for about {seconds:.1f} seconds; "
-                    f"at most {self._most_jobs:,} (--queue) or {self._timeout / 2:g} seconds (half "
-                    "of --timeout) are accepted.",
+                    f"Too many requests: {len(self._jobs):,} are waiting, for about {seconds:.1f} "
+                    f"seconds. The limits are {self._most_jobs:,} requests (--queue) and "
+                    f"{self._timeout / 2:g} seconds (half of --timeout).",
                     min(max(math.ceil(too_long), 1), _LONGEST_RETRY),
                     limit={"name": "queue", "value": self._most_jobs, "found": len(self._jobs)},
                 )

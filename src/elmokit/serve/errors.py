@@ -65,7 +65,7 @@ class RequestRejected(ElmoError):
         """Reject a request that exceeds a limit, and name the limit."""
         return cls(
             status,
-            f"Found {found:,} {what}; the limit {name} is {value:,} in a request. {remedy}",
+            f"The request has {found:,} {what}; the limit {name} is {value:,}. {remedy}",
             limit={"name": name, "value": value, "found": found},
         )
 
@@ -102,7 +102,7 @@ class RequestRejected(ElmoError):
 
 def internal_error() -> RequestRejected:
     """Return the answer to a request that failed through a fault of the service."""
-    return RequestRejected(500, "Internal error of the service; its log shows the cause.")
+    return RequestRejected(500, "Internal server error; see the log of the service.")
 
 
 def shutting_down() -> RequestRejected:

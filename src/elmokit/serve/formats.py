@@ -43,7 +43,7 @@ def wanted(accept: str | None) -> str:
         if kind in _ALIASES:
             return _ALIASES[kind]
     raise RequestRejected(
-        406, f"Found Accept '{accept:.80}'; this answer can be {JSON}, {NPY} or {ARROW}."
+        406, f"Unsupported Accept '{accept:.80}': expected {JSON}, {NPY} or {ARROW}."
     )
 
 
@@ -77,8 +77,8 @@ def arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) ->
     except ImportError:
         raise RequestRejected(
             406,
-            "Arrow needs the package 'pyarrow' in the service. Install it there with: pip install "
-            f"'elmokit[arrow]'; or ask for {JSON} or {NPY}.",
+            "Arrow requires the package 'pyarrow' on the server. Install it there with: pip "
+            f"install 'elmokit[arrow]', or request {JSON} or {NPY}.",
         ) from None
     pooled = about["pooling"] == "mean"
     joined = np.concatenate(vectors, axis=-2)

@@ -55,7 +55,7 @@ class Hosted:
         if name not in self.models:
             raise RequestRejected(
                 404,
-                f"No model '{name:.80}'.{nearest(name, self.models)} Served are: "
+                f"Unknown model '{name:.80}'.{nearest(name, self.models)} Available models: "
                 f"{', '.join(self.models)}.",
                 param="model",
             )
@@ -64,10 +64,14 @@ class Hosted:
     def task(self, name: str) -> SavedTask[Any]:
         """Return a trained task."""
         if name not in self.tasks:
-            there = f"Served are: {', '.join(self.tasks)}." if self.tasks else "None is served."
+            there = (
+                f"Available tasks: {', '.join(self.tasks)}."
+                if self.tasks
+                else "No tasks are available."
+            )
             raise RequestRejected(
                 404,
-                f"No task '{name:.80}'.{nearest(name, self.tasks)} {there} Start the service with: "
+                f"Unknown task '{name:.80}'.{nearest(name, self.tasks)} {there} To serve one, use: "
                 "elmo serve --task NAME=DIRECTORY",
                 param="name",
             )
@@ -79,14 +83,15 @@ class Hosted:
         if state == "warm" and model.warm is None:
             raise RequestRejected(
                 422,
-                f"The model '{name}' has no warm state; use \"reset\". `elmo warm` makes one.",
+                f"The model '{name}' has no warm state. Use \"reset\", or create one with `elmo "
+                "warm`.",
                 param="state",
             )
         if language_model and (model.head is None or model.vocabulary is None):
             raise RequestRejected(
                 422,
-                f"The model '{name}' has no language-model head: it came with vectors only. Use "
-                "another one of /v1/models; `elmo finetune` learns a head.",
+                f"The model '{name}' has no language-model head. Use another model of "
+                "/v1/models, or train a head with `elmo finetune`.",
                 param="model",
             )
 
@@ -185,14 +190,14 @@ def _task(folder: Path, own: Mapping[str, Task[Any]], device: str) -> SavedTask[
 
     if not is_task_dir(folder):
         raise ConfigError(
-            f"There is no trained task model in {folder}. Make one with: elmo task NAME train "
+            f"{folder} contains no trained task model. Train one with: elmo task NAME train "
             f"TRAIN DEV -o {folder}"
         )
     name = str(read_config(folder)["task"])
     if name not in own and name not in TASKS:
         raise ConfigError(
-            f"{folder} holds a model of the task '{name}', which is none of ours. Name the file "
-            "that defines it: --task-file my_task.py"
+            f"{folder} contains a model of the custom task '{name}'. Specify the file that defines "
+            "it: --task-file my_task.py"
         )
     return load_saved(folder, own[name] if name in own else load_task(name), device=device)
 
@@ -223,7 +228,7 @@ def _index(settings: Settings, models: Mapping[str, ElmoModel]) -> tuple[TokenIn
             continue
         return index, name
     raise ConfigError(
-        f"The index {settings.index} was made with another model than those that are served "
-        f"({', '.join(models)}). Serve that one too, with --model NAME=PATH, or make the index "
-        "anew with: elmo index"
+        f"The index {settings.index} was built with a model that is not served (served: "
+        f"{', '.join(models)}). Add that model with --model NAME=PATH, or rebuild the index with: "
+        "elmo index"
     )

@@ -46,7 +46,7 @@ class Limits:
         limit = self.sentences if most is None else min(most, self.sentences)
         if n > limit:
             raise RequestRejected.over_limit(
-                "max_sentences", limit, n, "sentences", "Send them in several requests."
+                "max_sentences", limit, n, "sentences", "Split them into several requests."
             )
 
     def check_tokens(self, sentences: Sequence[Sequence[str]], most: int | None = None) -> int:
@@ -55,7 +55,7 @@ class Limits:
         limit = self.tokens if most is None else min(most, self.tokens)
         if n > limit:
             raise RequestRejected.over_limit(
-                "max_tokens", limit, n, "tokens", "Send them in several requests."
+                "max_tokens", limit, n, "tokens", "Split them into several requests."
             )
         return n
 
@@ -66,6 +66,6 @@ class Limits:
                 "max_answer",
                 self.answer,
                 numbers,
-                "numbers in the answer",
-                "Ask for fewer layers, or send the sentences in several requests.",
+                "values in the response",
+                "Request fewer layers, or split the sentences into several requests.",
             )

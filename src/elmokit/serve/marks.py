@@ -66,8 +66,8 @@ def uses_of(
     if senses is not None and len(senses) != len(sentences):
         raise RequestRejected(
             422,
-            f"Found {len(senses)} senses for {len(sentences)} sentences; expected one for each "
-            "(null where it is not known).",
+            f"Found {len(senses)} senses for {len(sentences)} sentences; expected one per sentence "
+            "(null if unknown).",
             param="senses",
         )
     found = Uses([], [], [], senses or [None] * len(sentences), [])
@@ -81,7 +81,7 @@ def uses_of(
     if not found.points:
         raise RequestRejected(
             422,
-            f"The word '{word:.60}' is in none of the {len(sentences)} sentences.",
+            f"The word '{word:.60}' does not occur in the {len(sentences)} sentences.",
             param="word",
         )
     return found
@@ -96,11 +96,11 @@ def _places(
             return list(marked.tokens), None, [marked.position]
         except DataError as error:
             if word is None:
-                message = f"Sentence {i}: {error} Or give `word`."
+                message = f"Sentence {i}: {error} Alternatively, set `word`."
                 raise RequestRejected(422, message, param="sentences") from error
     elif word is None:
         raise RequestRejected(
-            422, f"Sentence {i} is a list of tokens: give `word`, the word meant.", param="word"
+            422, f"Sentence {i} is a list of tokens: set `word` to select a token.", param="word"
         )
     tokens, offsets = tokens_of(sentence, i)
     meant = word.casefold()

@@ -46,7 +46,7 @@ class Reservation:
         """Reserve more, or reject the request."""
         if self._budget.used + size > self._budget.total:
             raise RequestRejected.retry(
-                429, "Requests and answers in progress fill the memory.", 1, close=True
+                429, "The memory limit for requests in progress is reached.", 1, close=True
             )
         self._budget.used += size
         self.size += size

@@ -32,15 +32,17 @@ class Metrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(name, text, registry=registry)
 
-        self.ready = gauge("elmo_ready", "1 if requests are answered.")
-        self.queue_requests = gauge("elmo_queue_requests", "Requests that wait.")
-        self.queue_tokens = gauge("elmo_queue_tokens", "Tokens that wait.")
-        self.cache_hits = gauge("elmo_token_cache_hits", "Tokens whose x_k was cached.")
-        self.cache_misses = gauge("elmo_token_cache_misses", "Tokens that were encoded.")
+        self.ready = gauge("elmo_ready", "1 if the service is ready.")
+        self.queue_requests = gauge("elmo_queue_requests", "Requests in the queue.")
+        self.queue_tokens = gauge("elmo_queue_tokens", "Tokens in the queue.")
+        self.cache_hits = gauge("elmo_token_cache_hits", "Token cache hits.")
+        self.cache_misses = gauge("elmo_token_cache_misses", "Token cache misses.")
         self.requests = counter("elmo_requests", "Requests by route and status.", "route", "status")
         self.rejected = counter("elmo_rejected", "Requests rejected, by reason.", "reason")
         self.failures = counter("elmo_failures", "Internal errors.")
-        self.disconnects = counter("elmo_disconnects", "Clients that left before their answer.")
+        self.disconnects = counter(
+            "elmo_disconnects", "Requests whose client disconnected before the response."
+        )
         self._items = counter("elmo_items", "Sentences or examples computed.", "work")
 
         def histogram(name: str, text: str, label: str, buckets: tuple[float, ...]) -> Histogram:
@@ -48,11 +50,11 @@ class Metrics:
 
         self.request_seconds = histogram(
             "elmo_request_seconds",
-            "From the first byte of a request to the last of its answer.",
+            "Seconds from the first byte of a request to the last byte of its response.",
             "route",
             _SECONDS,
         )
-        self._batch_tokens = histogram("elmo_batch_tokens", "Tokens of a batch.", "work", _TOKENS)
+        self._batch_tokens = histogram("elmo_batch_tokens", "Tokens per batch.", "work", _TOKENS)
         self._batch_seconds = histogram(
             "elmo_batch_seconds", "Seconds to compute a batch.", "work", _SECONDS
         )
@@ -66,7 +68,7 @@ class Metrics:
     def log_failure(self, error: BaseException) -> None:
         """Count an internal error and log its traceback."""
         self.failures.inc()
-        _log.error("Internal error", exc_info=error)
+        _log.error("Internal server error", exc_info=error)
 
     def text(self) -> bytes:
         """Return all metrics in the text format."""

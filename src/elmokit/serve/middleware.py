@@ -112,8 +112,8 @@ class ServiceMiddleware:
         self._service.metrics.rejected.labels("host").inc()
         raise RequestRejected(
             400,
-            f"Unknown Host '{host:.100}'. Expected an IP address, 'localhost', or a name that the "
-            "service was started with: --allowed-host NAME.",
+            f"Unknown Host '{host:.100}'. Expected an IP address, 'localhost', or a name that was "
+            "set with --allowed-host.",
         )
 
     def _check_token(self, given: bytes) -> None:
@@ -122,8 +122,8 @@ class ServiceMiddleware:
         self._service.metrics.rejected.labels("token").inc()
         raise RequestRejected(
             401,
-            f"{'Wrong token' if given else 'No Authorization header'}. Expected 'Authorization: "
-            "Bearer TOKEN' with the token that the service was started with.",
+            f"{'Invalid token' if given else 'Missing Authorization header'}. Expected "
+            "'Authorization: Bearer TOKEN' with the token of the service.",
             headers={"WWW-Authenticate": "Bearer"},
         )
 
@@ -135,7 +135,7 @@ class ServiceMiddleware:
             # Proxies disagree on which of the two counts, and so on where a request ends.
             raise RequestRejected(
                 400,
-                "Found both Content-Length and Transfer-Encoding. Send one of them.",
+                "The request has both Content-Length and Transfer-Encoding. Send only one of them.",
                 headers={"Connection": "close"},
             )
         limit, timeout = self._service.limits.body, self._service.limits.timeout
@@ -161,14 +161,14 @@ class ServiceMiddleware:
                 self._service.metrics.rejected.labels("slow").inc()
                 raise RequestRejected(
                     408,
-                    f"Received {received:,} bytes of the body within {timeout:g} seconds "
-                    "(--timeout).",
+                    f"The request body is incomplete: received {received:,} bytes within "
+                    f"{timeout:g} seconds (--timeout).",
                     headers={"Connection": "close"},
                 ) from None
         if size > limit:
             self._service.metrics.rejected.labels("body").inc()
             raise RequestRejected.over_limit(
-                "max_body", limit, size, "bytes", "Send less text at once.", 413
+                "max_body", limit, size, "bytes", "Send less text per request.", 413
             )
         return b"".join(chunks)
 

@@ -58,14 +58,17 @@ Json = Annotated[T, _FromJson()]
 
 Sentence = Annotated[
     str | FailFastList[str],
-    Field(description="A string is one sentence and is tokenized; tokens are taken as they are."),
+    Field(
+        description="A string is tokenized as one sentence; lists of tokens are used as they are."
+    ),
 ]
-ModelName = Annotated[
-    str | None, Field(description="A model of /v1/models; nothing means the first.")
-]
+ModelName = Annotated[str | None, Field(description="A model of /v1/models. Default: the first.")]
 State = Annotated[
     Literal["reset", "warm"],
-    Field(description="What each sentence starts from: zero, or the stored state of the model."),
+    Field(
+        description="Initial state of each sentence: zero (reset) or the stored state of the "
+        "model (warm)."
+    ),
 ]
 # Which of them a model has is checked by `LayerChoice`.
 Layer = Annotated[str, Field(max_length=20)] | int
@@ -73,7 +76,7 @@ Layers = Annotated[
     Layer | Annotated[FailFastList[Layer], Field(min_length=1, max_length=64)],
     Field(
         description="A layer number, top, average (the mean of all layers), concat (all layers "
-        "side by side), mix (a weighted sum, see `mix`), all (every layer by itself), or a list "
+        "concatenated), mix (a weighted sum, see `mix`), all (every layer separately), or a list "
         "of these."
     ),
 ]
@@ -81,9 +84,9 @@ Layers = Annotated[
 Weight = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Mix = Annotated[
     FailFastList[Weight] | None,
-    Field(description="With layer mix: its weights s_j, one per layer, used as they are."),
+    Field(description="Weights s_j of layer mix, one per layer, not normalized."),
 ]
-Gamma = Annotated[Weight, Field(description="With layer mix: its scale.")]
+Gamma = Annotated[Weight, Field(description="Scale gamma of layer mix.")]
 
 
 class Strict(BaseModel):
@@ -109,7 +112,7 @@ class EmbedRequest(LayerRequest):
     state: State = "reset"
     pooling: Annotated[
         Literal["none", "mean"],
-        Field(description="none: a vector per token. mean: their mean, one per sentence."),
+        Field(description="none: one vector per token. mean: one vector per sentence."),
     ] = "none"
 
 
@@ -119,14 +122,12 @@ class SimilarityRequest(LayerRequest):
     sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
     model: ModelName = None
     state: State = "reset"
-    static: Annotated[
-        bool, Field(description="Also compare static vectors, if the service has them.")
-    ] = False
+    static: Annotated[bool, Field(description="Also compare static vectors, if available.")] = False
     gram: Annotated[
         bool,
         Field(
-            description="Also return the products of all layers, from which any mix's cosines can "
-            "be computed without asking again."
+            description="Also return the dot products of all layers, from which the cosines of any "
+            "mix can be computed."
         ),
     ] = False
 
@@ -139,19 +140,21 @@ class ProjectRequest(LayerRequest):
         Field(
             min_length=1,
             examples=[["The [bank] lent us money .", "We sat on the [bank] of the river ."]],
-            description="With the word in brackets, or without and with `word`.",
+            description="Sentences with the word in brackets, or without brackets if `word` is "
+            "set.",
         ),
     ]
     word: Annotated[
-        str | None, Field(description="Every token that is this word is a point; case is ignored.")
+        str | None,
+        Field(description="Use every occurrence of this word; matching is case-insensitive."),
     ] = None
     senses: Annotated[
         FailFastList[str | None] | None,
-        Field(description="Of each sentence, its sense if it is known."),
+        Field(description="The sense of each sentence, or null."),
     ] = None
     clusters: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1, le=12)],
-        Field(description="How many clusters; auto: what separates best, up to 6."),
+        Field(description="Number of clusters. auto: the best-separated number, up to 6."),
     ] = "auto"
     model: ModelName = None
     state: State = "reset"
@@ -161,8 +164,10 @@ class MarkedSentence(Strict):
     """A word in its sentence: brackets, or a position, or a word that is looked for."""
 
     sentence: Sentence
-    position: Annotated[int | None, Field(ge=0, description="Which token, from 0.")] = None
-    word: Annotated[str | None, Field(description="The first token that is this word.")] = None
+    position: Annotated[
+        int | None, Field(ge=0, description="Position of the token, counted from 0.")
+    ] = None
+    word: Annotated[str | None, Field(description="Use the first occurrence of this word.")] = None
 
 
 class NeighborsRequest(LayerRequest):
@@ -174,7 +179,7 @@ class NeighborsRequest(LayerRequest):
             min_length=1,
             max_length=limits.QUERIES,
             examples=[["He will [play] in the final ."]],
-            description="Sentences with a word in brackets, or the numbers of tokens of the index.",
+            description="Sentences with a word in brackets, or token numbers of the index.",
         ),
     ]
     k: Annotated[int, Field(ge=1, le=limits.LISTED)] = 10
@@ -182,13 +187,13 @@ class NeighborsRequest(LayerRequest):
         Literal["any", "same", "other"], Field(description="Which words may be neighbors.")
     ] = "any"
     distinct: Annotated[
-        Literal["token", "sentence", "word"], Field(description="What is listed once.")
+        Literal["token", "sentence", "word"], Field(description="What is listed at most once.")
     ] = "sentence"
     other_sentences: Annotated[
-        bool, Field(description="Leave out the sentence of the query, if the index has it.")
+        bool, Field(description="Exclude the sentence of the query if it is in the index.")
     ] = False
     min_count: Annotated[
-        int, Field(ge=1, description="Only words that the index has so many times.")
+        int, Field(ge=1, description="Minimum number of occurrences of a word in the index.")
     ] = 1
     static: Annotated[bool, Field(description="Also list the nearest words by static vectors.")] = (
         False
@@ -210,8 +215,8 @@ class SubstitutesRequest(Strict):
     positions: Annotated[
         FailFastList[Annotated[int, Field(ge=0)]] | None,
         Field(
-            description="Places, counted from 0. Nothing: the one in brackets, or all of them "
-            f"(at most {limits.PLACES})."
+            description="Positions, counted from 0. Default: the word in brackets, or all "
+            f"positions (at most {limits.PLACES})."
         ),
     ] = None
     k: Annotated[int, Field(ge=1, le=limits.LISTED)] = 10
@@ -227,7 +232,7 @@ class TaskRequest(Strict):
         Field(
             min_length=1,
             examples=[["Ann met Bob in Paris ."]],
-            description="Raw text, or the objects that the task reads in its JSON lines.",
+            description="Raw text, or objects in the JSON Lines format of the task.",
         ),
     ]
 
@@ -245,6 +250,6 @@ class EmbeddingsRequest(BaseModel):
     model: Annotated[str, Field(examples=["english"])]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[
-        int | None, Field(ge=1, description="Only the model's own number is possible.")
+        int | None, Field(ge=1, description="Must be the dimension of the model.")
     ] = None
     user: str | None = None

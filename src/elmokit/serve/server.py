@@ -155,7 +155,8 @@ def _bind(host: str, port: int) -> socket.socket:
         sock.close()
         reason = "is in use" if error.errno == errno.EADDRINUSE else f"is not available ({error})"
         raise ConfigError(
-            f"Port {port} of {host} {reason}. Choose another with --port; 0 takes a free one."
+            f"Port {port} of {host} {reason}. Choose another port with --port; 0 selects a free "
+            "one."
         ) from error
     return sock
 

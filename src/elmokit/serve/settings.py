@@ -56,17 +56,17 @@ class Settings:
         """Find all that is wrong at once."""
         wrong = []
         if not self.models:
-            wrong.append("there is no model to serve (name one with --model NAME=PATH)")
+            wrong.append("no model (add one with --model NAME=PATH)")
         if self.threads is not None and self.threads < 1:
-            wrong.append(f"threads should be at least 1, found {self.threads}")
+            wrong.append(f"threads must be at least 1, found {self.threads}")
         if not 0 <= self.port < 65536:
-            wrong.append(f"port should be from 0 to 65535, found {self.port}")
+            wrong.append(f"port must be between 0 and 65535, found {self.port}")
         if self.token is not None and (not self.token.isascii() or not self.token.strip()):
-            wrong.append("the token should be ASCII characters, and not empty")
+            wrong.append("the token must be non-empty ASCII text")
         if self.task_files and not self.tasks:
-            wrong.append("a file of a task needs its trained model, too (--task NAME=DIR)")
+            wrong.append("--task-file requires a trained model (--task NAME=DIR)")
         if wrong:
-            raise ConfigError(f"This cannot be served: {'; '.join(wrong)}.")
+            raise ConfigError(f"Invalid settings: {'; '.join(wrong)}.")
 
 
 def named(given: Sequence[str], what: str) -> dict[str, str]:
@@ -76,10 +76,12 @@ def named(given: Sequence[str], what: str) -> dict[str, str]:
         name, equals, value = argument.partition("=")
         if not (name and equals and value) or not name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(
-                f"Found --{what} '{argument}', expected NAME=PATH, where the name is letters, "
-                "digits, - and _."
+                f"Invalid --{what} '{argument}': expected NAME=PATH, where NAME consists of "
+                "letters, digits, - and _."
             )
         if name in found:
-            raise ConfigError(f"--{what} names '{name}' twice. Give each {what} its own name.")
+            raise ConfigError(
+                f"Duplicate name '{name}' in --{what}. Give each {what} a unique name."
+            )
         found[name] = value
     return found

@@ -67,6 +67,6 @@ def cut_note(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str
     if not cut:
         return []
     return [
-        f"{len(cut)} tokens are longer than {longest_token(config)} and only their beginning was "
-        f"read, the first being '{cut[0][:60]}'."
+        f"{len(cut)} tokens were truncated to {longest_token(config)}; the first is "
+        f"'{cut[0][:60]}'."
     ]

@@ -1,1 +1,1 @@
-"""The paper's tasks, one file each, and the small frame they stand on."""
+"""The paper's tasks, one file each, and the framework they share."""

@@ -1,4 +1,4 @@
-"""Examples -> batches: neighbors in length together, within a bound on tokens."""
+"""Batches of examples of similar length, with a limit on tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Example(Protocol):
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The tokenized sentences in it, as the biLM reads them: one in NER, two in SNLI, ..."""
+        """The tokenized sentences that the biLM reads: one in NER, two in SNLI, ..."""
 
 
 E = TypeVar("E", bound=Example)
@@ -28,11 +28,11 @@ E = TypeVar("E", bound=Example)
 
 @dataclass(frozen=True, eq=False)
 class TokenBatch:
-    """Some texts of a batch as one padded table.
+    """Texts of a batch as one padded array.
 
     Attributes:
         types: The distinct tokens.
-        index: For each token its place in `types`, shape (B, T); 0 in the padding.
+        index: Position of each token in `types`, shape (B, T); 0 in the padding.
         mask: True where there is a token, shape (B, T).
         lengths: Tokens in each text.
     """
@@ -44,7 +44,7 @@ class TokenBatch:
 
     @classmethod
     def of(cls, texts: Sequence[Sequence[str]], device: torch.device) -> TokenBatch:
-        """Lay texts out; there is at least one column, even if all are empty."""
+        """Pad texts to one array; it has at least one column, even if all texts are empty."""
         types: dict[str, int] = {}
         lengths = [len(text) for text in texts]
         index = np.zeros((len(texts), max([1, *lengths])), dtype=np.int64)
@@ -60,11 +60,11 @@ class TokenBatch:
 
 
 class Batch(Generic[E]):
-    """Examples that are worked on together, and what the biLM read in them.
+    """Examples that are processed together, and the layers of their texts.
 
     Attributes:
         examples: The examples.
-        device: Where the task model is.
+        device: Device of the task model.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Batch(Generic[E]):
     ) -> None:
         self.examples = list(examples)
         self.device = device
-        self._numbers = numbers  # of the texts of each example, as `layers` counts them
+        self._numbers = numbers  # of the texts of each example in `layers`
         self._layers = layers
 
     def tokens(self, which: int = 0) -> TokenBatch:
@@ -84,11 +84,11 @@ class Batch(Generic[E]):
         return TokenBatch.of([example.texts[which] for example in self.examples], self.device)
 
     def layers(self, which: int = 0) -> Tensor | None:
-        """Return h_{k,j} of the same texts, (L + 1, B, T, 2D); None where there is no ELMo."""
+        """Return h_{k,j} of the same texts, (L + 1, B, T, 2D); None without ELMo."""
         return self._padded([own[which] for own in self._numbers])
 
     def part(self, row: int, texts: range) -> tuple[TokenBatch, Tensor | None]:
-        """Return some texts of one example, and their layers: a stretch of a long document."""
+        """Return some texts of one example, such as part of a long document, and their layers."""
         own, numbers = self.examples[row].texts, self._numbers[row]
         tokens = TokenBatch.of([own[i] for i in texts], self.device)
         return tokens, self._padded([numbers[i] for i in texts])
@@ -101,7 +101,7 @@ class Batch(Generic[E]):
 
 
 class Dataset(Generic[E]):
-    """Examples of one kind, and the layers of their texts."""
+    """Examples and the layers of their texts."""
 
     def __init__(self, examples: Sequence[E], layers: Layers | None, device: torch.device) -> None:
         ends = np.cumsum([0, *(len(example.texts) for example in examples)]).tolist()
@@ -121,7 +121,7 @@ class Dataset(Generic[E]):
 
 
 def texts_of(examples: Sequence[Example]) -> list[Sequence[str]]:
-    """Return the texts of all examples in turn, as `Dataset` counts them."""
+    """Return the texts of all examples in the order of `Dataset`."""
     return [text for example in examples for text in example.texts]
 
 
@@ -132,22 +132,23 @@ def _size(example: Example) -> int:
 def plan(
     sizes: NDArray[np.int64], size: int, tokens: int, *, seed: tuple[int, int] | None = None
 ) -> list[list[int]]:
-    """Say which examples run together.
+    """Group examples into batches.
 
     Args:
         sizes: Tokens in each example.
-        size: Examples in a batch at most.
-        tokens: Tokens in a batch at most, with padding; a longer example runs alone.
-        seed: Of the order, different in every epoch. None: from long to short, for evaluation.
+        size: Maximum number of examples per batch.
+        tokens: Maximum number of tokens per batch, including padding; a longer example is a batch
+            of its own.
+        seed: Seed of the order, different in every epoch. None: longest first, for evaluation.
 
     Returns:
-        The numbers of the examples of each batch.
+        The indices of the examples of each batch.
     """
     if seed is None:
         order = np.argsort(-sizes, kind="stable")
     else:
         random = np.random.default_rng(seed)
-        # Neighbors differ a little in length, so that batches differ between epochs.
+        # Noise in the lengths makes batches differ between epochs.
         noisy = sizes * random.uniform(0.9, 1.1, len(sizes))
         shuffled = random.permutation(len(sizes))
         order = shuffled[np.argsort(-noisy[shuffled], kind="stable")]

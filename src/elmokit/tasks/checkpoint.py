@@ -1,13 +1,13 @@
-"""Checkpoints of a task's training: all that it needs to go on as if nothing had happened.
+"""Checkpoints of task training: everything that a run needs to resume bit-identically.
 
     run/checkpoints/step-00000500/
-      weights.safetensors      the task model (the frozen biLM has no part in it)
-      optimizer.safetensors    what the optimizer remembers, by the names of the parameters
+      weights.safetensors      the task model (without the frozen biLM)
+      optimizer.safetensors    the optimizer state, by parameter name
       best.safetensors         the weights of the best epoch so far
-      run.json                 the position, and what decides the run
+      run.json                 the position and the settings of the run
 
-Random numbers need no place: those of a step follow from the seed and the step. A checkpoint is
-written beside and renamed, and older ones are removed only afterwards.
+The random state is not stored: every step is seeded by the seed and the step. Checkpoints are
+written atomically, and older ones are removed only afterwards.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Weights = dict[str, Tensor]
 
 @dataclass
 class Position:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
         rate: The learning rate.
         step: Steps done.
         epoch: Epochs done.
-        batch: Batches done in the epoch that is under way.
+        batch: Batches done in the current epoch.
         loss: The sum of their losses.
         best: The best dev score so far.
         best_epoch: Its epoch, counted from 1.
@@ -77,7 +77,7 @@ def save(
     path = run / FOLDER / f"step-{position.step:08d}-{position.epoch:04d}"
     with replace_directory(path) as folder:
         write_tensors(weights_of(model), folder / WEIGHTS)
-        write_tensors(_memory(model, optimizer), folder / OPTIMIZER)
+        write_tensors(_optimizer_state(model, optimizer), folder / OPTIMIZER)
         if best is not None:
             write_tensors(best, folder / BEST)
         values = {"position": dataclasses.asdict(position), **identity}
@@ -94,8 +94,8 @@ def newest(run: Path) -> Path | None:
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """Return the position and what decided the run, before anything is loaded."""
-    hint = f"The checkpoint is damaged: remove the folder {path.parent} to start again."
+    """Return the position and the settings of a run, without loading weights."""
+    hint = f"The checkpoint is damaged. Remove the directory {path.parent} to start over."
     values = read_json(path / RUN, error=WeightsError, hint=hint)
     try:
         Position(**values["position"])
@@ -107,19 +107,19 @@ def read_run(path: Path) -> dict[str, Any]:
 def load(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[Position, Weights | None]:
-    """Put a checkpoint into a model and its optimizer.
+    """Load a checkpoint into a model and its optimizer.
 
     Returns:
         The position, and the weights of the best epoch so far.
     """
     position = Position(**read_run(path)["position"])
     model.load_state_dict(read_weights(path / WEIGHTS, model))
-    memory = read_tensors(path / OPTIMIZER, read_shapes(path / OPTIMIZER))
+    state = read_tensors(path / OPTIMIZER, read_shapes(path / OPTIMIZER))
     for name, parameter in model.named_parameters():
         prefix = f"{name}/"
-        for key in [key.removeprefix(prefix) for key in memory if key.startswith(prefix)]:
-            value = memory[prefix + key]
-            # Adam counts its steps on the CPU, in tensors without an axis.
+        for key in [key.removeprefix(prefix) for key in state if key.startswith(prefix)]:
+            value = state[prefix + key]
+            # Adam keeps its step count in scalar tensors on the CPU.
             if value.shape == (1,) and key == "step":
                 ready = value[0].clone()
             else:
@@ -137,15 +137,15 @@ def weights_of(model: nn.Module) -> Weights:
 
 
 def read_weights(path: Path, model: nn.Module) -> Weights:
-    """Read the weights that a model should have."""
+    """Read the weights of a model."""
     shapes: dict[str, Shape] = {k: tuple(v.shape) for k, v in model.state_dict().items()}
     return read_tensors(path, shapes)
 
 
-def _memory(model: nn.Module, optimizer: torch.optim.Optimizer) -> Weights:
-    found = {}
+def _optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> Weights:
+    state = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
-                found[f"{name}/{key}"] = value.detach().cpu().reshape(value.shape or (1,))
-    return found
+                state[f"{name}/{key}"] = value.detach().cpu().reshape(value.shape or (1,))
+    return state

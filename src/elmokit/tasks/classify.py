@@ -1,4 +1,4 @@
-"""What tasks with one label per example share: `sst5.py` and `snli.py` stand on it."""
+"""Base classes of tasks with one label per example, such as `sst5.py` and `snli.py`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch.nn import functional as F
 from elmokit.errors import DataError, warn
 from elmokit.tasks.batches import Batch, Example
 from elmokit.tasks.metrics.accuracy import accuracy_scores
-from elmokit.tasks.task import Facts, Scores, Task, TaskModel, unknown_labels
+from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel, unknown_labels
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
 
-#: Of a longer text the first tokens are read: attention takes memory by the square of the length.
+#: Longer texts are truncated, because the memory of attention is quadratic in the length.
 LONGEST = 512
 
-# Brackets, quotes and slashes as treebanks write them, and as text and the biLM have them.
-_WRITTEN = {
+# Treebank escapes of brackets and quotes, and the characters that the biLM expects.
+_UNESCAPED = {
     "-LRB-": "(",
     "-RRB-": ")",
     "-LSB-": "[",
@@ -36,7 +36,7 @@ _WRITTEN = {
 
 
 class Labeled(Example, Protocol):
-    """An example with one label, or none if it is to be predicted."""
+    """An example with one label, or None if it is to be predicted."""
 
     @property
     def label(self) -> str | None:
@@ -51,7 +51,7 @@ class Guess(NamedTuple):
 
     Attributes:
         label: The most probable label.
-        probabilities: Of all labels.
+        probabilities: Probability of every label.
     """
 
     label: str
@@ -64,7 +64,7 @@ class Guess(NamedTuple):
 
 
 class Classifier(TaskModel[L]):
-    """A network that gives each example a score for each label."""
+    """A network that scores every label of each example."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__()
@@ -83,8 +83,8 @@ class Classifier(TaskModel[L]):
     def decode(self, batch: Batch[L]) -> list[Any]:
         """Return a `Guess` for each example."""
         rows = self(batch).softmax(dim=1).tolist()
-        found = [dict(zip(self.labels, row, strict=True)) for row in rows]
-        return [Guess(max(row, key=row.__getitem__), row) for row in found]
+        tables = [dict(zip(self.labels, row, strict=True)) for row in rows]
+        return [Guess(max(row, key=row.__getitem__), row) for row in tables]
 
 
 class Classification(Task[L]):
@@ -92,14 +92,14 @@ class Classification(Task[L]):
 
     metric = "accuracy"
 
-    def learn(self, examples: Sequence[L]) -> Facts:
+    def learn(self, examples: Sequence[L]) -> LabelInfo:
         """Collect the labels."""
         labels = sorted({str(example.label) for example in examples})
         if len(labels) < 2:
             raise DataError(
-                f"All training examples have the label '{labels[0]}': nothing to learn."
+                f"All training examples have the label '{labels[0]}'; expected at least two labels."
                 if labels
-                else "There is no training example with a label: nothing to learn."
+                else "The training data has no labeled examples."
             )
         return {"labels": labels}
 
@@ -108,8 +108,8 @@ class Classification(Task[L]):
         gold = [example.label for example in examples]
         return accuracy_scores(gold, [guess.label for guess in predictions])
 
-    def notes(self, examples: Sequence[L], facts: Facts) -> list[str]:
-        """Count the examples whose labels the training data does not have."""
+    def notes(self, examples: Sequence[L], facts: LabelInfo) -> list[str]:
+        """Count the examples whose labels are not in the training data."""
         found = Counter(str(example.label) for example in examples)
         return unknown_labels(found, facts["labels"], "examples with labels")
 
@@ -121,18 +121,18 @@ def text_tokens(text: str, line: Line) -> tuple[str, ...]:
 
 
 def treebank_tokens(leaves: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Write the words of a treebank as text has them."""
-    written = [_WRITTEN.get(leaf) or leaf.replace("\\/", "/") for leaf in leaves]
+    """Replace the escapes of a treebank by plain text."""
+    written = [_UNESCAPED.get(leaf) or leaf.replace("\\/", "/") for leaf in leaves]
     return bounded([leaf.replace("\\*", "*") for leaf in written], line)
 
 
 def bounded(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Refuse a text without tokens; cut one that is too long, and say so."""
+    """Reject a text without tokens; truncate one that is too long, with a warning."""
     if not tokens:
-        raise line.error("found an empty text, expected words. Fill it in, or leave the line out.")
+        raise line.error("empty text: expected at least one word. Add the text or remove the line.")
     if len(tokens) > LONGEST:
         warn(
-            f"{line.path}, line {line.number}: found {len(tokens):,} tokens; the first {LONGEST} "
-            "are read. Perhaps line ends are missing."
+            f"{line.path}, line {line.number}: truncated a text of {len(tokens):,} tokens to "
+            f"{LONGEST}. Check for missing line breaks."
         )
     return tuple(tokens[:LONGEST])

@@ -1,4 +1,4 @@
-"""Everything that decides a task's training run, in one value that goes to and comes from JSON."""
+"""All settings of a task's training run, which can be saved as JSON."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class ElmoConfig(Settings):
 
     Attributes:
         place: "input": [x_k; ELMo_k]. "output": [h_k; ELMo_k] after the task's RNN. "both", "none".
-        layer: "mix": a mix of all layers. "top": the last layer alone, as CoVe and TagLM did.
-            "average", or the number of a layer: that alone.
+        layer: "mix": a mix of all layers. "top": only the last layer, as in CoVe and TagLM.
+            "average", or the number of a single layer.
         mix: With layer "mix", given weights s_j that sum to 1, such as "0.2,0.5,0.3". Empty: they
             are learned.
         penalty: lambda of the paper's lambda * ||w||^2. Large values keep the mix near the average.
-        layer_norm: Bring every h_{k,j} to mean 0 and variance 1 before mixing.
-        dropout: On ELMo_k.
-        state: What the biLM starts each sentence from, "reset" or "warm".
-        storage: How layers are kept, "float16" or "float32".
+        layer_norm: Normalize every h_{k,j} to mean 0 and variance 1 before mixing.
+        dropout: Dropout on ELMo_k.
+        state: Initial state of each sentence, "reset" or "warm".
+        storage: Data type of stored layers, "float16" or "float32".
     """
 
     place: Literal["none", "input", "output", "both"] = "input"
@@ -61,7 +61,7 @@ class ElmoConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _read_older(cls, values: Any) -> Any:
-        """Read the single setting `layers`, which older task folders hold."""
+        """Read the setting `layers` of older task directories."""
         if not isinstance(values, dict) or "layers" not in values:
             return values
         layers = values["layers"]
@@ -71,7 +71,7 @@ class ElmoConfig(Settings):
     @model_validator(mode="after")
     def _check_mix(self) -> Self:
         if self.mix and self.layer != "mix":
-            raise invalid("mix", self.mix, "nothing, unless elmo.layer is 'mix'")
+            raise invalid("mix", self.mix, "no value unless elmo.layer is 'mix'")
         return self
 
     def weights(self, n_layers: int) -> list[float] | None:
@@ -82,14 +82,14 @@ class ElmoConfig(Settings):
 
 
 class StaticConfig(Settings):
-    """The task model's own word vectors, x_k beside ELMo_k.
+    """The task model's own word vectors x_k, concatenated with ELMo_k.
 
     Attributes:
-        source: `glove-6b-50d`, a text file of word2vec or GloVe, or "none": vectors of its own.
-        dim: Size of a vector where there is no source.
-        trainable: Train the vectors of words in the training data; else they stay as they came.
-        words: The most frequent words of the source that are kept for text not seen yet, besides
-            those in the data.
+        source: `glove-6b-50d`, a text file of word2vec or GloVe, or "none": random initial vectors.
+        dim: Size of the vectors if there is no source.
+        trainable: Train the vectors of words in the training data; otherwise they are frozen.
+        words: Number of most frequent words of the source that are kept for unseen text, in
+            addition to those in the data.
     """
 
     source: str = "glove-6b-50d"
@@ -103,21 +103,21 @@ class TrainConfig(Settings):
 
     Attributes:
         optimizer: adam, adamw, adadelta, adagrad or sgd.
-        learning_rate: Its rate.
-        weight_decay: Its weight decay.
-        clip: Largest norm of the gradient; 0 is no limit.
-        batch_size: Examples that are trained on together.
-        batch_tokens: Tokens that are trained on together at most, padding included.
-        epochs: Passes over the training data at most.
-        patience: Stop after so many epochs without a better dev score, counted from the first
-            score that is not 0; 0 never.
-        halve_after: Halve the rate after so many epochs without a better dev score, counted in the
-            same way; 0 never.
-        checkpoint_every: Steps between checkpoints, besides those at the ends of epochs; 0 none.
-        checkpoint_seconds: The end of an epoch is passed over if the last is not so old, so that
-            short runs, many at once, do not spend their time on the disk.
-        seed: Of initial weights, order and dropout.
-        share: Share of the training data; smaller shares are parts of larger ones.
+        learning_rate: The learning rate.
+        weight_decay: The weight decay.
+        clip: Maximum norm of the gradient; 0: no limit.
+        batch_size: Maximum number of examples per batch.
+        batch_tokens: Maximum number of tokens per batch, including padding.
+        epochs: Maximum number of passes over the training data.
+        patience: Stop after this many epochs without a better dev score, counted from the first
+            score that is not 0; 0: never.
+        halve_after: Halve the learning rate after this many epochs without a better dev score,
+            counted in the same way; 0: never.
+        checkpoint_every: Steps between checkpoints, besides those at the end of epochs; 0: none.
+        checkpoint_seconds: Minimum age of the last checkpoint for writing one at the end of an
+            epoch, so that short runs do not spend their time writing files.
+        seed: Seed of initial weights, order and dropout.
+        share: Share of the training data to use; smaller shares are subsets of larger ones.
     """
 
     optimizer: Literal["adam", "adamw", "adadelta", "adagrad", "sgd"] = "adam"
@@ -136,7 +136,7 @@ class TrainConfig(Settings):
 
 
 class TaskConfig(Settings):
-    """A whole run; `model` is a dataclass of the task's own, best a subclass of `Settings`."""
+    """The settings of a run; `model` is the task's own dataclass, usually a `Settings`."""
 
     model: Any
     elmo: ElmoConfig = ElmoConfig()
@@ -146,5 +146,5 @@ class TaskConfig(Settings):
     @field_validator("model", mode="before")
     @classmethod
     def _read_model(cls, value: object, info: ValidationInfo) -> Any:
-        """Read the task's own settings where values are read as JSON, which names their class."""
+        """Read settings from JSON; `model` is the class of the task's own settings."""
         return value if info.context is None else parse(info.context, value)

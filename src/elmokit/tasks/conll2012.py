@@ -1,4 +1,4 @@
-"""Documents in the columns of CoNLL-2012, with clusters of mentions.
+"""Documents in CoNLL-2012 columns, with clusters of mentions.
 
     #begin document (bc/cctv/00/cctv_0000); part 000
     bc/cctv/00/cctv_0000  0  0  Ann   ... speaker ...  (3)
@@ -8,10 +8,10 @@
     (an empty line ends the sentence)
     #end document
 
-The last column opens and closes mentions by the number of their cluster. Three columns (number,
-token, mentions), two (token, mentions) and one (token) are read too. Mentions may nest. Where three
-columns come without any empty line, as OntoGUM does, sentences are found by the rules for raw text.
-Comments such as "# name = value" are passed over; a token may begin with "#" too.
+The last column opens and closes mentions by the number of their cluster. Files with three
+columns (number, token, mentions), two (token, mentions) or one (token) are also accepted. Mentions
+may nest. Files of three columns without empty lines, such as OntoGUM, are split into sentences by
+the rules for raw text. Comments such as "# name = value" are skipped; tokens may begin with "#".
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _PIECE = re.compile(r"\(([^()|\s]+)\)|\(([^()|\s]+)|([^()|\s]+)\)")
 _PIECES = re.compile(rf"(?:(?:{_PIECE.pattern})\|?)+")
 _NOTHING = frozenset({"", "-", "_", "*"})
 _COLUMNS = (
-    "Expected the columns of CoNLL-2012 (document, part, number, token, ..., mentions), or three: "
-    "number, token, mentions; mentions such as (3), (3 or 3)|5)."
+    "Expected CoNLL-2012 columns (document, part, number, token, ..., mentions) or three columns "
+    "(number, token, mentions), with mentions such as (3), (3 or 3)|5)."
 )
-_MEND = "Mend the brackets, or leave the document out."
+_FIX = "Fix the brackets or remove the document."
 
 
 class Layout(NamedTuple):
-    """Which column holds what."""
+    """The columns of a file."""
 
     token: int
     mentions: int | None
@@ -52,16 +52,16 @@ class Layout(NamedTuple):
 
 
 _LAYOUTS = {1: Layout(0, None), 2: Layout(0, 1), 3: Layout(1, 2)}
-_CONLL_2012 = 12  # columns, and one more for each predicate of the sentence
+_CONLL_2012 = 12  # columns, plus one for each predicate of the sentence
 
 
 def read_columns(lines: Iterable[Line], odd: Oddities, *, labeled: bool) -> Iterator[Document]:
     """Read documents in columns.
 
     Args:
-        lines: Where they are.
-        odd: Told of what is odd.
-        labeled: Whether the mentions are read.
+        lines: The lines to read.
+        odd: Counter of irregularities.
+        labeled: Whether to read the mentions.
     """
     draft: _Draft | None = None
     for line in lines:
@@ -77,7 +77,7 @@ def read_columns(lines: Iterable[Line], odd: Oddities, *, labeled: bool) -> Iter
         elif not end and not _is_comment(
             line.text, None if draft is None else draft.layout, labeled=labeled
         ):
-            if draft is None:  # a file of one document may do without a first line
+            if draft is None:  # the first line of a file with one document is optional
                 draft = _Draft(line.path, "", 0)
             draft.add(line, labeled=labeled)
     if draft is not None:
@@ -95,11 +95,11 @@ def _layout(fields: Sequence[str]) -> Layout | None:
 
 
 def _is_comment(text: str, layout: Layout | None, *, labeled: bool) -> bool:
-    """Tell a comment from a row that looks like one; in doubt it is a row, and nothing is lost.
+    """Return whether a line is a comment; ambiguous lines are rows, so that no token is lost.
 
     Args:
         text: The line.
-        layout: That of the rows above, if there are any.
+        layout: Layout of the rows above, if any.
         labeled: Whether the rows have mentions.
     """
     if not _COMMENT.fullmatch(text):
@@ -108,7 +108,7 @@ def _is_comment(text: str, layout: Layout | None, *, labeled: bool) -> bool:
     if len(fields) >= _CONLL_2012:
         return not _is_numbered(fields)
     found = _layout(fields)
-    # Of three columns the first is a number, and a token has no space in it.
+    # The first of three columns is a number, and tokens contain no spaces.
     if text.startswith("# ") or " " in fields[0] or found is None or found.token != 0:
         return True
     if found.mentions is None and (labeled or (layout is not None and layout.mentions is not None)):
@@ -117,7 +117,7 @@ def _is_comment(text: str, layout: Layout | None, *, labeled: bool) -> bool:
 
 
 def _is_numbered(fields: Sequence[str]) -> bool:
-    """Tell whether the numbers of a row are there: of the part and the token, or of the token."""
+    """Return whether a row has its numbers: of part and token, or of the token."""
     if len(fields) >= _CONLL_2012:
         return fields[1].isdecimal() and fields[2].isdecimal()
     return len(fields) != 3 or fields[0].isdecimal()
@@ -141,14 +141,14 @@ class _Draft:
     def add(self, line: Line, *, labeled: bool) -> None:
         fields = _fields(line.text)
         layout = _layout(fields)
-        told = f"found {len(fields)} columns"
+        problem = f"found {len(fields)} columns"
         if line.text.startswith("#"):
-            told += ", and no comment such as '# name = value'"
+            problem += " and no comment such as '# name = value'"
         remark = line.text.startswith("#") and not _is_numbered(fields)
         if layout is None or (labeled and layout.mentions is None) or remark:
-            raise line.error(f"{told}. {_COLUMNS}")
+            raise line.error(f"{problem}. {_COLUMNS}")
         if self.layout is not None and layout.token != self.layout.token:
-            raise line.error(f"{told}, other than in the lines above. {_COLUMNS}")
+            raise line.error(f"{problem}, but the lines above use a different layout. {_COLUMNS}")
         self.layout, self.labeled = layout, labeled
         token = fields[layout.token].strip()
         self.empty_tokens += not token
@@ -159,11 +159,11 @@ class _Draft:
         self.speakers.append("" if said in _NOTHING else said)
 
     def _mark(self, line: Line, marks: str) -> None:
-        """Open and close mentions at the token that comes next."""
+        """Open and close mentions at the next token."""
         if marks in _NOTHING:
             return
         if not _PIECES.fullmatch(marks):
-            raise line.error(f"'{marks[:40]}' does not open or close mentions. {_COLUMNS}")
+            raise line.error(f"invalid mentions '{marks[:40]}'. {_COLUMNS}")
         here = len(self.speakers)
         for alone, opening, closing in _PIECE.findall(marks):
             if opening or alone:
@@ -171,7 +171,7 @@ class _Draft:
             if closing or alone:
                 waiting = self.opened.get(closing or alone)
                 if not waiting:
-                    raise line.error(f"{closing}) closes a mention that was not opened. {_MEND}")
+                    raise line.error(f"'{closing})' closes a mention that was not opened. {_FIX}")
                 start, _ = waiting.pop()
                 self.clusters.setdefault(closing or alone, []).append(Mention(start, here + 1))
 
@@ -183,13 +183,13 @@ class _Draft:
         for number, waiting in self.opened.items():
             if waiting:
                 raise DataError(
-                    f"{self.path}, line {waiting[-1][1]}: the mention that ({number} opens is not "
-                    f"closed before its document ends. {_MEND}"
+                    f"{self.path}, line {waiting[-1][1]}: mention '({number}' is not closed before "
+                    f"the end of its document. {_FIX}"
                 )
         sentences = [sentence for sentence in self.sentences if sentence]
         if len(self.sentences) == 1 and self.layout == _LAYOUTS[3]:
             sentences = _found_sentences(sentences[0])
-            odd["documents without empty lines, whose sentences were found by rules"] += 1
+            odd["documents without empty lines, split into sentences by rules"] += 1
         odd["empty tokens, read as '_'"] += self.empty_tokens
         found = Document(
             tuple(map(tuple, sentences)),
@@ -204,16 +204,16 @@ class _Draft:
 def _clusters(
     found: Mapping[str, Sequence[Mention]], odd: Oddities
 ) -> tuple[tuple[Mention, ...], ...]:
-    """Keep each mention once, in the cluster that had it first."""
+    """Keep each mention once, in its first cluster."""
     owner: dict[Mention, str] = {}
     for number, mentions in found.items():
         for mention in mentions:
             if mention not in owner:
                 owner[mention] = number
             elif owner[mention] == number:
-                odd["mentions that were marked twice, read once"] += 1
+                odd["duplicate mentions, read once"] += 1
             else:
-                odd["mentions in two clusters, kept in the first"] += 1
+                odd["mentions in two clusters, assigned to the first"] += 1
     clusters: dict[str, list[Mention]] = {}
     for mention, number in sorted(owner.items()):
         clusters.setdefault(number, []).append(mention)
@@ -221,7 +221,7 @@ def _clusters(
 
 
 def _found_sentences(tokens: Sequence[str]) -> list[list[str]]:
-    """Find sentences in a list of tokens, as if spaces were between them."""
+    """Split a list of tokens into sentences, as if they were separated by spaces."""
     starts = np.cumsum([0, *(len(token) + 1 for token in tokens)])[:-1]
     first = [start for start, _ in split_sentences(" ".join(tokens))]
     places = np.searchsorted(starts, first).tolist()
@@ -234,9 +234,9 @@ def _stem(path: str) -> str:
 
 
 def columns_of(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:
-    """Write a document in the columns of CoNLL-2012, with clusters.
+    """Write a document in CoNLL-2012 columns, with clusters.
 
-    A name that would be taken for a comment or for several columns has "_" in these places.
+    Characters of the name that would be read as a comment or as several columns become "_".
     """
     marks: list[list[str]] = [[] for _ in document.tokens]
     numbered = sorted((m, n) for n, cluster in enumerate(clusters) for m in cluster)

@@ -1,6 +1,6 @@
-"""Coreference: what is read, learned, scored and shown; `coref_model.py` says by what network.
+"""Coreference resolution: data, labels, scores and output.
 
-`conll2012.py` says what data looks like.
+The network is in `coref_model.py`, and the data format is described in `conll2012.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elmokit.tasks.documents import Document, Mention, Oddities, read_jsonl, rea
 from elmokit.tasks.metrics.coref import coref_scores, without_singletons
 from elmokit.tasks.metrics.spans import shown_span
 from elmokit.tasks.nn.elmo import LayerShape
-from elmokit.tasks.task import Facts, Scores, Task
+from elmokit.tasks.task import LabelInfo, Scores, Task
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -26,12 +26,12 @@ __all__ = ["Coref", "CorefConfig", "CorefModel", "Resolved"]
 
 
 class Coref(Task[Document]):
-    """Who and what is spoken of again."""
+    """Coreference resolution."""
 
     name = "coref"
     metric = "conll"
-    # The paper's: the model of Lee et al. as it was, ELMo at the input, lambda 0. Theirs has GloVe
-    # of 300 dimensions and lowers the rate by 0.1 % every 100 steps.
+    # As in the paper: the model of Lee et al., ELMo at the input, lambda 0. The original uses
+    # 300-dimensional GloVe and decays the learning rate by 0.1 % every 100 steps.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             CorefConfig(),
@@ -39,8 +39,8 @@ class Coref(Task[Document]):
             StaticConfig(trainable=False),
             TrainConfig(batch_size=1, epochs=150, patience=20),
         ),
-        # For a first look: smaller, and content sooner. The rate is never halved: the score stays
-        # at 0 until the model has learned that most spans refer to nothing.
+        # For quick experiments: smaller, and stops earlier. The rate is never halved: the score
+        # stays at 0 until the model has learned that most spans have no antecedent.
         "quick": TaskConfig(
             CorefConfig(char_widths="3", hidden=100, scorer=100, antecedents=100, sentences=15),
             ElmoConfig(penalty=0.0),
@@ -51,19 +51,19 @@ class Coref(Task[Document]):
     inputs = ("text", "conll", "jsonl")
 
     def read(self, path: str) -> list[Document]:
-        """Read a file in columns, or all of a folder: *.conll, else *gold_conll, by name."""
+        """Read a file in columns, or all *.conll (otherwise *gold_conll) files of a directory."""
         odd = Oddities()
         found = list(read_columns(read_lines(_files(path)), odd, labeled=True))
         documents = [d for d in found if d.tokens and not d.is_blank]
-        odd["documents without text, left out"] = sum(not d.tokens for d in found)
-        odd["documents with blanked text (____), left out"] = sum(d.is_blank for d in found)
-        crossing = "mentions that reach into another sentence, which the model cannot find"
+        odd["empty documents, skipped"] = sum(not d.tokens for d in found)
+        odd["documents with redacted text (____), skipped"] = sum(d.is_blank for d in found)
+        crossing = "mentions that cross a sentence boundary, which the model cannot predict"
         odd[crossing] = sum(d.n_crossing for d in documents)
         _warn(odd, path)
         return documents
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Document]:
-        """Read raw text with empty lines between documents, columns, or lines of JSON."""
+        """Read raw text with empty lines between documents, columns, or JSON lines."""
         odd = Oddities()
         if form == "conll":
             documents = read_columns(lines, odd, labeled=False)
@@ -74,17 +74,17 @@ class Coref(Task[Document]):
             odd.clear()
             yield document
 
-    def learn(self, examples: Sequence[Document]) -> Facts:
+    def learn(self, examples: Sequence[Document]) -> LabelInfo:
         """Collect the genres."""
         if not any(document.clusters for document in examples):
             raise DataError(
-                "The training data has no mentions: nothing to learn. They are expected in the "
-                "last column, such as (3), (3 or 3)."
+                "The training data has no mentions. Expected mentions such as (3), (3 or 3) in the "
+                "last column."
             )
         return {"genres": sorted({document.genre for document in examples} - {""})}
 
     def model(
-        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> CorefModel:
         """Make the network."""
         return CorefModel(config, facts["genres"], words, elmo)
@@ -92,8 +92,7 @@ class Coref(Task[Document]):
     def score(self, examples: Sequence[Document], predictions: Sequence[Any]) -> Scores:
         """Return the mean F1 of MUC, B3 and CEAFe, and each of them.
 
-        Clusters of one mention count if the model looks for them; then the scores without them are
-        beside.
+        Singletons count if the model predicts them; then the scores without singletons are added.
         """
         gold = [document.clusters or () for document in examples]
         found = [resolved.clusters for resolved in predictions]
@@ -111,25 +110,25 @@ class Coref(Task[Document]):
             "measures": {**scores["measures"], **beside},
         }
 
-    def notes(self, examples: Sequence[Document], facts: Facts) -> list[str]:
-        """Count the clusters of one mention, and documents of unknown genres."""
-        told = []
+    def notes(self, examples: Sequence[Document], facts: LabelInfo) -> list[str]:
+        """Count singletons, and documents of unknown genres."""
+        notes = []
         alone = sum(len(cluster) == 1 for d in examples for cluster in d.clusters or ())
         if alone:
-            told.append(
-                f"{alone:,} mentions that nothing else refers to; they count where the model looks "
-                "for such (model.singletons)."
+            notes.append(
+                f"{alone:,} singleton mentions; they only count if the model predicts singletons "
+                "(model.singletons)."
             )
         unknown = [d.genre for d in examples if d.genre and d.genre not in facts["genres"]]
         if unknown and facts["genres"]:
-            told.append(
-                f"{len(unknown):,} documents of genres that the model does not know "
+            notes.append(
+                f"{len(unknown):,} documents of genres that are not in the training data "
                 f"({', '.join(sorted(set(unknown)))})."
             )
-        return told
+        return notes
 
     def show(self, example: Document, prediction: Any, *, as_json: bool) -> str:
-        """Return the columns of CoNLL-2012, or an object with sentences and clusters."""
+        """Return CoNLL-2012 columns, or an object with sentences and clusters."""
         if not as_json:
             return columns_of(example, prediction.clusters)
         values: dict[str, Any] = {"name": example.name} if example.name else {}
@@ -141,7 +140,7 @@ class Coref(Task[Document]):
 
 
 def _places(document: Document, clusters: Iterable[Iterable[Mention]]) -> list[list[Any]]:
-    """Say of each mention where it is: its sentence, and the tokens there."""
+    """Return the position of each mention: its sentence and its tokens."""
 
     def shown(mention: Mention) -> dict[str, Any]:
         sentence, start, end = document.place(mention)
@@ -158,11 +157,11 @@ def _files(path: str) -> list[Path | str]:
     for pattern in ("*.conll", "*gold_conll"):
         if found := sorted(folder.rglob(pattern)):
             return list(found)
-    raise DataError(f"{path} is a folder without files *.conll or *gold_conll.")
+    raise DataError(f"{path} contains no *.conll or *gold_conll files.")
 
 
 def _warn(odd: Oddities, where: str) -> None:
-    """Say what was odd in the data, if anything was."""
-    told = [f"{count:,} {what}" for what, count in odd.items() if count]
-    if told:
-        warn(f"{where}: {'; '.join(told)}.")
+    """Warn about irregularities in the data."""
+    problems = [f"{count:,} {what}" for what, count in odd.items() if count]
+    if problems:
+        warn(f"{where}: {'; '.join(problems)}.")

@@ -71,7 +71,7 @@ class CorefConfig(Settings):
     char_widths: Annotated[
         str,
         Field(pattern=r"^([1-9]\d?(,[1-9]\d?)*)?$", max_length=100),
-        Expected("widths from 1 to 99 such as 3,4,5, or nothing"),
+        Expected("widths from 1 to 99, such as 3,4,5, or an empty value"),
     ] = "3,4,5"
     hidden: Size = 200
     layers: Layers = 1

@@ -1,4 +1,4 @@
-"""From the files of a task to what a run needs: examples with their layers, labels and words."""
+"""Load the data of a run: examples with their layers, labels and words."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
-from elmokit.tasks.task import Facts, Task
+from elmokit.tasks.task import LabelInfo, Task
 from elmokit.tasks.words import Words, load_table
 
 
 class ElmoAbout(Settings):
-    """Which biLM a task model stands on.
+    """The biLM that a task model was trained with.
 
     Attributes:
-        model: What `elmokit.load` finds it by; None is the model that comes with the package.
-        name: What it calls itself.
-        fingerprint: A digest of its numbers.
+        model: Argument of `elmokit.load`; None: the bundled model.
+        name: Its name in the metadata.
+        fingerprint: A digest of its weights.
         n_layers: L + 1.
         dim: 2D.
-        precision: How it is run.
+        precision: "exact" or "fast".
     """
 
     model: str | None
@@ -62,24 +62,24 @@ class ElmoAbout(Settings):
 
     @property
     def shape(self) -> LayerShape:
-        """What a token has."""
+        """Number and size of the layers of a token."""
         return LayerShape(self.n_layers, self.dim)
 
 
 @dataclass(frozen=True, eq=False)
 class Data(Generic[E]):
-    """All that a run reads. Runs that differ in seed or settings of the model may share it."""
+    """The data of a run. Runs that differ only in seed or model settings can share it."""
 
     train: Dataset[E]
     dev: Dataset[E]
     test: Dataset[E] | None
-    facts: Facts
+    facts: LabelInfo
     words: Words
     elmo: ElmoAbout | None
 
     @property
     def digest(self) -> str:
-        """A digest of what decides the weights: text, labels, words and the biLM."""
+        """A digest of everything that affects the weights: text, labels, words and the biLM."""
         examples = [*self.train.examples, *self.dev.examples]
         about = [
             text_digest(texts_of(examples)),
@@ -92,7 +92,7 @@ class Data(Generic[E]):
 
     @property
     def test_digest(self) -> str | None:
-        """A digest of what the best weights are measured on, if there is such a file."""
+        """A digest of the test data, if any."""
         return None if self.test is None else _digest_of(self.test.examples)
 
 
@@ -117,25 +117,25 @@ def load_data(
 
     Args:
         task: The task.
-        config: Which share of the training data, which words, which state.
+        config: The settings; share of the training data, words and state are used here.
         train: The file to train on.
-        dev: The file that decides when to stop.
-        test: The file to measure the best model on.
-        elmo: The biLM, or a function that loads it; None if ELMo has no part.
-        model: What `elmo` was loaded by, to be noted.
-        cache: Where layers are kept; by default in the user's cache folder.
-        device: Where the task model will be.
-        log: Called with lines for the user.
+        dev: The file for early stopping.
+        test: The file to evaluate the best model on.
+        elmo: The biLM, or a function that loads it; None: train without ELMo.
+        model: The name or path that `elmo` was loaded from.
+        cache: The layer cache. Default: in the user's cache directory.
+        device: Device of the task model.
+        log: Callback for messages.
     """
     device = torch.device(device)
     cache = LayerCache(log=log) if cache is None else cache
-    table = load_table(config.static)  # first: an extra may be missing
+    table = load_table(config.static)  # first, because an extra may be missing
     about = None
     if elmo is not None and not isinstance(elmo, ElmoModel):
         elmo = elmo()
     if elmo is not None:
         about = ElmoAbout.of(elmo, model, config.elmo.state)
-        ElmoPlaces(config.elmo, about.shape)  # refuses weights of another number of layers
+        ElmoPlaces(config.elmo, about.shape)  # rejects a mix with a wrong number of layers
     examples: dict[str, list[E]] = {}
     for part, path in (("train", train), ("dev", dev), ("test", test)):
         if path is None:
@@ -145,11 +145,11 @@ def load_data(
         log(f"{part}: {len(examples[part]):,} examples, {tokens:,} tokens ({path})")
     examples["train"] = share_of(examples["train"], config.train.share)
     if config.train.share < 1:
-        log(f"training on {len(examples['train']):,} of them ({config.train.share:g})")
+        log(f"train: using {len(examples['train']):,} examples (share {config.train.share:g})")
     given = len(examples["train"])
     examples["train"] = task.training(examples["train"], config)
     if len(examples["train"]) != given:
-        log(f"made {len(examples['train']):,} training examples of {given:,}")
+        log(f"train: {len(examples['train']):,} training examples from {given:,}")
     facts = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
         for note in task.notes(task.scored(examples[part], config), facts):
@@ -158,22 +158,22 @@ def load_data(
     words = Words.build(config.static, table, texts_of(examples["train"]), others)
     sets = {}
     kept = {"state": config.elmo.state, "storage": config.elmo.storage}
-    for part, found in examples.items():
-        layers = None if elmo is None else cache.layers(elmo, texts_of(found), device, **kept)
-        sets[part] = Dataset(found, layers, device)
+    for part, some in examples.items():
+        layers = None if elmo is None else cache.layers(elmo, texts_of(some), device, **kept)
+        sets[part] = Dataset(some, layers, device)
     return Data(sets["train"], sets["dev"], sets.get("test"), facts, words, about)
 
 
 def read_examples(task: Task[E], path: str) -> list[E]:
-    """Read a file of labeled examples, of which there is at least one."""
+    """Read a file of labeled examples; reject an empty one."""
     examples = task.read(path)
     if not examples:
-        raise DataError(f"{path} holds no examples.")
+        raise DataError(f"{path} contains no examples.")
     return examples
 
 
 def share_of(examples: list[E], share: float) -> list[E]:
-    """Choose a share of examples: the same for every run, and part of every larger share."""
+    """Return a share of the examples: the same in every run, and a subset of larger shares."""
     order = np.random.default_rng(2018).permutation(len(examples))
     chosen = order[: max(1, round(share * len(examples)))]
     return [examples[i] for i in sorted(chosen.tolist())]

@@ -1,6 +1,6 @@
-"""Documents with clusters of mentions; how raw text and lines of JSON become such.
+"""Documents with clusters of mentions, and reading them from raw text and JSON lines.
 
-`conll2012.py` reads those that have been annotated.
+Annotated documents are read by `conll2012.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_exp
 from elmokit.text.lines import Line
 from elmokit.text.sentences import tokenize_sentences
 
-#: A sentence with more tokens is cut into pieces.
+#: Longer sentences are split into pieces.
 LONGEST = 512
-#: Of a document with more tokens the beginning is read.
+#: Longer documents are truncated.
 LONGEST_DOCUMENT = 50_000
 
-#: What was odd in the data, and how often.
+#: Counts of irregularities in the data.
 Oddities = Counter[str]
 
 
@@ -42,10 +42,10 @@ class Document:
 
     Attributes:
         sentences: The tokens of each sentence.
-        clusters: Mentions of the same thing; None if it is not known.
-        name: What it is called.
-        part: The number of the part, where a long document is in several.
-        speakers: Who says each token, "" if that is not known; None: nobody is named.
+        clusters: Mentions of the same entity; None if they are not known.
+        name: Its name.
+        part: The number of the part, if a long document has several.
+        speakers: The speaker of each token, "" if unknown; None: no speakers are given.
         offsets: (start, end) of each token in the text, if it was raw text.
     """
 
@@ -58,16 +58,16 @@ class Document:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """What the biLM reads."""
+        """The sentences that the biLM reads."""
         return self.sentences
 
     @property
     def genre(self) -> str:
-        """What kind of text it is, by its name in OntoNotes (bc/...) or GUM (GUM_news_...)."""
+        """The genre, from the name of the document in OntoNotes (bc/...) or GUM (GUM_news_...)."""
         if "/" in self.name:
             return self.name.split("/")[0]
-        found = re.match(r"(?:GUM|GENTLE)_([^_]+)_", self.name)
-        return found[1] if found else ""
+        match = re.match(r"(?:GUM|GENTLE)_([^_]+)_", self.name)
+        return match[1] if match else ""
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -76,21 +76,21 @@ class Document:
 
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
-        """Where sentences begin, and the end of the last."""
+        """The start of each sentence, and the end of the last."""
         return np.cumsum([0, *map(len, self.sentences)], dtype=np.int64)
 
     @cached_property
     def gold(self) -> NDArray[np.int64]:
         """Start, end and number of the cluster (from 1) of each gold mention, (n, 3), sorted.
 
-        Without those that reach from one sentence into another.
+        Mentions that cross a sentence boundary are excluded.
         """
         rows = self._mentions
         return rows[rows[:, 1] <= self._sentence_ends(rows[:, 0])]
 
     @property
     def n_crossing(self) -> int:
-        """The number of gold mentions that reach from one sentence into another."""
+        """The number of gold mentions that cross a sentence boundary."""
         return len(self._mentions) - len(self.gold)
 
     @cached_property
@@ -103,35 +103,35 @@ class Document:
 
     @cached_property
     def speaker_numbers(self) -> NDArray[np.int64]:
-        """A number for the speaker of each token; 0 is nobody."""
+        """The number of the speaker of each token; 0: unknown."""
         numbers = {"": 0}
         said = self.speakers if self.speakers is not None else [""] * int(self.bounds[-1])
         return np.array([numbers.setdefault(who, len(numbers)) for who in said], dtype=np.int64)
 
     @property
     def is_blank(self) -> bool:
-        """Whether the text was taken out, as in the Reddit part of GUM: tokens such as ____."""
+        """Whether the text is redacted (tokens such as ____), as in the Reddit part of GUM."""
         return bool(self.tokens) and not any(token.strip("_") for token in self.tokens)
 
     def place(self, mention: Mention) -> tuple[int, int, int]:
-        """Return sentence, start and end of a mention, counted in its sentence."""
+        """Return sentence, start and end of a mention, relative to the sentence."""
         sentence = int(np.searchsorted(self.bounds, mention.start, side="right")) - 1
         first = int(self.bounds[sentence])
         return sentence, mention.start - first, mention.end - first
 
 
 def shortened(document: Document, odd: Oddities) -> Document:
-    """Cut very long sentences into pieces, and a very long document off."""
+    """Split very long sentences, and truncate a very long document."""
     pieces: list[tuple[str, ...]] = []
     for sentence in document.sentences:
         starts = range(0, max(1, len(sentence)), LONGEST)
         pieces += [sentence[start : start + LONGEST] for start in starts]
-        odd[f"cuts in sentences of more than {LONGEST} tokens"] += len(starts) - 1
+        odd[f"splits in sentences of more than {LONGEST} tokens"] += len(starts) - 1
     kept = int(np.searchsorted(np.cumsum([0, *map(len, pieces)]), LONGEST_DOCUMENT, "right")) - 1
     document = replace(document, sentences=tuple(pieces))
     if kept >= len(pieces):
         return document
-    odd[f"documents of more than {LONGEST_DOCUMENT:,} tokens, whose beginning alone is read"] += 1
+    odd[f"documents truncated to {LONGEST_DOCUMENT:,} tokens"] += 1
     short = replace(document, sentences=tuple(pieces[:kept]))
     end = int(short.bounds[-1])
     clusters = document.clusters
@@ -147,15 +147,15 @@ def shortened(document: Document, odd: Oddities) -> Document:
 
 
 def document_of(text: str, name: str = "") -> Document:
-    """Find sentences and tokens in raw text."""
-    found = list(tokenize_sentences(text))
-    sentences = tuple(tuple(token.text for token in sentence) for sentence in found)
-    offsets = tuple((token.start, token.end) for sentence in found for token in sentence)
+    """Split raw text into sentences and tokens."""
+    tokenized = list(tokenize_sentences(text))
+    sentences = tuple(tuple(token.text for token in sentence) for sentence in tokenized)
+    offsets = tuple((token.start, token.end) for sentence in tokenized for token in sentence)
     return Document(sentences, name=name, offsets=offsets)
 
 
 def read_text(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
-    """Read raw text, an empty line between documents; offsets count from a document's beginning."""
+    """Read raw text with empty lines between documents; offsets are relative to the document."""
     written: list[str] = []
     for line in chain(lines, [Line("", 0, "")]):
         if line.text.strip():
@@ -166,7 +166,7 @@ def read_text(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
 
 
 def read_jsonl(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
-    """Read lines of JSON: {"sentences": [[token, ...], ...]}, or {"text": "..."}, raw text."""
+    """Read JSON lines: {"sentences": [[token, ...], ...]}, or raw text as {"text": "..."}."""
     for line, values in json_objects(lines):
         name = values.get("name", "")
         sentences, text = values.get("sentences"), values.get("text")
@@ -178,7 +178,7 @@ def read_jsonl(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
         else:
             raise not_expected(
                 line,
-                '"sentences", a list of lists of strings, or "text", a string; it may have a '
+                '"sentences" (a list of lists of strings) or "text" (a string), and optionally '
                 '"name"',
             )
 

@@ -1,4 +1,4 @@
-"""Lines of JSON, as several tasks read them."""
+"""Reading of JSON lines, shared by several tasks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from elmokit.text.lines import Line
 def json_objects(lines: Iterable[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
     """Read an object from every line that is not empty.
 
-    What is no object is read as one without keys: the task finds that something is missing, and
-    says what it expects.
+    Other values are read as an object without keys, so that the task reports what is missing and
+    what it expects.
     """
     return ((line, json_object(line)) for line in lines if line.text.strip())
 
 
 def json_object(line: Line) -> dict[str, Any]:
-    """Read the object in a line; what is none is read as an empty one.
+    """Read the object in a line; other values are read as an empty object.
 
     Raises:
-        DataError: A string in it is no text.
+        DataError: A string contains a lone surrogate.
     """
     try:
         values = json.loads(line.text)
@@ -34,10 +34,10 @@ def json_object(line: Line) -> dict[str, Any]:
 
 
 def check_text(values: object, where: str) -> None:
-    """Refuse half of a surrogate pair, which JSON can write and no output could hold.
+    """Reject lone surrogates, which JSON allows but UTF-8 output cannot represent.
 
     Args:
-        values: What was read of JSON; all strings in it are checked.
+        values: JSON values; all strings in them are checked.
         where: File and line.
     """
     try:
@@ -45,26 +45,26 @@ def check_text(values: object, where: str) -> None:
     except UnicodeEncodeError as error:
         half = json.dumps(error.object[error.start])
         raise DataError(
-            f"{where}: found {half}, half of a surrogate pair, in a string. Write both halves, as "
-            r'in "\ud83d\ude00", or leave it out.'
+            f"{where}: lone surrogate {half} in a string. Write both halves of the pair, "
+            r'such as "\ud83d\ude00", or remove it.'
         ) from None
 
 
 def check_tokens(tokens: Iterable[str], line: Line) -> None:
-    """Refuse tokens that columns, a token per line, could not hold."""
+    """Reject tokens that cannot be written in columns."""
     for token in tokens:
         if not token.strip() or any(character in token for character in "\t\n\r"):
             raise line.error(
-                f"found the token {json.dumps(token)[:60]}, expected tokens that are not blank and "
-                "hold no tab or line break. Clean it, or leave it out."
+                f"invalid token {json.dumps(token)[:60]}: tokens must not be blank or contain tabs "
+                "or line breaks. Clean or remove it."
             )
 
 
 def are_strings(values: object) -> TypeGuard[list[str]]:
-    """Tell whether this is a list of strings."""
+    """Return whether this is a list of strings."""
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def not_expected(line: Line, expected: str) -> DataError:
-    """Return the error of a line that is something else."""
+    """Return the error for a line that is not the expected object."""
     return line.error(f"found '{line.text[:60]}', expected an object with {expected}.")

@@ -1,7 +1,7 @@
 """Training a task model: the loop, in one function that can be read from top to bottom.
 
-Every step seeds its random numbers by (seed, step), so a run that goes on after a kill, or one
-that takes turns with others in one process, is the run it would have been alone.
+Every step seeds its random numbers by (seed, step), so a run that is resumed, or that alternates
+with others in one process, gives the same result as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NotFiniteError(ElmoError):
 
 @dataclass(frozen=True)
 class TaskResult:
-    """How a run ended.
+    """The results of a run.
 
     Attributes:
         epochs: Epochs done.
@@ -51,7 +51,7 @@ class TaskResult:
         best_epoch: The epoch whose weights were kept, counted from 1.
         dev: Its scores on the dev set.
         test: Its scores on the test set, if there is one.
-        mixes: s_j and gamma of each place where ELMo enters.
+        mixes: s_j and gamma of each place where ELMo is added.
         seconds: Time spent training and evaluating.
         interrupted: Whether a signal stopped the run; it can be resumed.
     """
@@ -81,18 +81,18 @@ def train(
     log: LogFn = no_log,
     progress: ProgressFn = no_log,
 ) -> TaskResult:
-    """Train a task model and leave a task directory.
+    """Train a task model and write a task directory.
 
     Args:
         task: The task.
-        config: Everything that decides the run, with `data`.
-        data: What `load_data` read, for the same device; or a function that returns it, which is
-            called once the folder is found to be usable.
-        out: The folder to make.
-        resume: Go on from the checkpoint there; a run that is finished is left as it is.
-        device: Where to compute.
-        log: Called with lines for the user.
-        progress: Told how many batches of an epoch are done.
+        config: The settings.
+        data: Result of `load_data` for the same device, or a function that returns it, which is
+            called after the directory was checked.
+        out: The directory to create.
+        resume: Continue from the checkpoint; a finished run is not changed.
+        device: Device to compute on.
+        log: Callback for messages.
+        progress: Callback for the number of batches done in an epoch.
     """
     out = Path(out)
     is_new = not out.exists()
@@ -102,7 +102,7 @@ def train(
             data = data() if callable(data) else data
             if ended is not None:
                 results = results_of(out, ended, data)
-                log(f"The run in {out} is finished already.")
+                log(f"The run in {out} is already finished.")
                 try:
                     return TaskResult(**results)
                 except TypeError as error:
@@ -133,8 +133,8 @@ def _train(
         model = task.model(config, data.facts, data.words, shape).to(device)
         if not isinstance(getattr(model, "elmo", None), ElmoPlaces):
             raise ConfigError(
-                f"The network of the task '{task.name}' has no `elmo`: its __init__ should set "
-                "self.elmo = ElmoPlaces(config.elmo, elmo)."
+                f"The network of the task '{task.name}' has no attribute `elmo`. Set self.elmo = "
+                "ElmoPlaces(config.elmo, elmo) in its __init__."
             )
         run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
         if resume:
@@ -151,15 +151,15 @@ def _train(
                     run.save()
         metrics.close()
         if not _is_done(run.position, how):
-            log(f"Stopped at step {run.position.step:,}; the run goes on with --resume.")
+            log(f"Stopped at step {run.position.step:,}; continue with --resume.")
             return _result(run, None, None, interrupted=True)
         assert run.best is not None
         assert run.position.best is not None
         if run.position.best == 0 or math.isnan(run.position.best):
-            never = "rose above 0" if run.position.best == 0 else "was a number"
+            never = "exceeded 0" if run.position.best == 0 else "was finite"
             log(
-                f"The dev {task.metric} never {never}; the last epoch is kept. It may take more "
-                "epochs or data, or another rate."
+                f"The dev {task.metric} never {never}; using the last epoch. Try more epochs, "
+                "more data or another learning rate."
             )
         model.load_state_dict(run.best)
         dev = evaluate(task, model, data, "dev", config)
@@ -173,13 +173,13 @@ def _train(
 
 
 class Run:
-    """A training run between two steps: what a checkpoint holds.
+    """The state of a training run, as stored in a checkpoint.
 
     Attributes:
         model: The task model.
-        trained: Those of its weights that are trained.
-        optimizer: What changes it.
-        position: How far it has come.
+        trained: Its trainable weights.
+        optimizer: The optimizer.
+        position: Its progress.
         best: The weights of the best epoch so far.
     """
 
@@ -200,16 +200,16 @@ class Run:
         self._identity = identity
         self._began = self._saved = time.monotonic()
 
-    def go_on(self, data: Data[Any], log: LogFn) -> None:
-        """Take up the newest checkpoint, if there is one."""
+    def go_on(self, data: Data[Any], log: Tell) -> None:
+        """Load the newest checkpoint, if any."""
         path = checkpoint.newest(self._out)
         if path is None:
-            log(f"Nothing to resume in {self._out}: starting anew.")
+            log(f"No checkpoint in {self._out}; starting from the beginning.")
             return
         check_data(self._out, data, checkpoint.read_run(path))
         self.position, self.best = checkpoint.load(path, self.model, self.optimizer)
         self._began = time.monotonic() - self.position.seconds
-        log(f"Going on from step {self.position.step:,} in epoch {self.position.epoch + 1}.")
+        log(f"Resuming from step {self.position.step:,} in epoch {self.position.epoch + 1}.")
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -224,7 +224,7 @@ class Run:
         return time.monotonic() - self._saved
 
     def seconds(self) -> float:
-        """Return the time spent so far, over all its parts."""
+        """Return the total time spent so far, including earlier processes."""
         return time.monotonic() - self._began
 
 
@@ -236,7 +236,7 @@ def evaluate(
     config: TaskConfig,
     write_to: Path | None = None,
 ) -> Scores:
-    """Score a model on a part of the data, and write its predictions if asked."""
+    """Score a model on a dataset, and optionally write its predictions."""
     dataset = getattr(data, part)
     found = saved.predictions(model, dataset, config)
     if write_to is not None:
@@ -246,14 +246,14 @@ def evaluate(
     scores = task.score(dataset.examples, found)
     if task.metric not in scores:
         raise ConfigError(
-            f"The task '{task.name}' is judged by its '{task.metric}', which its score() does not "
-            f"return. It returned: {', '.join(scores) or 'nothing'}."
+            f"score() of the task '{task.name}' must return its metric '{task.metric}', but "
+            f"returned: {', '.join(scores) or 'nothing'}."
         )
     return scores
 
 
 def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
-    """Make the optimizer of what may be trained."""
+    """Create the optimizer of the trainable weights."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adam": torch.optim.Adam,
@@ -272,10 +272,10 @@ def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:
 def _train_epoch(
     run: Run, data: Dataset[E], how: TrainConfig, stopped: threading.Event, progress: ProgressFn
 ) -> bool:
-    """Go on with the epoch that is under way; return whether it came to its end."""
+    """Continue the current epoch; return whether it was completed."""
     at = run.position
     batches = plan(data.sizes, how.batch_size, how.batch_tokens, seed=(how.seed, at.epoch))
-    # Summed on the device: asking for a number would make it wait after every step.
+    # Summed on the device: reading the value would synchronize after every step.
     total = torch.tensor(at.loss, dtype=torch.float64, device=data.device)
     run.model.train()
     while at.batch < len(batches) and not stopped.is_set():
@@ -290,7 +290,7 @@ def _train_epoch(
 
 
 def _step(run: Run, batch: Batch[E], how: TrainConfig) -> torch.Tensor:
-    """Change the weights by one batch; return its loss without the penalty."""
+    """Update the weights on one batch; return its loss without the penalty."""
     _seed(how.seed * 1_000_003 + run.position.step + 1, batch.device)
     run.optimizer.zero_grad(set_to_none=True)
     loss = run.model.loss(batch)
@@ -302,10 +302,10 @@ def _step(run: Run, batch: Batch[E], how: TrainConfig) -> torch.Tensor:
 
 
 def _seed(seed: int, device: torch.device) -> None:
-    """Seed the generators that a step draws from.
+    """Seed the random generators for a step.
 
-    `torch.manual_seed` looks after every kind of device there might be: a millisecond, as long as
-    the kernels of a small model.
+    `torch.manual_seed` seeds all device types, which takes a millisecond, as long as the kernels
+    of a small model.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -314,16 +314,15 @@ def _seed(seed: int, device: torch.device) -> None:
 
 
 def _end_epoch(run: Run, score: float, how: TrainConfig) -> None:
-    """Note how good the epoch was, keep its weights if it is the best, and set the rate.
+    """Record the score of an epoch, keep the best weights, and set the learning rate.
 
-    While the score is still 0, learning has not begun: such epochs count neither against patience
-    nor towards a lower rate.
+    Epochs with a score of 0 count neither for `patience` nor for `halve_after`.
     """
     at = run.position
     at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
     at.seconds = run.seconds()
-    # As long as no score tells epochs apart, the one that has learned the most is the best. A score
-    # may be no number at all, as a correlation with predictions that are all the same.
+    # While all scores are equal, the latest epoch is the best. A score may be NaN, such as a
+    # correlation with constant predictions.
     if at.best is None or math.isnan(at.best) or score > at.best or score == at.best == 0:
         at.best, at.best_epoch = score, at.epoch
         at.since_best = at.since_halved = 0
@@ -343,11 +342,11 @@ def _is_done(at: Position, how: TrainConfig) -> bool:
 
 
 def _finite(total: torch.Tensor, position: Position, how: TrainConfig) -> float:
-    """Return the sum of losses, if it is finite: nothing is saved after a loss that is not."""
+    """Return the sum of losses; raise an error if it is not finite, so that nothing is saved."""
     if not math.isfinite(loss := float(total)):
         raise NotFiniteError(
-            f"The loss became {loss} in epoch {position.epoch + 1}. Start again in another folder "
-            f"with a lower learning rate than {how.learning_rate:g} "
+            f"The loss became {loss} in epoch {position.epoch + 1}. Restart in another directory "
+            f"with a learning rate below {how.learning_rate:g} "
             "(--set train.learning_rate=...)."
         )
     return loss
@@ -356,7 +355,7 @@ def _finite(total: torch.Tensor, position: Position, how: TrainConfig) -> float:
 def _log_epoch(
     run: Run, mean: float, scores: Scores, metric: str, metrics: Metrics, log: LogFn
 ) -> None:
-    """Write the figures of the epoch that has ended, and tell the user."""
+    """Write and log the metrics of a finished epoch."""
     at = run.position
     values = {"step": at.step, "epoch": at.epoch, "loss": mean, "rate": at.rate}
     rest = {"seconds": round(at.seconds, 1), "dev": scores, "mixes": run.model.elmo.learned()}

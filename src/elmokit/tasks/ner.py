@@ -34,7 +34,7 @@ from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
-from elmokit.tasks.task import Facts, Scores, Task, TaskModel, unknown_labels
+from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel, unknown_labels
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 from elmokit.text.sentences import tokenize_sentences
@@ -45,8 +45,8 @@ LONGEST = 512
 
 _TAG = re.compile(r"O|[BIESLU]-\S+")
 _COLUMNS = (
-    "Expected a token per line with its tag in the last column, separated by spaces or a tab, and "
-    "an empty line after each sentence."
+    "Expected one token per line, with its tag in the last column, separated by spaces or tabs, "
+    "and an empty line after each sentence."
 )
 
 
@@ -99,8 +99,8 @@ def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
             )
         if tagged and not _TAG.fullmatch(fields[-1]):
             raise line.error(
-                f"invalid tag '{fields[-1][:60]}'. Tags are O, or B-, I-, E- or S- and a type, "
-                f"such as B-PER. {_COLUMNS}"
+                f"invalid tag '{fields[-1][:60]}'. Expected O or a BIO/IOBES tag such as "
+                f"B-PER. {_COLUMNS}"
             )
         rows.append(fields)
     yield from _sentence(rows, tagged=tagged)
@@ -143,7 +143,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
             check_tokens(tokens, line)
             yield from cut(Sentence(tuple(tokens)))
         else:
-            raise not_expected(line, '"tokens", a list of strings, or "text", a string')
+            raise not_expected(line, '"tokens" (a list of strings) or "text" (a string)')
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -285,8 +285,8 @@ class Ner(Task[Sentence]):
         sentences = list(read_columns(read_lines([path]), tagged=True))
         if long := sum(sentence.continued for sentence in sentences):
             warn(
-                f"{path}: sentences of more than {LONGEST} tokens were cut in {long} places. "
-                "Perhaps empty lines between sentences are missing."
+                f"{path}: sentences of more than {LONGEST} tokens were split at {long} places. "
+                "Check for missing empty lines between sentences."
             )
         return sentences
 
@@ -296,15 +296,15 @@ class Ner(Task[Sentence]):
             return read_columns(lines, tagged=False)
         return read_text(lines) if form == "text" else read_jsonl(lines)
 
-    def learn(self, examples: Sequence[Sentence]) -> Facts:
+    def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the types of entities."""
         types = sorted(types_of(examples))
         if not types:
-            raise DataError(f"All tags of the training data are O: nothing to learn. {_COLUMNS}")
+            raise DataError(f"All tags in the training data are O. {_COLUMNS}")
         return {"types": types}
 
     def model(
-        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> NerModel:
         """Make the tagger."""
         return NerModel(config, facts["types"], words, elmo)
@@ -313,7 +313,7 @@ class Ner(Task[Sentence]):
         """Return F1 over spans, as conlleval does."""
         return span_scores([sentence.tags or () for sentence in examples], predictions)
 
-    def notes(self, examples: Sequence[Sentence], facts: Facts) -> list[str]:
+    def notes(self, examples: Sequence[Sentence], facts: LabelInfo) -> list[str]:
         """Count the entities of types that the training data does not have."""
         return unknown_labels(types_of(examples), facts["types"], "entities of types")
 

@@ -38,13 +38,14 @@ _WORD, _POS, _ROLES = 3, 4, 11  # columns of CoNLL-2012; behind the roles is one
 _LABEL = re.compile(r"[^()*\s]+")  # that columns can hold
 _CELL = re.compile(r"((?:\([^()*]+)*)\*((?:[^()*]*\))*)")
 _JSON = (
-    'Expected an object with "words", a list of strings, and "frames", a list of objects such as '
-    '{"pred": 1, "args": [[0, 0, "ARG0"], [2, 4, "ARG1"]]}, or as predict --json writes them: '
-    '{"predicate": 1, "roles": [{"label": "ARG0", "start": 0, "end": 1}]}.'
+    'Expected an object with "words" (a list of strings) and "frames" (a list of objects such as '
+    '{"pred": 1, "args": [[0, 0, "ARG0"], [2, 4, "ARG1"]]}, or in the format of predict --json: '
+    '{"predicate": 1, "roles": [{"label": "ARG0", "start": 0, "end": 1}]}).'
 )
 _COLUMNS = (
-    "Expected a word per line with, behind it, the target verbs ('-' where there is none) and for "
-    "each target a column of arguments such as (A0* * *), and an empty line after each sentence."
+    "Expected one word per line, followed by a column of target verbs ('-' if it is not a target) "
+    "and one column of arguments per target, such as (A0* * *), and an empty line after each "
+    "sentence."
 )
 
 
@@ -155,9 +156,8 @@ def _pieces(sentence: Sentence, line: Line) -> list[Sentence]:
     pieces = cut(sentence)
     if len(pieces) > 1:
         warn(
-            f"{line.path}, line {line.number}: found a sentence of {len(sentence.tokens):,} "
-            f"tokens; every {LONGEST} of them are read as a sentence. Perhaps line ends are "
-            "missing."
+            f"{line.path}, line {line.number}: split a sentence of {len(sentence.tokens):,} "
+            f"tokens into pieces of {LONGEST}. Check for missing line breaks."
         )
     return pieces
 
@@ -180,9 +180,9 @@ def _json_sentence(line: Line) -> Sentence:
     values = json_object(line)
     tokens, frames, pos = _json_tokens(line, values), values.get("frames"), values.get("pos")
     if not isinstance(frames, list):
-        raise line.error(f'found no "frames". {_JSON}')
+        raise line.error(f'missing "frames". {_JSON}')
     if pos is not None and (not isinstance(pos, list) or len(pos) != len(tokens)):
-        raise line.error(f'"pos" is no list with one value for each word. {_JSON}')
+        raise line.error(f'"pos" must be a list with one value per word. {_JSON}')
     return Sentence.of(tokens, (_json_frame(line, frame, len(tokens), pos) for frame in frames))
 
 
@@ -206,7 +206,7 @@ def _json_span(line: Line, arg: Any, predicate: int, length: int) -> Span:
             span = Span(0, 0, "")
     if not 0 <= span.start < span.end <= length or not _LABEL.fullmatch(span.type):
         raise line.error(
-            f"invalid argument {str(arg)[:60]} of the predicate {predicate} in a sentence of "
+            f"invalid argument {str(arg)[:60]} of predicate {predicate} in a sentence of "
             f"{length} words. {_JSON}"
         )
     return span
@@ -221,7 +221,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
     for line, values in json_objects(lines):
         if isinstance(values.get("text"), str):
             if "predicates" in values:
-                raise line.error('"predicates" counts tokens, and here is "text".')
+                raise line.error('"predicates" requires "tokens", not "text".')
             yield from read_text([line._replace(text=values["text"])])
             continue
         tokens, places = _json_tokens(line, values), values.get("predicates")
@@ -248,7 +248,7 @@ def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
 def _json_tokens(line: Line, values: dict[str, Any]) -> tuple[str, ...]:
     tokens = values.get("words", values.get("tokens"))
     if not are_strings(tokens):
-        raise line.error(f'found no "words" or "tokens" that are a list of strings. {_JSON}')
+        raise line.error(f'missing "words" or "tokens" (a list of strings). {_JSON}')
     check_tokens(tokens, line)
     return tuple(tokens)
 
@@ -259,7 +259,7 @@ def _places(line: Line, places: Any, length: int) -> tuple[int, ...]:
     if not is_list or not set(places) <= set(range(length)) or len(set(places)) < len(places):
         raise line.error(
             f"invalid predicates {str(places)[:40]} in a sentence of {length} words. Expected "
-            "places of words, counted from 0, each once."
+            "distinct word positions, counted from 0."
         )
     return tuple(places)
 
@@ -303,13 +303,15 @@ def _is_comment(text: str, fields: list[str]) -> bool:
 def _conll2012_sentence(rows: list[_Row]) -> Sentence:
     line, fields = rows[0]
     if len(fields) <= _ROLES:
-        raise line.error(f"found {len(fields)} columns, CoNLL-2012 has {_ROLES + 1} or more.")
+        raise line.error(
+            f"found {len(fields)} columns, expected {_ROLES + 1} or more (CoNLL-2012)."
+        )
     frames = []
     for column in range(_ROLES, len(fields) - 1):
         spans = _spans(rows, column)
         place = next((span.start for span in spans if span.type == PREDICATE), None)
         if place is None:
-            raise line.error(f"column {column + 1} has no (V*), the predicate.")
+            raise line.error(f"column {column + 1} has no predicate (V*).")
         verb = rows[place].fields[_POS].startswith("V")
         frames.append(Frame.of(place, spans, verb=verb))
     return Sentence.of(_words(rows, _WORD), frames)
@@ -326,11 +328,11 @@ def _conll2005_sentences(blocks: Sequence[list[_Row]]) -> Iterator[Sentence]:
         }
         columns = fits if columns is None else columns & fits
         if not columns:
-            raise rows[0].line.error(f"found no column of targets in this sentence. {_COLUMNS}")
+            raise rows[0].line.error(f"this sentence has no column of targets. {_COLUMNS}")
         if columns == {0}:
             raise rows[0].line.error(
-                "found targets and arguments, but no words before them. Put the columns of words "
-                "and of props side by side: paste -d' ' WORDS PROPS."
+                "found targets and arguments, but no words before them. Join the files of words "
+                "and props: paste -d' ' WORDS PROPS."
             )
     column = max(columns or {1})
     for rows in blocks:
@@ -364,10 +366,10 @@ def _spans(rows: list[_Row], column: int) -> list[Span]:
         opened += [(place, label) for label in cell[1].split("(")[1:]]
         for _ in range(cell[2].count(")")):
             if not opened:
-                raise line.error(f"a bracket in column {column + 1} closes nothing. {_COLUMNS}")
+                raise line.error(f"unmatched closing bracket in column {column + 1}. {_COLUMNS}")
             start, label = opened.pop()
             found.append(Span(start, place + 1, label))
     if opened:
         start, label = opened[-1]
-        raise rows[start].line.error(f"the argument ({label}* is never closed. {_COLUMNS}")
+        raise rows[start].line.error(f"argument '({label}*' is not closed. {_COLUMNS}")
     return sorted(found)

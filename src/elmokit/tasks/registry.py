@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 #: What each task is, in a line; its module has its name.
 TASKS = {
-    "ner": "Named entities: columns of CoNLL-2003, span F1.",
-    "sst5": "Sentiment of sentences: trees of SST, accuracy.",
-    "snli": "Entailment between two sentences: SNLI, accuracy.",
-    "squad": "Answers in a passage: SQuAD v1.1, F1 and exact match.",
-    "srl": "Who did what to whom: PropBank, F1 of arguments.",
-    "coref": "Who is spoken of again: CoNLL-2012 columns, CoNLL F1.",
+    "ner": "Named entity recognition: CoNLL-2003 columns, span F1.",
+    "sst5": "Sentiment classification: SST trees, accuracy.",
+    "snli": "Textual entailment: SNLI, accuracy.",
+    "squad": "Question answering: SQuAD v1.1, F1 and exact match.",
+    "srl": "Semantic role labeling: PropBank, argument F1.",
+    "coref": "Coreference resolution: CoNLL-2012 columns, CoNLL F1.",
 }
 
 
@@ -47,8 +47,8 @@ def load_task(name: str) -> Task[Any]:
         module = _module_of(Path(name))
     else:
         raise ConfigError(
-            f"No task '{name}'.{nearest(name, TASKS)} There are: {', '.join(TASKS)}; or a file "
-            "my_task.py that defines one (a subclass of elmokit.tasks.task.Task)."
+            f"Unknown task '{name}'.{nearest(name, TASKS)} Expected one of {', '.join(TASKS)}, "
+            "or a Python file that defines a subclass of elmokit.tasks.task.Task."
         )
     from elmokit.tasks.task import Task
 
@@ -58,14 +58,14 @@ def load_task(name: str) -> Task[Any]:
         if inspect.isclass(kind) and issubclass(kind, Task) and kind.__module__ == module.__name__
     ]
     if len(found) != 1:
-        raise ConfigError(f"{name} should define one subclass of Task, found {len(found)}.")
+        raise ConfigError(f"{name} must define exactly one subclass of Task, found {len(found)}.")
     task: Task[Any] = found[0]()
     return task
 
 
 def _module_of(path: Path) -> Any:
     if not path.is_file():
-        raise ConfigError(f"There is no file {path}.")
+        raise ConfigError(f"File not found: {path}.")
     spec = importlib.util.spec_from_file_location(f"elmokit_task_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -38,7 +38,7 @@ from elmokit.tasks.checkpoint import WEIGHTS, Weights, read_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, ElmoAbout
 from elmokit.tasks.registry import command_of
-from elmokit.tasks.task import Facts, Task, TaskModel
+from elmokit.tasks.task import LabelInfo, Task, TaskModel
 from elmokit.tasks.words import Words
 
 FORMAT = "elmokit-task"
@@ -60,7 +60,7 @@ class SavedTask(Generic[E]):
 
     task: Task[E]
     config: TaskConfig
-    facts: Facts
+    facts: LabelInfo
     model: TaskModel[E]
     elmo: ElmoModel | None
     device: torch.device
@@ -148,14 +148,14 @@ def load_saved(
     path = Path(path)
     if not is_task_dir(path):
         raise ConfigError(
-            f"There is no trained task model in {path}. Make one with: "
+            f"{path} contains no trained task model. Train one with: "
             f"{command_of(task.name)} train TRAIN DEV -o {path}"
         )
     check_regular_files(path, ConfigError)
     values = read_config(path)
     if values["task"] != task.name:
         raise ConfigError(
-            f"{path} holds a model of the task '{values['task']}', not of '{task.name}'."
+            f"{path} contains a model of the task '{values['task']}', not '{task.name}'."
         )
     kind = type(next(iter(task.presets.values())).model)
     facts, words = read_json(path / LABELS), Words.load(path / WORDS)
@@ -187,9 +187,9 @@ def read_config(path: Path) -> dict[str, Any]:
     check_format(values, path / CONFIG, FORMAT, FORMAT_VERSION)
     missing = {"task", "elmo", "data", "results", "config"} - values.keys()
     if missing:
-        raise ConfigError(f"{path / CONFIG} lacks {', '.join(sorted(missing))}.")
+        raise ConfigError(f"{path / CONFIG}: missing keys: {', '.join(sorted(missing))}.")
     if not isinstance(values["results"], dict):
-        raise ConfigError(f"{path / CONFIG}: 'results' should be an object.")
+        raise ConfigError(f"{path / CONFIG}: 'results' must be an object.")
     return values
 
 
@@ -200,14 +200,15 @@ def _load_elmo(
         elmo = load(model or _named(about.model, path), device=device, precision=about.precision)
     except WeightsError as error:
         raise WeightsError(
-            f"The biLM that {path} was trained with ({about.model or 'the default'}) is not here: "
-            f"{error} Say which one to use with --model; one that is not on this machine is never "
-            "fetched because a file names it."
+            f"Cannot load the biLM that {path} was trained with ({about.model or 'the default'}): "
+            f"{error} Specify it with --model; for security, models that a file names are never "
+            "downloaded."
         ) from error
     if fingerprint(elmo, config.elmo.state) != about.fingerprint:
         raise WeightsError(
-            f"{path} was trained with another biLM ({about.name or about.model or 'the default'}) "
-            f"than {elmo.source}. Give the right one with --model."
+            f"{path} was trained with a different biLM "
+            f"({about.name or about.model or 'the default'}) than {elmo.source}. Specify the "
+            "right one with --model."
         )
     return elmo
 
@@ -254,5 +255,4 @@ A task model trained with elmokit. Use it with `{command_of(task.name)} predict 
 |---|---|
 {table}
 
-The data it was trained on, and its license, are not known to this card; whoever knows should write
-it here."""
+The training data and its license were not recorded. Please add them here."""

@@ -37,7 +37,7 @@ from elmokit.tasks.nn.attention import attend, max_pool, mean_pool
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm, VariationalDropout
 from elmokit.tasks.nn.tokens import WordVectors
-from elmokit.tasks.task import Facts
+from elmokit.tasks.task import LabelInfo
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -238,7 +238,7 @@ class Snli(Classification[Pair]):
         if left := len(found) - len(pairs):
             warn(
                 f"{path}: {left:,} of {len(found):,} pairs have no gold label ('{UNDECIDED}') and "
-                "were left out."
+                "were skipped."
             )
         return pairs
 
@@ -247,7 +247,7 @@ class Snli(Classification[Pair]):
         return read_pairs(lines, labeled=False, form=form)
 
     def model(
-        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> Esim:
         """Make ESIM."""
         return Esim(config, facts["labels"], words, elmo)

@@ -42,7 +42,7 @@ from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiGru, VariationalDropout
 from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
 from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, shortened
-from elmokit.tasks.task import Facts, Scores, Task, TaskModel
+from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -262,22 +262,22 @@ class Squad(Task[Question]):
         short = [shortened(question, longest) for question in examples]
         if cut := sum(len(q.passage) > longest for q in examples):
             warn(
-                f"{cut:,} training questions are about passages of more than {longest} tokens, "
-                "which were cut around the answers (--set model.longest_passage=...)."
+                f"The passages of {cut:,} training questions have more than {longest} tokens and "
+                "were truncated around the answers (--set model.longest_passage=...)."
             )
         return [question for question in short if question.spans]
 
-    def learn(self, examples: Sequence[Question]) -> Facts:
+    def learn(self, examples: Sequence[Question]) -> LabelInfo:
         """There is nothing to know but that there is something to learn."""
         if not examples:
             raise DataError(
-                "No training question has an answer that is at its answer_start in the passage: "
-                "nothing to learn."
+                "No answer in the training data matches the passage at its answer_start (in "
+                "characters)."
             )
         return {}
 
     def model(
-        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> SquadModel:
         """Make the reader."""
         return SquadModel(config, words, elmo)

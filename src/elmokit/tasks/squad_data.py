@@ -24,20 +24,20 @@ LONGEST = 1000
 
 _WANTED = (
     'Expected SQuAD v1.1: {"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", '
-    '"question": "...", "answers": [{"text": "...", "answer_start": 0}]}]}]}]}; or an object for '
-    'each question: {"question": "...", "context": "...", "answers": [...]}.'
+    '"question": "...", "answers": [{"text": "...", "answer_start": 0}]}]}]}]}; or one object '
+    'per question: {"question": "...", "context": "...", "answers": [...]}.'
 )
-_TOLD = {
-    "unanswered": "questions have no answer and were left out: the model always gives one",
-    "empty": "answers are empty. They are not trained on; in evaluation they count like others",
+_PROBLEMS = {
+    "unanswered": "questions without an answer were skipped: the model always predicts an answer",
+    "empty": "answers are empty. They are ignored in training, but not in evaluation",
     "elsewhere": "answers are not at their answer_start, which counts characters from 0 (not bytes "
-    "or UTF-16 units). They are not trained on; in evaluation their text counts",
-    "inside": "answers begin or end inside a token. Training takes the whole token; in evaluation "
-    "predictions may miss them by it",
-    "beyond": f"answers are behind token {LONGEST:,} of their passages, where reading stops. They "
-    "are not trained on; in evaluation their text counts. Give shorter passages",
-    "long": f"questions have more than {LONGEST:,} tokens, or their passages have, of which the "
-    f"first {LONGEST:,} are read. Give shorter texts",
+    "or UTF-16 units). They are ignored in training; evaluation compares their text",
+    "inside": "answers begin or end inside a token. Training uses the whole token, so "
+    "predictions may not match them exactly",
+    "beyond": f"answers are after token {LONGEST:,} of their passages, where they are truncated. "
+    "They are ignored in training; evaluation compares their text. Use shorter passages",
+    "long": f"questions, or their passages, were truncated to {LONGEST:,} tokens. Use "
+    "shorter texts",
 }
 _NAMED = 3
 
@@ -155,8 +155,8 @@ def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
         question, tab, context = line.text.partition("\t")
         if not tab:
             raise line.error(
-                f"found no tab in '{line.text[:60]}', expected a question and its passage with a "
-                "tab between."
+                f"found no tab in '{line.text[:60]}', expected a question and its passage, "
+                "separated by a tab."
             )
         reader = _Reader(f"{line.path}, line {line.number}", labeled=False)
         yield from reader.questions({"question": question, "context": context})
@@ -171,7 +171,7 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
             values, place = decoder.raw_decode(text, place)
             check_text(values, path)
         except (ValueError, RecursionError) as error:
-            raise _wrong(path, f"this is not JSON ({error})") from error
+            raise _wrong(path, f"invalid JSON ({error})") from error
         yield from reader.questions(values)
         while place < len(text) and text[place].isspace():
             place += 1
@@ -184,7 +184,7 @@ class _Reader:
     def __init__(self, path: str, *, labeled: bool) -> None:
         self._path = path
         self._labeled = labeled
-        self._odd: dict[str, list[str]] = {kind: [] for kind in _TOLD}
+        self._odd: dict[str, list[str]] = {kind: [] for kind in _PROBLEMS}
 
     def questions(self, values: object) -> Iterator[Question]:
         """Yield the questions of a file of SQuAD, or of an object of one question."""
@@ -204,8 +204,8 @@ class _Reader:
         """Warn of what did not fit, once for each kind."""
         for kind, names in self._odd.items():
             if names:
-                some = ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
-                warn(f"{self._path}: {len(names):,} {_TOLD[kind]}: {some}.")
+                some = ", ".join(names[:_NAMED]) + (" and more" if len(names) > _NAMED else "")
+                warn(f"{self._path}: {len(names):,} {_PROBLEMS[kind]}: {some}.")
 
     def _question(self, values: object, passage: Passage, where: str) -> Iterator[Question]:
         text = _get(values, "question", str, where)
@@ -265,7 +265,7 @@ def _answers(values: dict[str, object], where: str) -> Iterator[tuple[str, int]]
     if isinstance(given, dict):  # {"text": [...], "answer_start": [...]}, as some write it
         columns = [_get(given, key, list, where) for key in ("text", "answer_start")]
         if len(columns[0]) != len(columns[1]):
-            raise _wrong(where, f"found {len(columns[0])} answers and {len(columns[1])} places")
+            raise _wrong(where, f"found {len(columns[0])} answers, but {len(columns[1])} positions")
         given = [
             {"text": text, "answer_start": start} for text, start in zip(*columns, strict=True)
         ]
@@ -277,7 +277,7 @@ def _get(values: object, key: str, kind: type[T], where: str) -> T:
     found = values.get(key) if isinstance(values, dict) else None
     if not isinstance(found, kind):
         names: dict[type, str] = {str: "a string", list: "a list", int: "an integer"}
-        raise _wrong(where, f'found no "{key}" that is {names[kind]}')
+        raise _wrong(where, f'missing or invalid "{key}": expected {names[kind]}')
     return found
 
 

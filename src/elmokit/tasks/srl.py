@@ -50,7 +50,7 @@ from elmokit.tasks.propbank import (
     read_jsonl,
     read_text,
 )
-from elmokit.tasks.task import Facts, Scores, Task, TaskModel, unknown_labels
+from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel, unknown_labels
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -266,17 +266,17 @@ class Srl(Task[Sentence]):
         whole = list(read_frames(path, read_lines([path])))
         sentences = [piece for sentence in whole for piece in cut(sentence)]
         frames = [frame for sentence in sentences for frame in _frames(sentence)]
-        told = {
-            f"sentences of more than {LONGEST} tokens were cut in {{:,}} places. Perhaps ends of "
-            "sentences are missing.": len(sentences) - len(whole),
-            "{:,} arguments are not on their predicate's side of such a cut: they are not learned, "
-            "and count as missed.": sum(len(frame.beyond) for frame in frames),
-            "{:,} arguments overlap others of the same predicate. Tags cannot hold them: they are "
-            "not learned, and count as missed.": sum(
+        problems = {
+            f"sentences of more than {LONGEST} tokens were split at {{:,}} places. Check for "
+            "missing sentence boundaries.": len(sentences) - len(whole),
+            "{:,} arguments were separated from their predicate by such a split. They are ignored "
+            "in training and count as missed.": sum(len(frame.beyond) for frame in frames),
+            "{:,} arguments overlap others of the same predicate. Tags cannot represent them: they "
+            "are ignored in training and count as missed.": sum(
                 len(f.arguments) - len(f.apart) for f in frames
             ),
         }
-        for what, count in told.items():
+        for what, count in problems.items():
             if count:
                 warn(f"{path}: {what.format(count)}")
         return sentences
@@ -295,18 +295,18 @@ class Srl(Task[Sentence]):
             made += [replace(sentence, frames=(frame,), predicates=places) for frame in frames]
         return made
 
-    def learn(self, examples: Sequence[Sentence]) -> Facts:
+    def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the roles."""
         roles = {span.type for s in examples for frame in _frames(s) for span in frame.apart}
         if roles <= {PREDICATE}:
             raise DataError(
-                "The training data has no argument of any predicate: nothing to learn. Expected "
-                "lines of JSON with frames, or columns of CoNLL-2005 or CoNLL-2012."
+                "The training data has no arguments. Expected JSON lines with frames, or "
+                "CoNLL-2005 or CoNLL-2012 columns."
             )
         return {"roles": sorted(roles)}
 
     def model(
-        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> SrlModel:
         """Make the tagger."""
         return SrlModel(config, facts["roles"], words, elmo)
@@ -329,7 +329,7 @@ class Srl(Task[Sentence]):
         own: SrlConfig = config.model
         return [Sentence.of(s.tokens, filter(own.wants, _frames(s))) for s in examples]
 
-    def notes(self, examples: Sequence[Sentence], facts: Facts) -> list[str]:
+    def notes(self, examples: Sequence[Sentence], facts: LabelInfo) -> list[str]:
         """Count the arguments in roles that the training data does not have."""
         found = Counter(a.type for s in examples for f in _frames(s) for a in f.gold)
         return unknown_labels(found, facts["roles"], "arguments in roles")

@@ -35,7 +35,7 @@ from elmokit.tasks.nn.attention import AttentivePool, attend, max_pool, mean_poo
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import WordVectors
-from elmokit.tasks.task import Facts, Scores
+from elmokit.tasks.task import LabelInfo, Scores
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -45,7 +45,7 @@ TWO = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
 
 _PART = re.compile(r"\([ \t]*[^() \t]*|\)|[^() \t]+")  # other spaces may be part of a word
 _BEFORE = {"(": ("", "(", ")"), "word": ("(",), ")": ("word", ")")}
-_TREE = "Expected a tree in one line, such as (3 (2 It) (4 (2 's) (4 lovely)))."
+_TREE = "Expected one tree per line, such as (3 (2 It) (4 (2 's) (4 lovely)))."
 
 
 # ------------------------------------------------------------------------------------------- data
@@ -82,7 +82,7 @@ def read_tree(line: Line) -> Review:
         label = part[1:].strip()
         is_over = bool(phrases) and not nodes
         if is_over or before not in _BEFORE[kind] or (kind == "(" and label not in LABELS):
-            raise line.error(f"found '{part[:40]}' where it cannot stand. {_TREE}")
+            raise line.error(f"unexpected '{part[:40]}'. {_TREE}")
         if kind == "(":
             nodes.append((label, len(leaves)))
         elif kind == "word":
@@ -92,7 +92,7 @@ def read_tree(line: Line) -> Review:
             phrases.append((start, len(leaves), label))
         before = kind
     if nodes or not phrases:
-        raise line.error(f"found {len(nodes)} brackets that are not closed. {_TREE}")
+        raise line.error(f"{len(nodes)} unclosed brackets. {_TREE}")
     tokens = treebank_tokens(leaves, line)
     inner = tuple(phrase for phrase in phrases[:-1] if phrase[1] <= len(tokens))
     return Review(tokens, phrases[-1][2], inner)  # the root is closed last
@@ -123,7 +123,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Review]:
             check_tokens(tokens, line)
             yield Review(bounded(tokens, line))
         else:
-            raise not_expected(line, '"tokens", a list of strings, or "text", a string')
+            raise not_expected(line, '"tokens" (a list of strings) or "text" (a string)')
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -265,7 +265,9 @@ class Sst5(Classification[Review]):
         chosen = dict.fromkeys(chosen) if own.distinct else chosen
         return list(in_two_classes(chosen) if own.classes == "two" else chosen)
 
-    def model(self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None) -> Bcn:
+    def model(
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+    ) -> Bcn:
         """Make the network."""
         return Bcn(config, facts["labels"], words, elmo)
 
@@ -281,14 +283,14 @@ class Sst5(Classification[Review]):
             scores["neutral"] = neutral
         return scores
 
-    def notes(self, examples: Sequence[Review], facts: Facts) -> list[str]:
+    def notes(self, examples: Sequence[Review], facts: LabelInfo) -> list[str]:
         """Count the neutral sentences, where there are two classes, and unknown labels."""
         labels = facts["labels"]
         known = [replace(e, label=gold) for e in examples if (gold := _gold(e, labels)) is not None]
-        told = super().notes(known, facts)
+        notes = super().notes(known, facts)
         if left := len(examples) - len(known):
-            told.append(f"{left:,} neutral examples have no part in the score.")
-        return told
+            notes.append(f"{left:,} neutral examples are not scored.")
+        return notes
 
     def show(self, example: Review, prediction: Any, *, as_json: bool) -> str:
         """Return the label and the text with a tab between, or an object."""

@@ -20,7 +20,7 @@ from elmokit.tasks.words import Words
 from elmokit.text.lines import Line
 
 #: What a task learned from its training data besides weights, as JSON values: its labels.
-Facts = dict[str, Any]
+LabelInfo = dict[str, Any]
 #: The figures of an evaluation; the task's `metric` is one of them.
 Scores = dict[str, Any]
 
@@ -37,7 +37,10 @@ def unknown_labels(found: Counter[str], known: Iterable[str], what: str) -> list
     if not unknown:
         return []
     listed = ", ".join(sorted(unknown))
-    return [f"{unknown.total():,} {what} that the model does not know ({listed}), all wrong."]
+    return [
+        f"{unknown.total():,} {what} that are not in the training data ({listed}); they count as "
+        "errors."
+    ]
 
 
 class TaskModel(nn.Module, ABC, Generic[E]):
@@ -90,12 +93,12 @@ class Task(ABC, Generic[E]):
         return list(examples)
 
     @abstractmethod
-    def learn(self, examples: Sequence[E]) -> Facts:
+    def learn(self, examples: Sequence[E]) -> LabelInfo:
         """Collect from the training data what the model must know: its labels."""
 
     @abstractmethod
     def model(
-        self, config: TaskConfig, facts: Facts, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> TaskModel[E]:
         """Make the network."""
 
@@ -111,6 +114,6 @@ class Task(ABC, Generic[E]):
         """Leave out what a model with these settings is not asked for, and is not scored on."""
         return list(examples)
 
-    def notes(self, examples: Sequence[E], facts: Facts) -> list[str]:
+    def notes(self, examples: Sequence[E], facts: LabelInfo) -> list[str]:
         """Say what is odd in data that is evaluated on, such as labels that are not known."""
         return []

@@ -125,15 +125,17 @@ class Words:
         try:
             text = (folder / FILE).read_bytes().decode("utf-8", "surrogatepass")
         except (OSError, UnicodeDecodeError) as error:
-            raise WeightsError(f"{folder / FILE} cannot be read: {error}.") from error
+            raise WeightsError(f"Cannot read {folder / FILE}: {error}.") from error
         words = text.split("\n")[:-1]
         if found.keys() != {"training", "others"}:
-            raise WeightsError(f"{folder / VECTORS} does not hold the words of a task model.")
+            raise WeightsError(
+                f"{folder / VECTORS} does not contain the word vectors of a task model."
+            )
         vectors = torch.cat([found["training"], found["others"]]).numpy().astype(np.float16)
         if len(vectors) != len(words) + 1:
             raise WeightsError(
                 f"{folder / FILE} has {len(words):,} words and {VECTORS} {len(vectors) - 1:,} "
-                "vectors: they are not of the same model."
+                "vectors. The files belong to different models."
             )
         return cls(words, len(found["training"]), vectors)
 

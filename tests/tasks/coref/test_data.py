@@ -147,17 +147,17 @@ def test_what_is_written_is_read_again(files: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\t(1)\nb\t1)\n", r"data.conll, line 2: 1\) closes a mention that was not opened. Mend"),
-        ("a\t(1\nb\t-\n", r"data.conll, line 1: the mention that \(1 opens is not closed"),
+        ("a\t(1)\nb\t1)\n", r"data.conll, line 2: '1\)' closes a mention that was not opened. Fix"),
+        ("a\t(1\nb\t-\n", r"data.conll, line 1: mention '\(1' is not closed"),
         ("#begin document (x); part 0\na\t(1\n#begin document (y); part 0\n", "line 2: .*closed"),
-        ("a\t(1\nb\t1\n", "line 2: '1' does not open or close"),
-        ("a\t((1)\n", r"'\(\(1\)' does not"),
+        ("a\t(1\nb\t1\n", "line 2: invalid mentions '1'"),
+        ("a\t((1)\n", r"invalid mentions '\(\(1\)'"),
         ("a\t-\nb\n", "line 2: found 1 columns"),
         ("a\tb\tc\td\n", "line 1: found 4 columns"),
-        ("0\ta\t-\nb\t-\n", "line 2: found 2 columns, other than"),
-        ("# a remark of mine\na\t-\n", "line 1: found 5 columns, and no comment such as"),
-        ("0\ta\t-\n#tag\t-\n", "line 2: found 2 columns, and no comment .*, other than"),
-        ("#tag\na\t-\n", "line 1: found 1 columns, and no comment such as"),
+        ("0\ta\t-\nb\t-\n", "line 2: found 2 columns, but the lines above"),
+        ("# a remark of mine\na\t-\n", "line 1: found 5 columns and no comment such as"),
+        ("0\ta\t-\n#tag\t-\n", "line 2: found 2 columns and no comment .*, but the lines above"),
+        ("#tag\na\t-\n", "line 1: found 1 columns and no comment such as"),
     ],
 )
 def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -168,19 +168,19 @@ def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\t(1)|(1)\nb\t(1)\n", "1 mentions that were marked twice"),
-        ("a\t(1)|(2)\nb\t(1)\n", "1 mentions in two clusters, kept in the first"),
+        ("a\t(1)|(1)\nb\t(1)\n", "1 duplicate mentions"),
+        ("a\t(1)|(2)\nb\t(1)\n", "1 mentions in two clusters, assigned to the first"),
         (
             "#begin document (x); part 0\n#end document\na\t(1)\nb\t(1)\n",
-            "1 documents without text",
+            "1 empty documents",
         ),
         (
             "#begin document (x); part 0\n__\t(1)\n_\t-\n#end document\na\t(1)\nb\t(1)\n",
-            "1 .*blanked",
+            "1 .*redacted",
         ),
-        ("a\t(1)\nb\t(1)\nc\t(2\n\nd\t2)\n", "1 mentions that reach into another sentence"),
+        ("a\t(1)\nb\t(1)\nc\t(2\n\nd\t2)\n", "1 mentions that cross a sentence boundary"),
         ("\t(1)\nb\t(1)\n", "1 empty tokens, read as '_'"),
-        ("a\t(1)\nb\t(1)\n" + "w\t-\n" * LONGEST, "1 cuts in sentences of more than 512"),
+        ("a\t(1)\nb\t(1)\n" + "w\t-\n" * LONGEST, "1 splits in sentences of more than 512"),
     ],
 )
 def test_odd_columns_are_counted(tmp_path: Path, text: str, message: str) -> None:
@@ -202,7 +202,7 @@ def test_sentences_are_found_where_no_empty_line_shows_them(tmp_path: Path) -> N
 
 def test_a_very_long_document_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "LONGEST_DOCUMENT", 10)
-    with pytest.warns(ElmoWarning, match="1 documents of more than 10 tokens"):
+    with pytest.warns(ElmoWarning, match="1 documents truncated to 10 tokens"):
         [found] = read(tmp_path, "a\t(1)\nb\t-\nc\t(2)\n\n" * 5)
     assert [len(sentence) for sentence in found.sentences] == [3, 3, 3]
     assert found.clusters is not None
@@ -223,7 +223,7 @@ def test_text_json_and_columns_can_be_predicted_on() -> None:
         with pytest.raises(DataError, match="x, line 7"):
             list(TASK.parse([Line("x", 7, bad)], "jsonl"))
     for odd in (r'["a\tb"]', r'["a\n"]', '[""]', '[" "]', r'["\ud800"]'):
-        with pytest.raises(DataError, match="x, line 7: found"):
+        with pytest.raises(DataError, match=r"x, line 7: (lone|invalid)"):
             list(TASK.parse([Line("x", 7, f'{{"sentences": [["b"], {odd}]}}')], "jsonl"))
     for odd in (r'"text": "\ud800"', r'"sentences": [["a"]], "name": "\udc00"'):
         with pytest.raises(DataError, match=r"x, line 7: .*surrogate"):
@@ -244,5 +244,5 @@ def test_what_cannot_be_learned_is_told() -> None:
             settings(bad)
     one = Document((("a", "b"),), ((Mention(0, 1),),), "GUM_news_x")
     told = TASK.notes([one], {"genres": ["bio"]})
-    assert told[0].startswith("1 mentions that nothing else refers to")
-    assert told[1] == "1 documents of genres that the model does not know (news)."
+    assert told[0].startswith("1 singleton mentions")
+    assert told[1] == "1 documents of genres that are not in the training data (news)."

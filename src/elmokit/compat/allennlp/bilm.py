@@ -54,12 +54,12 @@ class _ElmoBiLm(nn.Module):
     ) -> None:
         super().__init__()
         if options_file is None and weight_file is None:
-            raise ConfigError("There is no model: give its options_file and weight_file.")
+            raise ConfigError("No model: specify options_file and weight_file.")
         bilm = load_parts(options_file, weight_file).bilm
         if not isinstance(bilm.encoder, CharacterEncoder):
             raise ConfigError(
-                f"{options_file} reads word ids, which AllenNLP's classes do not; use "
-                "elmokit.load and elmokit.Elmo for it."
+                f"{options_file} is a model of word ids, which AllenNLP's classes do not support. "
+                "Use elmokit.load and elmokit.Elmo instead."
             )
         self._requires_grad = requires_grad
         self._token_embedder = _ElmoCharacterEncoder(bilm.encoder, requires_grad)
@@ -69,8 +69,8 @@ class _ElmoBiLm(nn.Module):
         if vocab_to_cache:
             if requires_grad:
                 _log.warning(
-                    "The vectors of vocab_to_cache are trained on their own: once training has "
-                    "begun they no longer follow from the characters."
+                    "The vectors of vocab_to_cache are trained independently of the character CNN: "
+                    "after training starts, they differ from its output."
                 )
             self.create_cached_cnn_embeddings(vocab_to_cache)
         self._elmo_lstm = ElmoLstm(bilm, requires_grad, stateful)

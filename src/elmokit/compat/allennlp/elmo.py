@@ -76,7 +76,7 @@ class Elmo(nn.Module):
         super().__init__()
         if num_output_representations < 1:
             raise ConfigError(
-                "Elmo needs at least one output, found num_output_representations="
+                "num_output_representations must be at least 1, found "
                 f"{num_output_representations}."
             )
         if module is None:
@@ -84,9 +84,11 @@ class Elmo(nn.Module):
                 options_file, weight_file, requires_grad, vocab_to_cache, stateful=stateful
             )
         elif options_file is not None or weight_file is not None:
-            raise ConfigError("Give either options_file and weight_file or a module, not both.")
+            raise ConfigError("Specify either options_file and weight_file or module, not both.")
         elif not stateful:
-            raise ConfigError("A module of your own keeps its own state; stateful is not for it.")
+            raise ConfigError(
+                "stateful cannot be combined with module, which manages its own state."
+            )
         self._elmo_lstm: nn.Module = module
         self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
@@ -150,7 +152,7 @@ class Elmo(nn.Module):
 
     def _usable(self, words: Tensor) -> Tensor | None:
         if not self._has_cached_vocab:
-            _log.warning("word_inputs are not used: there is no vocab_to_cache to look them up in.")
+            _log.warning("word_inputs is ignored without vocab_to_cache.")
             return None
         return words.reshape(-1, words.shape[-1])
 

@@ -103,7 +103,7 @@ class ElmoEmbedder:
     ) -> Iterator[Array]:
         """Embed any number of sentences, in their order, as they are asked for."""
         if batch_size < 1:
-            raise ConfigError(f"batch_size should be at least 1, found {batch_size}.")
+            raise ConfigError(f"batch_size must be at least 1, found {batch_size}.")
         remaining = iter(sentences)
         while batch := list(itertools.islice(remaining, batch_size)):
             yield from self.embed_batch(batch)
@@ -135,7 +135,7 @@ class ElmoEmbedder:
 
         if output_format not in _FORMATS:
             raise ConfigError(
-                f"output_format should be one of {', '.join(_FORMATS)}; found '{output_format}'."
+                f"Invalid output_format '{output_format}': expected one of {', '.join(_FORMATS)}."
             )
         lines = [line.strip() for line in input_file]
         keys = _keys(lines, use_sentence_keys)
@@ -161,13 +161,15 @@ def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
         )
     if not use_sentence_keys:
         return [str(number) for number in range(len(lines))]
-    _log.warning("A slash in a sentence used as a key makes an HDF5 group: read it by its path.")
+    _log.warning(
+        "A slash in a sentence that is used as a key creates an HDF5 group; read it by its path."
+    )
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if line in seen:
             raise DataError(
-                f"Line {number} is the same as line {seen[line]}, so it cannot be a key again. "
-                "Leave use_sentence_keys out."
+                f"Line {number} is the same as line {seen[line]}, so it cannot be used as a key. "
+                "Disable use_sentence_keys."
             )
         seen[line] = number
     return lines
@@ -180,8 +182,8 @@ def _put(file: Any, key: str, vectors: Array) -> None:
         if key.isdigit():  # then it is not the fault of the key
             raise
         raise DataError(
-            f"The vectors of '{key}' cannot be stored under the sentence itself ({error}). "
-            "Leave use_sentence_keys out."
+            f"The vectors of '{key}' cannot be stored with the sentence as key ({error}). "
+            "Disable use_sentence_keys."
         ) from error
 
 
@@ -194,4 +196,4 @@ def _writing(path: Path) -> Iterator[Any]:
         with h5py.File(path, "w") as file:
             yield file
     except (RuntimeError, ValueError) as error:
-        raise OSError(f"HDF5 could not write ({error})") from error
+        raise OSError(f"cannot write HDF5 ({error})") from error

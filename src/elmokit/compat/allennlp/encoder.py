@@ -69,9 +69,7 @@ class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
             inputs: Character ids (B, T, C), 0 = padding, only at the end of a row.
         """
         ids = self._checked(inputs)
-        lengths = right_padded(
-            (ids > 0).any(dim=-1), "make ids with batch_to_ids(sentences), which does so"
-        )
+        lengths = right_padded((ids > 0).any(dim=-1), "create ids with batch_to_ids(sentences)")
         begin, end = (
             ids.new_tensor(char_ids(token, ids.shape[-1]))
             for token in (BEGIN_SENTENCE, END_SENTENCE)
@@ -94,13 +92,13 @@ class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
         if ids.dim() != 3 or ids.shape[-1] != size or ids.is_floating_point():
             raise DataError(
                 f"Expected character ids, integers of shape (batch, tokens, {size}); found "
-                f"{ids.dtype} of shape {list(ids.shape)}. Make them with batch_to_ids(sentences)"
+                f"{ids.dtype} of shape {list(ids.shape)}. Create them with batch_to_ids(sentences)"
                 + ("." if size == 50 else f", or elmokit.batch_ids(sentences, {size}).")
             )
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < N_CHARACTERS:
             raise DataError(
-                f"Character ids go from 0 to {N_CHARACTERS - 1}; found {int(ids.min())} to "
-                f"{int(ids.max())}. Make them with batch_to_ids(sentences)."
+                f"Character ids must be between 0 and {N_CHARACTERS - 1}; found {int(ids.min())} "
+                f"to {int(ids.max())}. Create them with batch_to_ids(sentences)."
             )
         return ids.long()
 

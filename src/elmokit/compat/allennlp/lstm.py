@@ -94,8 +94,8 @@ class ElmoLstm(Mirror[BiLM]):
         hidden, memory = self._states
         if mask.shape != hidden.shape[1:2]:
             raise DataError(
-                f"The mask of rows to reset has shape {list(mask.shape)}; the state has "
-                f"{hidden.shape[1]} rows, so it should be [{hidden.shape[1]}]."
+                f"The mask of rows to reset has shape {list(mask.shape)}; expected "
+                f"[{hidden.shape[1]}], the number of rows of the state."
             )
         reset = mask.bool().view(1, -1, 1)
         self._states = (

@@ -36,7 +36,7 @@ class ScalarMix(mix.ScalarMix):
             initial = [float(value) for value in initial_scalar_parameters]
         if len(initial) != mixture_size:
             raise ConfigError(
-                f"The mix of {mixture_size} layers needs as many scalar parameters; found {initial}"
+                f"Expected {mixture_size} initial scalar parameters, one per layer; found {initial}"
             )
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
@@ -59,6 +59,6 @@ class ScalarMix(mix.ScalarMix):
             L + 1 tensors (..., 2D), mask (...) -> (..., 2D)
         """
         if len(tensors) != self.mixture_size:
-            raise ConfigError(f"This mix is for {self.mixture_size} layers, found {len(tensors)}.")
+            raise ConfigError(f"Expected {self.mixture_size} layers, found {len(tensors)}.")
         layers = tensors if isinstance(tensors, Tensor) else torch.stack(list(tensors))
         return super().forward(layers, mask)

@@ -19,7 +19,7 @@ def right_padded(mask: Tensor, remedy: str) -> Tensor:
     if wrong.any():
         raise DataError(
             f"Row {int(wrong.nonzero()[0, 0])} of the batch has padding before its last token, "
-            f"which AllenNLP would have misread. Padding belongs at the end of a row: {remedy}."
+            f"which AllenNLP would misread. Padding must be at the end of a row: {remedy}."
         )
     return lengths
 

@@ -54,7 +54,7 @@ async def model(name: str, request: Request) -> Response:
     return formats.json_response(card(hosted, hosted.model(name)[0]))
 
 
-@router.get("/healthz", summary="Is the process alive?", responses={200: {"model": answers.Health}})
+@router.get("/healthz", summary="Liveness", responses={200: {"model": answers.Health}})
 async def healthz() -> Response:
     """Answer as long as the process lives."""
     return formats.json_response({"status": "ok"})
@@ -62,7 +62,7 @@ async def healthz() -> Response:
 
 @router.get(
     "/readyz",
-    summary="Are requests answered?",
+    summary="Readiness",
     response_class=Response,
     responses={200: {"model": answers.Health}, 503: {"model": answers.Health}},
 )
@@ -74,7 +74,7 @@ async def readyz(request: Request) -> Response:
     return response
 
 
-@router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
+@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """Return counts, times and sizes in the text format of Prometheus."""
     return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)

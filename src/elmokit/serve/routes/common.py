@@ -26,22 +26,22 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 SMALL = 65536
 
 _MEANINGS = {
-    401: "The bearer token is missing or wrong.",
-    404: "There is no such model, task or index.",
-    406: "The answer cannot be had in that format.",
-    408: "The request was sent too slowly.",
+    401: "The bearer token is missing or invalid.",
+    404: "The model, task or index does not exist.",
+    406: "The requested response format is not supported.",
+    408: "The request body was not received in time.",
     413: "The body is larger than max_body.",
-    422: "The request is not valid, or more than max_tokens or max_sentences.",
-    429: "The request would wait too long; see Retry-After.",
+    422: "The request is invalid, or exceeds max_tokens or max_sentences.",
+    429: "Too many requests are waiting; see Retry-After.",
     503: "The models are being loaded, or the service is shutting down.",
-    504: "Computing the answer took longer than the timeout.",
+    504: "The response was not computed within the timeout.",
 }
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the errors of a route that computes; `statuses` are those it has besides."""
     every = sorted({400, 401, 408, 413, 422, 429, 500, 503, 504, *statuses})
-    meanings = {400: "The body is not JSON.", 500: "An error of the service."} | _MEANINGS
+    meanings = {400: "The body is not valid JSON.", 500: "The request failed."} | _MEANINGS
     return {s: {"model": answers.Error, "description": meanings[s]} for s in every}
 
 

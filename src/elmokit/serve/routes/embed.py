@@ -34,7 +34,7 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 @router.answer(
     *("POST", "/v1/embed", answers.EmbedAnswer, 404, 406),
-    description="Vectors, in the format that Accept asks for.",
+    description="Vectors, in the format requested with Accept.",
     content={formats.NPY: _BINARY, formats.ARROW: _BINARY},
 )
 async def embed(body: Json[EmbedRequest], request: Request) -> Response:
@@ -46,7 +46,9 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     stacked = isinstance(body.layer, list) or body.layer == "all"
     dim = choices[0].dim(model.config.output_dim)
     if any(choice.dim(model.config.output_dim) != dim for choice in choices):
-        raise RequestRejected(422, "Ask for 'concat' by itself: it is longer.", param="layer")
+        raise RequestRejected(
+            422, "Request 'concat' separately, because its vectors are longer.", param="layer"
+        )
     texts = await texts_of(service, name, body.sentences)
     pooled = body.pooling == "mean"
     if pooled:
@@ -100,8 +102,8 @@ async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Respons
     if body.dimensions not in (None, dim):
         raise RequestRejected(
             422,
-            f"Found dimensions {body.dimensions}; the vectors of '{name}' have {dim} numbers and "
-            "cannot be shortened.",
+            f"Invalid dimensions {body.dimensions}: the vectors of '{name}' have {dim} dimensions "
+            "and cannot be shortened.",
             param="dimensions",
         )
     given = [body.input] if isinstance(body.input, str) else body.input
@@ -110,9 +112,7 @@ async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Respons
     texts = await texts_of(service, name, sentences, most_sentences=10**9)
     counts = np.bincount(owners, weights=texts.lengths, minlength=len(given)).astype(int)
     if empty := [i for i, n in enumerate(counts) if not n]:
-        raise RequestRejected(
-            422, f"Text {empty[0]} has no words, and so no vector.", param="input"
-        )
+        raise RequestRejected(422, f"Text {empty[0]} has no words. Remove it.", param="input")
     average = LayerChoice.parse("average", model.config.n_layers)
 
     def keep(layers: FloatArray) -> FloatArray:
@@ -163,5 +163,5 @@ def _check_not_empty(texts: Texts) -> None:
     for i, n in enumerate(texts.lengths):
         if not n:
             raise RequestRejected(
-                422, f"Sentence {i} has no tokens, and so no mean. Leave it out.", param="sentences"
+                422, f"Sentence {i} has no tokens to average. Remove it.", param="sentences"
             )

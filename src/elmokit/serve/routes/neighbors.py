@@ -37,7 +37,7 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
     if index is None:
         raise RequestRejected(
             404,
-            "There is no index to search. Make one with: elmo index TEXT -o INDEX, and start the "
+            "The service has no index. Build one with: elmo index TEXT -o INDEX, and start the "
             "service with: elmo serve --index INDEX",
         )
     name, model = hosted.model(hosted.index_model)
@@ -89,7 +89,7 @@ def _meant(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
         if query >= index.tokens:
             raise RequestRejected(
                 422,
-                f"Query {i} is token {query}; those of the index go from 0 to {index.tokens - 1}.",
+                f"Query {i}: invalid token {query}; expected 0 to {index.tokens - 1}.",
                 param="queries",
             )
         return Query(index.token(query).at, token=query)

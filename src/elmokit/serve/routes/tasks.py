@@ -93,7 +93,7 @@ def _form(task: Task[Any], example: str | dict[str, Any], i: int) -> str:
     found = "a string" if isinstance(example, str) else "an object"
     raise RequestRejected(
         422,
-        f"Example {i} is {found}; the task {task.name} reads: {', '.join(task.inputs)}.",
+        f"Example {i} is {found}; the task {task.name} accepts: {', '.join(task.inputs)}.",
         param="examples",
     )
 

@@ -88,7 +88,7 @@ async def substitutes(body: Json[SubstitutesRequest], request: Request) -> Respo
 def _check_places(positions: list[int], n_tokens: int) -> None:
     if len(positions) > PLACES:
         raise RequestRejected.over_limit(
-            "places", PLACES, len(positions), "places", "Name fewer of them in `positions`."
+            "places", PLACES, len(positions), "places", "Request fewer `positions`."
         )
     if not positions or max(positions) >= n_tokens:
         found = f"position {max(positions)}" if positions else "no position"

@@ -1,1 +1,1 @@
-"""Scores that equal the official ones."""
+"""Metrics, identical to the official scripts."""

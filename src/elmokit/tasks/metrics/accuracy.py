@@ -1,4 +1,4 @@
-"""Accuracy, and how well each label is found."""
+"""Accuracy, and precision and recall per label."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def accuracy_scores(gold: Sequence[str | None], predicted: Sequence[str]) -> dic
     """Score predicted labels against gold ones.
 
     Returns:
-        accuracy in percent, the numbers behind it, and precision and recall of each label.
+        Accuracy in percent, its counts, and precision and recall of each label.
     """
     wanted, given = Counter(map(str, gold)), Counter(predicted)
     right = Counter(guess for true, guess in zip(gold, predicted, strict=True) if true == guess)

@@ -1,9 +1,9 @@
-"""How sure a difference between two systems is: the paired bootstrap over test examples.
+"""Confidence of the difference between two systems: paired bootstrap over test examples.
 
-The test set is drawn anew many times, with replacement, and both systems are scored on the same
-draws (Efron and Tibshirani 1993; Koehn 2004). All scores here are figures of sums over examples,
-such as F1 of the numbers of spans, so a draw is scored by adding rows. A system may be several runs
-that differ in the seed: its score is the mean of theirs.
+The test set is resampled many times with replacement, and both systems are scored on the same
+samples (Efron and Tibshirani 1993; Koehn 2004). All scores here are functions of sums over
+examples, such as F1 of span counts, so a sample is scored by adding rows. A system can consist of
+several runs with different seeds; its score is their mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import DataError
 
-#: From the sums of the rows of some examples to a score in percent.
+#: Converts the summed rows of some examples to a score in percent.
 Figure = Callable[[NDArray[np.float64]], float]
 
 _AT_ONCE = 64  # draws
@@ -31,11 +31,11 @@ class Difference:
         base: Score of the first.
         other: Score of the second.
         difference: other - base.
-        low: Lower end of the interval that holds `level` of the differences of the draws.
+        low: Lower end of the confidence interval of the difference.
         high: Its upper end.
-        not_better: Share of the draws in which the second is not better.
-        level: Of the interval.
-        draws: Number of draws.
+        not_better: Share of the samples in which the second is not better.
+        level: Confidence level.
+        draws: Number of samples.
         examples: Test examples.
     """
 
@@ -68,19 +68,19 @@ def paired_bootstrap(
     Args:
         base: The runs of the first: for each test example a row of counts, (N, C).
         other: The runs of the second, on the same examples in the same order.
-        figure: What the score is of the sum of such rows.
-        draws: How often the test set is drawn.
-        level: Of the interval.
-        seed: Of the draws.
+        figure: Converts summed rows to a score.
+        draws: Number of samples.
+        level: Confidence level.
+        seed: Random seed.
 
     Raises:
-        DataError: The runs were not measured on the same number of examples.
+        DataError: The runs have different numbers of examples.
     """
     shapes = {rows.shape for rows in (*base, *other)}
     if len(shapes) != 1 or not base or not other:
         found = ", ".join(str(shape) for shape in sorted(shapes)) or "none"
         raise DataError(
-            f"The runs should have counts of the same test examples, found tables of {found}."
+            f"The runs must have counts of the same test examples; found shapes {found}."
         )
     n = next(iter(shapes))[0]
     random = np.random.default_rng(seed)
@@ -109,7 +109,7 @@ def paired_bootstrap(
 def _scores(
     times: NDArray[np.float64], runs: Sequence[NDArray[np.float64]], figure: Figure
 ) -> list[float]:
-    """Return the mean score of some runs for each draw; `times` says how often an example is in it.
+    """Return the mean score of runs for each sample; `times` counts each example in it.
 
     Shape:
         times (draws, N)
@@ -119,7 +119,7 @@ def _scores(
 
 
 def f1_figure(sums: NDArray[np.float64]) -> float:
-    """Return F1 of sums of (gold, predicted, right)."""
+    """Return F1 of sums of (gold, predicted, correct)."""
     gold, predicted, right = sums
     return float(200 * right / (gold + predicted)) if gold + predicted else 0.0
 

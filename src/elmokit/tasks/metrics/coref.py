@@ -1,11 +1,11 @@
-"""How well predicted clusters of mentions agree with gold ones, as the official scorer counts it.
+"""Metrics for clusters of mentions, as in the official scorer.
 
     MUC    links: a cluster of n mentions needs n - 1                       (Vilain et al. 1995)
     B3     each mention: how much of its cluster is shared                  (Bagga and Baldwin 1998)
     CEAFe  clusters paired one to one, 2 |K & R| / (|K| + |R|) for a pair   (Luo 2005)
 
 The score of CoNLL-2012 is the mean of their three F1. As in version 8 of the scorer (Pradhan et al.
-2014) nothing is done to mentions that only one side has, and counts are summed over documents.
+2014) mentions that only one side has are not modified, and counts are summed over documents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Clusters = Sequence[Collection[Hashable]]
 
 
 class Counts(NamedTuple):
-    """What recall and precision are fractions of; counts of several documents may be added."""
+    """Numerators and denominators of recall and precision; counts of documents can be added."""
 
     recalled: float
     gold: int
@@ -35,7 +35,7 @@ class Counts(NamedTuple):
     predicted: int
 
     def to_dict(self) -> dict[str, float]:
-        """Return F1, precision and recall in percent; 0 where there is nothing to divide by."""
+        """Return F1, precision and recall in percent; 0 if a denominator is 0."""
         recall = 100 * self.recalled / self.gold if self.gold else 0.0
         precision = 100 * self.right / self.predicted if self.predicted else 0.0
         both = precision + recall
@@ -64,7 +64,7 @@ def coref_scores(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dic
 
 
 def without_singletons(clusters: Clusters) -> list[Collection[Hashable]]:
-    """Leave out clusters of one mention, which OntoNotes does not annotate."""
+    """Remove singletons, which OntoNotes does not annotate."""
     return [cluster for cluster in clusters if len(cluster) > 1]
 
 
@@ -92,7 +92,7 @@ def b3(gold: Clusters, predicted: Clusters) -> Counts:
 
 
 def ceafe(gold: Clusters, predicted: Clusters) -> Counts:
-    """Sum the likeness of clusters, paired so that the sum is largest."""
+    """Sum the similarity of clusters, aligned to maximize the sum."""
     alike = np.zeros((len(gold), len(predicted)))
     for (k, r), n in _shared(gold, predicted).items():
         alike[k, r] = 2 * n / (len(gold[k]) + len(predicted[r]))

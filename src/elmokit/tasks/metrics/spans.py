@@ -1,8 +1,8 @@
-"""Labeled spans in sequences of tags, and their F1 as `conlleval` counts it.
+"""Labeled spans in sequences of tags, and their F1 as in `conlleval`.
 
 The rules are those of the official script: a span begins at B-X, or at I-X after O or after a tag
-of another type; it ends before the next tag that does not go on with it. So IOB1, IOB2 and what
-breaks the rules of either are all read, and E-X and S-X (also called L-X and U-X) close a span.
+of another type; it ends before the next tag that does not continue it. So IOB1, IOB2 and invalid
+sequences of either are all accepted, and E-X and S-X (also called L-X and U-X) close a span.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 def shown_span(
     tokens: Sequence[str], offsets: Sequence[tuple[int, int]] | None, start: int, end: int
 ) -> dict[str, Any]:
-    """Return where a span is as JSON values, with its characters where raw text was given."""
+    """Return the position of a span as JSON values, with character offsets for raw text."""
     values: dict[str, Any] = {"start": start, "end": end, "text": " ".join(tokens[start:end])}
     if offsets is not None:
         values["characters"] = [offsets[start][0], offsets[end - 1][1]]
@@ -83,10 +83,10 @@ def span_scores(
 def set_figures(
     gold: Iterable[Set[T]], predicted: Iterable[Set[T]], label_of: Callable[[T], str]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Compare sets of labeled things, example by example.
+    """Compare sets of labeled items, example by example.
 
     Returns:
-        The figures of all things, and those of each label.
+        The scores of all items, and those of each label.
     """
     wanted: Counter[str] = Counter()
     given: Counter[str] = Counter()
@@ -122,5 +122,5 @@ def figures(wanted: int, given: int, right: int) -> dict[str, float]:
 
 
 def percent(part: int, whole: int) -> float:
-    """Return a share in percent; of nothing it is 0."""
+    """Return a percentage; 0 if the total is 0."""
     return 100 * part / whole if whole else 0.0

@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, as the official script of SQuAD v1.1 counts them."""
+"""Exact match and F1 of answers, as in the official script of SQuAD v1.1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def normalized(text: str) -> list[str]:
 
 
 def exact_match(gold: str, predicted: str) -> bool:
-    """Tell whether two answers are the same."""
+    """Return whether two answers are the same."""
     return normalized(gold) == normalized(predicted)
 
 
@@ -32,7 +32,7 @@ def answer_f1(gold: str, predicted: str) -> float:
 
 
 def squad_scores(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
-    """Return mean exact match and F1 in percent; of several gold answers the nearest counts."""
+    """Return mean exact match and F1 in percent; the best of several gold answers counts."""
     pairs = list(zip(golds, predicted, strict=True))
     matches = [max(exact_match(gold, guess) for gold in given) for given, guess in pairs]
     f1 = [max(answer_f1(gold, guess) for gold in given) for given, guess in pairs]

@@ -1,8 +1,8 @@
-"""Arguments of predicates, and their F1 as `srl-eval.pl` of CoNLL-2005 counts it.
+"""Arguments of predicates, and their F1 as in `srl-eval.pl` of CoNLL-2005.
 
-An argument is right if its label and all its pieces are. C-X is a further piece of the argument X
-before it; where there is none before it, it is an argument X. V, the predicate itself, and what
-goes on with it do not count.
+An argument is correct if its label and all its pieces are. C-X is a further piece of the argument X
+before it; without one, it is an argument X. The predicate itself (V) and its
+continuations are not scored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Argument(NamedTuple):
 
 
 def arguments_of(spans: Iterable[Span]) -> set[Argument]:
-    """Join pieces to arguments, and leave out the predicate."""
+    """Join pieces into arguments, without the predicate."""
     found: list[tuple[str, list[tuple[int, int]]]] = []
     last: dict[str, list[tuple[int, int]]] = {}  # the pieces of the last argument of a label
     for start, end, kind in sorted(spans):
@@ -44,7 +44,7 @@ def srl_scores(
 
     Returns:
         f1, precision and recall over all arguments, in percent; the numbers behind them; how many
-        predicates have all arguments right and no others, in percent; and figures of each label.
+        predicates have exactly the correct arguments, in percent; and scores of each label.
     """
     theirs, ours = ([arguments_of(spans) for spans in side] for side in (gold, predicted))
     overall, roles = set_figures(theirs, ours, lambda argument: argument.label)
