@@ -69,7 +69,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["neighbors", ".", *QUERY], 1, "is not an index"),
         (["neighbors", "index", "--query", "The play"], 1, "no word in brackets"),
         (["neighbors", "index", "--query", "The play", "--word", "cat"], 1, "not a token"),
-        (["neighbors", "index", "--token", "99"], 1, "no token 99"),
+        (["neighbors", "index", "--token", "99"], 1, "Invalid token number 99"),
         (["neighbors", "index", *QUERY, "--layer", "0"], 1, "does not contain layer 0"),
         (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no approximate index"),
         (["neighbors", "index", *QUERY, "--split"], 2, "cannot be used with an index"),
@@ -94,7 +94,7 @@ def test_another_model_is_refused(elmo: Elmo, tmp_path: Path) -> None:
     elmo("index", "text.txt", "-o", "index")
     code, _, errors = elmo("neighbors", "index", *QUERY, model=tmp_path / "other")
     assert code == 1
-    assert "another model" in errors
+    assert "different model" in errors
 
 
 def test_text_is_added_with_append(elmo: Elmo, tmp_path: Path) -> None:

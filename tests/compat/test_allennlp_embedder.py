@@ -77,7 +77,7 @@ def test_empty_sentences_have_the_models_shape(embedder: ElmoEmbedder) -> None:
 def test_bad_settings_are_named(embedder: ElmoEmbedder, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="batch_size must be at least 1"):
         list(embedder.embed_sentences([["a"]], batch_size=0))
-    with pytest.raises(ConfigError, match="all, top, average; found 'bogus'"):
+    with pytest.raises(ConfigError, match="'bogus': expected one of all, top, average"):
         embedder.embed_file(io.StringIO("a\n"), tmp_path / "x.h5", output_format="bogus")
     assert not list(tmp_path.iterdir())
 

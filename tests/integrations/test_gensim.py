@@ -97,9 +97,9 @@ def test_layers_are_chosen(elmo: elmokit.ElmoModel) -> None:
 
 
 def test_nothing_to_average_is_said(elmo: elmokit.ElmoModel) -> None:
-    with pytest.raises(DataError, match="No word comes 50 times"):
+    with pytest.raises(DataError, match="No word occurs 50 times"):
         averaged(elmo, VERSES, min_count=50)
-    with pytest.raises(DataError, match="No word comes 5 times"):
+    with pytest.raises(DataError, match="No word occurs 5 times"):
         averaged(elmo, [], words=["light"])
     with pytest.raises(ConfigError, match="at least 1"):
         averaged(elmo, VERSES, min_count=0)

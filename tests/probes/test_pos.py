@@ -159,7 +159,7 @@ def test_words_without_a_static_vector_are_zero_and_known() -> None:
 
 
 def test_parts_without_tags_are_refused() -> None:
-    with pytest.raises(DataError, match="1 different tags"):
+    with pytest.raises(DataError, match="1 distinct tags"):
         words_of(BANK._replace(train=[tagged("a/X")]))
     with pytest.raises(DataError):
         words_of(BANK._replace(test=[tagged("a/")]))

@@ -92,7 +92,7 @@ def test_broken_json_names_its_line(tmp_path: Path) -> None:
     data.write_text(data.read_text()[:-20])
     with pytest.raises(DataError, match=r"x\.data: Invalid JSON: .* at line \d+"):
         read_wic(data)
-    with pytest.raises(DataError, match=r"y\.gold cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"Cannot read .*y\.gold: No such file"):
         read_wic(tmp_path / "y.data")
     data.write_bytes(b"\xff")
     with pytest.raises(DataError, match="Invalid JSON"):

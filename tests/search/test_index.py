@@ -154,7 +154,7 @@ def test_threads_may_search_at_once(index: TokenIndex) -> None:
 def test_other_models_are_refused(elmo: ElmoModel, index: TokenIndex) -> None:
     index.check(elmo)
     other = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
-    with pytest.raises(ConfigError, match="another model"):
+    with pytest.raises(ConfigError, match="different model"):
         index.neighbors(QUERIES, other)
 
 
