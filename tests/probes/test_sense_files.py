@@ -53,7 +53,10 @@ def test_semcor_gives_words_and_stretches(tmp_path: Path) -> None:
         ('{"words": []}', "line 2: found"),
         ('["tokens"]', "line 2: found"),
         ('{"tokens": [["a", "b", "c"]]}', "line 2: token 1: invalid value ['a', 'b', 'c']"),
-        ('{"tokens": [["a", "", "", null], [" ", "", "", null]]}', "line 2: token 2: invalid value"),
+        (
+            '{"tokens": [["a", "", "", null], [" ", "", "", null]]}',
+            "line 2: token 2: invalid value",
+        ),
         ('{"tokens": [["a", "NN", "a", 7]]}', "line 2: token 1: invalid value"),
         ('{"tokens": [["a", "NN", "a", "a%1"]]}', "line 2: token 1: invalid sense 'a%1'"),
         ('{"tokens": [["a", "", "", "a%1:04:00::;b"]]}', "invalid sense 'a%1:04:00::;b'"),

@@ -200,7 +200,7 @@ class Run:
         self._identity = identity
         self._began = self._saved = time.monotonic()
 
-    def go_on(self, data: Data[Any], log: Tell) -> None:
+    def go_on(self, data: Data[Any], log: LogFn) -> None:
         """Load the newest checkpoint, if any."""
         path = checkpoint.newest(self._out)
         if path is None:
