@@ -232,7 +232,7 @@ def test_text_json_and_columns_can_be_predicted_on() -> None:
     [columns] = TASK.parse(lines, "conll")
     assert columns.clusters is None
     assert columns.speakers is not None
-    with pytest.warns(ElmoWarning, match="the text: 1 cuts"):
+    with pytest.warns(ElmoWarning, match="the text: 1 splits"):
         list(TASK.parse([Line("x", 1, "a " * (LONGEST + 1))], "text"))
 
 
