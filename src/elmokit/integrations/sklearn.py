@@ -25,8 +25,8 @@ with optional_imports("sklearn", "ElmoVectorizer"):
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """One vector per text, pooled from the vectors of its tokens.
 
-    It learns nothing: `fit` only remembers which model it was. Pickles hold the name of the model
-    and its fingerprint, not its weights; it is loaded when it is needed, once per process.
+    `fit` only records the model. Pickles contain the name of the model and its fingerprint, not its
+    weights; the model is loaded on first use, once per process.
 
     Args:
         model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.

@@ -1,6 +1,6 @@
-"""Coreference, and how ELMo is put into a model of documents (Peters et al. 2018, section 4).
+"""Coreference, and how ELMo is added to a model of documents (Peters et al. 2018, section 4).
 
-Span ranking (Lee et al. 2017). No parser and no rules find mentions; every span may be one:
+Span ranking (Lee et al. 2017). Mentions are not found by a parser or rules; all spans are scored:
 
     x_k  = [word vector; character CNNs]
     h    = biLSTM([x_k; ELMo_k])                      each sentence; ELMo at the input
@@ -11,8 +11,8 @@ Span ranking (Lee et al. 2017). No parser and no rules find mentions; every span
     s(i, j) = s_m(i) + s_m(j) + s_a(i, j)             and s(i, nothing) = 0
     P(j) = softmax_j s(i, j)                          the antecedent, or nothing, of a kept span
 
-Training raises the probability of all antecedents that are in the same gold cluster together, for
-nobody knows which one the writer had in mind.
+Training maximizes the total probability of all antecedents in the same gold cluster, because the
+data does not say which one is meant.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from elmokit.tasks.nn.tokens import CharCnn, WordVectors
 from elmokit.tasks.task import TaskModel
 from elmokit.tasks.words import Words
 
-# What is worked on together, so that memory does not grow with the document.
+# Sizes of chunks, so that memory does not grow with the document.
 _TOKENS_AT_ONCE = 8192  # with padding
 _SPANS_AT_ONCE = 8192
 
@@ -181,14 +181,14 @@ class CorefModel(TaskModel[Document]):
     def stretch(self, document: Document) -> range:
         """Draw the sentences that are trained on: all, or some in a row of a long document."""
         own, n, bounds = self.own, len(document.sentences), document.bounds
-        # The last stretch ends with the document, so that all of it is trained on in time.
+        # The last stretch ends with the document, so that every sentence can be drawn.
         last = max(n - own.sentences, int(np.searchsorted(bounds, bounds[-1] - own.tokens)))
         start = int(torch.randint(min(max(last, 0), n - 1) + 1, ()))
         fits = int(np.searchsorted(bounds, bounds[start] + own.tokens, side="right")) - 1
         return range(start, max(start + 1, min(start + own.sentences, fits)))
 
     def encode(self, batch: Batch[Document], row: int, sentences: range) -> tuple[Tensor, Tensor]:
-        """Return h_k and x_k of all tokens of some sentences in turn, (N, h_dim) and (N, x_dim)."""
+        """Return h_k and x_k of all tokens of some sentences, (N, h_dim) and (N, x_dim)."""
         h, x = [], []
         for group in _groups(batch.examples[row], sentences):
             tokens, layers = batch.part(row, group)
@@ -203,8 +203,8 @@ class CorefModel(TaskModel[Document]):
     def keep(self, h: Tensor, x: Tensor, lengths: Sequence[int]) -> Kept:
         """Keep the spans that are most likely mentions.
 
-        All spans are scored, but nothing is learned from those that are not kept: so they need no
-        gradient, which would take most of the memory.
+        All spans are scored, but without gradients, which would take most of the memory; only the
+        kept spans are trained on.
         """
         starts, ends = all_spans(lengths, self.own.width)
         at, to = starts.to(h.device), ends.to(h.device)
@@ -225,8 +225,8 @@ class CorefModel(TaskModel[Document]):
 
         Args:
             kept: The spans.
-            document: Where they are.
-            first: The token of the document that their stretch begins with.
+            document: Their document.
+            first: The first token of the stretch in the document.
         """
         device = kept.g.device
         index, there = antecedents(len(kept.g), self.own.antecedents, device)
@@ -254,7 +254,7 @@ class CorefModel(TaskModel[Document]):
             return Resolved([], self.own.singletons)
         kept = self.keep(*self.encode(batch, row, range(len(lengths))), lengths)
         scores = F.pad(self.score_pairs(kept, document, 0), (1, 0))  # s(i, nothing) = 0
-        back = scores.argmax(dim=1).tolist()  # so many spans back is the antecedent; 0: nothing
+        back = scores.argmax(dim=1).tolist()  # distance to the antecedent in spans; 0: none
         mentions = kept.s_m.tolist()
         spans = map(Mention, kept.starts.tolist(), kept.ends.tolist())
         cluster: dict[int, list[Mention]] = {}
@@ -271,7 +271,7 @@ class CorefModel(TaskModel[Document]):
 
 
 def clusters_of(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:
-    """Return the number of the gold cluster of each span, 0 if it is no gold mention."""
+    """Return the number of the gold cluster of each span; 0 if it is not a gold mention."""
     spans, mentions = _keys(starts.numpy(), ends.numpy()), _keys(gold[:, 0], gold[:, 1])
     if not len(mentions):
         return torch.zeros(len(spans), dtype=torch.long)
@@ -286,13 +286,13 @@ def _missed(gold: NDArray[np.int64], kept: Kept, width: int) -> NDArray[np.int64
 
 
 def _keys(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return one number per span, which grows with its start, then with its end."""
+    """Return one sort key per span: by start, then by end."""
     keys: NDArray[np.int64] = (starts << 32) + ends
     return keys
 
 
 def _groups(document: Document, sentences: range) -> Iterator[range]:
-    """Cut sentences into groups that do not take much memory; there is at least one."""
+    """Group sentences to limit memory; there is at least one group."""
     start, longest = sentences.start, 0
     for i in sentences:
         longest = max(longest, len(document.sentences[i]))

@@ -1,13 +1,13 @@
-"""Named entity recognition, and how ELMo is put into a tagger (Peters et al. 2018, section 4).
+"""Named entity recognition, and how ELMo is added to a tagger (Peters et al. 2018, section 4).
 
-    x_k = [word vector; character CNN]           the token as the task model knows it
+    x_k = [word vector; character CNN]           the task model's own token vector
     h   = biLSTM([x_k; ELMo_k])                  ELMo at the input
     e_k = W [h_k; ELMo_k]                        ELMo at the output
     p(y) = CRF(e_1, ..., e_T)                    one score for all tags of the sentence
 
-Data: columns separated by spaces or tabs, a token per line, its tag in the last column, an empty
-line after each sentence; tags in IOB1, IOB2 or BIOES; lines that begin with -DOCSTART- part
-documents. CoNLL-2003 is such data, and so is any other kind of span, such as chunks.
+Data: one token per line in columns separated by spaces or tabs, with the tag in the last column
+and an empty line after each sentence; tags in IOB1, IOB2 or BIOES; lines that begin with -DOCSTART-
+separate documents. This is the format of CoNLL-2003; other spans, such as chunks, work as well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from elmokit.text.lines import Line, read_lines
 from elmokit.text.sentences import tokenize_sentences
 
 DOCSTART = "-DOCSTART-"
-#: A sentence with more tokens is cut into pieces; in most cases an empty line is missing there.
+#: Longer sentences are split into pieces; usually an empty line is missing.
 LONGEST = 512
 
 _TAG = re.compile(r"O|[BIESLU]-\S+")
@@ -61,7 +61,7 @@ class Sentence:
         tokens: Its tokens.
         tags: Their tags, as in the file.
         offsets: (start, end) of each token in its line, if it was raw text.
-        continued: Whether the next piece is of the same sentence.
+        continued: Whether the next piece belongs to the same sentence.
     """
 
     tokens: tuple[str, ...]
@@ -71,7 +71,7 @@ class Sentence:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """What the biLM reads."""
+        """The sentences that the biLM reads."""
         return (self.tokens,)
 
     @cached_property
@@ -113,7 +113,7 @@ def _sentence(rows: list[list[str]], *, tagged: bool) -> Iterator[Sentence]:
 
 
 def cut(sentence: Sentence) -> Iterator[Sentence]:
-    """Cut a very long sentence into pieces; any other is yielded as it is."""
+    """Split a very long sentence into pieces; yield others unchanged."""
     for start in range(0, max(1, len(sentence.tokens)), LONGEST):
         end = start + LONGEST
         yield replace(
@@ -126,7 +126,7 @@ def cut(sentence: Sentence) -> Iterator[Sentence]:
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Find the sentences in lines of raw text, and tokenize them."""
+    """Split lines of raw text into sentences and tokens."""
     for line in lines:
         for found in tokenize_sentences(line.text):
             offsets = tuple((token.start, token.end) for token in found)
@@ -134,7 +134,7 @@ def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Read lines of JSON: {"tokens": [...]}, a sentence, or {"text": "..."}, raw text."""
+    """Read JSON lines: a sentence as {"tokens": [...]}, or raw text as {"text": "..."}."""
     for line, values in json_objects(lines):
         text, tokens = values.get("text"), values.get("tokens")
         if isinstance(text, str):
@@ -150,17 +150,17 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
 
 
 class NerConfig(Settings):
-    """The shape of the tagger.
+    """The architecture of the tagger.
 
     Attributes:
-        scheme: Tags that are predicted inside: BIOES or BIO.
+        scheme: Internal tagging scheme: BIOES or BIO.
         char_dim: Size of a character's embedding.
-        char_filters: Filters of the character CNN; 0 leaves it out.
-        char_width: Characters that a filter sees.
+        char_filters: Filters of the character CNN; 0: no character CNN.
+        char_width: Width of the filters in characters.
         hidden: Size of the LSTMs, per direction.
         layers: Number of LSTM layers.
-        dropout: On x_k, between the layers and on h_k; a feature is dropped in a whole sentence.
-        word_dropout: Chance that a token's word vector is that of unknown words.
+        dropout: Dropout on x_k, between the layers and on h_k, with one mask per sentence.
+        word_dropout: Probability of replacing a word vector by that of unknown words.
     """
 
     scheme: Literal["BIOES", "BIO"] = "BIOES"
@@ -180,8 +180,8 @@ def labels_of(types: Sequence[str], scheme: str) -> list[str]:
 
 
 def allowed(labels: Sequence[str], scheme: str) -> Allowed:
-    """Say which tags may follow which, begin and end a sentence."""
-    closed = "OES" if scheme == "BIOES" else "OBI"  # what follows need not go on with the span
+    """Return which tags may follow each other, begin and end a sentence."""
+    closed = "OES" if scheme == "BIOES" else "OBI"  # the next tag need not continue the span
 
     def may_follow(before: str, after: str) -> bool:
         if after[0] in "IE":
@@ -255,7 +255,7 @@ class Ner(Task[Sentence]):
 
     name = "ner"
     metric = "f1"
-    # The paper's: lambda 0.1, two LSTM layers, Adam at 0.001, stop after 25 epochs without a gain.
+    # Paper: lambda 0.1, two LSTM layers, Adam at 0.001, stop after 25 epochs without a gain.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             NerConfig(),
@@ -263,14 +263,14 @@ class Ner(Task[Sentence]):
             StaticConfig(),
             TrainConfig(batch_size=32, epochs=75, patience=25, clip=5.0),
         ),
-        # Made to be strong without ELMo: 90.2 on the test set of CoNLL-2003 (GloVe, 150 numbers).
+        # A strong baseline without ELMo: 90.2 on the CoNLL-2003 test set (150-dimensional GloVe).
         "tuned": TaskConfig(
             NerConfig(layers=1, char_dim=30, char_filters=50, dropout=0.4),
             ElmoConfig(penalty=0.1),
             StaticConfig(),
             TrainConfig(batch_size=32, epochs=40, patience=8, halve_after=3),
         ),
-        # Half an hour's work in a few minutes: smaller, and content sooner.
+        # For quick experiments: smaller, and stops earlier.
         "quick": TaskConfig(
             NerConfig(hidden=100, layers=1),
             ElmoConfig(penalty=0.1),
@@ -297,7 +297,7 @@ class Ner(Task[Sentence]):
         return read_text(lines) if form == "text" else read_jsonl(lines)
 
     def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
-        """Collect the types of entities."""
+        """Collect the entity types."""
         types = sorted(types_of(examples))
         if not types:
             raise DataError(f"All tags in the training data are O. {_COLUMNS}")
@@ -306,7 +306,7 @@ class Ner(Task[Sentence]):
     def model(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> NerModel:
-        """Make the tagger."""
+        """Create the tagger."""
         return NerModel(config, facts["types"], words, elmo)
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
@@ -314,7 +314,7 @@ class Ner(Task[Sentence]):
         return span_scores([sentence.tags or () for sentence in examples], predictions)
 
     def notes(self, examples: Sequence[Sentence], facts: LabelInfo) -> list[str]:
-        """Count the entities of types that the training data does not have."""
+        """Count the entities of types that are not in the training data."""
         return unknown_labels(types_of(examples), facts["types"], "entities of types")
 
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:

@@ -1,6 +1,6 @@
-"""The tasks by name. A user's own task is a file: see `load_task`.
+"""The tasks by name. Custom tasks are Python files, see `load_task`.
 
-Importing this file imports no torch, so that `elmo task --help` answers at once.
+Does not import torch, so that `elmo task --help` is fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
 
-#: What each task is, in a line; its module has its name.
+#: Name of each task (and its module) and a one-line summary.
 TASKS = {
     "ner": "Named entity recognition: CoNLL-2003 columns, span F1.",
     "sst5": "Sentiment classification: SST trees, accuracy.",
@@ -30,17 +30,17 @@ TASKS = {
 
 
 def is_file(name: str) -> bool:
-    """Tell whether a name is that of a file with a task of the user's own."""
+    """Return whether a name is that of a file with a custom task."""
     return name.endswith(".py")
 
 
 def command_of(name: str) -> str:
-    """Return the command of a task; of one that is not ours we know the name, and not the file."""
+    """Return the command of a task; for custom tasks, the file name is a placeholder."""
     return f"elmo task {name if name in TASKS else 'my_task.py'}"
 
 
 def load_task(name: str) -> Task[Any]:
-    """Return a task by its name, or the one that a Python file defines."""
+    """Return a task by name, or the task that a Python file defines."""
     if name in TASKS:
         module = importlib.import_module(f"elmokit.tasks.{name}")
     elif is_file(name):
@@ -52,14 +52,14 @@ def load_task(name: str) -> Task[Any]:
         )
     from elmokit.tasks.task import Task
 
-    found = [
+    tasks = [
         kind
         for kind in vars(module).values()
         if inspect.isclass(kind) and issubclass(kind, Task) and kind.__module__ == module.__name__
     ]
-    if len(found) != 1:
-        raise ConfigError(f"{name} must define exactly one subclass of Task, found {len(found)}.")
-    task: Task[Any] = found[0]()
+    if len(tasks) != 1:
+        raise ConfigError(f"{name} must define exactly one subclass of Task, found {len(tasks)}.")
+    task: Task[Any] = tasks[0]()
     return task
 
 
@@ -70,7 +70,7 @@ def _module_of(path: Path) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
+    # Dataclasses look up their module by name.
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module

@@ -1,14 +1,14 @@
-"""A task directory: all that `elmo task NAME predict` needs, without pickle.
+"""A task directory: everything that `elmo task NAME predict` needs, without pickle.
 
     config.json             the settings, which biLM, the scores, the learned mixes
-    labels.json             what was learned from the training data besides weights
-    weights.safetensors     the task model; the biLM is not in it
+    labels.json             labels and other information from the training data
+    weights.safetensors     the task model, without the biLM
     words/                  the words it has vectors for, see `words.py`
-    README.md               the card
+    README.md               the model card
     metrics.jsonl           one line per epoch
-    test.jsonl              the predictions for the test set, if there was one
+    test.jsonl              the predictions for the test set, if any
 
-config.json is written last: where it is, the directory is complete.
+config.json is written last: if it exists, the directory is complete.
 """
 
 from __future__ import annotations
@@ -81,24 +81,24 @@ class SavedTask(Generic[E]):
 def predictions(model: TaskModel[E], data: Dataset[E], config: TaskConfig) -> list[Any]:
     """Return a prediction for each example, in the order of the examples."""
     model.eval()
-    found: list[Any] = [None] * len(data)
+    results: list[Any] = [None] * len(data)
     train = config.train
     for members in plan(data.sizes, _WIDER * train.batch_size, _WIDER * train.batch_tokens):
         for i, prediction in zip(members, model.decode(data.batch(members)), strict=True):
-            found[i] = prediction
-    return found
+            results[i] = prediction
+    return results
 
 
 def is_task_dir(path: Path) -> bool:
-    """Tell whether a folder holds a trained task model."""
+    """Return whether a directory contains a trained task model."""
     return (path / CONFIG).is_file() and (path / LABELS).is_file()
 
 
 def foreign(path: Path) -> set[str]:
-    """Return the names of what lies in a folder and is no part of a task directory."""
+    """Return the names of files in a directory that do not belong to a task directory."""
     if not path.is_dir():
         return set()
-    # Names with a dot are what a kill left behind.
+    # Names that begin with a dot are temporary files of killed runs.
     names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
     return names - set(FILES)
 
@@ -111,7 +111,7 @@ def save(
     weights: Weights,
     results: Mapping[str, Any],
 ) -> None:
-    """Write the files of a task directory into a folder."""
+    """Write the files of a task directory."""
     path.mkdir(parents=True, exist_ok=True)
     with replace_file(path / WEIGHTS) as file:
         write_tensors(weights, file)
@@ -140,10 +140,10 @@ def load_saved(
     """Open a task directory.
 
     Args:
-        path: The folder.
-        task: The task it is of.
-        model: Where the biLM is now, if it has moved.
-        device: Where to compute.
+        path: The directory.
+        task: Its task.
+        model: The biLM, if it is not where it was during training.
+        device: Device to compute on.
     """
     path = Path(path)
     if not is_task_dir(path):
@@ -163,7 +163,7 @@ def load_saved(
         config = TaskConfig.from_dict(values["config"], kind)
         about = None if values["elmo"] is None else ElmoAbout.from_dict(values["elmo"])
         shape = None if about is None else about.shape
-        with blank():  # a file may claim any size: compare it with the weights first
+        with blank():  # a file may claim any size, so compare it with the weights first
             claimed = task.model(config, facts, words, shape)
         weights = read_weights(path / WEIGHTS, claimed)
         network = task.model(config, facts, words, shape)
@@ -214,7 +214,7 @@ def _load_elmo(
 
 
 def _stored(model: str | None, path: Path) -> str | None:
-    """Return what config.json calls a biLM: a path from its folder, or its name."""
+    """Return the biLM as stored in config.json: a name, or a path relative to the directory."""
     if model is None or not Path(model).exists():
         return model
     relative = Path(os.path.relpath(model, path.resolve())).as_posix()
@@ -222,10 +222,10 @@ def _stored(model: str | None, path: Path) -> str | None:
 
 
 def _named(model: str | None, path: Path) -> str | Path | None:
-    """Return the biLM that a config.json names: one that is installed, or a path from its folder.
+    """Return the biLM of a config.json: an installed model, or a path relative to the directory.
 
-    The file may come from anywhere. It cannot have anything fetched: an address or the name of a
-    published model is no path on this machine.
+    The file is not trusted: URLs and names of published models are treated as paths, so that
+    nothing is downloaded.
     """
     return model if model is None or model in named_models() else path.resolve() / model
 

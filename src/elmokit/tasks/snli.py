@@ -1,20 +1,19 @@
-"""Entailment, and how ELMo is put into a model of two sentences (Peters et al. 2018, section 4).
+"""Entailment, and how ELMo is added to a model of two sentences (Peters et al. 2018, section 4).
 
 ESIM (Chen et al. 2017), for a premise a and a hypothesis b:
 
     x_k  = word vector
-    h    = biLSTM([x_k; ELMo_k])                 of either sentence; ELMo at the input
-    a_k  = [h_k; ELMo_k]                         ELMo at the output: attention can use it at once
-    ~a_k = sum_j softmax_j(a_k . b_j) b_j        what b says to word k of a; ~b likewise
+    h    = biLSTM([x_k; ELMo_k])                 of both sentences; ELMo at the input
+    a_k  = [h_k; ELMo_k]                         ELMo at the output, before attention
+    ~a_k = sum_j softmax_j(a_k . b_j) b_j        attention from word k of a to b; ~b likewise
     m_k  = ReLU(W [a; ~a; a - ~a; a * ~a])       enhancement and projection
     v    = biLSTM(m)                             composition
     p(label) = softmax(MLP([mean; max] of v, of both sentences))
 
-Data, told apart by what is in the lines, so that files of several kinds may be joined by `cat`:
-lines of JSON as SNLI and MultiNLI come ("gold_label", "sentence1", "sentence2"); tab-separated
-columns with a header that names them; or three columns, two sentences and the label before or
-behind them. 0 is entailment, 1 neutral, 2 contradiction. A pair with the label "-", on which the
-annotators did not agree, is left out.
+The data format is detected per line, so files of several formats can be concatenated: JSON lines
+as in SNLI and MultiNLI ("gold_label", "sentence1", "sentence2"); tab-separated columns with a
+header; or three columns: two sentences, and the label before or after them. 0 is entailment,
+1 neutral, 2 contradiction. Pairs with the label "-" (no agreement) are skipped.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _LABEL_NAMES = ("gold_label", "label")
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sentences, and how the second follows from the first."""
+    """A premise and a hypothesis."""
 
     premise: tuple[str, ...]
     hypothesis: tuple[str, ...]
@@ -70,7 +69,7 @@ class Pair:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """What the biLM reads."""
+        """The sentences that the biLM reads."""
         return (self.premise, self.hypothesis)
 
 
@@ -78,12 +77,12 @@ _LEFT_OUT = Pair((), (), UNDECIDED)
 
 
 def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None) -> Iterator[Pair]:
-    """Read pairs; undecided ones, which nobody needs, without their sentences.
+    """Read pairs; pairs without agreement have no sentences.
 
     Args:
-        lines: Where they are.
-        labeled: Whether they have labels; if not, those that are there are passed over.
-        form: "text" (columns) or "jsonl"; None: as each line looks.
+        lines: The lines to read.
+        labeled: Whether to read labels.
+        form: "text" (columns) or "jsonl"; None: detect it per line.
     """
     header: Sequence[str] | None = None
     for line in lines:
@@ -104,7 +103,7 @@ def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None)
 
 
 def _guessed(fields: Sequence[str]) -> Sequence[str]:
-    """Name the columns of a line without a header: the label stands behind or before."""
+    """Name the columns of a line without a header; the label is first or last."""
     if len(fields) != 3:
         return _SENTENCES
     before = fields[2] not in _KNOWN and fields[0] in _KNOWN
@@ -143,11 +142,11 @@ def _wrong(line: Line, problem: str) -> DataError:
 
 
 class SnliConfig(Settings):
-    """The shape of ESIM.
+    """The architecture of ESIM.
 
     Attributes:
         hidden: Size of the LSTMs, per direction, of the projection and of the MLP.
-        dropout: On what the LSTMs read, one mask per sentence, and in the MLP.
+        dropout: Dropout on the input of LSTMs, with one mask per sentence, and in the MLP.
     """
 
     hidden: Size = 300
@@ -177,7 +176,9 @@ class Esim(Classifier[Pair]):
             nn.Linear(own.hidden, len(labels)),
         )
         for layer in self.modules():
-            if isinstance(layer, nn.Linear):  # as published; PyTorch's smaller start learns late
+            if isinstance(
+                layer, nn.Linear
+            ):  # as published; PyTorch's smaller initial weights learn slowly
                 nn.init.xavier_uniform_(layer.weight)
                 nn.init.zeros_(layer.bias)
 
@@ -211,17 +212,17 @@ class Snli(Classification[Pair]):
     """Entailment, contradiction, or neither."""
 
     name = "snli"
-    # The paper's: ELMo at input and output, lambda 0.001, Adam at 0.0004, halved when dev stalls.
+    # Paper: ELMo at input and output, lambda 0.001, Adam at 0.0004, halved when dev stalls.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             SnliConfig(),
-            ElmoConfig(place="both", dropout=0.0),  # that on what the LSTMs read is enough
+            ElmoConfig(place="both", dropout=0.0),  # the dropout on the input of LSTMs is enough
             StaticConfig(),
             TrainConfig(
                 learning_rate=4e-4, clip=10.0, batch_size=32, epochs=75, patience=5, halve_after=1
             ),
         ),
-        # For a first look: smaller, and content sooner.
+        # For quick experiments: smaller, and stops earlier.
         "quick": TaskConfig(
             SnliConfig(hidden=100),
             ElmoConfig(place="both", dropout=0.0),
@@ -232,7 +233,7 @@ class Snli(Classification[Pair]):
     inputs = ("text", "jsonl")
 
     def read(self, path: str) -> list[Pair]:
-        """Read a file of labeled pairs; those without agreement are left out, and counted."""
+        """Read a file of labeled pairs; skip pairs without agreement, with a warning."""
         found = list(read_pairs(read_lines([path]), labeled=True))
         pairs = [pair for pair in found if pair.label != UNDECIDED]
         if left := len(found) - len(pairs):
@@ -243,17 +244,17 @@ class Snli(Classification[Pair]):
         return pairs
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Pair]:
-        """Read two sentences with a tab between, or lines of JSON; labels are passed over."""
+        """Read tab-separated sentences or JSON lines; labels are ignored."""
         return read_pairs(lines, labeled=False, form=form)
 
     def model(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> Esim:
-        """Make ESIM."""
+        """Create ESIM."""
         return Esim(config, facts["labels"], words, elmo)
 
     def show(self, example: Pair, prediction: Any, *, as_json: bool) -> str:
-        """Return the label and the sentences with tabs between, or an object."""
+        """Return the label and the sentences separated by tabs, or an object."""
         premise, hypothesis = " ".join(example.premise), " ".join(example.hypothesis)
         if not as_json:
             return f"{prediction.label}\t{premise}\t{hypothesis}"

@@ -1,21 +1,21 @@
-"""Answering questions, and how ELMo is put into a reader (Peters et al. 2018, section 4).
+"""Question answering, and how ELMo is added to the model (Peters et al. 2018, section 4).
 
 Bidirectional attention and self-attention (Clark and Gardner 2018), for a passage and a question:
 
     x_k = [word vector; character CNN]
-    h   = biGRU([x_k; ELMo_k])                   of either text; ELMo at the input
-    h_k = [h_k; ELMo_k], q likewise              ELMo at the output: attention can use it at once
-    a_k = sum_j softmax_j(alike(h_k, q_j)) q_j              what the question says to word k
-    c   = sum_k softmax_k(max_j alike(h_k, q_j)) h_k        what in the passage was asked for
+    h   = biGRU([x_k; ELMo_k])                   of both texts; ELMo at the input
+    h_k = [h_k; ELMo_k], q likewise              ELMo at the output, before attention
+    a_k = sum_j softmax_j(alike(h_k, q_j)) q_j              attention from word k to the question
+    c   = sum_k softmax_k(max_j alike(h_k, q_j)) h_k        attention from question to passage
     m_k = ReLU(W [h; a; h * a; h * c])
     g   = biGRU(m)
-    b_k = sum_j softmax_j(alike(g_k, g_j)) g_j              the passage reads itself, k left out
+    b_k = sum_j softmax_j(alike(g_k, g_j)) g_j              self-attention without k
     r_k = m_k + ReLU(W [g; b; g * b])
     s   = biGRU(r),        p(start) = softmax(W s)
     e   = biGRU([r; s]),   p(end)   = softmax(W e)
 
 The biLM reads a passage as one text and not sentence by sentence, as in the authors' experiments
-(their code advises against the other way).
+(their code advises against splitting it).
 
 Data: SQuAD v1.1, see `squad_data.py`.
 """
@@ -60,17 +60,17 @@ class Answer(NamedTuple):
 
 
 class SquadConfig(Settings):
-    """The shape of the reader, and what it is trained on.
+    """The architecture and its training data.
 
     Attributes:
         char_dim: Size of a character's embedding.
-        char_filters: Filters of the character CNN; 0 leaves it out.
-        char_width: Characters that a filter sees.
+        char_filters: Filters of the character CNN; 0: no character CNN.
+        char_width: Width of the filters in characters.
         hidden: Size of the GRUs, per direction.
-        dropout: Before and behind the GRUs; a feature is dropped in a whole text.
-        longest_answer: Tokens in an answer at most.
-        longest_passage: Tokens that are read of a passage in training; what is cut off is far from
-            the answer. Predictions are made on whole passages.
+        dropout: Dropout before and after the GRUs, with one mask per text.
+        longest_answer: Maximum number of tokens in an answer.
+        longest_passage: Maximum number of tokens of a passage in training; longer ones are
+            truncated around the answer. Predictions are made on whole passages.
     """
 
     char_dim: Size = 20
@@ -83,7 +83,7 @@ class SquadConfig(Settings):
 
 
 class BiAttention(nn.Module):
-    """What the question says to each token of the passage, and what in the passage it asks for.
+    """Attention between the passage and the question, in both directions.
 
     Shape:
         h (B, T, dim), its mask (B, T), q (B, S, dim), its mask (B, S) -> (B, T, output_dim)
@@ -104,7 +104,7 @@ class BiAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """What the other tokens of the passage say to each, which may well be nothing.
+    """Self-attention of the passage, with a learned score for attending to nothing.
 
     Shape:
         g (B, T, dim), its mask (B, T) -> (B, T, dim)
@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.alike = Trilinear(dim)
-        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # attended to as if it were a token
+        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # attended to like a token
         self.merge = nn.Sequential(nn.Linear(3 * dim, dim), nn.ReLU())
 
     def forward(self, g: Tensor, mask: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ def best_spans(start: Tensor, end: Tensor, longest: int) -> tuple[Tensor, Tensor
 
 
 class SquadModel(TaskModel[Question]):
-    """Bidirectional attention, self-attention, and a pointer at either end of the answer."""
+    """Bidirectional attention, self-attention, and pointers to start and end of the answer."""
 
     def __init__(self, config: TaskConfig, words: Words, elmo: LayerShape | None) -> None:
         super().__init__()
@@ -161,7 +161,9 @@ class SquadModel(TaskModel[Question]):
         self.start = nn.Linear(dim, 1)
         self.end = nn.Linear(dim, 1)
         for layer in self.modules():
-            if isinstance(layer, nn.Linear):  # as published; PyTorch's smaller start learns late
+            if isinstance(
+                layer, nn.Linear
+            ):  # as published; PyTorch's smaller initial weights learn slowly
                 nn.init.xavier_uniform_(layer.weight)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
@@ -187,7 +189,7 @@ class SquadModel(TaskModel[Question]):
     def loss(self, batch: Batch[Question]) -> Tensor:
         """Return -log p(start) - log p(end) of the gold answers, the mean over the questions.
 
-        Where there are several, p is the sum of theirs: any of them will do.
+        With several gold answers, p is the sum of their probabilities.
         """
         found = self(batch)
         gold = np.zeros(found.shape, dtype=np.bool_)
@@ -214,11 +216,11 @@ class SquadModel(TaskModel[Question]):
 
 
 class Squad(Task[Question]):
-    """Answers that stand in a passage."""
+    """Question answering on passages."""
 
     name = "squad"
     metric = "f1"
-    # The authors': GRUs of 90, vectors that stay as they came, Adadelta at 1, 45 questions at once.
+    # As published: GRUs of 90, frozen word vectors, Adadelta at 1, batches of 45 questions.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             SquadConfig(),
@@ -234,7 +236,7 @@ class Squad(Task[Question]):
                 patience=5,
             ),
         ),
-        # For a first look: smaller, and content sooner.
+        # For quick experiments: smaller, and stops earlier.
         "quick": TaskConfig(
             SquadConfig(char_filters=50, hidden=64),
             ElmoConfig(place="both"),
@@ -247,17 +249,17 @@ class Squad(Task[Question]):
     inputs = ("text", "jsonl", "squad")
 
     def read(self, path: str) -> list[Question]:
-        """Read a file of SQuAD, or several that were joined."""
+        """Read a SQuAD file, or several concatenated ones."""
         return list(read_json(read_lines([path]), labeled=True))
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Question]:
-        """Read a question and a passage with a tab between, lines of JSON, or SQuAD."""
+        """Read tab-separated questions and passages, JSON lines, or SQuAD."""
         if form == "squad":
             return read_json(lines, labeled=False)
         return read_jsonl(lines) if form == "jsonl" else read_tabbed(lines)
 
     def training(self, examples: Sequence[Question], config: TaskConfig) -> list[Question]:
-        """Cut passages that are too long, and leave out questions whose answers are not there."""
+        """Truncate long passages, and remove questions without a valid answer."""
         longest = config.model.longest_passage
         short = [shortened(question, longest) for question in examples]
         if cut := sum(len(q.passage) > longest for q in examples):
@@ -268,7 +270,7 @@ class Squad(Task[Question]):
         return [question for question in short if question.spans]
 
     def learn(self, examples: Sequence[Question]) -> LabelInfo:
-        """There is nothing to know but that there is something to learn."""
+        """Check that there are answers; there are no labels."""
         if not examples:
             raise DataError(
                 "No answer in the training data matches the passage at its answer_start (in "
@@ -279,7 +281,7 @@ class Squad(Task[Question]):
     def model(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> SquadModel:
-        """Make the reader."""
+        """Create the network."""
         return SquadModel(config, words, elmo)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Any]) -> Scores:
@@ -289,7 +291,7 @@ class Squad(Task[Question]):
         )
 
     def show(self, example: Question, prediction: Any, *, as_json: bool) -> str:
-        """Return the answer in a line, or an object."""
+        """Return the answer as a line, or an object."""
         if not as_json:
             return " ".join(prediction.text.split())
         values: dict[str, Any] = {} if example.id is None else {"id": example.id}

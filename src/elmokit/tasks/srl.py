@@ -249,7 +249,7 @@ class Srl(Task[Sentence]):
                 patience=200,
             ),
         ),
-        # For a first look: half the layers, smaller, and content sooner.
+        # For quick experiments: smaller, and stops earlier.
         "quick": TaskConfig(
             SrlConfig(hidden=150, layers=4),
             ElmoConfig(dropout=0.1),

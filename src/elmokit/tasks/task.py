@@ -1,7 +1,7 @@
-"""What a task is: a reader, labels, a model, a score. A new task is one file with a `Task`.
+"""Base class of tasks: reading, labels, model, score. A new task is one file with a `Task`.
 
-The frame does the rest: it computes ELMo's layers once, makes batches, trains, stops early, saves,
-resumes, evaluates and predicts. `elmokit/tasks/ner.py` is the example to read.
+The framework does the rest: it computes ELMo's layers once, makes batches, trains, stops early,
+saves, resumes, evaluates and predicts. See `elmokit/tasks/ner.py` for an example.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line
 
-#: What a task learned from its training data besides weights, as JSON values: its labels.
+#: What a task collects from its training data, such as labels, as JSON values.
 LabelInfo = dict[str, Any]
-#: The figures of an evaluation; the task's `metric` is one of them.
+#: The results of an evaluation; the task's `metric` is one of them.
 Scores = dict[str, Any]
 
 
 def unknown_labels(found: Counter[str], known: Iterable[str], what: str) -> list[str]:
-    """Say how many labels in some data a model does not know, for `Task.notes`.
+    """Report labels that a model does not know, for `Task.notes`.
 
     Args:
         found: The labels in the data.
         known: Those of the model.
-        what: What has them, such as "entities of types".
+        what: What they belong to, such as "entities of types".
     """
     unknown = Counter({label: n for label, n in found.items() if label not in known})
     if not unknown:
@@ -47,7 +47,7 @@ class TaskModel(nn.Module, ABC, Generic[E]):
     """A task's network.
 
     Attributes:
-        elmo: Where ELMo enters; its penalty is added to the loss by the training loop.
+        elmo: Adds ELMo; its penalty is added to the loss by the training loop.
     """
 
     elmo: ElmoPlaces
@@ -62,13 +62,13 @@ class TaskModel(nn.Module, ABC, Generic[E]):
 
 
 class Task(ABC, Generic[E]):
-    """A task; it holds no state.
+    """A task, without state.
 
     Attributes:
-        name: What it is called.
-        metric: The score on the dev set that decides which epoch is best; larger is better.
-        presets: Whole configurations by name; the first is the default.
-        inputs: The forms of input that `parse` reads; the first is the default.
+        name: Its name.
+        metric: The dev score that selects the best epoch; larger is better.
+        presets: Complete settings by name; the first is the default.
+        inputs: Input formats of `parse`; the first is the default.
     """
 
     name: ClassVar[str]
@@ -81,39 +81,39 @@ class Task(ABC, Generic[E]):
         """Read a file of labeled examples.
 
         Raises:
-            DataError: What is wrong, with file, line and remedy.
+            DataError: The file is invalid; the message has file and line.
         """
 
     @abstractmethod
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[E]:
-        """Read examples without labels, in one of the forms of `inputs`."""
+        """Read examples without labels, in one of the formats of `inputs`."""
 
     def training(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
-        """Make what is trained on of the training data, such as all phrases of its sentences."""
+        """Convert the training data to training examples, such as all phrases of its sentences."""
         return list(examples)
 
     @abstractmethod
     def learn(self, examples: Sequence[E]) -> LabelInfo:
-        """Collect from the training data what the model must know: its labels."""
+        """Collect the labels from the training data."""
 
     @abstractmethod
     def model(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> TaskModel[E]:
-        """Make the network."""
+        """Create the network."""
 
     @abstractmethod
     def score(self, examples: Sequence[E], predictions: Sequence[Any]) -> Scores:
-        """Compare predictions with labels, as the official script does."""
+        """Score predictions, as the official script does."""
 
     @abstractmethod
     def show(self, example: E, prediction: Any, *, as_json: bool) -> str:
-        """Return a prediction as text, in the format of the task or as a line of JSON."""
+        """Return a prediction as text, in the format of the task or as a JSON line."""
 
     def scored(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
-        """Leave out what a model with these settings is not asked for, and is not scored on."""
+        """Return the examples that a model with these settings is scored on."""
         return list(examples)
 
     def notes(self, examples: Sequence[E], facts: LabelInfo) -> list[str]:
-        """Say what is odd in data that is evaluated on, such as labels that are not known."""
+        """Report irregularities in evaluation data, such as unknown labels."""
         return []

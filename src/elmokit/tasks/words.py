@@ -1,6 +1,6 @@
-"""The words a task model has vectors for: those of its training data, and others from a table.
+"""The vocabulary of a task model: words of its training data, and others from a table.
 
-A word is looked up as it is written, then lower-cased; what is in neither form is row 0, unknown.
+A word is looked up as written, then lowercased; unknown words use row 0.
 
     words.txt              one word per line, in the order of the rows, without row 0
     words.safetensors      their vectors, float16: `training` (row 0 first) and `others`
@@ -27,7 +27,7 @@ UNKNOWN_ROW = 0
 FILE = "words.txt"
 VECTORS = "words.safetensors"
 
-# A word without a vector of its own must be there so often to get one.
+# Minimum count of a word that is not in the table.
 _SEEN = 2
 
 
@@ -36,7 +36,7 @@ class Words:
 
     Args:
         words: The words of rows 1, 2, ...
-        n_training: Rows that training data has shown (row 0 and those that follow it).
+        n_training: Number of rows of training words, including row 0.
         vectors: One row per word and row 0, float16.
     """
 
@@ -62,9 +62,9 @@ class Words:
     @property
     def digest(self) -> str:
         """A digest of words and vectors."""
-        found = hashlib.blake2b("\n".join(self.words).encode("utf-8", "surrogatepass"))
-        found.update(np.ascontiguousarray(self.vectors).data)
-        return found.hexdigest()[:32]
+        digest = hashlib.blake2b("\n".join(self.words).encode("utf-8", "surrogatepass"))
+        digest.update(np.ascontiguousarray(self.vectors).data)
+        return digest.hexdigest()[:32]
 
     @classmethod
     def build(
@@ -76,15 +76,15 @@ class Words:
         *,
         seed: int = 0,
     ) -> Words:
-        """Collect the words of the data and give each its vector.
+        """Collect the words of the data with their vectors.
 
         Args:
-            config: How many words are kept, and how long vectors are where there is no table.
-            table: Where vectors come from, see `load_table`.
-            training: Texts to be trained on.
-            others: Texts that will be asked for, such as those of the dev set. Only words with
-                vectors in the table are taken from them.
-            seed: Of the vectors of words that have none.
+            config: Number of words to keep, and the size of vectors without a table.
+            table: Pretrained vectors, see `load_table`.
+            training: Training texts.
+            others: Other texts, such as those of the dev set. Only words with vectors in the table
+                are taken from them.
+            seed: Seed of the vectors of words that are not in the table.
         """
         counts = Counter(token for text in training for token in text)
         places: dict[str, int | None] = {}  # a word -> its row in the table
@@ -107,7 +107,7 @@ class Words:
         return cls(list(places), n_training, _vectors(table, config.dim, places, seed))
 
     def save(self, folder: Path) -> None:
-        """Write words and vectors into a folder."""
+        """Write words and vectors to a directory."""
         text = "".join(f"{_line(word)}\n" for word in self.words)
         (folder / FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
         tensors = {
@@ -121,27 +121,27 @@ class Words:
         """Read what `save` wrote."""
         restore_directory(folder)
         shapes = read_shapes(folder / VECTORS)
-        found = read_tensors(folder / VECTORS, shapes)
+        tensors = read_tensors(folder / VECTORS, shapes)
         try:
             text = (folder / FILE).read_bytes().decode("utf-8", "surrogatepass")
         except (OSError, UnicodeDecodeError) as error:
             raise WeightsError(f"Cannot read {folder / FILE}: {error}.") from error
         words = text.split("\n")[:-1]
-        if found.keys() != {"training", "others"}:
+        if tensors.keys() != {"training", "others"}:
             raise WeightsError(
                 f"{folder / VECTORS} does not contain the word vectors of a task model."
             )
-        vectors = torch.cat([found["training"], found["others"]]).numpy().astype(np.float16)
+        vectors = torch.cat([tensors["training"], tensors["others"]]).numpy().astype(np.float16)
         if len(vectors) != len(words) + 1:
             raise WeightsError(
                 f"{folder / FILE} has {len(words):,} words and {VECTORS} {len(vectors) - 1:,} "
                 "vectors. The files belong to different models."
             )
-        return cls(words, len(found["training"]), vectors)
+        return cls(words, len(tensors["training"]), vectors)
 
 
 def load_table(config: StaticConfig) -> StaticVectors | None:
-    """Load the static vectors of a task model, if its settings name any."""
+    """Load the static vectors of a task model, if it uses any."""
     return None if config.source == "none" else load_static(config.source)
 
 

@@ -1,1 +1,1 @@
-"""Parts that task models share."""
+"""Modules shared by task models."""

@@ -1,6 +1,6 @@
-"""Which earlier span a span refers to: candidates, their scores, and the loss.
+"""Antecedents of spans: candidates, their scores, and the loss.
 
-M spans in the order of the text; the K before a span are its candidates, the nearest first.
+M spans in text order; the K spans before a span are its candidates, nearest first.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 # Distances, in spans: 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more.
 _BUCKETS = (2, 3, 4, 5, 8, 16, 32, 64)
-# Pairs that are worked on together, so that memory does not grow with the document.
+# Pairs per chunk, so that memory does not grow with the document.
 _PAIRS_AT_ONCE = 1 << 16
-# If g_i * g_j of all pairs have more numbers, they are computed again in the backward pass.
+# If g_i * g_j of all pairs has more values, it is recomputed in the backward pass.
 _KEPT_NUMBERS = 1 << 27
 
 
@@ -21,7 +21,7 @@ def antecedents(n: int, most: int, device: torch.device) -> tuple[Tensor, Tensor
     """List the candidates of each of `n` spans.
 
     Returns:
-        Their numbers, (M, K), K at most `most`; and True where there is one, else the number is 0.
+        Their indices, (M, K), with K at most `most` and 0 as padding; and the mask, (M, K).
     """
     back = torch.arange(1, min(most, max(0, n - 1)) + 1, device=device)
     index = torch.arange(n, device=device).unsqueeze(1) - back
@@ -31,10 +31,10 @@ def antecedents(n: int, most: int, device: torch.device) -> tuple[Tensor, Tensor
 def marginal_loss(scores: Tensor, same: Tensor) -> Tensor:
     """Return -log of the probability that an antecedent is a gold one, summed over spans.
 
-    A span without gold antecedents has nothing, whose score is 0, for its antecedent.
+    For a span without gold antecedents, "no antecedent" with score 0 is correct.
 
     Args:
-        scores: Of the candidates, (M, K); minus infinity where there is none.
+        scores: Scores of the candidates, (M, K); minus infinity as padding.
         same: True where the candidate is in the same gold cluster, (M, K).
     """
     scores = nn.functional.pad(scores, (1, 0))
@@ -46,7 +46,7 @@ def marginal_loss(scores: Tensor, same: Tensor) -> Tensor:
 class PairScorer(nn.Module):
     """s_a = FFNN([g_i; g_j; g_i * g_j; phi]), phi the distance, the speakers and the genre.
 
-    The first layer is written as a sum over the parts of what it reads, so that g_i and g_j are
+    The first layer is computed as a sum over the parts of its input, so that g_i and g_j are
     multiplied by its weights once per span, not once per pair.
     """
 
@@ -55,7 +55,7 @@ class PairScorer(nn.Module):
     ) -> None:
         super().__init__()
         self.distances = nn.Embedding(1 + len(_BUCKETS), feature_dim)
-        self.speakers = nn.Embedding(3, feature_dim)  # one is not known, another, the same
+        self.speakers = nn.Embedding(3, feature_dim)  # unknown, different, the same
         self.genres = nn.Embedding(n_genres, feature_dim)
         self.anaphor = nn.Linear(dim, hidden)
         self.antecedent = nn.Linear(dim, hidden, bias=False)
@@ -76,7 +76,7 @@ class PairScorer(nn.Module):
 
         Args:
             g: The vectors of the spans, (M, dim).
-            said: The number of the speaker of each, (M,); 0 is nobody.
+            said: The number of the speaker of each, (M,); 0: unknown.
             genre: The number of the genre.
             index: Their candidates, (M, K).
 

@@ -1,4 +1,4 @@
-"""Attention and pooling that never look at padding."""
+"""Masked attention and pooling."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax over the last dimension, where `mask` is true; all zero where nothing is."""
+    """Softmax over the last dimension where `mask` is true; zero if nothing is."""
     hidden = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return hidden.softmax(dim=-1) * mask
 
 
 def attend(queries: Tensor, keys: Tensor, key_mask: Tensor) -> Tensor:
-    """Return for each query the mean of the keys, weighted by how alike they are.
+    """Return for each query the mean of the keys, weighted by their dot products.
 
     Shape:
         queries (B, S, D), keys (B, T, D), key_mask (B, T) -> (B, S, D)
@@ -23,12 +23,12 @@ def attend(queries: Tensor, keys: Tensor, key_mask: Tensor) -> Tensor:
 
 
 class Trilinear(nn.Module):
-    """How alike two tokens are, by learned weights (Seo et al. 2017).
+    """Similarity of two tokens with learned weights (Seo et al. 2017).
 
-    Scores u . x_i + v . y_j + w . (x_i * y_j), without ever forming x_i * y_j.
+    Scores u . x_i + v . y_j + w . (x_i * y_j), without materializing x_i * y_j.
 
-    w starts as that of a scaled dot product: tokens that are the same are alike from the first step
-    on, where random signs would have to be unlearned.
+    w is initialized as a scaled dot product, so that equal tokens are similar from the first step;
+    random signs would have to be unlearned.
 
     Shape:
         x (B, S, dim), y (B, T, dim) -> (B, S, T)
@@ -46,7 +46,7 @@ class Trilinear(nn.Module):
         return found
 
 
-# Pooling: from the vectors of tokens to one of the text; an empty text gives zero.
+# Pooling of token vectors to one vector per text; zero for an empty text.
 # Shape: x (B, T, D), mask (B, T) -> (B, D)
 
 
@@ -68,7 +68,7 @@ def mean_pool(x: Tensor, mask: Tensor) -> Tensor:
 
 
 class AttentivePool(nn.Module):
-    """A mean whose weights are learned: how much a token matters is read in its vector."""
+    """A weighted mean; the weight of a token is computed from its vector."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -3,8 +3,8 @@
     score(y) = start[y_1] + sum_k emission_k[y_k] + sum_k transition[y_k, y_{k+1}] + end[y_T]
     p(y) = exp(score(y)) / Z
 
-Label sequences that are not allowed have no part in Z and are never decoded. All is computed for
-a batch at once, step by step; B sentences, T tokens, K labels.
+Label sequences that are not allowed do not contribute to Z and are never decoded. Everything is
+computed for a batch at once, step by step; B sentences, T tokens, K labels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-# The score of what is not allowed. Not infinite, so that no gradient becomes NaN.
+# Score of forbidden transitions; finite, so that no gradient becomes NaN.
 _NEVER = -1e4
 
 
@@ -32,7 +32,7 @@ class Allowed(NamedTuple):
     end: Tensor
 
     def scores(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return scores for `viterbi` that say nothing but what is allowed: 0 or minus infinity."""
+        """Return scores for `viterbi`: 0 if allowed, minus infinity otherwise."""
         transitions, start, end = (torch.where(part, 0.0, -torch.inf) for part in self)
         return transitions, start, end
 
@@ -57,7 +57,7 @@ class Crf(nn.Module):
         nn.init.xavier_normal_(self.transitions)
         nn.init.normal_(self.start, std=0.1)
         nn.init.normal_(self.end, std=0.1)
-        # They follow from the labels, so they are not stored with the weights.
+        # Not stored with the weights, because they follow from the labels.
         self.register_buffer("_transitions", allowed.transitions, persistent=False)
         self.register_buffer("_start", allowed.start, persistent=False)
         self.register_buffer("_end", allowed.end, persistent=False)
@@ -82,8 +82,8 @@ class Crf(nn.Module):
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Return log Z by the forward algorithm, shape (B,).
 
-        It runs from both ends of each sentence at once and meets in the middle: on a GPU the time
-        is in the number of steps, and so they are half as many.
+        Runs from both ends of each sentence and meets in the middle: on a GPU the time depends on
+        the number of steps, which is halved.
         """
         transitions, start, end = self._scores()
         length = mask.sum(dim=1)
@@ -95,7 +95,7 @@ class Crf(nn.Module):
         both = torch.stack([emissions[:, : len(k)], backward])  # (2, B, T / 2, K)
         on = k < torch.stack([left, right]).unsqueeze(2)
         moves = torch.stack([transitions, transitions.T]).unsqueeze(1)
-        # Log of the sum over all ways from this end to here, (2, B, K).
+        # Log of the sum over all paths from this end to here, (2, B, K).
         alpha = torch.stack([start, end]).unsqueeze(1) + both[:, :, 0]
         emitted, here = both.unbind(dim=2), on.unsqueeze(3).unbind(dim=2)
         for step in range(1, len(k)):
@@ -108,8 +108,8 @@ class Crf(nn.Module):
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Return the best allowed labels, shape (B, T); 0 in padding.
 
-        A sentence for which nothing is allowed (one token, say, where all labels need two) gets
-        the least bad labels.
+        A sentence without allowed labels (for example, one token if all labels need two) gets
+        the labels with the best score.
         """
         return viterbi(emissions, mask, *self._scores())
 
@@ -125,7 +125,7 @@ class Crf(nn.Module):
 def viterbi(
     emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
 ) -> Tensor:
-    """Return the labels with the best score by the algorithm of Viterbi; 0 in padding.
+    """Return the labels with the best score (Viterbi algorithm); 0 in padding.
 
     Shape:
         emissions (B, T, K), mask (B, T), transitions (K, K), start (K,), end (K,) -> (B, T)
@@ -137,7 +137,7 @@ def viterbi(
         found, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
         here = mask[:, k : k + 1]
         best = torch.where(here, found + emissions[:, k], best)
-        # In the padding every label points at itself, so that the way back passes through.
+        # In the padding every label points at itself, so that backtracking passes through.
         pointers.append(torch.where(here, pointer, itself))
     label = (best + end).argmax(dim=1, keepdim=True)  # (B, 1)
     labels = [label]

@@ -1,4 +1,4 @@
-"""How ELMo enters a task model: [x_k; ELMo_k] at its input, [h_k; ELMo_k] at its RNN's output."""
+"""ELMo in a task model: [x_k; ELMo_k] at its input, [h_k; ELMo_k] at its RNN's output."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from elmokit.tasks.config import ElmoConfig
 
 
 class LayerShape(NamedTuple):
-    """What a biLM gives per token: `n_layers` (L + 1) vectors of `dim` (2D)."""
+    """Layers of a token: `n_layers` (L + 1) vectors of size `dim` (2D)."""
 
     n_layers: int
     dim: int
 
 
 class ElmoPlaces(nn.Module):
-    """The mixes of a task model, one for each place where ELMo enters; none if it does not.
+    """The mixes of a task model, one for each place where ELMo is added.
 
-    The layers were computed before, by a frozen biLM: gradients reach the mixes and end there.
+    The layers are precomputed by a frozen biLM, so gradients stop at the mixes.
 
     Attributes:
-        input_dim: What ELMo adds to the width of the input: 2D or 0.
+        input_dim: Dimensions that ELMo adds to the input: 2D or 0.
         output_dim: The same at the output.
     """
 
@@ -47,7 +47,7 @@ class ElmoPlaces(nn.Module):
         self.output_dim = dim if "output" in self.mixes else 0
 
     def at_input(self, x: Tensor, layers: Tensor | None) -> Tensor:
-        """Return [x_k; ELMo_k], or x_k where ELMo does not enter at the input.
+        """Return [x_k; ELMo_k], or x_k if ELMo is not used at the input.
 
         Shape:
             x (B, T, X), layers (L + 1, B, T, 2D) -> (B, T, X + 2D)
@@ -55,7 +55,7 @@ class ElmoPlaces(nn.Module):
         return self._beside("input", x, layers)
 
     def at_output(self, h: Tensor, layers: Tensor | None) -> Tensor:
-        """Return [h_k; ELMo_k], or h_k where ELMo does not enter at the output."""
+        """Return [h_k; ELMo_k], or h_k if ELMo is not used at the output."""
         return self._beside("output", h, layers)
 
     def _beside(self, place: str, x: Tensor, layers: Tensor | None) -> Tensor:
@@ -73,7 +73,7 @@ class ElmoPlaces(nn.Module):
         return sum(penalties)
 
     def learned(self) -> dict[str, dict[str, object]]:
-        """Return the weights s_j and gamma of each place, as they are now."""
+        """Return the current weights s_j and gamma of each place."""
         found: dict[str, dict[str, object]] = {}
         for place, mix in self.mixes.items():
             assert isinstance(mix, ScalarMix)

@@ -1,15 +1,16 @@
-"""The deep LSTM of He et al. (2017): directions that alternate, highways between the layers.
+"""The deep LSTM of He et al. (2017): alternating directions and highway connections.
 
-A layer, with * for products of elements and d one dropout mask per sentence:
+A layer, with * for elementwise products and d one dropout mask per sentence:
 
     o, r, i, f = sigmoid(W x_t + U h_{t-1} + b)          output, highway, input and forget gate
     j          = tanh(W_j x_t + U_j h_{t-1} + b_j)
     c_t        = f * c_{t-1} + i * j
     h_t        = d * (r * o * tanh(c_t) + (1 - r) * W_h x_t)
 
-The first layer reads from left to right, the second reads what the first gives from right to left,
-and so on. On a GPU the time is in the number of small operations, so the products with x are made
-for all steps at once, and the way back is written out: nine operations a step forth, five back.
+The first layer reads from left to right, the second reads the output of the first from right to
+left, and so on. On a GPU the time depends on the number of small operations, so the products with x
+are computed for all steps at once, and the backward pass is written by hand: nine operations per
+step forward, five backward.
 
 Notation: B sentences, T steps, D size of the input, H size of the state.
 """
@@ -27,7 +28,7 @@ _FORGET = 3  # o, r, i, f, j
 
 
 class AlternatingLstm(nn.Module):
-    """A stack of highway LSTMs that read in turns from the left and from the right.
+    """A stack of highway LSTMs with alternating directions.
 
     Shape:
         x (B, T, input_dim), lengths of the B sentences -> (B, T, hidden)
@@ -45,8 +46,8 @@ class AlternatingLstm(nn.Module):
         turned = _turned(lengths, x.shape[1]).to(x.device)
         x = x.transpose(0, 1)
         for layer in self.layers:
-            # Sentences are turned round, not the direction: then padding always comes last, and
-            # nothing that matters reads it.
+            # Sentences are reversed, not the direction, so that padding always comes last and
+            # is never read.
             x = _turn(layer(x), turned)
         if len(self.layers) % 2:
             x = _turn(x, turned)
@@ -85,7 +86,7 @@ class HighwayLstm(nn.Module):
 
 
 class _Recurrence(torch.autograd.Function):
-    """What goes from step to step.
+    """The recurrence.
 
     Shape:
         gates (T, B, 5H), carried (T, B, H), weight (5H, H), keep (B, H) -> (T, B, H)
@@ -98,7 +99,7 @@ class _Recurrence(torch.autograd.Function):
         size = carried.shape[2]
         gates = gates.clone()
         h, tanh_c = torch.empty_like(carried), torch.empty_like(carried)
-        c = carried.new_zeros(len(carried) + 1, *carried.shape[1:])  # c[t + 1] is of step t
+        c = carried.new_zeros(len(carried) + 1, *carried.shape[1:])  # c[t + 1] belongs to step t
         recur, whole = weight.t(), gates.unbind()
         smooth, flat = gates[..., :-size].unbind(), gates[..., -size:].unbind()
         o, r, i, f, j = (gate.unbind() for gate in gates.chunk(_GATES, dim=2))
@@ -121,7 +122,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> Any:
         gates, carried, weight, keep, c, tanh_c, h = ctx.saved_tensors
         o, r, i, f, j = gates.chunk(_GATES, dim=2)
-        # First the derivatives of every gate by h_t or c_t, of all steps at once, ...
+        # First the derivatives of all gates with respect to h_t or c_t, for all steps at once, ...
         to_c = o * r * (1 - tanh_c.square())
         d_gates = torch.cat(
             [
@@ -139,7 +140,7 @@ class _Recurrence(torch.autograd.Function):
         if keep is not None:
             to_c.mul_(keep)
             by_h.mul_(keep.unsqueeze(1))
-        # ... then, from the last step to the first, how much h_t and c_t matter.
+        # ... then the gradients of h_t and c_t, from the last step to the first.
         whole, by_hs, by_cs = d_gates.unbind(), by_h.unbind(), by_c.unbind()
         d_hs, to_cs, fs = d_h.unbind(), to_c.unbind(), f.unbind()
         d_c = torch.zeros_like(d_hs[0])
@@ -158,7 +159,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _turned(lengths: Sequence[int], longest: int) -> Tensor:
-    """Return the places that change when sentences are turned round, (T, B); padding stays."""
+    """Return the indices that reverse each sentence, (T, B); padding stays in place."""
     place, length = torch.arange(longest).unsqueeze(1), torch.tensor(lengths)
     return torch.where(place < length, length - 1 - place, place)
 

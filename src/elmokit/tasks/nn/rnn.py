@@ -1,4 +1,4 @@
-"""Bidirectional LSTMs and GRUs, as most task models have them."""
+"""Bidirectional LSTMs and GRUs of task models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class BiLstm(nn.Module):
 
 
 class BiGru(nn.Module):
-    """A GRU in either direction, side by side.
+    """A bidirectional GRU.
 
     Shape:
         x (B, T, input_dim), lengths of the B texts -> (B, T, 2 * hidden); zero in the padding
@@ -71,7 +71,9 @@ class BiGru(nn.Module):
 
 
 def _run(rnn: nn.Module, x: Tensor, lengths: Sequence[int]) -> Tensor:
-    size = torch.tensor(lengths, device="cpu").clamp(min=1)  # cuDNN knows no empty sentence
+    size = torch.tensor(lengths, device="cpu").clamp(
+        min=1
+    )  # cuDNN does not support empty sentences
     packed = pack_padded_sequence(x, size, batch_first=True, enforce_sorted=False)
     found, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True, total_length=x.shape[1])
     return found
@@ -79,7 +81,7 @@ def _run(rnn: nn.Module, x: Tensor, lengths: Sequence[int]) -> Tensor:
 
 @torch.no_grad()
 def _initialize(rnn: nn.RNNBase, gates: int) -> None:
-    """Orthogonal recurrence, and forget gates of LSTMs that start open."""
+    """Initialize recurrent weights orthogonally, and forget gates of LSTMs to open."""
     for name, parameter in rnn.named_parameters():
         if "bias" in name:
             parameter.zero_()

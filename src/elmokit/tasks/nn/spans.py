@@ -1,7 +1,7 @@
-"""Spans of tokens: all there are, the best that do not cross, and a vector for each.
+"""Spans of tokens: enumeration, selection of the best non-crossing ones, and their vectors.
 
-A span is start, ..., end - 1, counted over the tokens of a document, whose sentences lie one behind
-the other. n spans, N tokens, W the widest span.
+A span is start, ..., end - 1, counted over all tokens of a document.
+n spans, N tokens, W the widest span.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from elmokit.tasks.nn.attention import masked_softmax
 
 
 def all_spans(lengths: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
-    """List all spans of up to `width` tokens that lie inside a sentence.
+    """List all spans of up to `width` tokens within a sentence.
 
     Args:
         lengths: Tokens in each sentence.
-        width: Tokens in a span at most.
+        width: Maximum number of tokens in a span.
 
     Returns:
         The starts and the ends, (n,) each; sorted by start, then by end.
@@ -33,15 +33,15 @@ def all_spans(lengths: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
 
 
 def keep_best(starts: Tensor, ends: Tensor, order: Iterable[int], n: int) -> list[int]:
-    """Choose spans from best to worst, passing over those that cross a better one.
+    """Choose spans from best to worst, skipping those that cross a better one.
 
-    Two spans cross if they overlap and neither holds the other.
+    Two spans cross if they overlap and neither contains the other.
 
     Args:
         starts: Where the spans begin.
         ends: Where they end.
         order: The numbers of the spans, best first.
-        n: How many to choose at most.
+        n: Maximum number of spans to choose.
 
     Returns:
         The numbers of the chosen spans, in increasing order.
@@ -68,7 +68,7 @@ def keep_best(starts: Tensor, ends: Tensor, order: Iterable[int], n: int) -> lis
 class SpanEncoder(nn.Module):
     """g = [h_start; h_last; x^; width]: both ends in context, the head, the size.
 
-    The head x^ is a mean of the x_k inside, weighted by attention that reads h_k.
+    The head x^ is a mean of the x_k in the span, weighted by attention over h_k.
 
     Attributes:
         dim: The size of g.

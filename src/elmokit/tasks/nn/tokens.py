@@ -1,4 +1,4 @@
-"""x_k of a task model: a word vector and what a character CNN reads in the word."""
+"""x_k of a task model: a word vector and a character CNN."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WordVectors(nn.Module):
         self.register_buffer("fixed", vectors[self.n_tuned :].clone(), persistent=False)
 
     def forward(self, tokens: TokenBatch) -> Tensor:
-        """Look the tokens up: (B, T, dim)."""
+        """Look up the vectors of tokens: (B, T, dim)."""
         rows = torch.tensor(self.words.rows(tokens.types), device=tokens.index.device)
         ids = rows[tokens.index]
         if self.training and self.word_dropout:
@@ -47,14 +47,14 @@ class WordVectors(nn.Module):
 
 @lru_cache(maxsize=200_000)
 def _spelled(word: str, max_characters: int) -> NDArray[np.int16]:
-    """Return the character ids of a word; each is spelled once."""
+    """Return the character ids of a word (cached)."""
     return np.array(char_ids(word, max_characters), dtype=np.int16)
 
 
 class CharCnn(nn.Module):
-    """A vector of a word from its characters: embeddings, one convolution, the maximum.
+    """A word vector computed from characters: embeddings, one convolution, max pooling.
 
-    It reads the bytes of UTF-8 as the biLM does, so it needs no vocabulary.
+    Reads UTF-8 bytes as the biLM does, so it needs no vocabulary.
     """
 
     def __init__(self, *, dim: int, filters: int, width: int, max_characters: int = 50) -> None:
@@ -66,11 +66,11 @@ class CharCnn(nn.Module):
         self.convolution = nn.Conv1d(dim, filters, width)
 
     def forward(self, tokens: TokenBatch) -> Tensor:
-        """Read each distinct word once: (B, T, filters)."""
+        """Compute each distinct word once: (B, T, filters)."""
         spelled = [_spelled(word, self.max_characters) for word in tokens.types]
         ids = np.stack(spelled).astype(np.int64)
-        # `width` paddings behind the longest word, so that every word has been seen to its end and
-        # a window of padding alone: then the maximum does not depend on the other words.
+        # `width` paddings after the longest word, so that every word is followed by at least
+        # one window of padding: then the maximum does not depend on the other words.
         longest = int(spelled_length(ids).max(initial=0)) + self.width
         ids = ids[:, :longest]
         read = torch.from_numpy(ids).to(tokens.index.device)
@@ -87,8 +87,8 @@ class TokenEncoder(nn.Module):
     Args:
         words: The word vectors.
         char_dim: Size of a character's embedding.
-        char_filters: Filters of the character CNN; 0 leaves it out.
-        char_width: Characters that a filter sees.
+        char_filters: Filters of the character CNN; 0: no character CNN.
+        char_width: Width of the filters in characters.
 
     Attributes:
         dim: The size of x_k.
