@@ -57,10 +57,12 @@ test-all: $(RAY_SETUP)  ## All tests that need no GPU
 test-gpu: $(DEV_SETUP)  ## The tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
-check: $(DEV_SETUP)  ## ruff and mypy --strict
+check: $(DEV_SETUP)  ## ruff, mypy --strict, and the language of texts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell src docs recipes examples benchmarks scripts README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
+	$(BIN)/python scripts/check_language.py
 
 format: $(DEV_SETUP)  ## Let ruff format and fix what it can
 	$(BIN)/ruff check --fix .

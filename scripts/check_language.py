@@ -21,7 +21,7 @@ SUFFIXES = {".py", ".md", ".html", ".js", ".c", ""}
 PHRASES = {
     r"unless told": "by default",
     r"come again": "retry after N seconds",
-    r"\bNothing: ": "Default: ",
+    r"\b(?-i:Nothing): ": "Default: ",
     r"at home in": "in-domain text",
     r"errors less": "relative error reduction",
     r"\bmended\b": "fixed",
@@ -34,7 +34,6 @@ PHRASES = {
     r"\bOwnHands\b|\bhands_of\b|\b_hands\b": "Executor",
     r"\btold_of_\w+|\bteller\b": "a verb that says what is printed",
     r"\b_bury\b|\b_hear\b": "_reap, _receive",
-    r"elmo kin\b": "elmo probe morphology",
     r"\b1 sentences\b": "1 sentence",
     r"\bfound a int\b": "found an int",
     r"\w*tokenis\w+": "tokenize",

@@ -108,7 +108,7 @@ async def load(
 ) -> Tally:
     """Let clients ask for the top layer of a sentence each, again and again.
 
-    Only what is answered within `seconds` counts; a client that is told to come again does so.
+    Only what is answered within `seconds` counts; a client that is told to retry later does so.
     """
     tally = Tally(seconds=seconds)
     begin = time.perf_counter()

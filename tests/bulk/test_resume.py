@@ -158,7 +158,7 @@ def test_text_that_changed_before_the_interruption_is_refused(
 def test_text_that_changed_after_the_interruption_is_taken_as_it_is(
     elmo: ElmoModel, text: Path, interrupted: Path
 ) -> None:
-    text.write_text(TEXT.replace("was good", "was mended"), encoding="utf-8")
+    text.write_text(TEXT.replace("was good", "was fixed"), encoding="utf-8")
     embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
     embed_corpus(elmo, [text], other := interrupted.with_name("other.npz"), SMALL)
     assert interrupted.read_bytes() == other.read_bytes()
