@@ -160,7 +160,6 @@ def test_memory_holds_a_row_group_and_not_the_folder(
             most = max(most, pa.total_allocated_bytes() - before)
     assert read == summary.tokens
     assert 0 < most < size / 5
-    assert pa.total_allocated_bytes() - before < size / 20
 
 
 def test_a_folder_may_lie_elsewhere(elmo: ElmoModel) -> None:

@@ -61,7 +61,7 @@ def test_info_tells_of_the_lexicon(tmp_path: Path) -> None:
     assert (facts["words"], facts["characters"], facts["max_characters"]) == (9, 21, MAX)
 
 
-@pytest.mark.filterwarnings("ignore:The warm state is the mean of only")
+@pytest.mark.filterwarnings("ignore:The warm state is the mean over only")
 def test_a_text_is_embedded_and_a_state_warmed_by_the_commands(tmp_path: Path) -> None:
     folder, text = write(tmp_path / "m"), tmp_path / "text.txt"
     text.write_text("".join(" ".join(s) + "\n" for s in SENTENCES[:3]) * 3)
