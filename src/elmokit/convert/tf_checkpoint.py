@@ -82,7 +82,7 @@ def read(options: Path, prefix: Path) -> Checkpoint:
         raise ConfigError(
             f"{prefix} holds no backward language model (variables lm/RNN_1/...): it was trained "
             "with 'bidirectional' false, or is not of bilm-tf. A biLM has both directions. "
-            f"{variables.told()}"
+            f"{variables.listing()}"
         )
     bilm = _read_bilm(variables, config)
     head = _read_head(variables, config)
@@ -109,14 +109,14 @@ class _Variables:
         if name is None:
             raise WeightsError(
                 f"{prefix} has no variable '{names[0]}' {list(shape)}, which its options call for. "
-                f"{self.told()}"
+                f"{self.listing()}"
             )
         what = f"Variable '{name}' of {prefix}"
         check_shape(what, self.bundle.entries[name].shape, shape)
         self.used.add(name)
         return as_float32(what, self.bundle.read(name))
 
-    def told(self) -> str:
+    def listing(self) -> str:
         return f"It holds: {_listed(sorted(self.names))}."
 
 

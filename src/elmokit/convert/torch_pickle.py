@@ -57,9 +57,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     return dict(found)
 
 
-def _refused(path: Path, told: str) -> str:
+def _refused(path: Path, reason: str) -> str:
     """Say why a file was refused; torch's own words advise to run it."""
-    asked = re.search(r"GLOBAL ([\w.]+)", told)
+    asked = re.search(r"GLOBAL ([\w.]+)", reason)
     what = f"asks for {asked[1]}" if asked else "is a pickle of another kind"
     return (
         f"{path} is not read: it should hold tensors by name and nothing else, and it {what}. Such "

@@ -53,7 +53,7 @@ class LayerCache:
         folder: The directory. Default: `layers` in the cache directory, see `ELMOKIT_HOME`.
         max_bytes: Maximum total size; 0 disables the cache.
         log: Called with lines for the user.
-        progress: Told how many tokens are done.
+        progress: Called with how many tokens are done.
     """
 
     def __init__(

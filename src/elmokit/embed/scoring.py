@@ -115,9 +115,9 @@ class SentenceScore:
             f"forward {-f / math.log(2):.1f} bits\nbackward {-b / math.log(2):.1f} bits"
             for f, b in pairs
         ]
-        told = f"perplexity {self.perplexity:.1f}: forward {self.forward_perplexity:.1f}, backward "
-        told += f"{self.backward_perplexity:.1f}. The darker, the more surprising to both models."
-        return html.chips(self.tokens, shades, titles) + html.caption(told)
+        note = f"perplexity {self.perplexity:.1f}: forward {self.forward_perplexity:.1f}, backward "
+        note += f"{self.backward_perplexity:.1f}. The darker, the more surprising to both models."
+        return html.chips(self.tokens, shades, titles) + html.caption(note)
 
     def __str__(self) -> str:
         """Return a table: one token a line, log p forward and backward."""

@@ -125,10 +125,10 @@ class SentenceVectors:
             near = [k for k in np.argsort(-row)[:3].tolist() if row[k] > -1]
             titles.append("\n".join(f"{self.tokens[k]} {row[k]:.2f}" for k in near))
         layers, n, dim = self.layers.shape
-        told = f"{n:,} tokens, {layers} layers of {dim}. The darker, the nearer to another token "
-        told += "of the sentence (top layer); hover to see to which."
+        note = f"{n:,} tokens, {layers} layers of {dim}. The darker, the nearer to another token "
+        note += "of the sentence (top layer); hover to see to which."
         largest = cosines.max(axis=1, initial=0.0).tolist()
-        return html.chips(self.tokens, largest, titles, most=_SHOWN) + html.caption(told)
+        return html.chips(self.tokens, largest, titles, most=_SHOWN) + html.caption(note)
 
 
 def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]]:

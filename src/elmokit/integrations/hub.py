@@ -61,10 +61,10 @@ def save_pretrained(
     """
     folder = Path(folder)
     parts = _parts(model) if isinstance(model, ElmoModel) else load_parts(model)
-    told = parts.metadata
+    metadata = parts.metadata
     values: dict[str, Any] = {
-        **_license(license if license is not None else told.get("license")),
-        **_language(language if language is not None else told.get("language")),
+        **_license(license if license is not None else metadata.get("license")),
+        **_language(language if language is not None else metadata.get("language")),
         "library_name": "elmokit",
         "pipeline_tag": "feature-extraction",
         "tags": list(dict.fromkeys([*_TAGS, *tags])),

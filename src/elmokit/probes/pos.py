@@ -215,7 +215,7 @@ def measure_pos(
         seeds: A probe is trained with each of them.
         settings: How the probes are trained.
         cache: A folder to keep the vectors in for the next time; None is a temporary one.
-        progress: Told how many words are embedded.
+        progress: Called with how many words are embedded.
         on_result: Called with each result as it comes, and how right each word was (0 to 1).
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)

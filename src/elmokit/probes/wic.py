@@ -228,7 +228,7 @@ def measure_wic(
         static: Static vectors to compare with.
         state: What each sentence starts from.
         seed: Of the bootstrap.
-        progress: Told how many pairs are embedded.
+        progress: Called with how many pairs are embedded.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     fits: Counter[str] = Counter()

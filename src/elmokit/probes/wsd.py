@@ -235,7 +235,7 @@ def measure_wsd(
         static: Static vectors to compare with.
         state: What each sentence starts from.
         seed: Of the bootstrap.
-        progress: Told how many tokens are read; sentences without senses are passed over.
+        progress: Called with how many tokens are read; sentences without senses are passed over.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     tagged = [sentence for sentence in training if sentence.stretches]

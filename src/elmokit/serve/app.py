@@ -26,7 +26,7 @@ from elmokit.serve.service import Service
 
 STATIC = Path(__file__).with_name("static")
 _PROBES = ("/healthz", "/readyz")
-_SHOWN = 5  # problems of a request that are told at once
+_SHOWN = 5  # problems of a request that are reported together
 _KIND = re.compile(r"[\[(]|^(str|int|dict|list|constrained-(str|int)|MarkedSentence)$")
 _ABOUT = """Contextual word vectors, and the predictions of the two language models.
 

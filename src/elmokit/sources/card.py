@@ -43,7 +43,7 @@ def lines(config: BiLMConfig) -> list[tuple[str, str]]:
     """Return the same for people: pairs of a label and a text."""
     cnn, lstm = config.char_cnn, config.lstm
     layers = "layer" if lstm.n_layers == 1 else "layers"
-    told = [
+    facts = [
         (
             "layers",
             f"{config.n_layers} vectors of {config.output_dim} per token: "
@@ -57,13 +57,13 @@ def lines(config: BiLMConfig) -> list[tuple[str, str]]:
         ),
     ]
     if config.lexicon is not None:
-        return [*_lexicon_lines(config.lexicon), *told]
+        return [*_lexicon_lines(config.lexicon), *facts]
     if cnn is None:
-        return [("input", f"word ids, a closed vocabulary of {config.n_words:,}"), *told]
+        return [("input", f"word ids, a closed vocabulary of {config.n_words:,}"), *facts]
     return [
         ("input", f"characters, at most {cnn.max_characters_per_token} per token (marks included)"),
         ("encoder", _encoder(cnn)),
-        *told,
+        *facts,
     ]
 
 
@@ -73,9 +73,9 @@ def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     A perplexity is stored with the training that measured it, or at the top level if the finished
     model was measured again.
     """
-    told = []
+    facts = []
     if isinstance(base := metadata.get("finetuned_from"), str):
-        told.append(("base model", base))
+        facts.append(("base model", base))
     training = metadata.get("training")
     training = training if isinstance(training, Mapping) else {}
     counts = [
@@ -84,7 +84,7 @@ def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
         if isinstance(training.get(name), int)
     ]
     if counts:
-        told.append(("training", ", ".join(counts)))
+        facts.append(("training", ", ".join(counts)))
     after = metadata.get("perplexity", training.get("perplexity"))
     for label, measured in (
         ("perplexity", after),
@@ -96,8 +96,8 @@ def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
             if isinstance(m, Mapping) and isinstance(m.get("mean"), int | float) and "state" in m
         ]
         if figures:
-            told.append((label, ", ".join(figures)))
-    return told
+            facts.append((label, ", ".join(figures)))
+    return facts
 
 
 def _input(config: BiLMConfig) -> str:
@@ -113,10 +113,10 @@ def _lexicon_lines(lexicon: LexiconConfig) -> list[tuple[str, str]]:
         f"most {lexicon.max_characters_per_token} per token (marks included)"
     )
     tables = [words] * bool(lexicon.n_words) + [characters] * bool(lexicon.n_characters)
-    told = [("input", f"a lexicon: {' and '.join(tables)}")]
+    facts = [("input", f"a lexicon: {' and '.join(tables)}")]
     if lexicon.n_characters:
-        told.append(("encoder", _encoder(lexicon)))
-    return told
+        facts.append(("encoder", _encoder(lexicon)))
+    return facts
 
 
 def _encoder(cnn: CharCnnConfig | LexiconConfig) -> str:
@@ -207,7 +207,7 @@ def _onnx_error(error: Mapping[str, Any] | None) -> str:
     rows = zip(
         error["largest_difference"], error["mean_cosine"], error["worst_cosine"], strict=True
     )
-    told = "\n".join(
+    facts = "\n".join(
         f"| {j} | {difference:.1e} | {mean:.6f} | {worst:.6f} |"
         for j, (difference, mean, worst) in enumerate(rows)
     )
@@ -216,7 +216,7 @@ Beside the vectors of torch in float32, on {error["tokens"]} tokens of the King 
 
 | layer | largest difference | mean cosine | worst cosine |
 |---|---|---|---|
-{told}
+{facts}
 """
 
 

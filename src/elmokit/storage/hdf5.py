@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import DataError, ElmoError
+from elmokit.storage.regular import check_regular_files
 
 _MAX_CHUNK_BYTES = 1 << 26
 # Weights hardly compress. Small datasets may be of any kind.
@@ -29,8 +30,7 @@ def open_hdf5(path: Path, *, error: type[ElmoError] = DataError) -> Any:
     """
     import h5py
 
-    if path.exists() and not path.is_file():
-        raise error(f"{path} is not a regular file.")  # a pipe would be waited for
+    check_regular_files(path, error)
     with hdf5_errors(path, error=error):
         return h5py.File(path, "r")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from elmokit.errors import ConfigError, ElmoError
 from elmokit.storage.atomic import write_text
+from elmokit.storage.regular import check_regular_files
 
 
 def write_json(path: Path, values: Mapping[str, Any], **options: Any) -> None:
@@ -35,8 +36,7 @@ def read_json(
         error: What to raise if it is missing, damaged or not a JSON object.
         hint: What to do then, a sentence.
     """
-    if path.exists() and not path.is_file():
-        raise error(f"{path} is not a regular file. {hint}".rstrip())  # a pipe would be waited for
+    check_regular_files(path, error)
     try:
         text = path.read_bytes()
     except FileNotFoundError:

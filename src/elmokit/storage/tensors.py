@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import DataError, ElmoError
+from elmokit.storage.regular import check_regular_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,8 +35,7 @@ def open_tensors(
     """
     from safetensors import SafetensorError, safe_open
 
-    if path.exists() and not path.is_file():
-        raise error(f"{path} is not a regular file.")  # a pipe would be waited for
+    check_regular_files(path, error)
     try:
         return safe_open(path, framework=framework)
     except FileNotFoundError:

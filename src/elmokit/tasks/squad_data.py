@@ -1,7 +1,7 @@
 """Questions about passages: SQuAD v1.1 as it comes, and simpler forms of the same.
 
 Answers are given by characters and predicted by tokens. Whatever does not fit between the two is
-counted and told; nothing is dropped in silence.
+counted and reported; nothing is dropped silently.
 """
 
 from __future__ import annotations

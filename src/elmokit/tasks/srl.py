@@ -85,7 +85,7 @@ class SrlConfig(Settings):
 
 
 class SrlModel(TaskModel[Sentence]):
-    """A deep tagger that is told the predicate, and a small network that finds predicates."""
+    """A deep tagger that is given the predicate, and a small network that finds predicates."""
 
     _transitions: Tensor
     _start: Tensor

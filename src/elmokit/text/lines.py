@@ -148,11 +148,13 @@ def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
 
 
 def missing(name: str) -> str:
-    """Say that a file is not there; what looks like a sentence is told how to be read."""
-    told = f"{name} does not exist."
+    """Return the error of a missing file, with a hint if its name looks like a sentence."""
+    error = f"{name} does not exist."
     if " " in name.strip() and not Path(name).suffix[1:].isalnum():
-        told += " A file is expected here. To give text itself: echo 'I read it .' | elmo COMMAND -"
-    return told
+        error += (
+            " A file is expected here. To give text itself: echo 'I read it .' | elmo COMMAND -"
+        )
+    return error
 
 
 def _describe(line: bytes, error: UnicodeDecodeError) -> str:

@@ -29,5 +29,5 @@ def explain_out_of_memory(config: RunConfig) -> Iterator[None]:
         raise OutOfMemoryError(
             f"{config.step.rows} rows x {config.step.steps} steps do not fit into memory: {reason} "
             f"Use fewer rows (--set step.rows={max(1, config.step.rows // 2)}) or a smaller "
-            "preset. Nothing is lost: what was checkpointed goes on with --resume."
+            "preset. Checkpoints are kept: continue with --resume."
         ) from error

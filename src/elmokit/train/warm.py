@@ -57,7 +57,7 @@ def average_state(
         encode: From types to x_k, see `evaluate.encoder_of`.
         tokens: Text as `elmo prepare` stores it.
         sentences: Sentence ends to average over, if the text has as many.
-        progress: Told how many tokens are read, of those in both directions.
+        progress: Called with how many tokens are read, of those in both directions.
 
     Raises:
         DataError: There is no sentence.
@@ -105,7 +105,7 @@ def warm_state_of_text(
         vocabulary: Its words, if it has any.
         sentences: The text, see `elmokit.data.reading.read_sentences`.
         wanted: Sentence ends to average over.
-        progress: Told how many tokens are read, of those in both directions.
+        progress: Called with how many tokens are read, of those in both directions.
     """
     # One group: rows are cut from the text as a whole.
     needed = itertools.islice(sentences, 2 * wanted)

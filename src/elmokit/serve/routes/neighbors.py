@@ -57,8 +57,8 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
             index.search, queries, choices, k=body.k, rules=rules, min_count=body.min_count
         )
     except ElmoError as error:
-        told = str(error).replace(str(index.folder), "of the service")
-        raise RequestRejected(422, told, param="layer") from error
+        message = str(error).replace(str(index.folder), "of the service")
+        raise RequestRejected(422, message, param="layer") from error
     results = [_shown(result.to_dict()) for result in near]
     if body.static and hosted.static is not None:
         for row in results:

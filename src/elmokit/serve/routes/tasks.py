@@ -77,11 +77,11 @@ def _parse(
 ) -> tuple[list[list[Any]], list[str]]:
     """Read examples as the task reads its files; one may hold several sentences, or none."""
     groups: list[list[Any]] = []
-    with _WARNINGS, warnings.catch_warnings(record=True) as told:
+    with _WARNINGS, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ElmoWarning)
         for i, example in enumerate(given):
             groups.append(list(task.parse(_lines(example, i), _form(task, example, i))))
-    notes = [str(one.message) for one in told if issubclass(one.category, ElmoWarning)]
+    notes = [str(one.message) for one in caught if issubclass(one.category, ElmoWarning)]
     return groups, notes
 
 
