@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from elmokit.errors import ConfigError, DataError
 from tests.conftest import TINY_MODEL
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="the extra `arrow` is not installed")
 
 from elmokit.integrations.arrow import (  # noqa: E402
     from_arrow,
@@ -131,3 +134,48 @@ def test_what_is_not_ours_is_refused(out: list[SentenceVectors]) -> None:
     surrogate = SentenceVectors(["\ud800"], None, out[0].layers[:, :1])
     with pytest.raises(DataError, match="lone surrogate"):
         to_arrow(surrogate)
+
+
+def save_pandas(out: list[SentenceVectors], path: Path, **chosen: Any) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    to_pandas(out, **chosen).to_parquet(path, row_group_size=5)
+
+
+def save_polars(out: list[SentenceVectors], path: Path, **chosen: Any) -> None:
+    pytest.importorskip("polars", reason="polars is not installed")
+    to_polars(out, **chosen).write_parquet(path, row_group_size=5)
+
+
+def save_arrow(out: list[SentenceVectors], path: Path, **chosen: Any) -> None:
+    pq.write_table(to_arrow(out, **chosen), path, row_group_size=5)
+
+
+@pytest.mark.parametrize("save", [save_pandas, save_polars, save_arrow])
+def test_a_saved_data_frame_is_a_vector_file(
+    out: list[SentenceVectors], tmp_path: Path, save: Callable[..., None]
+) -> None:
+    save(out, tmp_path / "all.parquet")
+    with elmokit.open_vectors(tmp_path / "all.parquet") as stored:
+        assert [s.tokens for s in stored] == [v.tokens for v in out]
+        for sentence, vectors in zip(stored, out, strict=True):
+            np.testing.assert_array_equal(sentence.vectors, vectors.layers)
+    save(out, tmp_path / "top.parquet", layer="top")
+    with elmokit.open_vectors(tmp_path / "top.parquet") as stored:
+        np.testing.assert_array_equal(stored[2].vectors, out[2].top)
+
+
+def test_other_parquet_files_are_refused(out: list[SentenceVectors], tmp_path: Path) -> None:
+    table = to_arrow(out)
+    path = tmp_path / "x.parquet"
+    for wrong in (
+        pa.table({"text": ["a"]}),
+        table.drop_columns("token"),
+        table.drop_columns("layer_1"),
+        table.take(list(range(table.num_rows))[::-1]),
+        table.set_column(0, "sentence", pa.array([None] * table.num_rows, pa.int64())),
+        table.set_column(0, "sentence", pa.array(["0"] * table.num_rows)),
+        table.set_column(5, "layer_0", pa.array([[1.0]] * table.num_rows)),
+    ):
+        pq.write_table(wrong, path)
+        with pytest.raises(DataError):
+            elmokit.open_vectors(path)

@@ -77,9 +77,10 @@ def open_vectors(path: str | Path) -> StoredVectors:
             tokens, vectors = stored[7]           # vectors: (L + 1, T, 2D), or (T, 2D)
 
     Args:
-        path: An .h5, .npz, .safetensors or .parquet file of `elmo embed`; of .h5 files also those
-            that AllenNLP and bilm-tf wrote. Or the folder of shards that `elmo embed` has filled,
-            by its path or address: the sentences of all documents, one after the other.
+        path: An .h5, .npz, .safetensors or .parquet file of `elmo embed`; an .h5 file of AllenNLP
+            or bilm-tf; a data frame of `elmokit.integrations.arrow` saved as .parquet. Or the
+            folder of shards that `elmo embed` has filled, by its path or address: the sentences of
+            all documents, one after the other.
     """
     try:
         return _open_vectors(path)

@@ -226,6 +226,23 @@ def read(path: Path) -> StoredVectors:
     return ParquetVectors(path)
 
 
+def _guess(schema: Any) -> Layout:
+    """Return the layout of a data frame of `elmokit.integrations.arrow`, by its columns."""
+    import pyarrow as pa
+
+    count = sum(name.startswith("layer_") for name in schema.names)
+    layer, n_layers, name = ("all", count, "layer_0") if count else ("top", 1, "vector")
+    kind = schema.field(name).type if name in schema.names else None
+    if kind is None or not pa.types.is_fixed_size_list(kind):
+        raise DataError(
+            "it was written neither by elmokit nor from a table of to_arrow, to_pandas or "
+            f"to_polars: expected a column {name} with lists of fixed size"
+        )
+    dtype = "float16" if pa.types.is_float16(kind.value_type) else "float32"
+    # A column `vector` does not tell which layer it is; "top" as for .h5 files of other programs.
+    return Layout(layer, dtype, n_layers, kind.list_size)
+
+
 class ParquetVectors(StoredVectors):
     """The reader; it holds one row group at a time."""
 
@@ -238,15 +255,32 @@ class ParquetVectors(StoredVectors):
             self._file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"it is not a whole Parquet file ({error})") from error
-        metadata = self._file.metadata.metadata or {}
-        layout, about = read_description(metadata.get(DESCRIPTION.encode()))
-        super().__init__(path, layout, about, int(about.pop("sentences", 0)))
-        if set(self._file.schema_arrow.names) < {"sentence", "token", *vector_names(layout)}:
-            raise DataError("columns are missing in it")
-        groups = [self._file.metadata.row_group(g) for g in range(self._file.num_row_groups)]
-        # The last sentence of each row group, by which the group of a sentence is found.
-        self._lasts = [group.column(0).statistics.max for group in groups]
         self._held: tuple[int, NDArray[np.int64], Any] | None = None
+        description = (self._file.metadata.metadata or {}).get(DESCRIPTION.encode())
+        schema = self._file.schema_arrow
+        layout, about = (
+            (_guess(schema), {}) if description is None else read_description(description)
+        )
+        if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
+            raise DataError(f"it has no column {', '.join(sorted(missing))}")
+        if description is None:
+            length = self._read_all(layout)
+        else:
+            length = int(about.pop("sentences", 0))
+            groups = [self._file.metadata.row_group(g) for g in range(self._file.num_row_groups)]
+            # The last sentence of each row group, by which the group of a sentence is found.
+            self._lasts = [group.column(0).statistics.max for group in groups]
+        super().__init__(path, layout, about, length)
+
+    def _read_all(self, layout: Layout) -> int:
+        """Read a data frame, whose row groups may cut sentences; return the number of sentences."""
+        table = self._file.read(columns=["sentence", "token", *vector_names(layout)])
+        numbers = table.column("sentence").to_numpy()
+        if numbers.dtype.kind != "i" or (np.diff(numbers) < 0).any() or (numbers < 0).any():
+            raise DataError("expected ascending integers in the column sentence")
+        self._held = (0, numbers, table.combine_chunks())
+        self._lasts = numbers[-1:].tolist()
+        return int(numbers[-1]) + 1 if len(numbers) else 0
 
     def _read(self, index: int) -> StoredSentence:
         group = bisect.bisect_left(self._lasts, index)
