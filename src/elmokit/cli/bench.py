@@ -75,8 +75,7 @@ def embed(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Model with random weights, instead of --model: toy, small, medium or original.",
-            show_default=False,
+            help="Model with random weights, instead of --model: toy, small, medium or original."
         ),
     ] = None,
     weights: Weights = None,
@@ -95,8 +94,7 @@ def embed(
         str | None,
         typer.Option(
             help="Text file with one paragraph per line. Default: examples/corpus.txt, or random "
-            "words if it is not installed.",
-            show_default=False,
+            "words if it is not installed."
         ),
     ] = None,
     tokens: Annotated[
@@ -113,7 +111,6 @@ def embed(
             help="Instead of batch sizes, measure texts with these numbers of tokens, for example "
             "1000,10000,100000,1000000, and one very long sentence. Shows how time and memory "
             "grow.",
-            show_default=False,
         ),
     ] = "",
     long_sentence: Annotated[

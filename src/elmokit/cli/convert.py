@@ -32,18 +32,9 @@ class Storage(StrEnum):
 
 
 def convert(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help=MODELS,
-            show_default=False,
-        ),
-    ],
+    model: Annotated[str, typer.Argument(help=MODELS)],
     out: Annotated[
-        Path,
-        typer.Argument(
-            help="Directory to write.", metavar="OUT", callback=not_stdout, show_default=False
-        ),
+        Path, typer.Argument(help="Directory to write.", metavar="OUT", callback=not_stdout)
     ],
     weights: Weights = None,
     to: Annotated[
@@ -58,8 +49,7 @@ def convert(
         Path | None,
         typer.Option(
             help="Vocabulary, one word per line. Default: vocab.txt in the directory of the model, "
-            "if it exists.",
-            show_default=False,
+            "if it exists."
         ),
     ] = None,
     storage: Annotated[
@@ -72,10 +62,7 @@ def convert(
     ] = Storage.FLOAT32,
     part_size: Annotated[
         int | None,
-        typer.Option(
-            help="Split the weights into files of about this many MB. Default: one file.",
-            show_default=False,
-        ),
+        typer.Option(help="Split the weights into files of about this many MB. Default: one file."),
     ] = None,
     without_head: Annotated[
         bool,

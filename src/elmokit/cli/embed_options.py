@@ -42,7 +42,6 @@ Files = Annotated[
         ".zst); '-' reads standard input. An empty line is a sentence without tokens, so that "
         "line 8 is always sentence 7. Parquet files, with one sentence per row, and URLs such as "
         "s3://bucket/file also work.",
-        show_default=False,
     ),
 ]
 Output = Annotated[
@@ -54,7 +53,6 @@ Output = Annotated[
         "command), .npz, .safetensors, or .parquet (one row per token). Without a suffix: a "
         "directory of Parquet shards.",
         callback=not_stdout,
-        show_default=False,
     ),
 ]
 Split = Annotated[
@@ -79,7 +77,6 @@ ChunkBytes = Annotated[
         min=1,
         help="Approximate bytes of text per chunk. A chunk is the unit of resuming and the content "
         "of a shard. Default: 262144.",
-        show_default=False,
     ),
 ]
 
@@ -90,14 +87,14 @@ StateChoice = Annotated[
     typer.Option(
         help="Initial LSTM state of each sentence. reset: zero, so that vectors depend only on the "
         "sentence. warm: the state stored with the model. carry: the final state of the previous "
-        "sentence, as in bilm-tf and AllenNLP.",
+        "sentence, as in bilm-tf and AllenNLP."
     ),
 ]
 Rows = Annotated[
     int,
     typer.Option(
         help="With --state carry: number of parallel streams. Sentence i starts with the final "
-        "state of sentence i - ROWS, like row i % ROWS of bilm-tf's batches.",
+        "state of sentence i - ROWS, like row i % ROWS of bilm-tf's batches."
     ),
 ]
 NumberType = Annotated[
@@ -114,7 +111,6 @@ NWorkers = Annotated[
         min=1,
         help="Number of worker processes, each with its own copy of the model. The output is "
         "byte-identical for any number. Default: 1; on Ray, one per GPU or per two CPU cores.",
-        show_default=False,
     ),
 ]
 Devices = Annotated[
@@ -122,7 +118,6 @@ Devices = Annotated[
     typer.Option(
         metavar="0,1,...",
         help="Run one worker on each of these devices: GPU numbers, or cpu,cpu,...",
-        show_default=False,
     ),
 ]
 EngineChoice = Annotated[
@@ -130,15 +125,14 @@ EngineChoice = Annotated[
     typer.Option(
         help="Where a directory of shards is computed. local: this machine. ray: a Ray cluster "
         "(pip install 'elmokit[ray]') whose machines can all access the model and the directory. "
-        "The rows are the same.",
+        "The rows are the same."
     ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         help="With --engine ray: address of the cluster. Default: start one on this machine for "
-        "this run.",
-        show_default=False,
+        "this run."
     ),
 ]
 TextColumn = Annotated[str, typer.Option(help="Text column of Parquet inputs.")]

@@ -31,16 +31,14 @@ def finetune(
         typer.Argument(
             help="Model to start from: a model directory, a bilm-tf training checkpoint, or "
             "published weights without a head (a directory, a zip file, an options.json, or a name "
-            "such as allennlp:original).",
-            show_default=False,
+            "such as allennlp:original)."
         ),
     ],
     data: Annotated[
         Path,
         typer.Argument(
             help="Directory written by `elmo prepare`. Use its option --vocab MODEL if the model "
-            "has an LM head, and --valid or --valid-files to hold out text for evaluation.",
-            show_default=False,
+            "has an LM head, and --valid or --valid-files to hold out text for evaluation."
         ),
     ],
     output: RunDirectory,
@@ -57,20 +55,18 @@ def finetune(
         int | None,
         typer.Option(
             help="Number of initial steps that train only the head, with the biLM frozen. Default: "
-            "half of all steps for a new head, otherwise 0.",
-            show_default=False,
+            "half of all steps for a new head, otherwise 0."
         ),
     ] = None,
     epochs: Annotated[
         float | None,
         typer.Option(
             help="Number of epochs, including the steps of the head. Default: 2 with a new head, "
-            "otherwise 1.",
-            show_default=False,
+            "otherwise 1."
         ),
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option(help="Number of steps, instead of --epochs.", show_default=False)
+        int | None, typer.Option(help="Number of steps, instead of --epochs.")
     ] = None,
     settings: Settings = None,
     seed: Annotated[int, typer.Option(help="Seed of order, negative samples and dropout.")] = 0,

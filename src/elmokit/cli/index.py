@@ -40,14 +40,7 @@ if TYPE_CHECKING:
 
 def index(
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Directory of the index.",
-            callback=not_stdout,
-            show_default=False,
-        ),
+        Path, typer.Option("--output", "-o", help="Directory of the index.", callback=not_stdout)
     ],
     files: Annotated[
         list[str] | None,
@@ -55,7 +48,6 @@ def index(
             metavar="FILES",
             help=f"{TEXT_FILES} Each line is a sentence. Not needed to add --ann to an existing "
             "index.",
-            show_default=False,
         ),
     ] = None,
     model: AnyModel = None,
@@ -66,7 +58,6 @@ def index(
             metavar="LAYER",
             help=f"{LAYER_CHOICES}. Can be repeated. Choices that can be computed from stored "
             "layers take no extra space. Default: all.",
-            show_default=False,
         ),
     ] = None,
     mix: Mix = None,
@@ -79,7 +70,6 @@ def index(
             metavar="LAYER",
             help="Also build an approximate index of this stored layer, for many millions of "
             "tokens. Can be repeated. The recall is measured and reported.",
-            show_default=False,
         ),
     ] = None,
     recall: Annotated[

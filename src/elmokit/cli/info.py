@@ -18,13 +18,7 @@ _CARD_LINES = 6
 
 
 def info(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            help=MODELS + ONNX_TOO + DEFAULT_MODEL,
-            show_default=False,
-        ),
-    ] = None,
+    model: Annotated[str | None, typer.Argument(help=MODELS + ONNX_TOO + DEFAULT_MODEL)] = None,
     weights: Weights = None,
     installed: Annotated[
         bool, typer.Option("--installed", help="List the models that can be loaded by name.")

@@ -51,26 +51,20 @@ def neighbors(
             metavar="FILES",
             help=f"{TEXT_FILES} Each line is a sentence. Or the directory of an index: then only "
             "the queries are computed.",
-            show_default=False,
         ),
     ],
     query: Annotated[
         list[str] | None,
         typer.Option(
             help="Sentence with one word in brackets: 'The [play] was staged .' Can be repeated; "
-            "all queries share one pass over the text.",
-            show_default=False,
+            "all queries share one pass over the text."
         ),
     ] = None,
     queries: Annotated[
-        Path | None,
-        typer.Option(help="File with queries, one per line.", metavar="FILE", show_default=False),
+        Path | None, typer.Option(help="File with queries, one per line.", metavar="FILE")
     ] = None,
     word: Annotated[
-        str | None,
-        typer.Option(
-            help="Word to search for, instead of brackets in the queries.", show_default=False
-        ),
+        str | None, typer.Option(help="Word to search for, instead of brackets in the queries.")
     ] = None,
     token: Annotated[
         list[int] | None,
@@ -78,7 +72,6 @@ def neighbors(
             help="With an index: use the indexed token with this number (see --json) as a query. "
             "Can be repeated.",
             min=0,
-            show_default=False,
         ),
     ] = None,
     model: AnyModel = None,
@@ -112,11 +105,7 @@ def neighbors(
     ] = Distinct.SENTENCE,
     max_tokens: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Approximate maximum number of tokens to search. Default: all.",
-            show_default=False,
-        ),
+        typer.Option(min=1, help="Approximate maximum number of tokens to search. Default: all."),
     ] = None,
     tokenized: TokenizedLines = False,
     split: SplitLines = False,

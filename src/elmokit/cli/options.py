@@ -68,16 +68,11 @@ SummaryAsJson = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(
-        help="HDF5 weights of an options.json, if they are not in the same directory.",
-        show_default=False,
-    ),
+    typer.Option(help="HDF5 weights of an options.json, if they are not in the same directory."),
 ]
-AnyModel = Annotated[
-    str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL, show_default=False)
-]
+AnyModel = Annotated[str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL)]
 EmbeddingModel = Annotated[
-    str | None, typer.Option("--model", help=MODELS + ONNX_TOO + DEFAULT_MODEL, show_default=False)
+    str | None, typer.Option("--model", help=MODELS + ONNX_TOO + DEFAULT_MODEL)
 ]
 HeadModel = Annotated[
     str | None,
@@ -85,7 +80,6 @@ HeadModel = Annotated[
         "--model",
         help="Model directory with an LM head, as written by `elmo train` and `elmo finetune`."
         + DEFAULT_MODEL,
-        show_default=False,
     ),
 ]
 SkipBad = Annotated[
@@ -96,15 +90,13 @@ SkipBad = Annotated[
 TokenizedLines = Annotated[
     bool,
     typer.Option(
-        "--tokenized",
-        help="The text is already tokenized: split lines at whitespace only.",
+        "--tokenized", help="The text is already tokenized: split lines at whitespace only."
     ),
 ]
 SplitLines = Annotated[
     bool,
     typer.Option(
-        "--split",
-        help="Lines are paragraphs: split them into sentences. Empty lines are ignored.",
+        "--split", help="Lines are paragraphs: split them into sentences. Empty lines are ignored."
     ),
 ]
 
@@ -140,7 +132,6 @@ StaticTable = Annotated[
         metavar="NAME|FILE",
         help="Static vectors to compare with: glove-6b-50d (pip install 'elmokit[static]') or a "
         "text file in word2vec or GloVe format.",
-        show_default=False,
     ),
 ]
 
@@ -175,7 +166,6 @@ Layers = Annotated[
         "--layer",
         metavar="LAYER",
         help=f"{LAYER_CHOICES}. Can be repeated. Default: every layer and the average.",
-        show_default=False,
     ),
 ]
 Mix = Annotated[
@@ -184,7 +174,6 @@ Mix = Annotated[
         metavar="S0,S1,...",
         help="With --layer mix: the weights s_j of gamma * sum_j s_j h_j, one per layer, lowest "
         "layer first. They are used directly, without a softmax.",
-        show_default=False,
     ),
 ]
 Gamma = Annotated[float, typer.Option(help="With --layer mix: the scale gamma of the mix.")]

@@ -10,18 +10,14 @@ import typer
 
 def package(
     model: Annotated[
-        Path,
-        typer.Argument(help="Model directory, as written by elmo train, finetune or convert."),
+        Path, typer.Argument(help="Model directory, as written by elmo train, finetune or convert.")
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Directory to write the wheel to.")
     ] = Path("dist"),
     name: Annotated[
         str | None,
-        typer.Option(
-            help="Name of the model. Default: the name of the model directory.",
-            show_default=False,
-        ),
+        typer.Option(help="Name of the model. Default: the name of the model directory."),
     ] = None,
     version: Annotated[str, typer.Option(help="Version of the package.")] = "1.0.0",
 ) -> None:

@@ -46,14 +46,7 @@ StateChoice = Annotated[
 
 
 def perplexity(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES...",
-            help=PARAGRAPHS,
-            show_default=False,
-        ),
-    ],
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help=PARAGRAPHS)],
     model: HeadModel = None,
     state: StateChoice = State.CARRY,
     one_sentence_per_line: OneSentencePerLine = False,

@@ -29,22 +29,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Output = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        help="File to write: .svg or .png.",
-        show_default=False,
-    ),
-]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File to write: .svg or .png.")]
 DrawnLayers = Annotated[
     list[str] | None,
     typer.Option(
-        "--layer",
-        metavar="LAYER",
-        help=f"{LAYER_CHOICES}. Can be repeated. Default: all.",
-        show_default=False,
+        "--layer", metavar="LAYER", help=f"{LAYER_CHOICES}. Can be repeated. Default: all."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the plotted values as JSON.")]
@@ -59,15 +48,11 @@ def senses(
             help="File of sentences with one word in brackets, one per line, optionally followed "
             "by a tab and the sense; '-' reads standard input. Or the directory of an index, with "
             "--word.",
-            show_default=False,
         ),
     ],
     output: Output,
     word: Annotated[
-        str | None,
-        typer.Option(
-            help="With an index: the word; matching is case-insensitive.", show_default=False
-        ),
+        str | None, typer.Option(help="With an index: the word; matching is case-insensitive.")
     ] = None,
     limit: Annotated[
         int, typer.Option(min=3, help="With an index: maximum number of uses, sampled evenly.")
@@ -78,7 +63,6 @@ def senses(
             min=1,
             help="Number of clusters to color by, if the senses are unknown. Default: chosen by "
             "how well the clusters separate.",
-            show_default=False,
         ),
     ] = None,
     layer: DrawnLayers = None,
@@ -124,16 +108,12 @@ def senses(
 
 @app.command("similarity")
 def similarity(
-    first: Annotated[
-        str, typer.Argument(metavar="SENTENCE", help="Sentence for the rows.", show_default=False)
-    ],
+    first: Annotated[str, typer.Argument(metavar="SENTENCE", help="Sentence for the rows.")],
     output: Output,
     second: Annotated[
         str | None,
         typer.Argument(
-            metavar="OTHER",
-            help="Sentence for the columns. Default: the same sentence.",
-            show_default=False,
+            metavar="OTHER", help="Sentence for the columns. Default: the same sentence."
         ),
     ] = None,
     layer: DrawnLayers = None,
@@ -169,9 +149,7 @@ def similarity(
 def layers(
     tasks: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="DIRS", help="Directories written by `elmo task ... train`.", show_default=False
-        ),
+        typer.Argument(metavar="DIRS", help="Directories written by `elmo task ... train`."),
     ],
     output: Output,
     as_json: AsJson = False,
@@ -191,10 +169,7 @@ def layers(
 
 @app.command("surprise")
 def surprise(
-    sentences: Annotated[
-        list[str],
-        typer.Argument(metavar="SENTENCES", help="Sentences to plot.", show_default=False),
-    ],
+    sentences: Annotated[list[str], typer.Argument(metavar="SENTENCES", help="Sentences to plot.")],
     output: Output,
     model: HeadModel = None,
     tokenized: TokenizedLines = False,

@@ -29,14 +29,7 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES...",
-            help=PARAGRAPHS,
-            show_default=False,
-        ),
-    ],
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help=PARAGRAPHS)],
     output: Annotated[
         Path,
         typer.Option(
@@ -45,7 +38,6 @@ def prepare(
             help="Directory to write. Takes about 4 bytes per token and 130 bytes per type, and "
             "twice as much while it is being written.",
             callback=not_stdout,
-            show_default=False,
         ),
     ],
     one_sentence_per_line: OneSentencePerLine = False,
@@ -54,15 +46,14 @@ def prepare(
         int,
         typer.Option(
             help="Minimum count of words in the vocabulary. Other words are <UNK> as targets; as "
-            "inputs they are encoded from their characters, like all words.",
+            "inputs they are encoded from their characters, like all words."
         ),
     ] = 3,
     max_vocab: Annotated[
         int | None,
         typer.Option(
             help="Maximum size of the vocabulary, including <S>, </S> and <UNK>; keeps the most "
-            "frequent words. Default: no limit.",
-            show_default=False,
+            "frequent words. Default: no limit."
         ),
     ] = None,
     vocab: Annotated[
@@ -73,14 +64,13 @@ def prepare(
             "`elmo evaluate`: a model directory, the name of an installed model (english), or a "
             "file with one word per line that starts with <S>, </S>, <UNK>. Other words are <UNK> "
             "as targets. Default: build a vocabulary from the text.",
-            show_default=False,
         ),
     ] = None,
     max_characters: Annotated[
         int,
         typer.Option(
             help="Maximum number of character ids per word, including two boundary ids; longer "
-            "words are truncated. Must be the same in training.",
+            "words are truncated. Must be the same in training."
         ),
     ] = 50,
     valid: Annotated[
@@ -89,7 +79,6 @@ def prepare(
             metavar="N|FRACTION",
             help="Hold out random documents for evaluation: a number (500) or a fraction (0.01). "
             "They do not contribute to the vocabulary. Default: none.",
-            show_default=False,
         ),
     ] = None,
     valid_files: Annotated[
@@ -98,7 +87,6 @@ def prepare(
             "--valid-files",
             metavar="FILE",
             help="Hold out this file for evaluation. Can be repeated.",
-            show_default=False,
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="With --valid: seed of the choice of documents.")] = 0,
@@ -109,14 +97,12 @@ def prepare(
             min=1,
             help="Number of worker processes. The output is byte-identical for any number. "
             "Default: one per core.",
-            show_default=False,
         ),
     ] = None,
     overwrite: Annotated[
         bool,
         typer.Option(
-            "--overwrite",
-            help="Replace a prepared corpus in OUTPUT; never replaces other files.",
+            "--overwrite", help="Replace a prepared corpus in OUTPUT; never replaces other files."
         ),
     ] = False,
     as_json: SummaryAsJson = False,

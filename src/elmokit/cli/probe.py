@@ -51,7 +51,6 @@ def pos(
         typer.Argument(
             metavar="DIR",
             help="Universal Dependencies treebank with *train.conllu, *dev.conllu, *test.conllu.",
-            show_default=False,
         ),
     ] = None,
     train: Annotated[Path | None, typer.Option(help="CoNLL-U training data.")] = None,
@@ -77,11 +76,7 @@ def pos(
     l2: Annotated[float, typer.Option(min=0, help="L2 penalty on the weights of a probe.")] = 1e-5,
     max_epochs: Annotated[int, typer.Option(min=1, help="Maximum epochs of a probe.")] = 30,
     cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Directory to cache the vectors in. Default: no cache.",
-            show_default=False,
-        ),
+        Path | None, typer.Option(help="Directory to cache the vectors in. Default: no cache.")
     ] = None,
     device: Device = "auto",
     precision: Precision = PrecisionName.EXACT,
@@ -138,9 +133,7 @@ def wsd(
     semcor: Annotated[
         Path,
         typer.Argument(
-            metavar="SEMCOR",
-            help="Sentences annotated with senses, one JSON object per line.",
-            show_default=False,
+            metavar="SEMCOR", help="Sentences annotated with senses, one JSON object per line."
         ),
     ],
     evaluation: Annotated[
@@ -149,7 +142,6 @@ def wsd(
             metavar="SETS",
             help="Evaluation_Datasets of Raganato et al., one of its subdirectories, or a "
             "NAME.data.xml file.",
-            show_default=False,
         ),
     ],
     wordnet: Annotated[
@@ -158,7 +150,6 @@ def wsd(
             metavar="PATH",
             help="index.sense of WordNet 3.0, or its directory. Default: $WNSEARCHDIR, or the "
             "location of the Debian packages (apt-get install wordnet-base wordnet-sense-index).",
-            show_default=False,
         ),
     ] = None,
     layer: Layers = None,
@@ -219,17 +210,10 @@ def wsd(
 
 @app.command("wic")
 def wic(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="MCL-WiC pairs in JSON: NAME.data.", show_default=False
-        ),
-    ],
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="MCL-WiC pairs in JSON: NAME.data.")],
     gold: Annotated[
         Path | None,
-        typer.Option(
-            help="MCL-WiC labels. Default: NAME.gold in the directory of FILE.", show_default=False
-        ),
+        typer.Option(help="MCL-WiC labels. Default: NAME.gold in the directory of FILE."),
     ] = None,
     model: AnyModel = None,
     weights: Weights = None,
@@ -281,7 +265,6 @@ def morphology(
             metavar="FILE",
             help="Tab-separated lines of word, related word and kind of relation. Default: the "
             "bundled list.",
-            show_default=False,
         ),
     ] = None,
     model: AnyModel = None,
@@ -292,7 +275,6 @@ def morphology(
             metavar="FILE",
             help="Candidate words, one per line. Default: the most frequent words of the model's "
             "vocabulary, or else of the static vectors.",
-            show_default=False,
         ),
     ] = None,
     max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words.")] = 20_000,

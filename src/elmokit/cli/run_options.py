@@ -21,18 +21,15 @@ RunDirectory = Annotated[
         "-o",
         help="Directory of the run: checkpoints, metrics and model/.",
         callback=not_stdout,
-        show_default=False,
     ),
 ]
 CheckpointEvery = Annotated[
-    int | None,
-    typer.Option(help="Steps between checkpoints. Default: as in the preset.", show_default=False),
+    int | None, typer.Option(help="Steps between checkpoints. Default: as in the preset.")
 ]
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume",
-        help="Resume from the newest checkpoint in --output. Repeat the other options.",
+        "--resume", help="Resume from the newest checkpoint in --output. Repeat the other options."
     ),
 ]
 WarmState = Annotated[
@@ -43,8 +40,7 @@ WarmState = Annotated[
     ),
 ]
 ExportHdf5 = Annotated[
-    bool,
-    typer.Option("--export-hdf5", help="Also write HDF5 files for AllenNLP and bilm-tf."),
+    bool, typer.Option("--export-hdf5", help="Also write HDF5 files for AllenNLP and bilm-tf.")
 ]
 
 
@@ -62,8 +58,7 @@ Tensorboard = Annotated[
     typer.Option("--tensorboard", callback=_check_tensorboard, help="Also log to TensorBoard."),
 ]
 Deterministic = Annotated[
-    bool,
-    typer.Option("--deterministic", help="On a GPU: bit-identical runs, but slower."),
+    bool, typer.Option("--deterministic", help="On a GPU: bit-identical runs, but slower.")
 ]
 Settings = Annotated[
     list[str] | None,
@@ -72,7 +67,6 @@ Settings = Annotated[
         metavar="NAME=VALUE",
         help="Change a setting, for example step.rows=256, optimizer.learning_rate=1e-4 or "
         "evaluate_every=100. Can be repeated. See docs/reference/configuration.md.",
-        show_default=False,
     ),
 ]
 

@@ -36,7 +36,6 @@ def score(
             metavar="FILES",
             help=f"{TEXT_FILES} Each line is a sentence. For an empty line only the sentence "
             "boundaries are scored, so that input and output lines correspond.",
-            show_default=False,
         ),
     ],
     model: HeadModel = None,

@@ -26,14 +26,12 @@ def serve(
             "--model",
             metavar="NAME=PATH",
             help="Additional model, as for `elmo embed --model`. Can be repeated.",
-            show_default=False,
         ),
     ] = None,
     bundled: Annotated[
         bool,
         typer.Option(
-            "--bundled/--no-bundled",
-            help="Serve the bundled model as 'english', the first model.",
+            "--bundled/--no-bundled", help="Serve the bundled model as 'english', the first model."
         ),
     ] = True,
     task: Annotated[
@@ -42,7 +40,6 @@ def serve(
             "--task",
             metavar="NAME=DIR",
             help="Task model, as written by `elmo task ... train -o DIR`. Can be repeated.",
-            show_default=False,
         ),
     ] = None,
     task_file: Annotated[
@@ -51,16 +48,11 @@ def serve(
             "--task-file",
             metavar="FILE",
             help="File that defines a custom task of --task. Can be repeated.",
-            show_default=False,
         ),
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Index for neighbors, as written by `elmo index`.",
-            show_default=False,
-        ),
+        typer.Option(metavar="DIR", help="Index for neighbors, as written by `elmo index`."),
     ] = None,
     static: StaticTable = None,
     host: Annotated[
@@ -74,7 +66,6 @@ def serve(
             help="Token that clients must send as 'Authorization: Bearer TOKEN'. Prefer the "
             "environment variable: other users of the machine can see options. Default: no "
             "authentication.",
-            show_default=False,
         ),
     ] = None,
     cors: Annotated[
@@ -83,7 +74,6 @@ def serve(
             metavar="ORIGIN",
             help="Allow pages of this origin, for example https://example.org, to read responses. "
             "Can be repeated.",
-            show_default=False,
         ),
     ] = None,
     allowed_host: Annotated[
@@ -92,14 +82,10 @@ def serve(
             metavar="NAME",
             help="Accept requests for this host name, in addition to IP addresses, localhost and "
             "the name of this machine; * accepts any. Can be repeated.",
-            show_default=False,
         ),
     ] = None,
     threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Number of CPU threads. Default: chosen by torch.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="Number of CPU threads. Default: chosen by torch.")
     ] = None,
     precision: Precision = PrecisionName.EXACT,
     device: Device = "auto",

@@ -15,8 +15,7 @@ def substitutes(
         str,
         typer.Argument(
             help="Sentence with one word in brackets: 'I [read] the book .' '-' reads one sentence "
-            "per line from standard input.",
-            show_default=False,
+            "per line from standard input."
         ),
     ],
     model: HeadModel = None,

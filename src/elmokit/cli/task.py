@@ -34,39 +34,22 @@ if TYPE_CHECKING:
 _WINDOW = 512
 
 
-TaskDirectory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Directory written by `train`.", show_default=False)
-]
+TaskDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory written by `train`.")]
 MovedModel = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        help="Path or name of the biLM, if it has moved since training.",
-        show_default=False,
-    ),
+    typer.Option("--model", help="Path or name of the biLM, if it has moved since training."),
 ]
 
 
 def train(
     context: typer.Context,
-    train: Annotated[
-        str, typer.Argument(metavar="TRAIN", help="Training data.", show_default=False)
-    ],
+    train: Annotated[str, typer.Argument(metavar="TRAIN", help="Training data.")],
     dev: Annotated[
-        str,
-        typer.Argument(
-            metavar="DEV",
-            help="Development data, used to select the best epoch.",
-            show_default=False,
-        ),
+        str, typer.Argument(metavar="DEV", help="Development data, used to select the best epoch.")
     ],
     test: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TEST",
-            help="Test data, evaluated once, with the best epoch.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="TEST", help="Test data, evaluated once, with the best epoch."),
     ] = None,
     *,
     output: Annotated[
@@ -79,7 +62,6 @@ def train(
             metavar="none|input|output|both",
             help="Where to add ELMo. input: to the input vector of each token. output: to the "
             "output of the task's RNN. Default: as in the preset.",
-            show_default=False,
         ),
     ] = None,
     layer: Annotated[
@@ -88,7 +70,6 @@ def train(
             metavar="LAYER",
             help="Layers to use: mix (all layers, with learned weights or those of --mix), top, "
             "average or a layer number. Default: as in the preset.",
-            show_default=False,
         ),
     ] = None,
     mix: Annotated[
@@ -97,7 +78,6 @@ def train(
             metavar="S0,S1,...",
             help="With --layer mix: fixed weights s_j, one per layer, which sum to 1. Default: "
             "learned weights.",
-            show_default=False,
         ),
     ] = None,
     strength: Annotated[
@@ -106,7 +86,6 @@ def train(
             "--lambda",
             help="Weight of the penalty lambda ||w||^2 on the mix. Large values keep the mix close "
             "to the average. Default: as in the preset.",
-            show_default=False,
         ),
     ] = None,
     static: Annotated[
@@ -115,12 +94,10 @@ def train(
             metavar="NAME|FILE|none",
             help="Static vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'), "
             "a text file in word2vec or GloVe format, or none. Default: as in the preset.",
-            show_default=False,
         ),
     ] = None,
     preset: Annotated[
-        str | None,
-        typer.Option(help="Named set of defaults. Default: the paper's.", show_default=False),
+        str | None, typer.Option(help="Named set of defaults. Default: the paper's.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -130,22 +107,15 @@ def train(
             help="Change a setting, for example train.epochs=10, train.learning_rate=0.002, "
             "model.hidden=100 or elmo.dropout=0.2. Can be repeated. See "
             "docs/reference/configuration.md.",
-            show_default=False,
         ),
     ] = None,
     share: Annotated[
         float | None,
-        typer.Option(
-            help="Share of TRAIN to train on, for example 0.1. Default: all of it.",
-            show_default=False,
-        ),
+        typer.Option(help="Share of TRAIN to train on, for example 0.1. Default: all of it."),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            help="Seed of weights, order and dropout. Default: as in the preset.",
-            show_default=False,
-        ),
+        typer.Option(help="Seed of weights, order and dropout. Default: as in the preset."),
     ] = None,
     cache_gb: Annotated[
         float,
@@ -157,8 +127,7 @@ def train(
     cache_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Directory of the layer cache. Default: in the user's cache ($ELMOKIT_HOME).",
-            show_default=False,
+            help="Directory of the layer cache. Default: in the user's cache ($ELMOKIT_HOME)."
         ),
     ] = None,
     resume: Annotated[
@@ -241,7 +210,7 @@ def train(
 def evaluate(
     context: typer.Context,
     directory: TaskDirectory,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Labeled data.", show_default=False)],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Labeled data.")],
     model: MovedModel = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -270,10 +239,7 @@ def evaluate(
 def predict(
     context: typer.Context,
     directory: TaskDirectory,
-    file: Annotated[
-        str,
-        typer.Argument(metavar="FILE", help="Input file; '-': standard input.", show_default=False),
-    ],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Input file; '-': standard input.")],
     form: Annotated[
         str | None,
         typer.Option(
@@ -281,7 +247,6 @@ def predict(
             metavar="FORMAT",
             help="Format of FILE: text (raw text, which is tokenized), or a format of the task, "
             "for example conll or jsonl. Default: the first format of the task.",
-            show_default=False,
         ),
     ] = None,
     model: MovedModel = None,

@@ -23,20 +23,13 @@ from elmokit.progress import plural
 
 
 def warm(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help=MODELS,
-            show_default=False,
-        ),
-    ],
+    model: Annotated[str, typer.Argument(help=MODELS)],
     files: Annotated[
         list[str],
         typer.Argument(
             metavar="TEXT...",
             help=f"In-domain text, preferably the training text: 20,000 sentences are used. "
             f"{PARAGRAPHS}",
-            show_default=False,
         ),
     ],
     output: Annotated[
@@ -46,7 +39,6 @@ def warm(
             "-o",
             help="Model directory to write. Default: MODEL, if it is a model directory.",
             callback=not_stdout,
-            show_default=False,
         ),
     ] = None,
     weights: Weights = None,
