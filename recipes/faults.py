@@ -239,10 +239,8 @@ FAULTS = [
     fault(
         "exit-code",
         "cli/main.py",
-        'except ElmoError as error:\n        typer.echo(f"error: {error}", err=True)\n'
-        "        sys.exit(1)",
-        'except ElmoError as error:\n        typer.echo(f"error: {error}", err=True)\n'
-        "        sys.exit(0)",
+        'standard output cannot be written\n        log(f"error: {error}")\n        sys.exit(1)',
+        'standard output cannot be written\n        log(f"error: {error}")\n        sys.exit(0)',
         "A command that fails tells a script that it succeeded.",
         "cli/test_main.py cli",
     ),

@@ -5,10 +5,9 @@ In a page the line `<!-- commands -->` becomes what `reference()` returns.
 
 from __future__ import annotations
 
-import enum
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 
@@ -110,7 +109,7 @@ def _default(parameter: Any) -> str | None:
         return None
     if parameter.is_flag:
         return str(parameter.opts[0])
-    return str(value.value if isinstance(value, enum.Enum) else value)
+    return str(value)
 
 
 def _metavar(parameter: Any) -> str:
@@ -127,8 +126,8 @@ def _metavar(parameter: Any) -> str:
 
 def _choices(parameter: Any) -> list[str]:
     kind = _annotation(parameter)
-    if inspect.isclass(kind) and issubclass(kind, enum.Enum):
-        return [str(member.value) for member in kind]
+    if get_origin(kind) is Literal:
+        return [str(choice) for choice in get_args(kind)]
     return [str(choice) for choice in getattr(getattr(parameter, "type", None), "choices", ())]
 
 

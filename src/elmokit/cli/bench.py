@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from elmokit.cli.options import AnyModel, AsJson, Device, Weights, as_settings, usage_errors
+from elmokit.cli.output import print_json
 from elmokit.cli.progress import stderr_logger
 from elmokit.cli.run_options import Settings
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
-
-
-@app.callback()
-def _bench() -> None:
-    """Measure speed on this machine."""
 
 
 @app.command("train")
@@ -62,7 +57,7 @@ def train(
         "speeds": speeds,
     }
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        print_json(report, indent=2)
         return
     typer.echo(f"{preset} on {report['device']}, vocabulary {text.n_words:,}\n")
     columns = ("rows", "steps", "tokens_per_second", "milliseconds", "distinct", "memory_gib")
@@ -147,7 +142,10 @@ def embed(
             text=text,
         )
     report = measure(settings, stderr_logger())
-    typer.echo(json.dumps(report, indent=2) if as_json else _render(report))
+    if as_json:
+        print_json(report, indent=2)
+    else:
+        typer.echo(_render(report))
 
 
 def _render(report: dict[str, Any]) -> str:

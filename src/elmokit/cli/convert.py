@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from elmokit.cli.options import MODELS, TextAsJson, Weights, not_stdout
+from elmokit.cli.options import ModelArgument, TextAsJson, Weights, not_stdout
+from elmokit.cli.output import log, print_json
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
 
 
-class Format(StrEnum):
-    """Output formats."""
-
-    ELMOKIT = "elmokit"
-    HDF5 = "hdf5"
-    ONNX = "onnx"
-
-
-class Storage(StrEnum):
-    """Number types of stored weights."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    INT8 = "int8"
-
-
 def convert(
-    model: Annotated[str, typer.Argument(help=MODELS)],
+    model: ModelArgument,
     out: Annotated[
         Path, typer.Argument(help="Directory to write.", metavar="OUT", callback=not_stdout)
     ],
     weights: Weights = None,
     to: Annotated[
-        Format,
+        Literal["elmokit", "hdf5", "onnx"],
         typer.Option(
             help="Output format. elmokit: config.json, model.safetensors and a model card. "
             "hdf5: options.json and weights.hdf5, for AllenNLP, bilm-tf and simple_elmo. "
             "onnx: encoder.onnx and bilm.onnx, for onnxruntime and for elmokit without torch."
         ),
-    ] = Format.ELMOKIT,
+    ] = "elmokit",
     vocab: Annotated[
         Path | None,
         typer.Option(
@@ -53,13 +36,13 @@ def convert(
         ),
     ] = None,
     storage: Annotated[
-        Storage,
+        Literal["float32", "float16", "int8"],
         typer.Option(
             help="Number type of the weights. float32 is lossless, float16 takes half the space, "
             "int8 (one scale per row) a quarter. With --to onnx, int8 also makes computation "
             "faster and less accurate; the accuracy loss is measured and reported."
         ),
-    ] = Storage.FLOAT32,
+    ] = "float32",
     part_size: Annotated[
         int | None,
         typer.Option(help="Split the weights into files of about this many MB. Default: one file."),
@@ -83,45 +66,41 @@ def convert(
     The conversion is lossless unless you use --storage. OUT is written
     atomically.
     """
-    from elmokit.errors import ConfigError
     from elmokit.sources import hdf5dir, modeldir, onnxdir
     from elmokit.sources.resolve import load_parts
 
-    if to is Format.ONNX:
+    if part_size is not None and to != "elmokit":
+        raise typer.BadParameter(f"not supported with --to {to}.", param_hint="--part-size")
+    if storage != "float32" and to == "hdf5":
+        raise typer.BadParameter("not supported with --to hdf5.", param_hint="--storage")
+    if to == "onnx":
         onnxdir.check_available()
     parts = load_parts(model, weights, vocab=vocab)
     if without_head:
         _remove_head(parts)
-    lost = [] if to is Format.ELMOKIT else _lost(parts, to)
+    lost = [] if to == "elmokit" else _lost(parts, to)
     result: dict[str, Any] = {"format": to, "folder": str(out)}
-    if to is Format.ONNX:
+    if to == "onnx":
         from elmokit.embed.onnx_export import export
 
-        if part_size is not None:
-            raise ConfigError("--part-size is not supported with --to onnx. Leave it out.")
-        result["error"] = export(parts, out, storage=storage.value, overwrite=overwrite)
-    elif to is Format.HDF5:
-        if storage is not Storage.FLOAT32 or part_size is not None:
-            raise ConfigError(
-                "--storage and --part-size are not supported with --to hdf5. Leave them out."
-            )
+        result["error"] = export(parts, out, storage=storage, overwrite=overwrite)
+    elif to == "hdf5":
         hdf5dir.save(parts, out, overwrite=overwrite)
     else:
         part_bytes = None if part_size is None else part_size * 10**6
-        modeldir.save(parts, out, overwrite=overwrite, storage=storage.value, part_bytes=part_bytes)
-    files = {Format.ELMOKIT: modeldir.FILES, Format.HDF5: hdf5dir.FILES, Format.ONNX: onnxdir.FILES}
+        modeldir.save(parts, out, overwrite=overwrite, storage=storage, part_bytes=part_bytes)
+    files = {"elmokit": modeldir.FILES, "hdf5": hdf5dir.FILES, "onnx": onnxdir.FILES}
     written = {name: (out / name).stat().st_size for name in files[to] if (out / name).exists()}
     result |= {"written": written, "lost": lost}
     if as_json:
-        typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
+        print_json(result, indent=2)
         return
     for name, size in written.items():
         typer.echo(f"{out / name}  {size:,} bytes")
     for line in _format_error(result.get("error")):
         typer.echo(line)
     if lost:
-        name = "HDF5" if to is Format.HDF5 else "ONNX"
-        typer.echo(f"note: {name} cannot store {', '.join(lost)}; omitted", err=True)
+        log(f"note: {to.upper()} cannot store {', '.join(lost)}; omitted")
 
 
 def _remove_head(parts: ModelParts) -> None:
@@ -147,16 +126,16 @@ def _format_error(error: dict[str, Any] | None) -> list[str]:
     ]
 
 
-def _lost(parts: ModelParts, to: Format) -> list[str]:
+def _lost(parts: ModelParts, to: str) -> list[str]:
     from elmokit.sources import card
 
     present = {
         "the LM head": parts.head is not None,
-        "the warm state": parts.warm is not None and to is Format.HDF5,
+        "the warm state": parts.warm is not None and to == "hdf5",
         "the Adagrad accumulators": parts.accumulators is not None,
         "the model card": parts.card is not None and not card.is_generated(parts.card),
         "the metadata": bool(parts.metadata.keys() - {"converted_from"}),
     }
-    if to is Format.ONNX:
+    if to == "onnx":
         del present["the model card"], present["the metadata"]
     return [part for part, is_present in present.items() if is_present]

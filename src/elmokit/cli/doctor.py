@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli.options import AsJson
+from elmokit.cli.output import print_json
 from elmokit.progress import plural
 
 # The purpose of each extra; its packages are read from the metadata of elmokit.
@@ -60,7 +60,7 @@ def doctor(
         "bundled_model": _bundled(),
     }
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        print_json(report, indent=2)
     else:
         _show(report)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from typing import TYPE_CHECKING
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elmokit.cli import embed_options as own
 from elmokit.cli.options import (
     Device,
     EmbeddingModel,
@@ -17,16 +16,16 @@ from elmokit.cli.options import (
     Mix,
     Overwrite,
     Precision,
-    PrecisionName,
     Quiet,
     Resume,
     SummaryAsJson,
     TokenizedLines,
     Weights,
+    output_option,
     read_mix,
     usage_errors,
 )
-from elmokit.cli.signals import INTERRUPTED
+from elmokit.cli.output import INTERRUPTED, finished_work, log, log_summary, print_json
 from elmokit.errors import ElmoError
 from elmokit.progress import plural
 
@@ -37,29 +36,108 @@ if TYPE_CHECKING:
 
 
 def embed(
-    files: own.Files,
-    output: own.Output,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES",
+            help="UTF-8 text files with one sentence per line, optionally compressed (.gz, .xz, "
+            ".bz2, .zst); '-' reads standard input. An empty line is a sentence without tokens, so "
+            "that line 8 is always sentence 7. Parquet files, with one sentence per row, and URLs "
+            "such as s3://bucket/file also work.",
+        ),
+    ],
+    output: Annotated[
+        str,
+        output_option(
+            "File to write. The suffix selects the format: .h5 (the layout of AllenNLP's elmo "
+            "command), .npz, .safetensors, or .parquet (one row per token). Without a suffix: a "
+            "directory of Parquet shards."
+        ),
+    ],
     model: EmbeddingModel = None,
     weights: Weights = None,
     tokenized: TokenizedLines = False,
-    split: own.Split = False,
+    split: Annotated[
+        bool,
+        typer.Option(
+            "--split",
+            help="Lines are paragraphs: split them into sentences. Empty lines are ignored. If "
+            "lines end in mid-sentence, first join the lines of each paragraph.",
+        ),
+    ] = False,
     layer: Layer = "all",
     mix: Mix = None,
     gamma: Gamma = 1.0,
-    state: own.StateChoice = own.State.RESET,
-    rows: own.Rows = 1,
-    dtype: own.NumberType = own.Numbers.FLOAT32,
+    state: Annotated[
+        Literal["reset", "warm", "carry"],
+        typer.Option(
+            help="Initial LSTM state of each sentence. reset: zero, so that vectors depend only on "
+            "the sentence. warm: the state stored with the model. carry: the final state of the "
+            "previous sentence, as in bilm-tf and AllenNLP."
+        ),
+    ] = "reset",
+    rows: Annotated[
+        int,
+        typer.Option(
+            help="With --state carry: number of parallel streams. Sentence i starts with the final "
+            "state of sentence i - ROWS, like row i % ROWS of bilm-tf's batches."
+        ),
+    ] = 1,
+    dtype: Annotated[
+        Literal["float32", "float16"],
+        typer.Option(help="Number type of vectors. float16 is half the size, with three digits."),
+    ] = "float32",
     device: Device = "auto",
-    precision: Precision = PrecisionName.EXACT,
-    workers: own.NWorkers = None,
-    devices: own.Devices = None,
-    engine: own.EngineChoice = own.Engine.LOCAL,
-    address: own.Address = None,
-    column: own.TextColumn = "text",
-    chunk_bytes: own.ChunkBytes = None,
+    precision: Precision = "exact",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of worker processes, each with its own copy of the model. The output is "
+            "byte-identical for any number. Default: 1; on Ray, one per GPU or per two CPU cores.",
+        ),
+    ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="0,1,...",
+            help="Run one worker on each of these devices: GPU numbers, or cpu,cpu,...",
+        ),
+    ] = None,
+    engine: Annotated[
+        Literal["local", "ray"],
+        typer.Option(
+            help="Where a directory of shards is computed. local: this machine. ray: a Ray cluster "
+            "(pip install 'elmokit[ray]') whose machines can all access the model and the "
+            "directory. The rows are the same."
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With --engine ray: address of the cluster. Default: start one on this machine "
+            "for this run."
+        ),
+    ] = None,
+    column: Annotated[str, typer.Option(help="Text column of Parquet inputs.")] = "text",
+    chunk_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Approximate bytes of text per chunk. A chunk is the unit of resuming and the "
+            "content of a shard. Default: 262144.",
+        ),
+    ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
-    skip_bad: own.SkipBad = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Skip and count lines that are not valid UTF-8; this shifts the numbers of later "
+            "sentences.",
+        ),
+    ] = False,
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -81,23 +159,23 @@ def embed(
             layer=layer,
             mix=read_mix(mix, [layer]),
             gamma=gamma,
-            dtype=dtype.value,
-            state=state.value,
+            dtype=dtype,
+            state=state,
             rows=rows,
             tokenized=tokenized,
             split=split,
             chunk_bytes=chunk_bytes or CHUNK_BYTES,
         )
     backend: Workers | RayCluster
-    if engine is own.Engine.RAY:
+    if engine == "ray":
         from elmokit.bulk.ray_engine import RayCluster
 
-        backend = RayCluster(model, weights, precision.value, device, workers, address)
+        backend = RayCluster(model, weights, precision, device, workers, address)
     else:
         from elmokit.bulk.executors import Workers, choose_devices
 
         chosen = choose_devices(workers, devices, device, model)
-        backend = Workers(chosen, model, weights, precision.value)
+        backend = Workers(chosen, model, weights, precision)
     bar = TokenBar(shown=not quiet)
     try:
         with bar:
@@ -113,30 +191,24 @@ def embed(
                 on_progress=bar,
             )
     except KeyboardInterrupt:
-        typer.echo(f"Interrupted. {_kept(output) or 'No chunk was finished.'}", err=True)
+        log(f"Interrupted. {_finished(output) or 'No chunk was finished.'}")
         raise typer.Exit(INTERRUPTED) from None
     except ElmoError:
-        if bar.started and (kept := _kept(output)):
-            typer.echo(f"note: {kept}", err=True)
+        if bar.started and (finished := _finished(output)):
+            log(f"note: {finished}")
         raise
     _print_summary(summary, as_json=as_json)
 
 
-def _check_engine(
-    engine: own.Engine, devices: str | None, address: str | None, output: str
-) -> None:
-    if engine is own.Engine.LOCAL:
-        if address is not None:
-            raise typer.BadParameter("requires --engine ray.", param_hint="--address")
-        return
-    if devices is not None:
+def _check_engine(engine: str, devices: str | None, address: str | None, output: str) -> None:
+    if engine == "local" and address is not None:
+        raise typer.BadParameter("requires --engine ray.", param_hint="--address")
+    if engine == "ray" and devices is not None:
         raise typer.BadParameter(
-            "not supported with --engine ray. Use --workers and --device.",
-            param_hint="--devices",
+            "not supported with --engine ray. Use --workers and --device.", param_hint="--devices"
         )
-    from pathlib import PurePath
-
-    if PurePath(output).suffix and "://" not in output and not output.endswith("/"):
+    is_file = PurePath(output).suffix and "://" not in output and not output.endswith("/")
+    if engine == "ray" and is_file:
         raise typer.BadParameter(
             f"'{output}' is a file, but --engine ray writes a directory of shards. Give a path "
             "without a suffix.",
@@ -144,23 +216,17 @@ def _check_engine(
         )
 
 
-def _kept(output: str) -> str:
-    """Return what an interrupted run has finished and how to resume it; "" if nothing."""
+def _finished(output: str) -> str:
+    """Describe what an interrupted run has finished; "" if nothing."""
     from elmokit.bulk.output import kept_sentences
 
     sentences = kept_sentences(output)
-    if not sentences:
-        return ""
-    return (
-        f"{plural(sentences, 'sentence')} finished and saved. Resume with the same command and "
-        "--resume, or discard them with --overwrite."
-    )
+    return finished_work(sentences, "sentence") if sentences else ""
 
 
 def _print_summary(summary: Summary, *, as_json: bool) -> None:
     if as_json:
-        values = {**dataclasses.asdict(summary), "output": str(summary.output)}
-        typer.echo(json.dumps(values, ensure_ascii=False))
+        print_json({**dataclasses.asdict(summary), "output": str(summary.output)})
     facts = [plural(summary.sentences, "sentence"), plural(summary.tokens, "token")]
     if summary.tokens_per_second:
         facts.append(f"{summary.tokens_per_second:,.0f} tokens/s")
@@ -171,4 +237,4 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
     facts.append(plural(summary.cut_tokens, "truncated token"))
     if summary.skipped_lines:
         facts.append(plural(summary.skipped_lines, "skipped line"))
-    typer.echo(f"{summary.output}: {', '.join(facts)}", err=True)
+    log_summary(summary.output, facts)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import AsJson, Device, HeadModel, Precision, PrecisionName
-from elmokit.cli.perplexity import State, StateChoice, states_of
+from elmokit.cli.options import AsJson, Device, HeadModel, Precision, PreparedData
+from elmokit.cli.output import print_perplexities
+from elmokit.cli.perplexity import StateChoice, states_of
 
 
 def evaluate(
-    data: Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")],
+    data: PreparedData,
     model: HeadModel = None,
     split: Annotated[str, typer.Option(help="Split of the corpus: train or valid.")] = "valid",
-    state: StateChoice = State.CARRY,
-    precision: Precision = PrecisionName.EXACT,
+    state: StateChoice = "carry",
+    precision: Precision = "exact",
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -25,8 +25,6 @@ def evaluate(
     Perplexity is exp of the mean loss per word and sentence boundary: forward, backward, and their
     geometric mean, with and without the words that are mapped to <UNK>.
     """
-    import json
-
     from elmokit.data.corpus import Corpus
     from elmokit.embed.model import load
     from elmokit.embed.scoring import language_model
@@ -35,7 +33,7 @@ def evaluate(
     from elmokit.train.evaluate import evaluate as measure
 
     corpus = Corpus.open(data)
-    elmo = load(model, device=device, precision=precision.value)
+    elmo = load(model, device=device, precision=precision)
     _, vocabulary = language_model(elmo)
     if vocabulary.words != corpus.vocabulary.words:
         raise ConfigError(
@@ -55,8 +53,4 @@ def evaluate(
         )
         for name in states_of(elmo, state)
     ]
-    if as_json:
-        typer.echo(json.dumps([perplexity.to_dict() for perplexity in perplexities]))
-    else:
-        for perplexity in perplexities:
-            typer.echo(str(perplexity))
+    print_perplexities(perplexities, as_json=as_json)

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from elmokit.cli import run_options as run
 from elmokit.cli.options import Device, Quiet, SummaryAsJson, Weights, as_settings, usage_errors
 from elmokit.cli.progress import stderr_logger
-from elmokit.cli.run_options import (
-    CheckpointEvery,
-    Deterministic,
-    ExportHdf5,
-    Resume,
-    RunDirectory,
-    Settings,
-    Tensorboard,
-    WarmState,
-    finish,
-)
 
-if TYPE_CHECKING:
-    from elmokit.train.finetune import FinetuneResult
+_OLD_ACCUMULATORS = (
+    "The model contains Adagrad accumulators, which adamw does not use. To continue training like "
+    "bilm-tf, use --set optimizer.kind=adagrad (see docs/how-to/formats.md)."
+)
 
 
 def finetune(
@@ -41,7 +33,7 @@ def finetune(
             "has an LM head, and --valid or --valid-files to hold out text for evaluation."
         ),
     ],
-    output: RunDirectory,
+    output: run.RunDirectory,
     weights: Weights = None,
     new_head: Annotated[
         bool,
@@ -68,14 +60,14 @@ def finetune(
     max_steps: Annotated[
         int | None, typer.Option(help="Number of steps, instead of --epochs.")
     ] = None,
-    settings: Settings = None,
+    settings: run.Settings = None,
     seed: Annotated[int, typer.Option(help="Seed of order, negative samples and dropout.")] = 0,
-    checkpoint_every: CheckpointEvery = None,
-    resume: Resume = False,
-    warm_state: WarmState = False,
-    export_hdf5: ExportHdf5 = False,
-    tensorboard: Tensorboard = False,
-    deterministic: Deterministic = False,
+    checkpoint_every: run.CheckpointEvery = None,
+    resume: run.Resume = False,
+    warm_state: run.WarmState = False,
+    export_hdf5: run.ExportHdf5 = False,
+    tensorboard: run.Tensorboard = False,
+    deterministic: run.Deterministic = False,
     device: Device = "auto",
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
@@ -114,7 +106,8 @@ def finetune(
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
         )
     if start.parts.accumulators:
-        log(_describe_accumulators(config.optimizer.kind))
+        continues = "Adagrad continues with the accumulators of the model."
+        log(continues if config.optimizer.kind == "adagrad" else _OLD_ACCUMULATORS)
     if "valid" not in corpus.splits:
         log(
             f"{data} has no held-out text, so perplexity is not measured. To hold out text, use "
@@ -137,21 +130,8 @@ def finetune(
         "new_head": start.new_head,
         "perplexity": result.perplexity,
     }
-    finish(result.run, output, export_hdf5=export_hdf5, summary=summary if as_json else None)
-    log(_format_result(result))
-
-
-def _describe_accumulators(kind: str) -> str:
-    if kind == "adagrad":
-        return "Adagrad continues with the accumulators of the model."
-    return (
-        "The model contains Adagrad accumulators, which adamw does not use. To continue training "
-        "like bilm-tf, use --set optimizer.kind=adagrad (see docs/how-to/formats.md)."
-    )
-
-
-def _format_result(result: FinetuneResult) -> str:
+    run.finish(result.run, output, export_hdf5=export_hdf5, summary=summary if as_json else None)
     names = {"before": "before", "head": "after training the head", "after": "after"}
-    values = [f"{p['mean']:.2f} {names[name]}" for name, p in result.perplexity.items()]
-    perplexity = f"Held-out perplexity: {', '.join(values)}. " if values else ""
-    return f"{perplexity}Saved the model to {result.run.model}."
+    if values := [f"{p['mean']:.2f} {names[name]}" for name, p in result.perplexity.items()]:
+        log(f"Held-out perplexity: {', '.join(values)}.")
+    log(f"Saved the model to {result.run.model}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,31 +16,27 @@ from elmokit.cli.options import (
     Mix,
     Overwrite,
     Precision,
-    PrecisionName,
     Quiet,
     Resume,
     SkipBad,
     SplitLines,
     State,
-    StateName,
     SummaryAsJson,
     TokenizedLines,
     Weights,
-    not_stdout,
+    output_option,
     read_mix,
 )
-from elmokit.cli.progress import TokenBar
-from elmokit.cli.signals import INTERRUPTED
-from elmokit.progress import plural
+from elmokit.cli.output import INTERRUPTED, finished_work, log, log_summary, print_json
+from elmokit.cli.progress import TokenBar, stderr_logger
+from elmokit.progress import LogFn, plural
 
 if TYPE_CHECKING:
-    from elmokit.search.build import IndexSettings
+    from elmokit.search.build import IndexSummary
 
 
 def index(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Directory of the index.", callback=not_stdout)
-    ],
+    output: Annotated[Path, output_option("Directory of the index.")],
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -63,7 +58,7 @@ def index(
     mix: Mix = None,
     tokenized: TokenizedLines = False,
     split: SplitLines = False,
-    state: State = StateName.RESET,
+    state: State = "reset",
     ann: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,7 +83,7 @@ def index(
     ] = False,
     skip_bad: SkipBad = False,
     device: Device = "auto",
-    precision: Precision = PrecisionName.EXACT,
+    precision: Precision = "exact",
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
     part_tokens: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
@@ -102,61 +97,47 @@ def index(
 
     To search it: elmo neighbors DIR --query 'He will [play] in the final .'
     """
-    mixed = read_mix(mix, layer)
+    weights_of_mix = read_mix(mix, layer)
     if not files and not ann:
         raise typer.BadParameter(
             "required, unless you add --ann to an existing index.", param_hint="FILES"
         )
+    from elmokit.bulk.input import check_inputs
     from elmokit.bulk.settings import PART_TOKENS
-    from elmokit.search.build import IndexSettings
+    from elmokit.embed.model import load
+    from elmokit.search.build import IndexSettings, build_index, check_index_output, kept_tokens
 
     summary: dict[str, Any] = {}
     if files:
         settings = IndexSettings(
             layer=tuple(layer or ["all"]),
-            mix=mixed,
-            state=state.value,
+            mix=weights_of_mix,
+            state=state,
             tokenized=tokenized,
             split=split,
             part_tokens=part_tokens or PART_TOKENS,
         )
         how = {"resume": resume, "overwrite": overwrite, "append": append}
-        loading = (model, weights, device, precision.value)
-        with TokenBar(shown=not quiet) as bar:
-            summary = _build(loading, files, output, settings, how, skip_bad, bar)
+        check_index_output(output, **how)
+        check_inputs(files)  # before the model is loaded
+        try:
+            with TokenBar(shown=not quiet) as bar:
+                elmo = load(model, weights, device, precision)
+                options = {**how, "skip_bad": skip_bad}
+                done = build_index(elmo, files, output, settings, on_progress=bar, **options)
+        except KeyboardInterrupt:
+            log(f"Interrupted. {finished_work(kept_tokens(output), 'token')}")
+            raise typer.Exit(INTERRUPTED) from None
+        _log_summary(done)
+        summary = {**dataclasses.asdict(done), "output": str(done.output)}
     if ann:
-        summary["ann"] = _add_ann(output, ann, recall, quiet=quiet)
+        summary["ann"] = _add_ann(output, ann, recall, stderr_logger(shown=not quiet))
     if as_json:
-        typer.echo(json.dumps(summary, ensure_ascii=False))
+        print_json(summary)
 
 
-def _build(
-    loading: Any,
-    files: list[str],
-    output: Path,
-    settings: IndexSettings,
-    how: dict[str, bool],
-    skip_bad: bool,
-    bar: TokenBar,
-) -> dict[str, Any]:
-    from elmokit.bulk.input import check_inputs
-    from elmokit.embed.model import load
-    from elmokit.search.build import build_index, check_index_output, kept_tokens
-
-    check_index_output(output, **how)
-    check_inputs(files)  # before the model is loaded
-    try:
-        done = build_index(
-            load(*loading), files, output, settings, skip_bad=skip_bad, on_progress=bar, **how
-        )
-    except KeyboardInterrupt:
-        typer.echo(
-            f"Interrupted. {plural(kept_tokens(output), 'token')} finished and saved. Resume with "
-            "the same command and --resume, or discard them with --overwrite.",
-            err=True,
-        )
-        raise typer.Exit(INTERRUPTED) from None
-    parts = [
+def _log_summary(done: IndexSummary) -> None:
+    facts = [
         plural(done.tokens, "token"),
         plural(done.sentences, "sentence"),
         plural(done.words, "word"),
@@ -164,28 +145,25 @@ def _build(
         f"{done.tokens_per_second:,.0f} tokens/s",
     ]
     if done.resumed_tokens:
-        parts.append(f"{plural(done.resumed_tokens, 'token')} from an earlier run")
+        facts.append(f"{plural(done.resumed_tokens, 'token')} from an earlier run")
     if done.skipped_lines:
-        parts.append(plural(done.skipped_lines, "skipped line"))
-    typer.echo(f"{done.output}: {', '.join(parts)}", err=True)
-    return {**dataclasses.asdict(done), "output": str(done.output)}
+        facts.append(plural(done.skipped_lines, "skipped line"))
+    log_summary(done.output, facts)
 
 
-def _add_ann(directory: Path, layer: list[str], recall: float, *, quiet: bool) -> dict[str, Any]:
+def _add_ann(directory: Path, layer: list[str], recall: float, progress: LogFn) -> dict[str, Any]:
     from elmokit.search.approximate import add_ann
     from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open(directory)
     # A stored mix is used with its stored weights.
     choices = index.parse(layer, index.meta.stored.get("mix") if "mix" in layer else None)
-    if not quiet:
-        typer.echo(f"Building an approximate index of {index.tokens:,} tokens ...", err=True)
+    progress(f"Building an approximate index of {index.tokens:,} tokens ...")
     ann = add_ann(index, choices, recall=recall).meta.ann
     for choice in choices:
         about = ann[choice.label]
-        typer.echo(
+        log(
             f"{directory}: {choice.label}: searches {about['probes']} of {about['cells']} cells, "
-            f"recall@10 {about['recall_at_10']:.3f} (measured with {about['queries']} tokens)",
-            err=True,
+            f"recall@10 {about['recall_at_10']:.3f} (measured with {about['queries']} tokens)"
         )
     return {choice.label: ann[choice.label] for choice in choices}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elmokit.cli.options import DEFAULT_MODEL, MODELS, ONNX_TOO, TextAsJson, Weights
+from elmokit.cli.output import print_json
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -43,7 +43,7 @@ def info(
         parts = load_parts(model, weights)
     facts = _facts(parts)
     if as_json:
-        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+        print_json(facts, indent=2)
         return
     for label, text in _lines(parts, facts):
         typer.echo(f"{label:<12}{text}")
@@ -63,7 +63,7 @@ def _list_installed(as_json: bool) -> None:
         package = "elmokit" if own else f"{packages[name].package} {packages[name].version}"
         rows.append({"name": name, "package": package, "bytes": size, "path": str(path)})
     if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        print_json(rows, indent=2)
         return
     for row in rows:
         typer.echo(f"{row['name']:<20} {row['bytes'] / 1e6:6.1f} MB  {row['package']}")

@@ -7,6 +7,7 @@ so that `elmo --help` is fast; each command imports what it needs when it runs.
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 from typing import Any
@@ -36,23 +37,32 @@ from elmokit.cli import (
     train,
     warm,
 )
-from elmokit.cli.signals import interrupt_on_sigterm
+from elmokit.cli.output import log
 from elmokit.errors import DependencyError, ElmoError, ElmoWarning
+
+#: Groups of commands in the order of `elmo --help`. Each command is the function of its module's
+#: name, or the module's `app` if it has subcommands.
+_GROUPS = {
+    "Embed and search": (embed, index, neighbors, serve),
+    "Train language models": (prepare, train, finetune, evaluate, warm),
+    "Train task models": (task,),
+    "Look inside": (score, perplexity, substitutes, probe, plot),
+    "Models and tools": (info, convert, package, doctor, bench),
+}
 
 
 class _GroupedCommands(TyperGroup):
     """Lists commands by group, with help texts that are not truncated."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        titles = (_EMBED, _TRAIN, _TASKS, _INSPECT, _TOOLS)
-        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in _GROUPS}
         for name in self.list_commands(ctx):
             command: Any = self.get_command(ctx, name)
             row = (name, command.get_short_help_str(limit=200))
-            groups[command.rich_help_panel].append(row)
-        for title, rows in groups.items():
+            rows[command.rich_help_panel].append(row)
+        for title in _GROUPS:
             with formatter.section(title):
-                formatter.write_dl(rows)
+                formatter.write_dl(rows[title])
 
 
 app = typer.Typer(
@@ -65,29 +75,13 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich tables truncate long options in 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# Groups of commands, in the order of `elmo --help`.
-_EMBED, _TRAIN, _TASKS = "Embed and search", "Train language models", "Train task models"
-_INSPECT, _TOOLS = "Look inside", "Models and tools"
-app.command("embed", rich_help_panel=_EMBED)(embed.embed)
-app.command("index", rich_help_panel=_EMBED)(index.index)
-app.command("neighbors", rich_help_panel=_EMBED)(neighbors.neighbors)
-app.command("serve", rich_help_panel=_EMBED)(serve.serve)
-app.command("prepare", rich_help_panel=_TRAIN)(prepare.prepare)
-app.command("train", rich_help_panel=_TRAIN)(train.train)
-app.command("finetune", rich_help_panel=_TRAIN)(finetune.finetune)
-app.command("evaluate", rich_help_panel=_TRAIN)(evaluate.evaluate)
-app.command("warm", rich_help_panel=_TRAIN)(warm.warm)
-app.add_typer(task.app, name="task", rich_help_panel=_TASKS)
-app.command("score", rich_help_panel=_INSPECT)(score.score)
-app.command("perplexity", rich_help_panel=_INSPECT)(perplexity.perplexity)
-app.command("substitutes", rich_help_panel=_INSPECT)(substitutes.substitutes)
-app.add_typer(probe.app, name="probe", rich_help_panel=_INSPECT)
-app.add_typer(plot.app, name="plot", rich_help_panel=_INSPECT)
-app.command("info", rich_help_panel=_TOOLS)(info.info)
-app.command("convert", rich_help_panel=_TOOLS)(convert.convert)
-app.command("package", rich_help_panel=_TOOLS)(package.package)
-app.command("doctor", rich_help_panel=_TOOLS)(doctor.doctor)
-app.add_typer(bench.app, name="bench", rich_help_panel=_TOOLS)
+for _title, _modules in _GROUPS.items():
+    for _module in _modules:
+        _name = _module.__name__.rpartition(".")[2]
+        if hasattr(_module, "app"):
+            app.add_typer(_module.app, name=_name, rich_help_panel=_title)
+        else:
+            app.command(_name, rich_help_panel=_title)(getattr(_module, _name))
 
 
 def _version(value: bool) -> None:
@@ -108,29 +102,27 @@ def _options(
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo(f"warning: {message}", err=True)
+    log(f"warning: {message}")
 
 
 def run() -> None:
     """Run the command line: the entry point of the package."""
     warnings.simplefilter("always", ElmoWarning)
     warnings.showwarning = _show_warning
-    interrupt_on_sigterm()
+    # `kill` and job schedulers send SIGTERM: interrupt the command, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
-    except ElmoError as error:
-        typer.echo(f"error: {error}", err=True)
+    except (ElmoError, OSError) as error:  # OSError: standard output cannot be written
+        log(f"error: {error}")
         sys.exit(1)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        typer.echo(f"error: {DependencyError('torch', None, 'This command')}", err=True)
-        sys.exit(1)
-    except OSError as error:  # for example, if standard output cannot be written
-        typer.echo(f"error: {error}", err=True)
+        log(f"error: {DependencyError('torch', None, 'This command')}")
         sys.exit(1)
     except SystemExit as stop:
-        # Commands without a message of their own: typer prints nothing, either.
+        # typer prints nothing when a command is interrupted.
         if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):
-            typer.echo("Interrupted.", err=True)
+            log("Interrupted.")
         raise

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,28 +18,20 @@ from elmokit.cli.options import (
     SkipBad,
     SplitLines,
     State,
-    StateName,
     StaticTable,
     TokenizedLines,
     Weights,
     read_mix,
 )
+from elmokit.cli.output import log, log_skipped, print_json
 from elmokit.cli.progress import TokenBar
 from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.bulk.input import Corpus
     from elmokit.embed.static import StaticVectors
-    from elmokit.search.neighbors import Neighbors
+    from elmokit.search.neighbors import Neighbors, Words
     from elmokit.text.marked import Marked
-
-
-class Distinct(StrEnum):
-    """What is listed at most once."""
-
-    TOKEN = "token"
-    SENTENCE = "sentence"
-    WORD = "word"
 
 
 def neighbors(
@@ -97,19 +87,19 @@ def neighbors(
         typer.Option(min=1, help="With an index: only list words that occur at least this often."),
     ] = 1,
     distinct: Annotated[
-        Distinct,
+        Literal["token", "sentence", "word"],
         typer.Option(
             help="What to list at most once. token: list every token. sentence: list identical "
             "sentences once. word: list only the nearest token of each word."
         ),
-    ] = Distinct.SENTENCE,
+    ] = "sentence",
     max_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Approximate maximum number of tokens to search. Default: all."),
     ] = None,
     tokenized: TokenizedLines = False,
     split: SplitLines = False,
-    state: State = StateName.RESET,
+    state: State = "reset",
     ann: Annotated[
         bool,
         typer.Option(
@@ -135,7 +125,7 @@ def neighbors(
     if same_word and other_words:
         raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")
     in_index = len(files) == 1 and Path(files[0]).is_dir()
-    if in_index and (max_tokens or split or skip_bad or state is not StateName.RESET):
+    if in_index and (max_tokens or split or skip_bad or state != "reset"):
         raise typer.BadParameter(
             "--max-tokens, --split, --skip-bad and --state cannot be used with an index. Use them "
             "with `elmo index`.",
@@ -145,7 +135,7 @@ def neighbors(
         raise typer.BadParameter(
             "--token, --min-count and --ann require the directory of an index.", param_hint="FILES"
         )
-    mixed = read_mix(mix, layer)
+    options: dict[str, Any] = {"k": k, "mix": read_mix(mix, layer)}
 
     from elmokit.bulk.input import Corpus, check_inputs
     from elmokit.embed.static import load_static
@@ -153,42 +143,37 @@ def neighbors(
 
     if not in_index:
         check_inputs(files)
-    marked = _read_queries(query, queries, word, tokenized=tokenized)
+    marked = _read_queries(query or [], queries, word, tokenized=tokenized)
     if not marked and not token:
         raise typer.BadParameter(
             "no query. Give, for example, --query 'The [play] was staged .'", param_hint="--query"
         )
     table = None if static is None else load_static(static)
-    rules = Rules(
-        "same" if same_word else "other" if other_words else "any", distinct.value, other_sentences
-    )
-    options: dict[str, Any] = {"k": k, "mix": mixed, "rules": rules}
+    words: Words = "same" if same_word else "other" if other_words else "any"
+    options["rules"] = Rules(words, distinct, other_sentences)
     loading = (model, weights, device)
     if in_index:
         options |= {"layer": layer, "min_count": min_count, "ann": ann}
-        results, summary = _search_index(
-            Path(files[0]), [*marked, *(token or ())], loading, options
-        )
+        results, summary = _search_index(files[0], [*marked, *(token or ())], loading, options)
     else:
         corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
-        options |= {"state": state.value, "max_tokens": max_tokens}
-        if layer:
-            options["layer"] = layer
+        options |= {"state": state, "max_tokens": max_tokens, **({"layer": layer} if layer else {})}
         with TokenBar(shown=not quiet) as bar:
-            results, summary = _search_text(corpus, marked, loading, options, bar)
+            results = _search_text(corpus, marked, loading, options, bar)
+        summary = f"{plural(results[0].tokens, 'token')} searched"
+        log_skipped(corpus.skipped, corpus.first_skipped)
     for result in results:
         near = None if table is None else _static_neighbors(table, result.query.word, k)
         if as_json:
-            values = result.to_dict() if near is None else {**result.to_dict(), "static": near}
-            typer.echo(json.dumps(values, ensure_ascii=False))
+            print_json(result.to_dict() | ({} if near is None else {"static": near}))
         else:
             typer.echo(f"{result}{_format_static(near)}\n")
-    typer.echo(summary, err=True)
+    log(summary)
 
 
 def _search_text(
     corpus: Corpus, queries: list[Marked], loading: Any, options: dict[str, Any], bar: TokenBar
-) -> tuple[list[Neighbors], str]:
+) -> list[Neighbors]:
     from elmokit.embed.model import load
     from elmokit.progress import Progress
     from elmokit.search.neighbors import Passage, neighbors
@@ -197,21 +182,17 @@ def _search_text(
         Passage(s.tokens, f"{corpus.inputs[s.place.file]}:{s.place.line}")
         for s in corpus.sentences()
     )
-    results = neighbors(
+    return neighbors(
         load(*loading),
         queries,
         text,
         on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, None)),
         **options,
     )
-    summary = f"{plural(results[0].tokens, 'token')} searched"
-    if corpus.skipped:
-        summary += f", {plural(corpus.skipped, 'line')} skipped, first: {corpus.first_skipped}"
-    return results, summary
 
 
 def _search_index(
-    directory: Path, queries: list[Marked | int], loading: Any, options: dict[str, Any]
+    directory: str, queries: list[Marked | int], loading: Any, options: dict[str, Any]
 ) -> tuple[list[Neighbors], str]:
     from elmokit.embed.model import load
     from elmokit.search.index import TokenIndex
@@ -230,14 +211,14 @@ def _search_index(
 
 
 def _read_queries(
-    given: list[str] | None, file: Path | None, word: str | None, *, tokenized: bool
+    sentences: list[str], file: Path | None, word: str | None, *, tokenized: bool
 ) -> list[Marked]:
     from elmokit.text.lines import read_lines
     from elmokit.text.marked import Marked, mark
 
-    sentences = list(given or ())
     if file is not None:
-        sentences += [line.text for line in read_lines([file]) if line.text.strip()]
+        lines = (line.text for line in read_lines([file]))
+        sentences = [*sentences, *(line for line in lines if line.strip())]
     if word is None:
         return [Marked.read(sentence, tokenized=tokenized) for sentence in sentences]
     return [mark(sentence, word, tokenized=tokenized) for sentence in sentences]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -22,33 +21,33 @@ MODELS = (
 ONNX_TOO = " ONNX directories (elmo convert MODEL OUT --to onnx) also work, without torch."
 DEFAULT_MODEL = " Default: the bundled English model."
 
-
-class PrecisionName(StrEnum):
-    """The precisions of `elmokit.load`."""
-
-    EXACT = "exact"
-    FAST = "fast"
-
-
+ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
+AnyModel = Annotated[str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL)]
+EmbeddingModel = Annotated[
+    str | None, typer.Option("--model", help=MODELS + ONNX_TOO + DEFAULT_MODEL)
+]
+HeadModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="Model directory with an LM head, as written by `elmo train` and `elmo finetune`."
+        + DEFAULT_MODEL,
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="HDF5 weights of an options.json, if they are not in the same directory."),
+]
 Precision = Annotated[
-    PrecisionName,
+    Literal["exact", "fast"],
     typer.Option(
         help="Numeric precision. exact: float32. fast: several times faster, with reduced "
         "precision (cosine to exact vectors at least 0.999); `elmo doctor` shows what it uses on "
         "this machine."
     ),
 ]
-
-
-class StateName(StrEnum):
-    """Initial states of independent sentences."""
-
-    RESET = "reset"
-    WARM = "warm"
-
-
 State = Annotated[
-    StateName,
+    Literal["reset", "warm"],
     typer.Option(
         help="Initial LSTM state of each sentence. reset: zero. warm: the state stored with the "
         "model."
@@ -66,27 +65,15 @@ LinesAsJson = Annotated[
 SummaryAsJson = Annotated[
     bool, typer.Option("--json", help="Print a summary as one JSON object to standard output.")
 ]
-Weights = Annotated[
-    str | None,
-    typer.Option(help="HDF5 weights of an options.json, if they are not in the same directory."),
-]
-AnyModel = Annotated[str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL)]
-EmbeddingModel = Annotated[
-    str | None, typer.Option("--model", help=MODELS + ONNX_TOO + DEFAULT_MODEL)
-]
-HeadModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        help="Model directory with an LM head, as written by `elmo train` and `elmo finetune`."
-        + DEFAULT_MODEL,
-    ),
-]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Skip and count lines that are not valid UTF-8.")
 ]
+PreparedData = Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")]
 
 # For commands that read text like `elmo embed`: one sentence per line.
+TEXT_FILES = (
+    "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst); '-' reads standard input."
+)
 TokenizedLines = Annotated[
     bool,
     typer.Option(
@@ -101,6 +88,10 @@ SplitLines = Annotated[
 ]
 
 # For commands that read text like `elmo prepare`: one paragraph per line.
+PARAGRAPHS = (
+    f"{TEXT_FILES} Each line is a paragraph; empty lines and ends of files separate documents."
+)
+Paragraphs = Annotated[list[str], typer.Argument(metavar="FILES...", help=PARAGRAPHS)]
 OneSentencePerLine = Annotated[
     bool,
     typer.Option(
@@ -115,14 +106,6 @@ Tokenized = Annotated[
         "whitespace only.",
     ),
 ]
-
-# Help texts of arguments that differ in name or type.
-TEXT_FILES = (
-    "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst); '-' reads standard input."
-)
-PARAGRAPHS = (
-    f"{TEXT_FILES} Each line is a paragraph; empty lines and ends of files separate documents."
-)
 
 # For commands that compare ELMo with static vectors.
 StaticTable = Annotated[
@@ -189,6 +172,11 @@ def not_stdout(path: Path_) -> Path_:
     return path
 
 
+def output_option(help: str) -> Any:
+    """Return the option --output of a command that writes a file or a directory."""
+    return typer.Option("--output", "-o", help=help, callback=not_stdout)
+
+
 class _UsageError(typer.BadParameter):
     """A usage error that concerns no single option."""
 
@@ -206,7 +194,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def as_settings(options: Mapping[str, object]) -> list[str]:
-    """Return the given options in the form of `--set`: NAME=VALUE."""
+    """Return the options that have a value in the form of `--set`: NAME=VALUE."""
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
@@ -214,17 +202,12 @@ def read_mix(mix: str | None, layers: Sequence[str] | None) -> tuple[float, ...]
     """Parse --mix; check it and --layer, as far as possible without a model."""
     from elmokit.embed.layer_choice import check_layer, check_mix
 
-    weights = None if mix is None else _read_weights(mix)
+    try:
+        weights = None if mix is None else tuple(float(weight) for weight in mix.split(","))
+    except ValueError:
+        raise typer.BadParameter(
+            f"'{mix}' is not a list of numbers, for example 0.2,0.3,0.5.", param_hint="--mix"
+        ) from None
     with usage_errors():
         check_mix([check_layer(layer) for layer in layers or ()], weights)
     return weights
-
-
-def _read_weights(mix: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(weight) for weight in mix.split(","))
-    except ValueError:
-        raise typer.BadParameter(
-            f"'{mix}' is not a list of numbers, for example 0.2,0.3,0.5.",
-            param_hint="--mix",
-        ) from None

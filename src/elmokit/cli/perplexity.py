@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from elmokit.cli import score
 from elmokit.cli.options import (
-    PARAGRAPHS,
     Device,
     HeadModel,
     OneSentencePerLine,
+    Paragraphs,
     Precision,
-    PrecisionName,
     Quiet,
     SkipBad,
     Tokenized,
 )
-from elmokit.progress import plural
+from elmokit.cli.output import log, log_skipped, print_perplexities
 
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
+    from elmokit.embed.scoring import SentenceScore
     from elmokit.train.text import ScoredSentence
 
-
-class State(StrEnum):
-    """Initial states to measure with."""
-
-    CARRY = "carry"
-    RESET = "reset"
-    WARM = "warm"
-    ALL = "all"
-
-
 StateChoice = Annotated[
-    State,
+    Literal["carry", "reset", "warm", "all"],
     typer.Option(
         help="Initial LSTM state of each sentence. carry: the final state of the previous "
         "sentence, and zero at the beginning of a document. reset: zero. warm: the state stored "
@@ -46,9 +35,9 @@ StateChoice = Annotated[
 
 
 def perplexity(
-    files: Annotated[list[str], typer.Argument(metavar="FILES...", help=PARAGRAPHS)],
+    files: Paragraphs,
     model: HeadModel = None,
-    state: StateChoice = State.CARRY,
+    state: StateChoice = "carry",
     one_sentence_per_line: OneSentencePerLine = False,
     tokenized: Tokenized = False,
     by_sentence: Annotated[
@@ -61,7 +50,7 @@ def perplexity(
         bool, typer.Option("--tokens", help="With --sentences: also print log p of every token.")
     ] = False,
     skip_bad: SkipBad = False,
-    precision: Precision = PrecisionName.EXACT,
+    precision: Precision = "exact",
     device: Device = "auto",
     as_json: Annotated[
         bool,
@@ -93,15 +82,15 @@ def perplexity(
     if by_token and not by_sentence:
         raise typer.BadParameter("requires --sentences.", param_hint="--tokens")
     check_files(files)
-    elmo = load(model, device=device, precision=precision.value)
+    elmo = load(model, device=device, precision=precision)
     _, vocabulary = language_model(elmo)
-    states = states_of(elmo, state)
     skipped: list[str] = []
     reading = Reading(one_sentence_per_line, tokenized)
     text = read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append)
 
     def show(scored: ScoredSentence) -> None:
-        _show(scored, by_token=by_token, as_json=as_json)
+        where = {"document": scored.document}
+        score.show(_score(scored), where, by_token=by_token, as_json=as_json)
 
     with TokenBar(shown=not (quiet or by_sentence)) as bar:
         perplexities = evaluate_text(
@@ -109,38 +98,32 @@ def perplexity(
             elmo.scorer(),
             vocabulary,
             text,
-            states=states,
+            states=states_of(elmo, state),
             warm=elmo.warm,
             on_sentence=show if by_sentence else None,
             on_progress=lambda targets: bar(Progress(targets, 0, None)),
         )
-    if skipped:
-        typer.echo(f"{plural(len(skipped), 'line')} skipped, first: {skipped[0]}", err=True)
-    if as_json:
-        typer.echo(json.dumps([perplexity.to_dict() for perplexity in perplexities]))
-    else:
-        for perplexity in perplexities:
-            typer.echo(str(perplexity))
+    log_skipped(len(skipped), *skipped[:1])
+    print_perplexities(perplexities, as_json=as_json)
 
 
-def states_of(elmo: ElmoModel, state: State) -> list[str]:
-    """Return the states to measure with; raise an error if the model lacks the given one."""
-    if state is not State.ALL:
-        if state is State.WARM:
+def states_of(elmo: ElmoModel, state: str) -> list[str]:
+    """Return the states to measure with; raise an error if the model lacks the chosen one."""
+    if state != "all":
+        if state == "warm":
             elmo.start("warm")  # raises if there is none
-        return [state.value]
+        return [state]
     if elmo.warm is None:
-        typer.echo("note: the model has no warm state; compute one with `elmo warm`", err=True)
+        log("note: the model has no warm state; compute one with `elmo warm`")
         return ["carry", "reset"]
     return ["carry", "reset", "warm"]
 
 
-def _show(scored: ScoredSentence, *, by_token: bool, as_json: bool) -> None:
-    from elmokit.cli import score
+def _score(scored: ScoredSentence) -> SentenceScore:
     from elmokit.embed.scoring import SentenceScore
 
     forward, backward = (-scored.forward).tolist(), (-scored.backward).tolist()
-    sentence = SentenceScore(
+    return SentenceScore(
         tokens=tuple(scored.words),
         forward=tuple(forward[:-1]),
         backward=tuple(backward[1:]),
@@ -149,4 +132,3 @@ def _show(scored: ScoredSentence, *, by_token: bool, as_json: bool) -> None:
         unknown=tuple(scored.unknown.tolist()),
         state=scored.state,
     )
-    score.show(sentence, {"document": scored.document}, by_token=by_token, as_json=as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +14,11 @@ from elmokit.cli.options import (
     HeadModel,
     Mix,
     State,
-    StateName,
     TokenizedLines,
     Weights,
     read_mix,
 )
+from elmokit.cli.output import log, print_json
 
 if TYPE_CHECKING:
     from elmokit.plot.figure import Picture
@@ -70,7 +69,7 @@ def senses(
     model: AnyModel = None,
     weights: Weights = None,
     tokenized: TokenizedLines = False,
-    state: State = StateName.RESET,
+    state: State = "reset",
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +100,7 @@ def senses(
         uses = read_uses(text, tokenized=tokenized)
         elmo = load(model, weights, device)
         result = senses_of(
-            elmo, uses, layer=layer or "all", mix=mixed, state=state.value, clusters=clusters
+            elmo, uses, layer=layer or "all", mix=mixed, state=state, clusters=clusters
         )
     _finish(draw_senses(result), output, result.to_dict(), as_json=as_json)
 
@@ -121,7 +120,7 @@ def similarity(
     model: AnyModel = None,
     weights: Weights = None,
     tokenized: TokenizedLines = False,
-    state: State = StateName.RESET,
+    state: State = "reset",
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -139,9 +138,7 @@ def similarity(
     elmo = load(model, weights, device)
     given = [s.split() if tokenized and s is not None else s for s in (first, second)]
     assert given[0] is not None
-    result = similarity_of(
-        elmo, given[0], given[1], layer=layer or "all", mix=mixed, state=state.value
-    )
+    result = similarity_of(elmo, given[0], given[1], layer=layer or "all", mix=mixed, state=state)
     _finish(draw_similarity(result), output, result.to_dict(), as_json=as_json)
 
 
@@ -173,7 +170,7 @@ def surprise(
     output: Output,
     model: HeadModel = None,
     tokenized: TokenizedLines = False,
-    state: State = StateName.RESET,
+    state: State = "reset",
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -189,7 +186,7 @@ def surprise(
     check_picture(output)
     elmo = load(model, None, device)
     tokens = [s.split() for s in sentences]
-    scores = elmo.score(tokens if tokenized else sentences, state.value)
+    scores = elmo.score(tokens if tokenized else sentences, state)
     values = {"sentences": [score.to_dict() for score in scores]}
     _finish(draw_surprise(scores), output, values, as_json=as_json)
 
@@ -199,5 +196,5 @@ def _finish(picture: Picture, output: Path, values: dict[str, Any], *, as_json: 
 
     write_picture(picture, output)
     if as_json:
-        typer.echo(json.dumps({"output": str(output), **values}, ensure_ascii=False))
-    typer.echo(f"{output}: {picture.title}", err=True)
+        print_json({"output": str(output), **values})
+    log(f"{output}: {picture.title}")

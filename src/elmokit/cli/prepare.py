@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elmokit.cli.options import (
-    PARAGRAPHS,
     OneSentencePerLine,
+    Paragraphs,
     Quiet,
     SkipBad,
     SummaryAsJson,
     Tokenized,
     as_settings,
-    not_stdout,
+    output_option,
     usage_errors,
 )
-from elmokit.cli.signals import INTERRUPTED
+from elmokit.cli.output import log, log_skipped, log_summary, print_json
 from elmokit.progress import plural
 
 if TYPE_CHECKING:
@@ -29,15 +28,12 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    files: Annotated[list[str], typer.Argument(metavar="FILES...", help=PARAGRAPHS)],
+    files: Paragraphs,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Directory to write. Takes about 4 bytes per token and 130 bytes per type, and "
-            "twice as much while it is being written.",
-            callback=not_stdout,
+        output_option(
+            "Directory to write. Takes about 4 bytes per token and 130 bytes per type, and "
+            "twice as much while it is being written."
         ),
     ],
     one_sentence_per_line: OneSentencePerLine = False,
@@ -114,39 +110,33 @@ def prepare(
     ids. If lines end in mid-sentence, first join the lines of each paragraph. The
     same text and options give the same bytes. The output is written atomically.
     """
-    if valid is not None and valid_files:
-        raise typer.BadParameter("cannot be used with --valid-files.", param_hint="--valid")
-    try:
-        from elmokit.cli.progress import TokenBar
-        from elmokit.data.layout import PrepareSettings
-        from elmokit.data.prepare import prepare as prepare_text
-        from elmokit.settings import with_settings
+    from elmokit.cli.progress import TokenBar
+    from elmokit.data.layout import PrepareSettings
+    from elmokit.data.prepare import prepare as prepare_text
+    from elmokit.settings import with_settings
 
-        with usage_errors():
-            settings = PrepareSettings(
-                min_count=min_count,
-                max_vocab=max_vocab,
-                max_characters=max_characters,
-                one_sentence_per_line=one_sentence_per_line,
-                tokenized=tokenized,
-                seed=seed,
-            )
-            settings = with_settings(settings, as_settings({"valid": valid}))
-        with TokenBar(shown=not quiet) as bar:
-            summary = prepare_text(
-                files,
-                output,
-                settings,
-                valid_files=valid_files or (),
-                skip_bad=skip_bad,
-                overwrite=overwrite,
-                workers=workers,
-                on_progress=bar,
-                vocabulary=None if vocab is None else _read_vocabulary(vocab),
-            )
-    except KeyboardInterrupt:
-        typer.echo("Interrupted. Nothing was written.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with usage_errors():
+        settings = PrepareSettings(
+            min_count=min_count,
+            max_vocab=max_vocab,
+            max_characters=max_characters,
+            one_sentence_per_line=one_sentence_per_line,
+            tokenized=tokenized,
+            seed=seed,
+        )
+        settings = with_settings(settings, as_settings({"valid": valid}))
+    with usage_errors(), TokenBar(shown=not quiet) as bar:
+        summary = prepare_text(
+            files,
+            output,
+            settings,
+            valid_files=valid_files or (),
+            skip_bad=skip_bad,
+            overwrite=overwrite,
+            workers=workers,
+            on_progress=bar,
+            vocabulary=None if vocab is None else _read_vocabulary(vocab),
+        )
     _print_summary(summary, as_json=as_json)
 
 
@@ -160,29 +150,25 @@ def _read_vocabulary(vocab: Path) -> Vocabulary:
 def _print_summary(summary: Summary, *, as_json: bool) -> None:
     meta = summary.meta
     if as_json:
-        values: dict[str, Any] = {
-            "output": str(summary.output),
-            **meta.to_dict(),
-            "bytes": summary.n_bytes,
-            "seconds": round(summary.seconds, 3),
-            "megabytes_per_second": round(summary.megabytes_per_second, 3),
-            "workers": summary.workers,
-        }
-        typer.echo(json.dumps(values, ensure_ascii=False))
+        print_json(
+            {
+                "output": str(summary.output),
+                **meta.to_dict(),
+                "bytes": summary.n_bytes,
+                "seconds": round(summary.seconds, 3),
+                "megabytes_per_second": round(summary.megabytes_per_second, 3),
+                "workers": summary.workers,
+            }
+        )
     for name, split in meta.splits.items():
         counts = dataclasses.asdict(split)
         nouns = ("document", "sentence", "token", "type")
         facts = [plural(counts[f"{noun}s"], noun) for noun in nouns]
         facts.append(f"{split.unknown_rate:.2%} of tokens out of vocabulary")
         facts.append(plural(split.truncated_tokens, "truncated token"))
-        typer.echo(f"{name}: {', '.join(facts)}", err=True)
-    if meta.skipped_lines:
-        typer.echo(
-            f"{plural(meta.skipped_lines, 'line')} skipped, first: {summary.first_skipped}",
-            err=True,
-        )
-    typer.echo(
+        log_summary(name, facts)
+    log_skipped(meta.skipped_lines, summary.first_skipped)
+    log(
         f"{summary.output}: vocabulary of {meta.n_words:,} words; "
-        f"{summary.n_bytes / 1e6:,.1f} MB of text at {summary.megabytes_per_second:,.1f} MB/s",
-        err=True,
+        f"{summary.n_bytes / 1e6:,.1f} MB of text at {summary.megabytes_per_second:,.1f} MB/s"
     )

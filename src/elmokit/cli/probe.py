@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,33 +13,20 @@ from elmokit.cli.options import (
     Layers,
     Mix,
     Precision,
-    PrecisionName,
     Quiet,
     State,
-    StateName,
     StaticTable,
     TextAsJson,
     Weights,
     read_mix,
 )
+from elmokit.cli.output import log, print_json
 from elmokit.cli.progress import part_bar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 app = typer.Typer(help="Measure what each layer encodes.", no_args_is_help=True)
-
-
-class Tags(StrEnum):
-    """Kinds of part-of-speech tags in a treebank."""
-
-    XPOS = "xpos"
-    UPOS = "upos"
-
-
-@app.callback()
-def _probe() -> None:
-    """Measure what each layer encodes."""
 
 
 @app.command("pos")
@@ -57,17 +42,17 @@ def pos(
     dev: Annotated[Path | None, typer.Option(help="CoNLL-U data for early stopping.")] = None,
     test: Annotated[Path | None, typer.Option(help="CoNLL-U test data.")] = None,
     tags: Annotated[
-        Tags,
+        Literal["xpos", "upos"],
         typer.Option(
             help="Tags to predict. xpos: the tags of the treebank (in English, Penn Treebank tags "
             "as in the paper). upos: universal tags."
         ),
-    ] = Tags.XPOS,
+    ] = "xpos",
     layer: Layers = None,
     mix: Mix = None,
     model: AnyModel = None,
     weights: Weights = None,
-    state: State = StateName.RESET,
+    state: State = "reset",
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first probe and bootstrap.")] = 0,
     runs: Annotated[
@@ -79,7 +64,7 @@ def pos(
         Path | None, typer.Option(help="Directory to cache the vectors in. Default: no cache.")
     ] = None,
     device: Device = "auto",
-    precision: Precision = PrecisionName.EXACT,
+    precision: Precision = "exact",
     as_json: TextAsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -102,17 +87,17 @@ def pos(
         raise typer.BadParameter("give either DIR or all of --train, --dev and --test.")
     table = None if static is None else load_static(static)
     files = Splits(*given) if directory is None else find_splits(directory)
-    treebank = Treebank(*(read_conllu(file, tags.value) for file in files))
-    elmo = load(model, weights, device, precision.value)
+    treebank = Treebank(*(read_conllu(file, tags) for file in files))
+    elmo = load(model, weights, device, precision)
     with part_bar(shown=not quiet) as progress:
         report = measure_pos(
             elmo,
             treebank,
-            tags=tags.value,
+            tags=tags,
             layer=layer or ALL_AND_AVERAGE,
             mix=read_mix(mix, layer),
             static=table,
-            state=state.value,
+            state=state,
             seeds=range(seed, seed + runs),
             settings=ProbeSettings(l2=l2, max_epochs=max_epochs),
             cache=cache,
@@ -120,11 +105,10 @@ def pos(
         )
     _print(report, as_json)
     sizes = " / ".join(f"{n:,}" for n in report.words)
-    typer.echo(
-        f"{sizes} words in train / dev / test, {report.classes} {tags.value.upper()} tags; "
+    log(
+        f"{sizes} words in train / dev / test, {report.classes} {tags.upper()} tags; "
         f"{report.untagged:,} untagged words skipped; {report.unknown_tags:,} words with a tag "
-        "that does not occur in the training data are counted as errors",
-        err=True,
+        "that does not occur in the training data are counted as errors"
     )
 
 
@@ -156,11 +140,11 @@ def wsd(
     mix: Mix = None,
     model: AnyModel = None,
     weights: Weights = None,
-    state: State = StateName.RESET,
+    state: State = "reset",
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     device: Device = "auto",
-    precision: Precision = PrecisionName.EXACT,
+    precision: Precision = "exact",
     as_json: TextAsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -183,7 +167,7 @@ def wsd(
     senses = read_wordnet(wordnet)
     sets = read_sets(evaluation)
     training = read_semcor(semcor)
-    elmo = load(model, weights, device, precision.value)
+    elmo = load(model, weights, device, precision)
     with part_bar(shown=not quiet) as progress:
         report = measure_wsd(
             elmo,
@@ -193,18 +177,17 @@ def wsd(
             layer=layer or ALL_AND_AVERAGE,
             mix=read_mix(mix, layer),
             static=table,
-            state=state.value,
+            state=state,
             seed=seed,
             progress=progress,
         )
     _print(report, as_json)
     last = list(report.instances)[-1]
-    typer.echo(
+    log(
         f"{report.senses:,} senses of {report.uses:,} words ({report.alternatives:,} with "
         f"alternatives; skipped because they are not in WordNet: {report.unknown:,}); "
         f"{report.instances[last]:,} instances in {last}: {report.backed_off[last]:,} with unseen "
-        f"lemmas got the first sense, {report.unanswered[last]:,} got none",
-        err=True,
+        f"lemmas got the first sense, {report.unanswered[last]:,} got none"
     )
 
 
@@ -217,7 +200,7 @@ def wic(
     ] = None,
     model: AnyModel = None,
     weights: Weights = None,
-    state: State = StateName.RESET,
+    state: State = "reset",
     static: StaticTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     device: Device = "auto",
@@ -244,16 +227,15 @@ def wic(
             elmo,
             pairs,
             static=table,
-            state=state.value,
+            state=state,
             seed=seed,
             progress=progress,
         )
     _print(report, as_json)
     fits = ", ".join(f"{n:,} {fit}" for fit, n in report.fits.items())
-    typer.echo(
+    log(
         f"{report.pairs:,} pairs of {report.lemmas:,} lemmas, {len(report.left_out):,} skipped "
-        f"because no token is at the given offsets; words in tokens: {fits}",
-        err=True,
+        f"because no token is at the given offsets; words in tokens: {fits}"
     )
 
 
@@ -308,10 +290,13 @@ def morphology(
     vocabulary = vocabulary_of(elmo, table, max_words) if listed is None else listed
     report = measure_morphology(elmo, given, vocabulary, static=table, seed=seed)
     _print(report, as_json)
-    typer.echo(f"{len(given):,} pairs, ranked among {report.vocabulary:,} words", err=True)
+    log(f"{len(given):,} pairs, ranked among {report.vocabulary:,} words")
 
 
 def _print(report: DataclassInstance, as_json: bool) -> None:
     from elmokit.probes.statistics import json_values
 
-    typer.echo(json.dumps(json_values(report), ensure_ascii=False) if as_json else str(report))
+    if as_json:
+        print_json(json_values(report))
+    else:
+        typer.echo(str(report))

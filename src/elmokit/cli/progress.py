@@ -7,10 +7,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
-import typer
-
+from elmokit.cli.output import log
 from elmokit.progress import LogFn, Progress, ProgressFn, no_log
 
 _KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
@@ -19,7 +17,7 @@ _UNKNOWN_SIZE = "{desc} [{elapsed}]"
 
 def stderr_logger(*, shown: bool = True) -> LogFn:
     """Return a callback that prints messages to stderr, or ignores them."""
-    return (lambda line: typer.echo(line, err=True)) if shown else no_log
+    return log if shown else no_log
 
 
 class TokenBar:
@@ -65,12 +63,7 @@ class TokenBar:
     def __enter__(self) -> TokenBar:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.close()
 
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import not_stdout
-from elmokit.cli.signals import INTERRUPTED
+from elmokit.cli.options import output_option
+from elmokit.cli.output import INTERRUPTED, print_json
 
 if TYPE_CHECKING:
     from elmokit.train.loop import TrainResult
 
 RunDirectory = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        help="Directory of the run: checkpoints, metrics and model/.",
-        callback=not_stdout,
-    ),
+    Path, output_option("Directory of the run: checkpoints, metrics and model/.")
 ]
 CheckpointEvery = Annotated[
     int | None, typer.Option(help="Steps between checkpoints. Default: as in the preset.")
@@ -87,12 +80,7 @@ def finish(
 
         hdf5dir.save(modeldir.load(run.model), output / "hdf5", overwrite=True)
     if summary is not None:
-        values = {
-            "steps": run.steps,
-            "tokens": run.tokens,
-            "interrupted": run.interrupted,
-            "model": str(run.model),
-        }
-        typer.echo(json.dumps(values | summary))
+        values = {"steps": run.steps, "tokens": run.tokens, "interrupted": run.interrupted}
+        print_json({**values, "model": str(run.model), **summary})
     if run.interrupted:
         raise typer.Exit(INTERRUPTED)

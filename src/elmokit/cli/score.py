@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,14 +12,12 @@ from elmokit.cli.options import (
     HeadModel,
     LinesAsJson,
     Precision,
-    PrecisionName,
     SkipBad,
     SplitLines,
     State,
-    StateName,
     TokenizedLines,
 )
-from elmokit.progress import plural
+from elmokit.cli.output import log_skipped, print_json
 
 if TYPE_CHECKING:
     from elmokit.embed.scoring import SentenceScore
@@ -41,7 +38,7 @@ def score(
     model: HeadModel = None,
     tokenized: TokenizedLines = False,
     split: SplitLines = False,
-    state: State = StateName.RESET,
+    state: State = "reset",
     by_token: Annotated[
         bool,
         typer.Option(
@@ -50,7 +47,7 @@ def score(
         ),
     ] = False,
     skip_bad: SkipBad = False,
-    precision: Precision = PrecisionName.EXACT,
+    precision: Precision = "exact",
     device: Device = "auto",
     as_json: LinesAsJson = False,
 ) -> None:
@@ -70,23 +67,20 @@ def score(
 
     corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
     check_inputs(files)
-    elmo = load(model, device=device, precision=precision.value)
-    given = ((sentence.tokens, sentence.place) for sentence in corpus.sentences())
-    for window in windows(given, _WINDOW_TOKENS):
-        scores = elmo.score([tokens for tokens, _ in window], state.value)
+    elmo = load(model, device=device, precision=precision)
+    sentences = ((sentence.tokens, sentence.place) for sentence in corpus.sentences())
+    for window in windows(sentences, _WINDOW_TOKENS):
+        scores = elmo.score([tokens for tokens, _ in window], state)
         for (_, place), sentence in zip(window, scores, strict=True):
             where = {"file": corpus.inputs[place.file], "line": place.line}
             show(sentence, where, by_token=by_token, as_json=as_json)
-    if corpus.skipped:
-        skipped = f"{plural(corpus.skipped, 'line')} skipped, first: {corpus.first_skipped}"
-        typer.echo(skipped, err=True)
+    log_skipped(corpus.skipped, corpus.first_skipped)
 
 
 def show(sentence: SentenceScore, where: dict[str, Any], *, by_token: bool, as_json: bool) -> None:
     """Print the scores of a sentence."""
     if as_json:
-        values = {**where, **sentence.to_dict(by_token=by_token)}
-        typer.echo(json.dumps(values, ensure_ascii=False))
+        print_json({**where, **sentence.to_dict(by_token=by_token)})
     elif by_token:
         typer.echo(f"{sentence}\n")
     else:

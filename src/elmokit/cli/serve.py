@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.options import Device, Precision, PrecisionName, StaticTable
-from elmokit.cli.signals import INTERRUPTED
+from elmokit.cli.options import Device, Precision, StaticTable
+from elmokit.cli.output import INTERRUPTED, log, print_json
 
 if TYPE_CHECKING:
     from elmokit.serve.server import Server
@@ -87,7 +86,7 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of CPU threads. Default: chosen by torch.")
     ] = None,
-    precision: Precision = PrecisionName.EXACT,
+    precision: Precision = "exact",
     device: Device = "auto",
     max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2 * 2**20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per request.")] = 4096,
@@ -135,7 +134,7 @@ def serve(
         index=index,
         static=static,
         device=device,
-        precision=precision.value,
+        precision=precision,
         threads=threads,
         token=token,
         allowed_hosts=tuple(allowed_host or ()),
@@ -152,29 +151,23 @@ def serve(
     )
 
     def ready(server: Server) -> None:
-        _show(server, as_json=as_json)
+        seconds = server.service.seconds
+        if as_json:
+            print_json({"url": server.url, "seconds": round(seconds, 3)})
+        else:
+            typer.echo(server.url)
+            log(f"Ready after {seconds:.1f} s; press Ctrl-C to stop.")
         if open_page:
             typer.launch(server.url)
 
     server = Server(settings, ready)
-    typer.echo(f"{server.url}: loading {', '.join([*models, *settings.tasks])} ...", err=True)
+    log(f"{server.url}: loading {', '.join([*models, *settings.tasks])} ...")
     if host not in _LOOPBACK and token is None:
-        typer.echo(
+        log(
             f"warning: everyone who can reach {host} can use this service. Require a token with "
-            "--token, or use an authenticating proxy.",
-            err=True,
+            "--token, or use an authenticating proxy."
         )
     server.run()
-    typer.echo("Stopped; all pending requests were answered.", err=True)
+    log("Stopped; all pending requests were answered.")
     if server.signal == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
-
-
-def _show(server: Server, *, as_json: bool) -> None:
-    seconds = server.service.seconds
-    if as_json:
-        values = {"url": server.url, "seconds": round(seconds, 3)}
-        typer.echo(json.dumps(values))
-    else:
-        typer.echo(server.url)
-        typer.echo(f"Ready after {seconds:.1f} s; press Ctrl-C to stop.", err=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, HeadModel, LinesAsJson, State, StateName
+from elmokit.cli.options import Device, HeadModel, LinesAsJson, State
+from elmokit.cli.output import print_result
 
 
 def substitutes(
@@ -20,7 +20,7 @@ def substitutes(
     ],
     model: HeadModel = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of words per list.")] = 10,
-    state: State = StateName.RESET,
+    state: State = "reset",
     specials: Annotated[
         bool, typer.Option("--specials", help="Also list <S>, </S> and <UNK>.")
     ] = False,
@@ -42,5 +42,5 @@ def substitutes(
         sentences = [line.text for line in read_lines([STDIN]) if line.text.strip()]
     elmo = load(model, device=device)
     for marked in sentences:
-        result = elmo.substitutes(marked, k, state=state.value, specials=specials)
-        typer.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
+        result = elmo.substitutes(marked, k, state=state, specials=specials)
+        print_result(result, as_json=as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,14 +16,13 @@ from elmokit.cli.options import (
     Device,
     LinesAsJson,
     Precision,
-    PrecisionName,
     Quiet,
     as_settings,
-    not_stdout,
+    output_option,
     usage_errors,
 )
+from elmokit.cli.output import INTERRUPTED, log, print_json
 from elmokit.cli.progress import part_bar, stderr_logger
-from elmokit.cli.signals import INTERRUPTED
 from elmokit.progress import plural
 from elmokit.tasks.registry import TASKS, is_file
 
@@ -52,9 +51,7 @@ def train(
         typer.Argument(metavar="TEST", help="Test data, evaluated once, with the best epoch."),
     ] = None,
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Directory to write.", callback=not_stdout)
-    ],
+    output: Annotated[Path, output_option("Directory to write.")],
     model: AnyModel = None,
     elmo: Annotated[
         str | None,
@@ -133,7 +130,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume from the checkpoint in --output.")
     ] = False,
-    precision: Precision = PrecisionName.EXACT,
+    precision: Precision = "exact",
     device: Device = "auto",
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -163,14 +160,15 @@ def train(
         "train.seed": seed,
     }
     with usage_errors():
-        config = with_settings(_preset(task, preset), [*as_settings(options), *(settings or [])])
+        config = task.presets[_known("preset", preset, task.presets)]
+        config = with_settings(config, [*as_settings(options), *(settings or [])])
     where = choose_device(device)
 
-    log = stderr_logger(shown=not quiet)
+    report = stderr_logger(shown=not quiet)
     with part_bar(shown=not quiet) as progress:
 
         def load_bilm() -> ElmoModel:
-            return load(model, device=where, precision=precision.value)
+            return load(model, device=where, precision=precision)
 
         def read_data() -> Data[Any]:
             size = round(cache_gb * GIB)
@@ -178,9 +176,9 @@ def train(
                 *(task, config, train, dev, test),
                 elmo=None if config.elmo.place == "none" else load_bilm,
                 model=model,
-                cache=LayerCache(cache_dir, max_bytes=size, log=log, progress=progress),
+                cache=LayerCache(cache_dir, max_bytes=size, log=report, progress=progress),
                 device=where,
-                log=log,
+                log=report,
             )
 
         result = run_training(
@@ -190,11 +188,11 @@ def train(
             output,
             resume=resume,
             device=where,
-            log=log,
+            log=report,
             progress=progress,
         )
     if as_json:
-        typer.echo(json.dumps({"output": str(output), **result.to_dict()}))
+        print_json({"output": str(output), **result.to_dict()})
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
     print_result = stderr_logger(shown=not (quiet and as_json))
@@ -223,10 +221,10 @@ def evaluate(
     examples = read_examples(task, file)
     saved = load_saved(directory, task, model=model, device=device)
     for note in task.notes(task.scored(examples, saved.config), saved.facts):
-        typer.echo(f"note: {note}", err=True)
+        log(f"note: {note}")
     scores = task.score(examples, saved.predict(examples))
     if as_json:
-        typer.echo(json.dumps({"file": file, "examples": len(examples), **scores}))
+        print_json({"file": file, "examples": len(examples), **scores})
         return
     counted = scores.pop("examples", len(examples))  # a task may skip some
     typer.echo(f"{plural(counted, 'example')}: {_figures(scores)}")
@@ -254,17 +252,11 @@ def predict(
     as_json: LinesAsJson = False,
 ) -> None:
     """Apply a trained task model and print its predictions."""
-    from elmokit.errors import ConfigError, nearest
     from elmokit.tasks.saved import load_saved
     from elmokit.text.lines import read_lines
 
     task = _task(context)
-    form = task.inputs[0] if form is None else form
-    if form not in task.inputs:
-        raise ConfigError(
-            f"Unknown input format '{form}'.{nearest(form, task.inputs)} Formats of the task "
-            f"{task.name}: {', '.join(task.inputs)}."
-        )
+    form = _known("input format", form, task.inputs)
     saved = load_saved(directory, task, model=model, device=device)
     examples = task.parse(read_lines([file]), form)
     while window := list(islice(examples, _WINDOW)):
@@ -310,16 +302,15 @@ def _task(context: typer.Context) -> Task[Any]:
     return load_task(str(context.parent.info_name))
 
 
-def _preset(task: Task[Any], name: str | None) -> Any:
+def _known(what: str, name: str | None, known: Iterable[str]) -> str:
+    """Return a name of the task, by default the first."""
     from elmokit.errors import ConfigError, nearest
 
-    name = next(iter(task.presets)) if name is None else name
-    if name not in task.presets:
-        raise ConfigError(
-            f"Unknown preset '{name}'.{nearest(name, task.presets)} Presets of the task "
-            f"{task.name}: {', '.join(task.presets)}."
-        )
-    return task.presets[name]
+    names = list(known)
+    if name is not None and name not in names:
+        near = nearest(name, names)
+        raise ConfigError(f"Unknown {what} '{name}'.{near} Expected one of {', '.join(names)}.")
+    return name or names[0]
 
 
 def _figures(scores: dict[str, Any]) -> str:

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, Quiet, SummaryAsJson, as_settings, usage_errors
-from elmokit.cli.progress import stderr_logger
-from elmokit.cli.run_options import (
-    CheckpointEvery,
-    Deterministic,
-    ExportHdf5,
-    Resume,
-    RunDirectory,
-    Settings,
-    Tensorboard,
-    WarmState,
-    finish,
+from elmokit.cli import run_options as run
+from elmokit.cli.options import (
+    Device,
+    PreparedData,
+    Quiet,
+    SummaryAsJson,
+    as_settings,
+    usage_errors,
 )
+from elmokit.cli.progress import stderr_logger
 
 
 def train(
-    data: Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")],
-    output: RunDirectory,
+    data: PreparedData,
+    output: run.RunDirectory,
     preset: Annotated[
         str,
         typer.Option(
             help="Model size and settings: toy (for a laptop), small, medium or original."
         ),
     ] = "toy",
-    settings: Settings = None,
+    settings: run.Settings = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -47,12 +43,12 @@ def train(
     epochs: Annotated[
         float | None, typer.Option(help="Number of epochs, instead of --max-steps.")
     ] = None,
-    checkpoint_every: CheckpointEvery = None,
-    resume: Resume = False,
-    warm_state: WarmState = False,
-    export_hdf5: ExportHdf5 = False,
-    tensorboard: Tensorboard = False,
-    deterministic: Deterministic = False,
+    checkpoint_every: run.CheckpointEvery = None,
+    resume: run.Resume = False,
+    warm_state: run.WarmState = False,
+    export_hdf5: run.ExportHdf5 = False,
+    tensorboard: run.Tensorboard = False,
+    deterministic: run.Deterministic = False,
     device: Device = "auto",
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
@@ -98,5 +94,5 @@ def train(
     )
     perplexity = None if result.perplexity is None else result.perplexity.to_dict()
     summary = {"perplexity": perplexity} if as_json else None
-    finish(result, output, export_hdf5=export_hdf5, summary=summary)
+    run.finish(result, output, export_hdf5=export_hdf5, summary=summary)
     log(f"Saved the model to {result.model}.")

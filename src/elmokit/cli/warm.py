@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from elmokit.cli.options import (
-    MODELS,
     PARAGRAPHS,
     Device,
+    ModelArgument,
     OneSentencePerLine,
     SkipBad,
     SummaryAsJson,
     Tokenized,
     Weights,
-    not_stdout,
+    output_option,
 )
+from elmokit.cli.output import log, log_skipped, print_json
 from elmokit.progress import plural
 
 
 def warm(
-    model: Annotated[str, typer.Argument(help=MODELS)],
+    model: ModelArgument,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -34,12 +34,7 @@ def warm(
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Model directory to write. Default: MODEL, if it is a model directory.",
-            callback=not_stdout,
-        ),
+        output_option("Model directory to write. Default: MODEL, if it is a model directory."),
     ] = None,
     weights: Weights = None,
     one_sentence_per_line: OneSentencePerLine = False,
@@ -61,12 +56,10 @@ def warm(
 
     The output is written atomically.
     """
-    import warnings
-
     from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.device import choose_device
-    from elmokit.errors import DataError, ElmoWarning
+    from elmokit.errors import DataError, warn
     from elmokit.progress import Progress
     from elmokit.sources import modeldir
     from elmokit.sources.card import is_generated
@@ -78,12 +71,8 @@ def warm(
     place = choose_device(device)
     parts = load_parts(model, weights)
     skipped: list[str] = []
-    text = read_sentences(
-        files,
-        Reading(one_sentence_per_line, tokenized),
-        skip_bad=skip_bad,
-        on_bad=skipped.append,
-    )
+    reading = Reading(one_sentence_per_line, tokenized)
+    text = read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append)
     with TokenBar() as bar:
         result = warm_state_of_text(
             parts.bilm.to(place),
@@ -101,20 +90,17 @@ def warm(
     parts.bilm.cpu()
     parts.warm = result.state
     modeldir.save(parts, target, overwrite=overwrite or output is None)
-    if skipped:
-        typer.echo(f"{plural(len(skipped), 'line')} skipped, first: {skipped[0]}", err=True)
+    log_skipped(len(skipped), *skipped[:1])
+    count = plural(result.sentences, "sentence")
     if result.sentences < SENTENCES:
-        warnings.warn(
-            f"The warm state is the mean over only {plural(result.sentences, 'sentence')}; "
-            f"{SENTENCES:,} or more are recommended. Give more text.",
-            ElmoWarning,
-            stacklevel=2,
+        warn(
+            f"The warm state is the mean over only {count}; {SENTENCES:,} or more are recommended. "
+            "Give more text."
         )
     if as_json:
-        typer.echo(json.dumps({"model": str(target), "sentences": result.sentences}))
+        print_json({"model": str(target), "sentences": result.sentences})
     else:
-        count = plural(result.sentences, "sentence")
-        typer.echo(f"{target}: saved a warm state, the mean over {count}", err=True)
+        log(f"{target}: saved a warm state, the mean over {count}")
 
 
 def _target(model: str, output: Path | None) -> Path:
