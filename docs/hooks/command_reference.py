@@ -103,7 +103,7 @@ def _notes(notes: list[str]) -> str:
 
 def _default(parameter: Any) -> str | None:
     value = parameter.default
-    if callable(value) or value in (None, False, (), []) or not parameter.show_default:
+    if callable(value) or value in (None, False, (), [], "") or not parameter.show_default:
         return None
     if parameter.is_flag and not parameter.secondary_opts:
         return None
