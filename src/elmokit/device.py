@@ -1,8 +1,11 @@
-"""The device to compute on."""
+"""The device to compute on, and copies to it."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from elmokit.errors import ConfigError
 
@@ -25,3 +28,11 @@ def choose_device(name: str | torch.device) -> torch.device:
             "line); `elmo doctor` lists the devices."
         )
     return device
+
+
+def to_device(array: NDArray[np.integer], device: torch.device) -> Tensor:
+    """Copy an array of integers to a device without waiting for the work that is queued there."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -96,3 +96,17 @@ def test_gradients_may_be_in_the_dtype_of_the_products() -> None:
     found = fused.step(rate, rounded, head, words, said)
     torch.testing.assert_close(expected, found, rtol=1e-5, atol=0)
     torch.testing.assert_close(plain.tensors["a"], fused.tensors["a"], rtol=0, atol=2e-6)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_gradient_that_explodes_changes_nothing(which: int) -> None:
+    optimizer = pair(OptimizerConfig(skip_norm=50.0))[which]
+    before = {name: tensor.clone() for name, tensor in optimizer.tensors.items()}
+    dense, head, words = changes(0)
+    norm = optimizer.step(torch.tensor(0.05), [1e6 * g for g in dense], head, words)
+    assert norm > 1e5
+    for name, tensor in optimizer.tensors.items():
+        assert torch.equal(tensor, before[name])
+    optimizer.step(torch.tensor(0.05), *changes(1))
+    assert not torch.equal(optimizer.tensors["a"], before["a"])

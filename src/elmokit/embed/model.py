@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from elmokit.config import BiLMConfig
-from elmokit.device import choose_device
+from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
 from elmokit.embed import substitutes as expected
 from elmokit.embed.embedder import STATES, Embedder, StateArrays, StatePolicy
 from elmokit.embed.engine import engine_for
-from elmokit.embed.pending import PendingVectors, to_device
+from elmokit.embed.pending import PendingVectors
 from elmokit.embed.precision import check_precision, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elmokit.device import to_device
 from elmokit.embed.vectors import FloatArray
 
 
@@ -29,7 +30,8 @@ class PendingVectors:
     ) -> None:
         self._values = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
         self._check = check
-        self._extremes: list[Tensor] = []
+        self._extremes: list[Tensor] = []  # of each batch
+        self._range = torch.zeros(0)  # the same as one tensor, on the host
         self._copied: torch.cuda.Event | None = None
 
     def put(self, layers: Tensor, sources: NDArray[np.int64], places: NDArray[np.int64]) -> None:
@@ -48,10 +50,11 @@ class PendingVectors:
 
     def finish(self) -> None:
         """Start the copy to the host, after the last batch."""
+        if self._extremes:
+            self._range = torch.stack(self._extremes)
         if self._values.device.type == "cuda":
-            # Pinned memory is what a GPU can write to while the host does something else.
-            values = torch.empty(self._values.shape, dtype=self._values.dtype, pin_memory=True)
-            self._values = values.copy_(self._values, non_blocking=True)
+            self._values = _to_host(self._values)
+            self._range = _to_host(self._range)
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._copied.record()
 
@@ -66,12 +69,10 @@ class PendingVectors:
     def is_finite(self) -> bool:
         """Whether all values are finite in their number type, as far as it was asked for."""
         limit = torch.finfo(self._values.dtype).max
-        return all(abs(float(value)) <= limit for value in self._extremes)
+        return bool((self._range.abs() <= limit).all())
 
 
-def to_device(array: NDArray[np.integer], device: torch.device) -> Tensor:
-    """Copy an index to a device without waiting for what the device is doing."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+def _to_host(values: Tensor) -> Tensor:
+    """Start a copy to pinned memory, which a GPU fills while the host does something else."""
+    pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return pinned.copy_(values, non_blocking=True)

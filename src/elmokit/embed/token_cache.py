@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.embed.pending import to_device
+from elmokit.device import to_device
 from elmokit.embed.token_table import DEFAULT_BYTES, TokenTable
 
 

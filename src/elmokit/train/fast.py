@@ -21,7 +21,7 @@ from torch import Tensor
 
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
-from elmokit.model.kernels.charcnn import encode_types
+from elmokit.model.kernels.charcnn import EncoderWeights, encode_types
 from elmokit.model.kernels.sampled_softmax import HeadGradient, sampled_loss
 from elmokit.model.kernels.wavefront import StackedWeights, Wavefront
 from elmokit.model.lstm import LstmState
@@ -145,7 +145,7 @@ class FastStep:
         if not (recorded and isinstance(self.optimizer, FusedAdamW)):
             wave.load_weights(self.weights)  # which the fused optimizer does for the next step
         wave.load_state(self.cell, self.hidden)
-        x_types = encode_types(self.encoder, self._groups(), self.dtype)
+        x_types = encode_types(EncoderWeights.of(self.encoder, self.dtype), self._groups())
         top = wave.forward(x_types.detach(), self.index).detach().requires_grad_()
         drawn, losses = self.negatives, []
         for direction in (0, 1):

@@ -187,7 +187,7 @@ class FusedAdamW(Optimizer):
         rows, once = torch.cat(list(words)), self._once(words, said)
         norm = self._norm(gradients, head_gradients, rows, once)
         scale = torch.clamp(self.config.clip / (norm + 1e-6), max=1.0)
-        scale = torch.where(torch.isfinite(norm), scale, 0.0)
+        scale = torch.where(norm <= self.config.skip_norm, scale, 0.0)
         if gradients:
             # Averages that begin at 0 fall short at first; these began after the head's own steps.
             scalars = self._scalars(rate, scale, self.count - self.config.head_steps)

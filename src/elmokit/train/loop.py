@@ -40,7 +40,7 @@ from elmokit.train.step import PlainStep, StepResult, TrainStep
 # loss that is not finite.
 _MAY_CHANGE = (
     *("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience"),
-    *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip"),
+    *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip", "optimizer.skip_norm"),
 )
 
 

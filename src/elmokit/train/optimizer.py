@@ -30,7 +30,10 @@ class OptimizerConfig(Settings):
         warmup: Steps over which the rate rises from 0.
         decay: How the rate falls after the warm-up: "cosine" or "linear".
         final: Share of the peak at the end; 1 keeps the rate constant.
-        clip: Largest norm of the whole gradient.
+        clip: Largest norm of the whole gradient; a larger gradient is scaled down.
+        skip_norm: A gradient with a norm above this is replaced by zero. Clipping alone does not
+            help against the rare gradients that explode in backpropagation through time: Adam
+            divides by their size, and the step changes whole matrices in one direction.
         beta1: Of Adam.
         beta2: Of Adam.
         epsilon: Of Adam and Adagrad.
@@ -46,6 +49,7 @@ class OptimizerConfig(Settings):
     decay: Decay = "cosine"
     final: Probability = 0.02
     clip: Positive = 10.0
+    skip_norm: Positive = 100.0
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
     epsilon: NonNegative = 1e-8
@@ -129,8 +133,8 @@ class Optimizer:
         counted = [g * once.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
         norms = torch._foreach_norm([*gradients, *counted])
         norm: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
-        # A gradient that is not finite is replaced by zero, so that the step has no effect.
-        good = torch.isfinite(norm)
+        # Also false for a norm that is not a number.
+        good = norm <= self.config.skip_norm
         scale = torch.where(good, torch.clamp(self.config.clip / (norm + 1e-6), max=1.0), 0.0)
         for gradient in [*gradients, *row_gradients.values()]:
             gradient.nan_to_num_(0.0, 0.0, 0.0)

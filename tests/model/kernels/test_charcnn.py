@@ -9,7 +9,7 @@ from elmokit.model.chars import char_ids_table
 
 pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
 
-from elmokit.model.kernels.charcnn import encode_types
+from elmokit.model.kernels.charcnn import EncoderWeights, encode_types
 
 WORDS = ["a", "the", "reading", "quick", "antidisestablishment", "x" * 60, "\u672c"]
 GROUPS = ((16, [0, 1, 2, 3, 6]), (32, [4]), (50, [5]))
@@ -29,7 +29,9 @@ def test_words_and_gradients_equal_the_plain_encoder(
         p.data.add_(torch.randn_like(p), alpha=0.1)
     ids = torch.from_numpy(char_ids_table(WORDS)).to(device)
     order = [i for _, members in GROUPS for i in members]
-    fast = encode_types(encoder, [ids[m][:, :c] for c, m in GROUPS], torch.float32)
+    fast = encode_types(
+        EncoderWeights.of(encoder, torch.float32), [ids[m][:, :c] for c, m in GROUPS]
+    )
     direction = torch.randn_like(fast)
     fast.backward(direction)
     gradients = [p.grad.clone() for p in encoder.parameters() if p.grad is not None]

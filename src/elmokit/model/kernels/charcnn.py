@@ -12,7 +12,7 @@ The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -114,39 +114,67 @@ class _ConvMax(torch.autograd.Function):
         return d_windows, d_conv.t() @ windows.flatten(0, 1), None
 
 
-def encode_types(encoder: CharacterEncoder, groups: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+class EncoderWeights(NamedTuple):
+    """The parameters of a token encoder in the layout and dtype of the products.
+
+    Attributes:
+        encoder: The plain module.
+        table: Character embeddings with a row of zeros for padding, shape (262, e).
+        filters: All filters as one matrix and their biases.
+        highways: Weight and bias of the transform and of the carry of each layer.
+        projection: Weight and bias of the projection, if there is one.
+    """
+
+    encoder: CharacterEncoder
+    table: Tensor
+    filters: tuple[Tensor, Tensor]
+    highways: list[tuple[Tensor, Tensor, Tensor, Tensor]]
+    projection: tuple[Tensor, Tensor] | None
+
+    @classmethod
+    def of(cls, encoder: CharacterEncoder, dtype: torch.dtype) -> EncoderWeights:
+        """Convert the parameters of a token encoder; gradients flow back to them."""
+        characters = encoder.char_embed
+        table = torch.cat([characters.new_zeros(1, encoder.config.embedding_dim), characters])
+        highways = []
+        for layer in encoder.highways:
+            assert isinstance(layer, Highway)
+            new, carry = layer.transform, layer.carry
+            new_weight, new_bias = new.weight.to(dtype), new.bias.to(dtype)
+            highways.append((new_weight, new_bias, carry.weight.to(dtype), carry.bias.to(dtype)))
+        last = encoder.projection
+        projection = None if last is None else (last.weight.to(dtype), last.bias.to(dtype))
+        return cls(encoder, table.to(dtype), _one_filter(encoder, dtype), highways, projection)
+
+
+def encode_types(weights: EncoderWeights, groups: Sequence[Tensor]) -> Tensor:
     """Encode distinct words, grouped by the number of columns they need.
 
     Args:
-        encoder: The plain module, whose parameters are used.
+        weights: The token encoder.
         groups: Character ids (u, C) of some words, C the same within a group: at least the length
             of its longest word plus the widest filter, or all columns there are.
-        dtype: Of the products.
 
     Returns:
         x of all words, in the order of the groups, shape (U, D).
     """
-    config = encoder.config
-    weight, bias = _one_filter(encoder, dtype)
-    table = torch.cat([encoder.char_embed.new_zeros(1, config.embedding_dim), encoder.char_embed])
-    table = table.to(dtype)
+    encoder, config = weights.encoder, weights.encoder.config
+    filters, bias = weights.filters
     pooled = []
     for ids in groups:
         counted = None
         if ids.shape[1] >= config.max_characters_per_token:
             counted = _windows_within(encoder, ids.shape[1], ids.device)
             ids = F.pad(ids, (0, config.max_width - 1))  # character 0 is no character
-        pooled.append(_ConvMax.apply(_windows(ids, table, config.max_width), weight, counted))
+        windows = _windows(ids, weights.table, config.max_width)
+        pooled.append(_ConvMax.apply(windows, filters, counted))
     x = torch.cat(pooled) + bias
     x = torch.relu(x) if config.activation == "relu" else torch.tanh(x)
-    for highway in encoder.highways:
-        assert isinstance(highway, Highway)
-        carry = F.linear(x, highway.carry.weight.to(dtype), highway.carry.bias.to(dtype))
-        new = F.linear(x, highway.transform.weight.to(dtype), highway.transform.bias.to(dtype))
+    for new_weight, new_bias, carry_weight, carry_bias in weights.highways:
+        carry = F.linear(x, carry_weight, carry_bias)
+        new = F.linear(x, new_weight, new_bias)
         x = torch.lerp(x, torch.relu(new), torch.sigmoid(carry))
-    if encoder.projection is None:
-        return x
-    return F.linear(x, encoder.projection.weight.to(dtype), encoder.projection.bias.to(dtype))
+    return x if weights.projection is None else F.linear(x, *weights.projection)
 
 
 def _windows(ids: Tensor, table: Tensor, width: int) -> Tensor:

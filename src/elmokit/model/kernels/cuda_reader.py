@@ -21,9 +21,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from elmokit.device import to_device
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
-from elmokit.model.kernels.charcnn import encode_types
+from elmokit.model.kernels.charcnn import EncoderWeights, encode_types
 from elmokit.model.kernels.pointwise import FORGET_BIAS, _sigmoid, _tanh
 from elmokit.model.kernels.wavefront import StackedWeights
 from elmokit.model.lexicon_encoder import LexiconEncoder
@@ -157,6 +158,9 @@ class CudaReader:
         for name, view in exact.by_parameter().items():
             view.copy_(parameters[name].data)
         self.weights = StackedWeights(exact.gates.to(dtype), exact.bias, exact.projection.to(dtype))
+        self._encoder: EncoderWeights | None = None
+        if isinstance(bilm.encoder, CharacterEncoder):
+            self._encoder = EncoderWeights.of(bilm.encoder, dtype)
         self._fast_tanh = self.device.type == "cuda" and dtype == torch.bfloat16
         self._graphs: OrderedDict[tuple[int, ...], _Recorded | None] = OrderedDict()
 
@@ -166,15 +170,15 @@ class CudaReader:
         encoder = self.bilm.encoder
         if isinstance(encoder, LexiconEncoder):
             return encoder.in_blocks(ids)
-        if not isinstance(encoder, CharacterEncoder):
+        if self._encoder is None:
             looked_up: Tensor = encoder(ids.to(self.device))
             return looked_up
+        max_width = self._encoder.encoder.config.max_width
         out = torch.empty(len(ids), self.config.projection_dim, device=self.device)
         with _products(self.tf32):
-            for block, trimmed in trimmed_blocks(ids.numpy(), encoder.config.max_width, _WORDS):
-                characters = torch.from_numpy(trimmed).to(self.device)
-                x = encode_types(encoder, [characters], self.dtype)
-                out[torch.from_numpy(block).to(self.device)] = x[: len(block)].float()
+            for block, trimmed in trimmed_blocks(ids.numpy(), max_width, _WORDS):
+                x = encode_types(self._encoder, [to_device(trimmed, self.device)])
+                out.index_copy_(0, to_device(block, self.device), x[: len(block)].float())
         return out
 
     @torch.inference_mode()
@@ -190,7 +194,7 @@ class CudaReader:
             return self.bilm.contextualize(x, packing, state)
         inputs = torch.stack([x, x if backward_x is None else backward_x])
         work = self._recorded(packing) or _Work(self, packing)
-        order = torch.from_numpy(packing.order).to(self.device)
+        order = to_device(packing.order, self.device)
         start = None if state is None else state.select(order)
         layers, last = work(inputs, start)
         return layers, last.select(torch.argsort(order))
@@ -224,7 +228,7 @@ class _Work:
         self.n_tokens = packing.n_tokens
         starts = np.cumsum(packing.active) - packing.active
         plan = np.concatenate([packing.active, starts, packing.reversal]).astype(np.int32)
-        self.plan = torch.from_numpy(plan).to(reader.device, non_blocking=True)
+        self.plan = to_device(plan, reader.device)
         h, d, g = self.config.dim, self.config.projection_dim, 2 * self.config.n_layers
 
         def buffer(*size: int, dtype: torch.dtype = reader.dtype) -> Tensor:
