@@ -110,7 +110,7 @@ def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> Non
         ("a\tb\t3\n", "invalid label '3'"),
         ("sentence1\tsentence2\na\tb\n", "line 2: invalid label"),
         ("sentence1\tsentence2\tlabel\na\tb\tc\t0\n", "line 2: found 4 columns, expected 3"),
-        ("{\n", "line 1: invalid label"),
+        ("{\n", "line 1: Invalid JSON"),
         ('{"sentence1": "a", "sentence2": "b"}', "line 1: invalid label"),
         ('{"gold_label": "neutral", "sentence1": "a"}', "line 1: found"),
         ('{"gold_label": null, "sentence1": "a", "sentence2": "b"}', "invalid label 'None'"),

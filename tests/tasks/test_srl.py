@@ -26,7 +26,7 @@ from elmokit.tasks.data import Data, load_data
 from elmokit.tasks.loop import train
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.nn.crf import viterbi
-from elmokit.tasks.propbank import LONGEST, Frame, Sentence
+from elmokit.tasks.propbank import Frame, Sentence
 from elmokit.tasks.srl import Srl, SrlModel
 from elmokit.text.lines import Line
 from tests.conftest import TINY_MODEL
@@ -172,27 +172,30 @@ def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"words": ["a"]}', r'data.txt, line 1: missing "frames"'),
-        ('{"words": "a", "frames": []}', 'missing "words" or "tokens"'),
-        ('\n{"words": []', "line 2: missing"),
-        ("{\n", "line 1: missing"),
-        ("{'words': []}", "line 1: missing"),
-        ('{"words": []}\n[]', 'line 1: missing "frames"'),
-        ('{"words": [], "frames": []}\n[]', "line 2: missing"),
-        ('{"words": ["a"], "frames": [{"pred": 1, "args": []}]}', r"invalid predicates \[1\] in a"),
+        ('{"words": ["a"]}', r'data.txt, line 1: missing "words" or "frames"'),
+        ('{"words": "a", "frames": []}', "line 1: words: .* array"),
+        ('\n{"words": []', "line 2: Invalid JSON"),
+        ("{\n", "line 1: Invalid JSON"),
+        ("{'words': []}", "line 1: Invalid JSON"),
+        ('{"words": []}\n[]', 'line 1: missing "words" or "frames"'),
+        ('{"words": [], "frames": []}\n[]', "line 2: .* object"),
+        ('{"words": ["a"], "frames": [{"pred": 1, "args": []}]}', "invalid predicate 1 in a"),
         ('{"words": [], "frames": [{"pred": 0, "args": []}]}', "in a sentence of 0 words"),
-        ('{"words": ["a"], "frames": [{"pred": "0", "args": []}]}', r"invalid predicates \['0'\]"),
-        ('{"words": ["a"], "frames": [0]}', "invalid frame 0"),
-        ('{"words": ["a"], "frames": [{"pred": 0}]}', "invalid frame"),
-        ('{"words": ["a"], "frames": [{"args": []}]}', "invalid frame"),
-        ('{"words": ["a"], "frames": [{"pred": 0, "args": 3}]}', "invalid frame"),
+        (
+            '{"words": ["a"], "frames": [{"pred": "0", "args": []}]}',
+            r"pred: .*integer",
+        ),
+        ('{"words": ["a"], "frames": [0]}', r"frames\[0\]: .*object"),
+        ('{"words": ["a"], "frames": [{"pred": 0}]}', r"frames\[0\]\.args: Field required"),
+        ('{"words": ["a"], "frames": [{"args": []}]}', r"frames\[0\]\.pred: Field required"),
+        ('{"words": ["a"], "frames": [{"pred": 0, "args": 3}]}', r"frames\[0\]\.args: .*array"),
         (
             '{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 0, "A("]]}]}',
-            "invalid argument",
+            r"frames\[0\]\.args\[0\]\.label",
         ),
         (
             '{"words": ["a"], "frames": [{"predicate": 0, "roles": [{"start": 0, "label": "A"}]}]}',
-            'invalid argument .* "end": 1',
+            r"frames\[0\]\.roles\[0\]\.end: Field required",
         ),
         (
             '{"words": [], "frames": []}\n'
@@ -200,11 +203,11 @@ def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> No
             '{"start": 0, "end": 2, "label": "A"}]}]}',
             "line 2: invalid argument .* in a sentence of 1 words",
         ),
-        ('{"words": ["a\\tb"], "frames": []}', r'line 1: invalid token "a\\tb"'),
-        ('{"words": ["a", " "], "frames": []}', 'line 1: invalid token " "'),
-        (r'{"words": ["\ud800"], "frames": []}', r"line 1: lone surrogate .*\\ud800"),
-        ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 1, "A"]]}]}', r"\[0, 1, 'A'\]"),
-        ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 0]]}]}', "invalid argument"),
+        ('{"words": ["a\\tb"], "frames": []}', r'line 1: .*invalid token "a\\tb"'),
+        ('{"words": ["a", " "], "frames": []}', 'line 1: .*invalid token " "'),
+        (r'{"words": ["\ud800"], "frames": []}', r"line 1: Invalid JSON: .*hex escape"),
+        ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 1, "A"]]}]}', "invalid argument"),
+        ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 0]]}]}', r"args\[0\]"),
         ('{"words": ["a"], "pos": [], "frames": []}', '"pos" must be a list with one value'),
         ("a - *\nb\n", "line 2: found 1 columns, expected 3"),
         ("a x (A0*)\n\nb - *\n", "line 3: this sentence has no column of targets"),
@@ -238,65 +241,6 @@ def test_comments_and_odd_names_of_conll2012(tmp_path: Path) -> None:
     assert found == [Sentence.of(("He", "ran"), [frame])] * 2
 
 
-LONG = LONGEST + 3
-
-
-def test_very_long_sentences_are_cut_wherever_they_come_from(tmp_path: Path) -> None:
-    frames = [
-        {
-            "pred": 1,
-            "args": [[0, 0, "ARG0"], [2, LONGEST, "ARG1"], [LONGEST + 1, LONG - 1, "ARG2"]],
-        },
-        {"pred": LONGEST + 1, "args": [[0, 0, "ARG0"], [LONGEST, LONGEST, "ARG1"]]},
-    ]
-    data = json.dumps({"words": ["w"] * LONG, "frames": frames})
-    with pytest.warns(ElmoWarning) as told:
-        first, second = read(tmp_path, data)
-    path = tmp_path / "data.txt"
-    assert [str(warning.message).split(". ")[0] for warning in told] == [
-        f"{path}: sentences of more than 512 tokens were split at 1 places",
-        f"{path}: 3 arguments were separated from their predicate by such a split",
-    ]
-    assert (len(first.tokens), len(second.tokens)) == (LONGEST, 3)
-    assert first.frames is not None
-    assert second.frames is not None
-    assert first.frames[0].arguments == (Span(0, 1, "ARG0"), Span(1, 2, "V"))
-    assert second.frames[0].arguments == (Span(0, 1, "ARG1"), Span(1, 2, "V"))
-    assert (first.predicates, second.predicates) == ((1,), (1,))
-    assert second.tags == ["B-ARG1", "B-V", "O"]
-    # What is over a cut is missed, however well the pieces are read.
-    scores = TASK.score([first, second], [list(first.frames), list(second.frames)])
-    assert [scores[name] for name in ("right", "predicted", "gold")] == [2, 2, 5]
-    assert TASK.learn([first, second]) == {"roles": ["ARG0", "ARG1", "V"]}
-    shown = json.loads(TASK.show(first, list(first.frames), as_json=True))["frames"][0]
-    assert [(role["label"], role["start"], role["end"]) for role in shown["gold"]] == [
-        *(("ARG0", 0, 1), ("V", 1, 2)),
-        *(("ARG1", 2, LONGEST + 1), ("ARG2", LONGEST + 1, LONG)),
-    ]
-    assert "beyond" not in repr(first)  # else runs that were begun before could not be resumed
-
-    columns = "".join(
-        f"w {'w' if i == 1 else '-'} {'(V*)' if i == 1 else '*'}\n" for i in range(LONG)
-    )
-    with pytest.warns(ElmoWarning, match=r"split at 1 places\. Check for missing"):
-        assert [len(s.tokens) for s in read(tmp_path, columns)] == [LONGEST, 3]
-
-    long = f"x, line 7: split a sentence of {LONG} tokens into pieces of 512"
-    with pytest.warns(ElmoWarning, match=long):
-        pieces = list(TASK.parse([Line("x", 7, "word " * LONG)], "text"))
-    assert [len(s.tokens) for s in pieces] == [LONGEST, 3]
-    assert pieces[1].offsets == tuple((5 * i, 5 * i + 4) for i in range(LONGEST, LONG))
-    asked = json.dumps({"tokens": ["w"] * LONG, "predicates": [LONG - 1, 0, LONGEST]})
-    with pytest.warns(ElmoWarning, match=long):
-        pieces = list(TASK.parse([Line("x", 7, asked)], "jsonl"))
-    assert [s.predicates for s in pieces] == [(0,), (2, 0)]
-
-
-def test_a_sentence_that_is_not_too_long_stays_whole() -> None:
-    [whole] = TASK.parse([Line("x", 1, "word " * LONGEST)], "text")
-    assert len(whole.tokens) == LONGEST
-
-
 def test_columns_are_in_the_order_of_the_tokens(tmp_path: Path) -> None:
     tokens = ("He", "-", "she", "#", "New\u00a0York")
     frames = [
@@ -310,9 +254,9 @@ def test_columns_are_in_the_order_of_the_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ('"predicates": [1, 0, 1]', r"x, line 4: invalid predicates \[1, 0, 1\] .* distinct"),
-        ('"frames": [{"pred": 0}, {"predicate": 0}]', r"invalid predicates \[0, 0\]"),
-        ('"frames": [{"lemma": "see"}]', "invalid predicates"),
+        ('"predicates": [1, 0, 1]', r"x, line 4: duplicate predicates in \[1, 0, 1\]"),
+        ('"frames": [{"pred": 0, "args": []}, {"predicate": 0, "roles": []}]', "duplicate"),
+        ('"frames": [{"lemma": "see"}]', r"frames\[0\]"),
     ],
 )
 def test_predicates_that_cannot_be_asked_for(given: str, message: str) -> None:
@@ -324,7 +268,7 @@ def test_predicates_that_cannot_be_asked_for(given: str, message: str) -> None:
     "bad", ['["a\\nb"]', '["a", ""]', '["\\u00a0"]', r'["a\tb"]', r'["\udfff"]', r'["x\ud83d"]']
 )
 def test_tokens_that_columns_cannot_hold_are_refused(bad: str) -> None:
-    with pytest.raises(DataError, match=r"x, line 4: (lone|invalid)"):
+    with pytest.raises(DataError, match=r"x, line 4: .*(token|JSON)"):
         list(TASK.parse([Line("x", 4, f'{{"tokens": {bad}}}')], "jsonl"))
 
 
@@ -362,6 +306,7 @@ def test_training_data_without_arguments_is_refused() -> None:
         TASK.learn([Sentence.of(("a",), [Frame.of(0, [], verb=True)])])
 
 
+@pytest.mark.filterwarnings("ignore:.* predicates that are not verbs")
 def test_unknown_roles_are_counted() -> None:
     facts = TASK.learn([Sentence.of(("a", "b"), [Frame.of(0, [Span(1, 2, "A0")], verb=True)])])
     odd = Frame.of(0, [Span(1, 2, "A7")], verb=True)
@@ -506,17 +451,17 @@ def test_no_decoded_frame_breaks_the_rules(
 def test_verbs_alone(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.predicates=verbs")
     everything = load_data(TASK, settings("elmo.place=none"), *files)
-    data = load_data(TASK, config, *files)
+    with pytest.warns(ElmoWarning, match="predicates that are not verbs are not scored"):
+        data = load_data(TASK, config, *files)
     frames = [frame for s in data.train.examples for frame in s.frames or ()]
     assert len(frames) == len(data.train.examples) < len(everything.train.examples)
     assert all(frame.verb for frame in frames)
     model = TASK.model(config, data.facts, data.words, None).eval()
     found = model.decode(data.dev.batch(range(len(data.dev))))
     scores = TASK.score(data.dev.examples, found)
-    nouns = sum(not f.verb for s in data.dev.examples for f in s.frames or ())
+    nouns = sum(not f.verb for s in everything.dev.examples for f in s.frames or ())
     assert nouns > 0
-    assert scores["left_out"] == nouns
-    assert scores["predicates"] == sum(len(s.frames or ()) for s in data.dev.examples) - nouns
+    assert scores["predicates"] == sum(len(s.frames or ()) for s in everything.dev.examples) - nouns
     shown = [TASK.show(s, f, as_json=True) for s, f in zip(data.dev.examples, found, strict=True)]
     assert sum(len(json.loads(line)["frames"]) for line in shown) == scores["predicates"]
 
@@ -579,6 +524,7 @@ def test_srl_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
     assert json.loads(done.stdout)["frames"] == []
 
 
+@pytest.mark.filterwarnings("ignore:.* predicates that are not verbs")
 def test_a_model_of_verbs_is_told_of_odd_verbs_alone(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -593,6 +539,6 @@ def test_a_model_of_verbs_is_told_of_odd_verbs_alone(
             *("task", "srl", "train", files[0], dev, "-o", out, "--device", "cpu"),
             *(part for setting in changes for part in ("--set", setting)),
         )
-        assert ("dev: 1 arguments in roles that" in done.stderr) is told
+        assert ("dev: 1 arguments with roles that" in done.stderr) is told
         done = command("task", "srl", "evaluate", out, dev, "--device", "cpu")
-        assert ("note: 1 arguments in roles that" in done.stderr) is told
+        assert ("note: 1 arguments with roles that" in done.stderr) is told

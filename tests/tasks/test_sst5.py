@@ -144,15 +144,17 @@ def test_phrases_are_trained_on_and_never_evaluated_on(files: tuple[str, str]) -
 
 def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.classes=two")
-    data = load_data(TASK, config, *files)
+    with pytest.warns(ElmoWarning, match="neutral examples are not scored"):
+        data = load_data(TASK, config, *files)
     assert data.facts["labels"] == ["negative", "positive"]
     assert {e.label for e in data.train.examples} == {"negative", "positive"}
     guess = Guess("positive", {"negative": 0.2, "positive": 0.8})
     reviews = [Review(("a",), label) for label in "01234"]
-    scores = TASK.score(reviews, [guess] * 5)
-    assert (scores["right"], scores["examples"], scores["neutral"]) == (2, 4, 1)
-    assert "neutral" not in TASK.score(reviews[3:], [guess] * 2)
-    assert TASK.notes(reviews, data.facts) == ["1 neutral examples are not scored."]
+    with pytest.warns(ElmoWarning, match="1 neutral examples are not scored"):
+        reviews = TASK.scored(reviews, config)
+    scores = TASK.score(reviews, [guess] * 4)
+    assert (scores["right"], scores["examples"]) == (2, 4)
+    assert TASK.notes(reviews, data.facts) == []
     with pytest.raises(ConfigError, match=r"model\.classes: 'three'"):
         settings("model.classes=three")
 

@@ -220,7 +220,8 @@ def evaluate(
     task = _task(context)
     examples = read_examples(task, file)
     saved = load_saved(directory, task, model=model, device=device)
-    for note in task.notes(task.scored(examples, saved.config), saved.facts):
+    examples = task.scored(examples, saved.config)
+    for note in task.notes(examples, saved.facts):
         log(f"note: {note}")
     scores = task.score(examples, saved.predict(examples))
     if as_json:

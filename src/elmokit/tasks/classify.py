@@ -110,14 +110,14 @@ class Classification(Task[L]):
 
     def notes(self, examples: Sequence[L], facts: LabelInfo) -> list[str]:
         """Count the examples whose labels are not in the training data."""
-        found = Counter(str(example.label) for example in examples)
-        return unknown_labels(found, facts["labels"], "examples with labels")
+        labels = Counter(str(example.label) for example in examples)
+        return unknown_labels(labels, facts["labels"], "examples with labels")
 
 
 def text_tokens(text: str, line: Line) -> tuple[str, ...]:
     """Tokenize raw text of one or more sentences."""
-    found = [word for start, end in split_sentences(text) for word in words(text[start:end])]
-    return bounded(found, line)
+    tokens = [word for start, end in split_sentences(text) for word in words(text[start:end])]
+    return bounded(tokens, line)
 
 
 def treebank_tokens(leaves: Sequence[str], line: Line) -> tuple[str, ...]:

@@ -11,7 +11,7 @@
 The last column opens and closes mentions by the number of their cluster. Files with three
 columns (number, token, mentions), two (token, mentions) or one (token) are also accepted. Mentions
 may nest. Files of three columns without empty lines, such as OntoGUM, are split into sentences by
-the rules for raw text. Comments such as "# name = value" are skipped; tokens may begin with "#".
+the rules for raw text. Comments such as "# name = value" are skipped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import NamedTuple
 import numpy as np
 
 from elmokit.errors import DataError
-from elmokit.tasks.documents import Document, Mention, Oddities, shortened
+from elmokit.tasks.documents import Document, Mention, Oddities
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 
 _BEGIN = re.compile(r"#\s*begin document\s*(?:\((.*)\)\s*;?\s*(?:part\s*(\d+))?|(.*?))\s*")
 _END = re.compile(r"#\s*end document")
-_COMMENT = re.compile(r"# *[\w.:]+(?: +[\w.:]+)* *=.*")
+_COMMENT = re.compile(r"# .*=")  # a token may begin with "#"
 _PIECE = re.compile(r"\(([^()|\s]+)\)|\(([^()|\s]+)|([^()|\s]+)\)")
 _PIECES = re.compile(rf"(?:(?:{_PIECE.pattern})\|?)+")
 _NOTHING = frozenset({"", "-", "_", "*"})
@@ -74,9 +74,7 @@ def read_columns(lines: Iterable[Line], odd: Oddities, *, labeled: bool) -> Iter
         elif not line.text.strip():
             if draft is not None:
                 draft.end_sentence()
-        elif not end and not _is_comment(
-            line.text, None if draft is None else draft.layout, labeled=labeled
-        ):
+        elif not end and not _COMMENT.match(line.text):
             if draft is None:  # the first line of a file with one document is optional
                 draft = _Draft(line.path, "", 0)
             draft.add(line, labeled=labeled)
@@ -84,43 +82,11 @@ def read_columns(lines: Iterable[Line], odd: Oddities, *, labeled: bool) -> Iter
         yield draft.document(odd)
 
 
-def _fields(text: str) -> list[str]:
-    return text.split("\t") if "\t" in text else text.split()
-
-
 def _layout(fields: Sequence[str]) -> Layout | None:
+    """Return the layout of a row; None: it has none, or no number where one is expected."""
     if len(fields) >= _CONLL_2012:
-        return Layout(3, len(fields) - 1, 9)
-    return _LAYOUTS.get(len(fields))
-
-
-def _is_comment(text: str, layout: Layout | None, *, labeled: bool) -> bool:
-    """Return whether a line is a comment; ambiguous lines are rows, so that no token is lost.
-
-    Args:
-        text: The line.
-        layout: Layout of the rows above, if any.
-        labeled: Whether the rows have mentions.
-    """
-    if not _COMMENT.fullmatch(text):
-        return False
-    fields = _fields(text)
-    if len(fields) >= _CONLL_2012:
-        return not _is_numbered(fields)
-    found = _layout(fields)
-    # The first of three columns is a number, and tokens contain no spaces.
-    if text.startswith("# ") or " " in fields[0] or found is None or found.token != 0:
-        return True
-    if found.mentions is None and (labeled or (layout is not None and layout.mentions is not None)):
-        return True
-    return layout is not None and layout.token != 0
-
-
-def _is_numbered(fields: Sequence[str]) -> bool:
-    """Return whether a row has its numbers: of part and token, or of the token."""
-    if len(fields) >= _CONLL_2012:
-        return fields[1].isdecimal() and fields[2].isdecimal()
-    return len(fields) != 3 or fields[0].isdecimal()
+        return Layout(3, len(fields) - 1, 9) if fields[2].isdecimal() else None
+    return None if len(fields) == 3 and not fields[0].isdecimal() else _LAYOUTS.get(len(fields))
 
 
 @dataclass
@@ -139,24 +105,21 @@ class _Draft:
     empty_tokens: int = 0
 
     def add(self, line: Line, *, labeled: bool) -> None:
-        fields = _fields(line.text)
+        fields = line.text.split("\t") if "\t" in line.text else line.text.split()
         layout = _layout(fields)
-        problem = f"found {len(fields)} columns"
-        if line.text.startswith("#"):
-            problem += " and no comment such as '# name = value'"
-        remark = line.text.startswith("#") and not _is_numbered(fields)
-        if layout is None or (labeled and layout.mentions is None) or remark:
+        problem = f"found {len(fields)} columns ('{line.text[:60]}')"
+        if layout is None or (labeled and layout.mentions is None):
             raise line.error(f"{problem}. {_COLUMNS}")
         if self.layout is not None and layout.token != self.layout.token:
             raise line.error(f"{problem}, but the lines above use a different layout. {_COLUMNS}")
         self.layout, self.labeled = layout, labeled
         token = fields[layout.token].strip()
         self.empty_tokens += not token
-        said = "" if layout.speaker is None else fields[layout.speaker]
+        speaker = "" if layout.speaker is None else fields[layout.speaker]
         if labeled and layout.mentions is not None:
             self._mark(line, fields[layout.mentions].strip())
         self.sentences[-1].append(token or "_")
-        self.speakers.append("" if said in _NOTHING else said)
+        self.speakers.append("" if speaker in _NOTHING else speaker)
 
     def _mark(self, line: Line, marks: str) -> None:
         """Open and close mentions at the next token."""
@@ -188,25 +151,24 @@ class _Draft:
                 )
         sentences = [sentence for sentence in self.sentences if sentence]
         if len(self.sentences) == 1 and self.layout == _LAYOUTS[3]:
-            sentences = _found_sentences(sentences[0])
+            sentences = _split_sentences(sentences[0])
             odd["documents without empty lines, split into sentences by rules"] += 1
         odd["empty tokens, read as '_'"] += self.empty_tokens
-        found = Document(
+        return Document(
             tuple(map(tuple, sentences)),
             _clusters(self.clusters, odd) if self.labeled or not sentences else None,
-            self.name or _stem(self.path),
+            self.name or Path(self.path).name.split(".")[0],
             self.part,
             tuple(self.speakers) if any(self.speakers) else None,
         )
-        return shortened(found, odd)
 
 
 def _clusters(
-    found: Mapping[str, Sequence[Mention]], odd: Oddities
+    annotated: Mapping[str, Sequence[Mention]], odd: Oddities
 ) -> tuple[tuple[Mention, ...], ...]:
-    """Keep each mention once, in its first cluster."""
+    """Assign each mention to its first cluster."""
     owner: dict[Mention, str] = {}
-    for number, mentions in found.items():
+    for number, mentions in annotated.items():
         for mention in mentions:
             if mention not in owner:
                 owner[mention] = number
@@ -220,17 +182,13 @@ def _clusters(
     return tuple(map(tuple, clusters.values()))
 
 
-def _found_sentences(tokens: Sequence[str]) -> list[list[str]]:
+def _split_sentences(tokens: Sequence[str]) -> list[list[str]]:
     """Split a list of tokens into sentences, as if they were separated by spaces."""
     starts = np.cumsum([0, *(len(token) + 1 for token in tokens)])[:-1]
     first = [start for start, _ in split_sentences(" ".join(tokens))]
     places = np.searchsorted(starts, first).tolist()
     cuts = sorted({0, *places, len(tokens)})
     return [list(tokens[a:b]) for a, b in pairwise(cuts)]
-
-
-def _stem(path: str) -> str:
-    return Path(path).name.split(".")[0]
 
 
 def columns_of(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:
@@ -240,20 +198,19 @@ def columns_of(document: Document, clusters: Iterable[Iterable[Mention]]) -> str
     """
     marks: list[list[str]] = [[] for _ in document.tokens]
     numbered = sorted((m, n) for n, cluster in enumerate(clusters) for m in cluster)
-    # The longest opens first and closes last, so that brackets nest.
+    # The longest mention opens first and closes last, so that brackets nest.
     for (start, end), number in sorted(numbered, key=lambda one: (one[0][0], -one[0][1])):
         marks[start].append(f"({number})" if end - start == 1 else f"({number}")
     for (start, end), number in sorted(numbered, key=lambda one: (one[0][1], -one[0][0])):
         if end - start > 1:
             marks[end - 1].append(f"{number})")
-    name, who = re.sub(r"\s|^#", "_", document.name) or "-", document.speakers
+    name = re.sub(r"\s|^#", "_", document.name) or "-"
+    speakers = document.speakers or [""] * len(marks)
     rows = [f"#begin document ({name}); part {document.part:03d}"]
     for first, tokens in zip(document.bounds.tolist(), document.sentences, strict=False):
         for k, token in enumerate(tokens):
-            said = (who[first + k] if who is not None else "") or "-"
-            mentions = "|".join(marks[first + k]) or "-"
-            empty = ["-"] * 5
-            row = [name, str(document.part), str(k), token, *empty, said, "-", mentions]
+            speaker, mentions = speakers[first + k] or "-", "|".join(marks[first + k]) or "-"
+            row = [name, str(document.part), str(k), token, *["-"] * 5, speaker, "-", mentions]
             rows.append("\t".join(row))
         rows.append("")
     return "\n".join([*rows, "#end document"])

@@ -53,10 +53,10 @@ class Coref(Task[Document]):
     def read(self, path: str) -> list[Document]:
         """Read a file in columns, or all *.conll (otherwise *gold_conll) files of a directory."""
         odd = Oddities()
-        found = list(read_columns(read_lines(_files(path)), odd, labeled=True))
-        documents = [d for d in found if d.tokens and not d.is_blank]
-        odd["empty documents, skipped"] = sum(not d.tokens for d in found)
-        odd["documents with redacted text (____), skipped"] = sum(d.is_blank for d in found)
+        everything = list(read_columns(read_lines(_files(path)), odd, labeled=True))
+        documents = [d for d in everything if d.tokens and not d.is_blank]
+        odd["empty documents, skipped"] = sum(not d.tokens for d in everything)
+        odd["documents with redacted text (____), skipped"] = sum(d.is_blank for d in everything)
         crossing = "mentions that cross a sentence boundary, which the model cannot predict"
         odd[crossing] = sum(d.n_crossing for d in documents)
         _warn(odd, path)
@@ -64,15 +64,9 @@ class Coref(Task[Document]):
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Document]:
         """Read raw text with empty lines between documents, columns, or JSON lines."""
-        odd = Oddities()
         if form == "conll":
-            documents = read_columns(lines, odd, labeled=False)
-        else:
-            documents = (read_text if form == "text" else read_jsonl)(lines, odd)
-        for document in documents:
-            _warn(odd, document.name or "the text")
-            odd.clear()
-            yield document
+            return read_columns(lines, Oddities(), labeled=False)
+        return read_text(lines) if form == "text" else read_jsonl(lines)
 
     def learn(self, examples: Sequence[Document]) -> LabelInfo:
         """Collect the genres."""
@@ -86,7 +80,7 @@ class Coref(Task[Document]):
     def model(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> CorefModel:
-        """Make the network."""
+        """Create the network."""
         return CorefModel(config, facts["genres"], words, elmo)
 
     def score(self, examples: Sequence[Document], predictions: Sequence[Any]) -> Scores:
@@ -95,29 +89,28 @@ class Coref(Task[Document]):
         Singletons count if the model predicts them; then the scores without singletons are added.
         """
         gold = [document.clusters or () for document in examples]
-        found = [resolved.clusters for resolved in predictions]
+        predicted = [resolved.clusters for resolved in predictions]
         plain = coref_scores(
             [without_singletons(clusters) for clusters in gold],
-            [without_singletons(clusters) for clusters in found],
+            [without_singletons(clusters) for clusters in predicted],
         )
         if not any(resolved.singletons for resolved in predictions):
             return plain
-        scores = coref_scores(gold, found)
-        beside = {f"{name} without singletons": f for name, f in plain["measures"].items()}
+        scores = coref_scores(gold, predicted)
+        others = {f"{name} without singletons": f for name, f in plain["measures"].items()}
         return {
             **scores,
             "conll_without_singletons": plain["conll"],
-            "measures": {**scores["measures"], **beside},
+            "measures": {**scores["measures"], **others},
         }
 
     def notes(self, examples: Sequence[Document], facts: LabelInfo) -> list[str]:
         """Count singletons, and documents of unknown genres."""
         notes = []
-        alone = sum(len(cluster) == 1 for d in examples for cluster in d.clusters or ())
-        if alone:
+        if singletons := sum(len(c) == 1 for d in examples for c in d.clusters or ()):
             notes.append(
-                f"{alone:,} singleton mentions; they only count if the model predicts singletons "
-                "(model.singletons)."
+                f"{singletons:,} singleton mentions; they only count if the model predicts "
+                "singletons (model.singletons)."
             )
         unknown = [d.genre for d in examples if d.genre and d.genre not in facts["genres"]]
         if unknown and facts["genres"]:
@@ -155,8 +148,8 @@ def _files(path: str) -> list[Path | str]:
     if not folder.is_dir():
         return [path]
     for pattern in ("*.conll", "*gold_conll"):
-        if found := sorted(folder.rglob(pattern)):
-            return list(found)
+        if files := sorted(folder.rglob(pattern)):
+            return list(files)
     raise DataError(f"{path} contains no *.conll or *gold_conll files.")
 
 

@@ -15,7 +15,7 @@ import torch
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_cache import LayerCache, text_digest
 from elmokit.embed.model import ElmoModel
-from elmokit.errors import DataError
+from elmokit.errors import DataError, warn
 from elmokit.progress import LogFn, no_log
 from elmokit.settings import Count, Settings, Size
 from elmokit.storage.fingerprint import fingerprint_texts
@@ -24,6 +24,9 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.task import LabelInfo, Task
 from elmokit.tasks.words import Words, load_table
+
+# A longer text usually means that an empty line is missing.
+_LONG = 1000
 
 
 class ElmoAbout(Settings):
@@ -152,7 +155,8 @@ def load_data(
         log(f"train: {len(examples['train']):,} training examples from {given:,}")
     facts = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
-        for note in task.notes(task.scored(examples[part], config), facts):
+        examples[part] = task.scored(examples[part], config)
+        for note in task.notes(examples[part], facts):
             log(f"{part}: {note}")
     others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
     words = Words.build(config.static, table, texts_of(examples["train"]), others)
@@ -165,10 +169,15 @@ def load_data(
 
 
 def read_examples(task: Task[E], path: str) -> list[E]:
-    """Read a file of labeled examples; reject an empty one."""
+    """Read a file of labeled examples; reject an empty one, and warn about very long texts."""
     examples = task.read(path)
     if not examples:
         raise DataError(f"{path} contains no examples.")
+    if (longest := max(map(len, texts_of(examples)))) > _LONG:
+        warn(
+            f"{path}: the longest text has {longest:,} tokens, which takes much memory. Check for "
+            "missing sentence boundaries."
+        )
     return examples
 
 

@@ -8,22 +8,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
-from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
+from elmokit.tasks.jsonl import Token, read_objects
 from elmokit.text.lines import Line
 from elmokit.text.sentences import tokenize_sentences
-
-#: Longer sentences are split into pieces.
-LONGEST = 512
-#: Longer documents are truncated.
-LONGEST_DOCUMENT = 50_000
 
 #: Counts of irregularities in the data.
 Oddities = Counter[str]
@@ -45,7 +41,7 @@ class Document:
         clusters: Mentions of the same entity; None if they are not known.
         name: Its name.
         part: The number of the part, if a long document has several.
-        speakers: The speaker of each token, "" if unknown; None: no speakers are given.
+        speakers: The speaker of each token, "" if unknown; None: the data has no speakers.
         offsets: (start, end) of each token in the text, if it was raw text.
     """
 
@@ -105,8 +101,8 @@ class Document:
     def speaker_numbers(self) -> NDArray[np.int64]:
         """The number of the speaker of each token; 0: unknown."""
         numbers = {"": 0}
-        said = self.speakers if self.speakers is not None else [""] * int(self.bounds[-1])
-        return np.array([numbers.setdefault(who, len(numbers)) for who in said], dtype=np.int64)
+        speakers = self.speakers if self.speakers is not None else [""] * int(self.bounds[-1])
+        return np.array([numbers.setdefault(s, len(numbers)) for s in speakers], dtype=np.int64)
 
     @property
     def is_blank(self) -> bool:
@@ -120,33 +116,7 @@ class Document:
         return sentence, mention.start - first, mention.end - first
 
 
-def shortened(document: Document, odd: Oddities) -> Document:
-    """Split very long sentences, and truncate a very long document."""
-    pieces: list[tuple[str, ...]] = []
-    for sentence in document.sentences:
-        starts = range(0, max(1, len(sentence)), LONGEST)
-        pieces += [sentence[start : start + LONGEST] for start in starts]
-        odd[f"splits in sentences of more than {LONGEST} tokens"] += len(starts) - 1
-    kept = int(np.searchsorted(np.cumsum([0, *map(len, pieces)]), LONGEST_DOCUMENT, "right")) - 1
-    document = replace(document, sentences=tuple(pieces))
-    if kept >= len(pieces):
-        return document
-    odd[f"documents truncated to {LONGEST_DOCUMENT:,} tokens"] += 1
-    short = replace(document, sentences=tuple(pieces[:kept]))
-    end = int(short.bounds[-1])
-    clusters = document.clusters
-    if clusters is not None:
-        inside = (tuple(m for m in cluster if m.end <= end) for cluster in clusters)
-        clusters = tuple(cluster for cluster in inside if cluster)
-    return replace(
-        short,
-        clusters=clusters,
-        speakers=None if document.speakers is None else document.speakers[:end],
-        offsets=None if document.offsets is None else document.offsets[:end],
-    )
-
-
-def document_of(text: str, name: str = "") -> Document:
+def _document(text: str, name: str = "") -> Document:
     """Split raw text into sentences and tokens."""
     tokenized = list(tokenize_sentences(text))
     sentences = tuple(tuple(token.text for token in sentence) for sentence in tokenized)
@@ -154,34 +124,30 @@ def document_of(text: str, name: str = "") -> Document:
     return Document(sentences, name=name, offsets=offsets)
 
 
-def read_text(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
+def read_text(lines: Iterable[Line]) -> Iterator[Document]:
     """Read raw text with empty lines between documents; offsets are relative to the document."""
     written: list[str] = []
     for line in chain(lines, [Line("", 0, "")]):
         if line.text.strip():
             written.append(line.text)
         elif written:
-            yield shortened(document_of("\n".join(written)), odd)
+            yield _document("\n".join(written))
             written = []
 
 
-def read_jsonl(lines: Iterable[Line], odd: Oddities) -> Iterator[Document]:
+class _Item(BaseModel, strict=True):
+    sentences: list[list[Token]] | None = None
+    text: str | None = None
+    name: str = ""
+
+
+def read_jsonl(lines: Iterable[Line]) -> Iterator[Document]:
     """Read JSON lines: {"sentences": [[token, ...], ...]}, or raw text as {"text": "..."}."""
-    for line, values in json_objects(lines):
-        name = values.get("name", "")
-        sentences, text = values.get("sentences"), values.get("text")
-        if isinstance(text, str) and isinstance(name, str):
-            yield shortened(document_of(text, name), odd)
-        elif _are_sentences(sentences) and isinstance(name, str):
-            check_tokens(chain.from_iterable(sentences), line)
-            yield shortened(Document(tuple(tuple(s) for s in sentences), name=name), odd)
+    expected = 'Expected "sentences" (a list of lists of strings) or "text" (a string).'
+    for line, item in read_objects(_Item, lines, expected):
+        if item.text is not None:
+            yield _document(item.text, item.name)
+        elif item.sentences is not None:
+            yield Document(tuple(map(tuple, item.sentences)), name=item.name)
         else:
-            raise not_expected(
-                line,
-                '"sentences" (a list of lists of strings) or "text" (a string), and optionally '
-                '"name"',
-            )
-
-
-def _are_sentences(values: object) -> TypeGuard[list[list[str]]]:
-    return isinstance(values, list) and all(are_strings(sentence) for sentence in values)
+            raise line.error(f"found '{line.text[:60]}'. {expected}")

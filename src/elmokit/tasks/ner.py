@@ -16,7 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import DataError, warn
+from elmokit.errors import DataError
 from elmokit.settings import Fraction, Layers, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
+from elmokit.tasks.jsonl import TextOrTokens, read_objects
 from elmokit.tasks.metrics.spans import OUTSIDE, Span, shown_span, span_scores, spans_of, tags_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
@@ -40,8 +40,6 @@ from elmokit.text.lines import Line, read_lines
 from elmokit.text.sentences import tokenize_sentences
 
 DOCSTART = "-DOCSTART-"
-#: Longer sentences are split into pieces; usually an empty line is missing.
-LONGEST = 512
 
 _TAG = re.compile(r"O|[BIESLU]-\S+")
 _COLUMNS = (
@@ -55,19 +53,17 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, or a piece of a very long one.
+    """A sentence.
 
     Attributes:
         tokens: Its tokens.
         tags: Their tags, as in the file.
         offsets: (start, end) of each token in its line, if it was raw text.
-        continued: Whether the next piece belongs to the same sentence.
     """
 
     tokens: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     offsets: tuple[tuple[int, int], ...] | None = None
-    continued: bool = False
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
@@ -109,41 +105,24 @@ def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
 def _sentence(rows: list[list[str]], *, tagged: bool) -> Iterator[Sentence]:
     if rows:
         tags = tuple(row[-1] for row in rows) if tagged else None
-        yield from cut(Sentence(tuple(row[0] for row in rows), tags))
-
-
-def cut(sentence: Sentence) -> Iterator[Sentence]:
-    """Split a very long sentence into pieces; yield others unchanged."""
-    for start in range(0, max(1, len(sentence.tokens)), LONGEST):
-        end = start + LONGEST
-        yield replace(
-            sentence,
-            tokens=sentence.tokens[start:end],
-            tags=None if sentence.tags is None else sentence.tags[start:end],
-            offsets=None if sentence.offsets is None else sentence.offsets[start:end],
-            continued=end < len(sentence.tokens),
-        )
+        yield Sentence(tuple(row[0] for row in rows), tags)
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Split lines of raw text into sentences and tokens."""
     for line in lines:
-        for found in tokenize_sentences(line.text):
-            offsets = tuple((token.start, token.end) for token in found)
-            yield from cut(Sentence(tuple(token.text for token in found), offsets=offsets))
+        for tokens in tokenize_sentences(line.text):
+            offsets = tuple((token.start, token.end) for token in tokens)
+            yield Sentence(tuple(token.text for token in tokens), offsets=offsets)
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Read JSON lines: a sentence as {"tokens": [...]}, or raw text as {"text": "..."}."""
-    for line, values in json_objects(lines):
-        text, tokens = values.get("text"), values.get("tokens")
-        if isinstance(text, str):
-            yield from read_text([line._replace(text=text)])
-        elif are_strings(tokens):
-            check_tokens(tokens, line)
-            yield from cut(Sentence(tuple(tokens)))
+    for line, item in read_objects(TextOrTokens, lines):
+        if item.text is not None:
+            yield from read_text([line._replace(text=item.text)])
         else:
-            raise not_expected(line, '"tokens" (a list of strings) or "text" (a string)')
+            yield Sentence(tuple(item.tokens or ()))
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -239,9 +218,9 @@ class NerModel(TaskModel[Sentence]):
 
     def decode(self, batch: Batch[Sentence]) -> list[Any]:
         """Return the best tags of each sentence, as IOB2."""
-        found = self.crf.decode(*self(batch)).tolist()
+        best = self.crf.decode(*self(batch)).tolist()
         predictions = []
-        for sentence, row in zip(batch.examples, found, strict=True):
+        for sentence, row in zip(batch.examples, best, strict=True):
             tags = [self.labels[number] for number in row[: len(sentence.tokens)]]
             predictions.append(tags_of(spans_of(tags), len(tags)))
         return predictions
@@ -282,13 +261,7 @@ class Ner(Task[Sentence]):
 
     def read(self, path: str) -> list[Sentence]:
         """Read a file in columns, with tags."""
-        sentences = list(read_columns(read_lines([path]), tagged=True))
-        if long := sum(sentence.continued for sentence in sentences):
-            warn(
-                f"{path}: sentences of more than {LONGEST} tokens were split at {long} places. "
-                "Check for missing empty lines between sentences."
-            )
-        return sentences
+        return list(read_columns(read_lines([path]), tagged=True))
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
         """Read raw text, columns (the token in the first) or JSON lines."""
@@ -320,8 +293,9 @@ class Ner(Task[Sentence]):
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return token and tag in two columns, or an object with tokens, tags and entities."""
         if not as_json:
-            rows = [f"{t}\t{tag}\n" for t, tag in zip(example.tokens, prediction, strict=True)]
-            return "".join(rows) if not example.continued else "".join(rows)[:-1]
+            return "".join(
+                f"{t}\t{tag}\n" for t, tag in zip(example.tokens, prediction, strict=True)
+            )
         values: dict[str, Any] = {"tokens": example.tokens, "tags": prediction, "entities": []}
         if example.tags is not None:
             values["gold"] = tags_of(example.spans, len(example.tags))

@@ -1,41 +1,40 @@
-"""Predicates and their arguments, from the forms in which PropBank and its like are passed on.
+"""Predicates and their arguments, in the formats of PropBank data.
 
-- Lines of JSON: {"words": [...], "pos": [...], "frames": [{"pred": 1, "args": [[0, 0, "ARG0"]]}]},
-  the last token of an argument included; "pos" may be missing. Or as `predict --json` writes them:
+- JSON lines: {"words": [...], "pos": [...], "frames": [{"pred": 1, "args": [[0, 0, "ARG0"]]}]},
+  with the index of the last token of an argument; "pos" is optional. Or the output of
+  `predict --json`:
   {"tokens": [...], "frames": [{"predicate": 1, "roles": [{"label": "A0", "start": 0, "end": 1}]}]},
-  where "end" is the first token behind an argument.
-- Columns of CoNLL-2005: words, anything, the target verbs ("-" where there is none), then a column
-  of arguments such as (A0* * *) for each target.
-- Columns of CoNLL-2012, the *_gold_conll files of OntoNotes, known by their "#begin document".
+  where "end" is exclusive.
+- CoNLL-2005 columns: words, any other columns, the target verbs ("-" if the word is not a target),
+  then a column of arguments such as (A0* * *) for each target.
+- CoNLL-2012 columns, the *_gold_conll files of OntoNotes, recognized by "#begin document".
 
-A file is taken for JSON if its first line looks like it.
+A file is read as JSON if its first line looks like a JSON object.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
-from elmokit.errors import warn
+from pydantic import AliasChoices, BaseModel, Field, StringConstraints, model_validator
+
 from elmokit.tasks.classify import treebank_tokens
-from elmokit.tasks.jsonl import are_strings, check_tokens, json_object, json_objects
+from elmokit.tasks.jsonl import Token, read_object, read_objects
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.metrics.srl import PREDICATE
 from elmokit.text.lines import Line
 from elmokit.text.sentences import tokenize_sentences
 
 NO_TARGET = "-"
-#: A sentence with more tokens is cut into pieces: its cost is predicates times tokens.
-LONGEST = 512
 
-_ONTONOTES = "_conll"  # how the names of its files end
+_ONTONOTES = "_conll"  # suffix of its file names
 _BOUND = re.compile(r"#\s*(?:begin|end) document")  # of a document, in CoNLL-2012
-_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # and no row whose word begins with a brace
-_WORD, _POS, _ROLES = 3, 4, 11  # columns of CoNLL-2012; behind the roles is one of coreference
-_LABEL = re.compile(r"[^()*\s]+")  # that columns can hold
+_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # not a row whose word begins with a brace
+_WORD, _POS, _ROLES = 3, 4, 11  # columns of CoNLL-2012; the last column, coreference, is ignored
 _CELL = re.compile(r"((?:\([^()*]+)*)\*((?:[^()*]*\))*)")
 _JSON = (
     'Expected an object with "words" (a list of strings) and "frames" (a list of objects such as '
@@ -54,48 +53,32 @@ class Frame:
     """A predicate and its arguments.
 
     Attributes:
-        predicate: The place of the predicate among the tokens.
-        arguments: The spans of the arguments, the predicate itself (V) among them.
-        verb: Whether it is a verb, as far as is known.
-        beyond: Arguments that reach over the end of a piece of a very long sentence.
+        predicate: The position of the predicate.
+        arguments: The spans of the arguments, including the predicate itself (V).
+        verb: Whether it is a verb, if the data has parts of speech.
     """
 
     predicate: int
     arguments: tuple[Span, ...] = ()
     verb: bool = True
-    # Not in the repr, of which the digest of a run's data is made: earlier runs can be resumed.
-    beyond: tuple[Span, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, predicate: int, spans: Iterable[Span], *, verb: bool) -> Frame:
-        """Make a frame; where none of the spans is called V, the predicate is."""
-        found = set(spans)
-        if not any(span.type == PREDICATE for span in found):
-            found.add(Span(predicate, predicate + 1, PREDICATE))
-        return cls(predicate, tuple(sorted(found)), verb)
-
-    def within(self, start: int, end: int) -> Frame:
-        """Return the frame as it is in tokens start, ..., end - 1; the predicate is one of them."""
-        moved = [Span(a - start, b - start, label) for a, b, label in self.arguments]
-        inside = [span for span in moved if span.start >= 0 and span.end <= end - start]
-        found = Frame.of(self.predicate - start, inside, verb=self.verb)
-        left = (span for span in moved if span not in inside and span.type != PREDICATE)
-        return replace(found, beyond=tuple(left))
-
-    @property
-    def gold(self) -> tuple[Span, ...]:
-        """All arguments, as they count in the score."""
-        return self.arguments + self.beyond
+        """Create a frame; if no span is labeled V, add the predicate as V."""
+        arguments = set(spans)
+        if not any(span.type == PREDICATE for span in arguments):
+            arguments.add(Span(predicate, predicate + 1, PREDICATE))
+        return cls(predicate, tuple(sorted(arguments)), verb)
 
     @cached_property
     def apart(self) -> tuple[Span, ...]:
-        """The arguments that tags can hold: of two that overlap V, else the longer one."""
-        kept: list[Span] = []
+        """The arguments that tags can represent: of overlapping ones V, otherwise the longest."""
+        chosen: list[Span] = []
         order = sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s))
         for span in order:
-            if all(span.end <= other.start or other.end <= span.start for other in kept):
-                kept.append(span)
-        return tuple(sorted(kept))
+            if all(span.end <= other.start or other.end <= span.start for other in chosen):
+                chosen.append(span)
+        return tuple(sorted(chosen))
 
 
 @dataclass(frozen=True)
@@ -104,8 +87,8 @@ class Sentence:
 
     Attributes:
         tokens: Its tokens.
-        frames: Its predicates with their arguments; None: they are to be predicted.
-        predicates: The places of its predicates; None: they are to be found.
+        frames: Its predicates with their arguments; None: to be predicted.
+        predicates: The positions of its predicates; None: to be predicted.
         offsets: (start, end) of each token in its line, if it was raw text.
     """
 
@@ -116,13 +99,13 @@ class Sentence:
 
     @classmethod
     def of(cls, tokens: Sequence[str], frames: Iterable[Frame]) -> Sentence:
-        """Make a sentence with its frames."""
-        found = tuple(frames)
-        return cls(tuple(tokens), found, tuple(frame.predicate for frame in found))
+        """Create a sentence with its frames."""
+        frames = tuple(frames)
+        return cls(tuple(tokens), frames, tuple(frame.predicate for frame in frames))
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """What the biLM reads."""
+        """The sentences that the biLM reads."""
         return (self.tokens,)
 
     @cached_property
@@ -132,38 +115,8 @@ class Sentence:
         return tags_of(self.frames[0].apart, len(self.tokens))
 
 
-def cut(sentence: Sentence) -> list[Sentence]:
-    """Cut a very long sentence into pieces; any other is returned as it is."""
-    if (length := len(sentence.tokens)) <= LONGEST:
-        return [sentence]
-    starts = range(0, length, LONGEST)
-    return [_piece(sentence, start, min(start + LONGEST, length)) for start in starts]
-
-
-def _piece(sentence: Sentence, start: int, end: int) -> Sentence:
-    frames, places, offsets = sentence.frames, sentence.predicates, sentence.offsets
-    if frames is not None:
-        frames = tuple(f.within(start, end) for f in frames if start <= f.predicate < end)
-    if places is not None:
-        places = tuple(place - start for place in places if start <= place < end)
-    if offsets is not None:
-        offsets = offsets[start:end]
-    return Sentence(sentence.tokens[start:end], frames, places, offsets)
-
-
-def _pieces(sentence: Sentence, line: Line) -> list[Sentence]:
-    """Cut a very long sentence, and say so."""
-    pieces = cut(sentence)
-    if len(pieces) > 1:
-        warn(
-            f"{line.path}, line {line.number}: split a sentence of {len(sentence.tokens):,} "
-            f"tokens into pieces of {LONGEST}. Check for missing line breaks."
-        )
-    return pieces
-
-
 def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Read labeled sentences in any of the three forms."""
+    """Read labeled sentences in any of the three formats."""
     lines = list(lines)
     first = next((line.text for line in lines if line.text.strip()), "")
     if _OBJECT.match(first):
@@ -173,95 +126,92 @@ def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
     return _conll2005_sentences(list(_blocks(lines, comments=False)))
 
 
+def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
+    """Split lines of raw text into sentences and tokens."""
+    for line in lines:
+        for tokens in tokenize_sentences(line.text):
+            offsets = tuple((token.start, token.end) for token in tokens)
+            yield Sentence(tuple(token.text for token in tokens), offsets=offsets)
+
+
 # ------------------------------------------------------------------------------------------- JSON
 
 
+class _Role(BaseModel, strict=True):
+    label: Annotated[str, StringConstraints(pattern=r"^[^()*\s]+$")]  # can be written in columns
+    start: int
+    end: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_list(cls, value: Any) -> Any:
+        match value:
+            case [start, int(last), label]:
+                return {"label": label, "start": start, "end": last + 1}
+        return value
+
+
+class _Frame(BaseModel, strict=True):
+    predicate: int = Field(validation_alias=AliasChoices("pred", "predicate"))
+    roles: list[_Role] = Field(validation_alias=AliasChoices("args", "roles"))
+
+
+class _Item(BaseModel, strict=True):
+    tokens: list[Token] | None = Field(None, validation_alias=AliasChoices("words", "tokens"))
+    text: str | None = None
+    pos: list[Any] | None = None
+    frames: list[_Frame] | None = None
+    predicates: list[int] | None = None
+
+    @property
+    def places(self) -> list[int] | None:
+        """The positions of the predicates, if known."""
+        if self.predicates is None and self.frames is not None:
+            return [frame.predicate for frame in self.frames]
+        return self.predicates
+
+    @model_validator(mode="after")
+    def _check_positions(self) -> Self:
+        if self.tokens is None and self.text is None:
+            raise ValueError('missing "words" or "tokens" (a list of strings)')
+        length = len(self.tokens or ())
+        if self.pos is not None and len(self.pos) != length:
+            raise ValueError('"pos" must be a list with one value per word')
+        for place in self.places or ():
+            if not 0 <= place < length:
+                raise ValueError(f"invalid predicate {place} in a sentence of {length} words")
+        for role in (role for frame in self.frames or () for role in frame.roles):
+            if not 0 <= role.start < role.end <= length:
+                raise ValueError(f"invalid argument ({role}) in a sentence of {length} words")
+        return self
+
+
 def _json_sentence(line: Line) -> Sentence:
-    values = json_object(line)
-    tokens, frames, pos = _json_tokens(line, values), values.get("frames"), values.get("pos")
-    if not isinstance(frames, list):
-        raise line.error(f'missing "frames". {_JSON}')
-    if pos is not None and (not isinstance(pos, list) or len(pos) != len(tokens)):
-        raise line.error(f'"pos" must be a list with one value per word. {_JSON}')
-    return Sentence.of(tokens, (_json_frame(line, frame, len(tokens), pos) for frame in frames))
-
-
-def _json_frame(line: Line, frame: Any, length: int, pos: list[Any] | None) -> Frame:
-    match frame:
-        case {"pred": place, "args": [*args]} | {"predicate": place, "roles": [*args]}:
-            (predicate,) = _places(line, [place], length)
-            spans = [_json_span(line, arg, predicate, length) for arg in args]
-            verb = pos is None or str(pos[predicate]).startswith("V")
-            return Frame.of(predicate, spans, verb=verb)
-    raise line.error(f"invalid frame {str(frame)[:60]}. {_JSON}")
-
-
-def _json_span(line: Line, arg: Any, predicate: int, length: int) -> Span:
-    match arg:
-        case [int(start), int(last), str(label)]:
-            span = Span(start, last + 1, label)
-        case {"start": int(start), "end": int(end), "label": str(label)}:
-            span = Span(start, end, label)
-        case _:
-            span = Span(0, 0, "")
-    if not 0 <= span.start < span.end <= length or not _LABEL.fullmatch(span.type):
-        raise line.error(
-            f"invalid argument {str(arg)[:60]} of predicate {predicate} in a sentence of "
-            f"{length} words. {_JSON}"
-        )
-    return span
+    item = read_object(_Item, line, _JSON)
+    if item.tokens is None or item.frames is None:
+        raise line.error(f'missing "words" or "frames". {_JSON}')
+    frames = []
+    for frame in item.frames:
+        spans = (Span(role.start, role.end, role.label) for role in frame.roles)
+        verb = item.pos is None or str(item.pos[frame.predicate]).startswith("V")
+        frames.append(Frame.of(frame.predicate, spans, verb=verb))
+    return Sentence.of(item.tokens, frames)
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Read sentences to predict on: {"tokens": [...], "predicates": [...]} or {"text": "..."}.
 
-    "words" is the same as "tokens". Where there is no "predicates", those of "frames" are taken,
-    and where there are neither, they are to be found.
+    "words" is the same as "tokens". Without "predicates", those of "frames" are used; without
+    either, they are predicted.
     """
-    for line, values in json_objects(lines):
-        if isinstance(values.get("text"), str):
-            if "predicates" in values:
-                raise line.error('"predicates" requires "tokens", not "text".')
-            yield from read_text([line._replace(text=values["text"])])
+    for line, item in read_objects(_Item, lines, _JSON):
+        if item.tokens is None:
+            yield from read_text([line._replace(text=item.text or "")])
             continue
-        tokens, places = _json_tokens(line, values), values.get("predicates")
-        if places is None and isinstance(frames := values.get("frames"), list):
-            places = [_predicate(frame) for frame in frames]
-        if places is not None:
-            places = _places(line, places, len(tokens))
-        yield from _pieces(Sentence(tokens, predicates=places), line)
-
-
-def _predicate(frame: Any) -> Any:
-    return frame.get("pred", frame.get("predicate")) if isinstance(frame, dict) else None
-
-
-def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Find the sentences in lines of raw text, and tokenize them."""
-    for line in lines:
-        for found in tokenize_sentences(line.text):
-            offsets = tuple((token.start, token.end) for token in found)
-            sentence = Sentence(tuple(token.text for token in found), offsets=offsets)
-            yield from _pieces(sentence, line)
-
-
-def _json_tokens(line: Line, values: dict[str, Any]) -> tuple[str, ...]:
-    tokens = values.get("words", values.get("tokens"))
-    if not are_strings(tokens):
-        raise line.error(f'missing "words" or "tokens" (a list of strings). {_JSON}')
-    check_tokens(tokens, line)
-    return tuple(tokens)
-
-
-def _places(line: Line, places: Any, length: int) -> tuple[int, ...]:
-    """Check the places of predicates."""
-    is_list = isinstance(places, list) and all(type(place) is int for place in places)
-    if not is_list or not set(places) <= set(range(length)) or len(set(places)) < len(places):
-        raise line.error(
-            f"invalid predicates {str(places)[:40]} in a sentence of {length} words. Expected "
-            "distinct word positions, counted from 0."
-        )
-    return tuple(places)
+        places = item.places
+        if places is not None and len(set(places)) < len(places):
+            raise line.error(f"duplicate predicates in {places}. Remove one of them.")
+        yield Sentence(tuple(item.tokens), predicates=None if places is None else tuple(places))
 
 
 # ---------------------------------------------------------------------------------------- columns
@@ -275,7 +225,7 @@ class _Row(NamedTuple):
 
 
 def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
-    """Yield the rows of each sentence, and check that they have as many columns."""
+    """Yield the rows of each sentence, and check that they have the same number of columns."""
     rows: list[_Row] = []
     for line in lines:
         fields = line.text.split()
@@ -293,7 +243,7 @@ def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
 
 
 def _is_comment(text: str, fields: list[str]) -> bool:
-    """Tell a comment of CoNLL-2012 from a row of a document whose name begins with "#"."""
+    """Return whether a line is a comment, not a row of a document whose name begins with "#"."""
     if _BOUND.match(text):
         return True
     is_row = len(fields) > _ROLES and fields[1].isdecimal() and fields[2].isdecimal()
@@ -318,7 +268,7 @@ def _conll2012_sentence(rows: list[_Row]) -> Sentence:
 
 
 def _conll2005_sentences(blocks: Sequence[list[_Row]]) -> Iterator[Sentence]:
-    """Find the column of targets: the one with as many targets as there are columns behind it."""
+    """Find the column of targets: the one with as many targets as there are columns after it."""
     columns: set[int] | None = None
     for rows in blocks:
         fits = {
@@ -351,7 +301,7 @@ def _targets(rows: list[_Row], column: int) -> list[int]:
 
 
 def _words(rows: list[_Row], column: int) -> list[str]:
-    """Return the words as text has them: brackets are brackets again."""
+    """Return the words without treebank escapes."""
     return [treebank_tokens([row.fields[column]], row.line)[0] for row in rows]
 
 

@@ -31,7 +31,7 @@ from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.classify import Classification, Classifier, text_tokens, treebank_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import are_strings, json_object
+from elmokit.tasks.jsonl import JsonObject, read_object
 from elmokit.tasks.nn.attention import attend, max_pool, mean_pool
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm, VariationalDropout
@@ -54,6 +54,10 @@ _SENTENCES = ("sentence1", "sentence2")
 _NAMES = (_SENTENCES, ("premise", "hypothesis"))
 _PARSES = ("sentence1_binary_parse", "sentence2_binary_parse")
 _LABEL_NAMES = ("gold_label", "label")
+_EXPECTED = (
+    f"Expected two sentences and a label ({', '.join(LABELS)}, or 0, 1, 2), separated by tabs, or "
+    'a line of JSON with "sentence1", "sentence2" and "gold_label".'
+)
 
 
 # ------------------------------------------------------------------------------------------- data
@@ -89,7 +93,8 @@ def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None)
         if not line.text.strip() and (form == "jsonl" or "\t" not in line.text):
             continue
         if form == "jsonl" or (form is None and line.text.lstrip().startswith("{")):
-            yield _pair(line, json_object(line), labeled=labeled)
+            values = read_object(JsonObject, line, _EXPECTED).root
+            yield _pair(line, values, labeled=labeled)
             continue
         fields = line.text.split("\t")
         names = [field.strip().lower() for field in fields]
@@ -121,7 +126,7 @@ def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
             return _LEFT_OUT
     for names in (*_NAMES, _PARSES):
         texts = [values.get(name) for name in names]
-        if are_strings(texts):
+        if all(isinstance(text, str) for text in texts):
             read = _leaves if names is _PARSES else text_tokens
             return Pair(read(texts[0], line), read(texts[1], line), label)
     raise _wrong(line, f"found '{line.text[:40]}'")
@@ -132,10 +137,7 @@ def _leaves(parse: str, line: Line) -> tuple[str, ...]:
 
 
 def _wrong(line: Line, problem: str) -> DataError:
-    return line.error(
-        f"{problem}. Expected two sentences and a label ({', '.join(LABELS)}, or 0, 1, 2), "
-        'separated by tabs, or a line of JSON with "sentence1", "sentence2" and "gold_label".'
-    )
+    return line.error(f"{problem}. {_EXPECTED}")
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -176,9 +178,8 @@ class Esim(Classifier[Pair]):
             nn.Linear(own.hidden, len(labels)),
         )
         for layer in self.modules():
-            if isinstance(
-                layer, nn.Linear
-            ):  # as published; PyTorch's smaller initial weights learn slowly
+            # As published; PyTorch's smaller initial weights learn slowly.
+            if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)
                 nn.init.zeros_(layer.bias)
 
@@ -234,12 +235,12 @@ class Snli(Classification[Pair]):
 
     def read(self, path: str) -> list[Pair]:
         """Read a file of labeled pairs; skip pairs without agreement, with a warning."""
-        found = list(read_pairs(read_lines([path]), labeled=True))
-        pairs = [pair for pair in found if pair.label != UNDECIDED]
-        if left := len(found) - len(pairs):
+        everything = list(read_pairs(read_lines([path]), labeled=True))
+        pairs = [pair for pair in everything if pair.label != UNDECIDED]
+        if skipped := len(everything) - len(pairs):
             warn(
-                f"{path}: {left:,} of {len(found):,} pairs have no gold label ('{UNDECIDED}') and "
-                "were skipped."
+                f"{path}: {skipped:,} of {len(everything):,} pairs have no gold label "
+                f"('{UNDECIDED}') and were skipped."
             )
         return pairs
 

@@ -161,9 +161,8 @@ class SquadModel(TaskModel[Question]):
         self.start = nn.Linear(dim, 1)
         self.end = nn.Linear(dim, 1)
         for layer in self.modules():
-            if isinstance(
-                layer, nn.Linear
-            ):  # as published; PyTorch's smaller initial weights learn slowly
+            # As published; PyTorch's smaller initial weights learn slowly.
+            if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
@@ -191,21 +190,21 @@ class SquadModel(TaskModel[Question]):
 
         With several gold answers, p is the sum of their probabilities.
         """
-        found = self(batch)
-        gold = np.zeros(found.shape, dtype=np.bool_)
+        log_p = self(batch)
+        gold = np.zeros(log_p.shape, dtype=np.bool_)
         for row, question in enumerate(batch.examples):
             gold[0, row, question.starts] = True
             gold[1, row, question.ends] = True
-        chosen = found.masked_fill(~torch.from_numpy(gold).to(batch.device), -torch.inf)
+        chosen = log_p.masked_fill(~torch.from_numpy(gold).to(batch.device), -torch.inf)
         mean: Tensor = -chosen.logsumexp(dim=2).sum(dim=0).mean()
         return mean
 
     def decode(self, batch: Batch[Question]) -> list[Any]:
         """Return the most probable `Answer` to each question."""
         start, end = self(batch)
-        found = best_spans(start, end, self.longest_answer)
+        spans = best_spans(start, end, self.longest_answer)
         answers = []
-        for question, i, j, score in zip(batch.examples, *(x.tolist() for x in found), strict=True):
+        for question, i, j, score in zip(batch.examples, *(x.tolist() for x in spans), strict=True):
             passage = question.passage
             a, b = passage.starts[i], passage.ends[j]
             answers.append(Answer(passage.text[a:b], a, b, math.exp(score)))

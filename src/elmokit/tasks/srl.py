@@ -1,18 +1,18 @@
-"""Semantic roles, and how ELMo is put into a deep tagger (Peters et al. 2018, section 4).
+"""Semantic roles, and how ELMo is added to a deep tagger (Peters et al. 2018, section 4).
 
-The model of He et al. (2017): who did what to whom, asked for one predicate p of a sentence.
+The model of He et al. (2017): who did what to whom, for one predicate p of a sentence at a time.
 
     x_k = word vector
     m_k = embedding of "k is p" or of "k is not p"
     h   = highway LSTMs in alternating directions ([x_k; ELMo_k; m_k])        ELMo at the input
     e_k = W [h_k; ELMo_k]                                                     ELMo at the output
-    p(y_k) = softmax(e_k), and the best y_1, ..., y_T that keep the rules of BIO
+    p(y_k) = softmax(e_k), and the best valid BIO sequence y_1, ..., y_T
 
-Where nobody says which tokens are predicates, as in raw text, a small network beside finds them:
+If the predicates are not given, as in raw text, a small separate network predicts them:
 
     p(k is a predicate) = sigmoid(MLP([x_{k-1}; x_k; x_{k+1}]))               x_k with ELMo_k
 
-It is trained along, but nothing of it flows back into the tagger. Data: see `propbank.py`.
+It is trained together with the tagger, without gradients into it. Data: see `propbank.py`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.highway import AlternatingLstm
 from elmokit.tasks.nn.tokens import WordVectors
 from elmokit.tasks.propbank import (
-    LONGEST,
     NO_TARGET,
     Frame,
     Sentence,
-    cut,
     read_frames,
     read_jsonl,
     read_text,
@@ -55,22 +53,22 @@ from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
 _IGNORED = -100
-_FINDER = 100  # size of the network that finds predicates
-_AT_ONCE = 1 << 14  # tokens that are tagged together in a prediction
+_FINDER = 100  # hidden size of the network that predicts predicates
+_AT_ONCE = 1 << 14  # tokens per chunk in prediction
 
 
 # ------------------------------------------------------------------------------------------ model
 
 
 class SrlConfig(Settings):
-    """The shape of the tagger, and what it is asked for.
+    """The architecture of the tagger, and the predicates to label.
 
     Attributes:
-        predicates: "all", or "verbs": others have no part, neither in training nor in the score.
+        predicates: "all", or "verbs": other predicates are ignored in training and scoring.
         mark_dim: Size of the embedding that marks the predicate.
         hidden: Size of the LSTMs.
         layers: Number of LSTM layers; their directions alternate.
-        dropout: On h_t of each layer, one mask per sentence.
+        dropout: Dropout on h_t of each layer, with one mask per sentence.
     """
 
     predicates: Literal["all", "verbs"] = "all"
@@ -80,12 +78,12 @@ class SrlConfig(Settings):
     dropout: Fraction = 0.1
 
     def wants(self, frame: Frame) -> bool:
-        """Tell whether a predicate is one to be asked for."""
+        """Return whether a predicate is to be labeled."""
         return frame.verb or self.predicates == "all"
 
 
 class SrlModel(TaskModel[Sentence]):
-    """A deep tagger that is given the predicate, and a small network that finds predicates."""
+    """A deep tagger of the arguments of a predicate, and a small network for the predicates."""
 
     _transitions: Tensor
     _start: Tensor
@@ -111,7 +109,7 @@ class SrlModel(TaskModel[Sentence]):
         nn.init.normal_(self.marks.weight, std=0.01)
         nn.init.orthogonal_(self.emit.weight)
         nn.init.zeros_(self.emit.bias)
-        # What follows from the labels is not stored with the weights.
+        # Not stored with the weights, because they follow from the labels.
         rules = allowed(self.labels, "BIO").scores()
         for name, scores in zip(("_transitions", "_start", "_end"), rules, strict=True):
             self.register_buffer(name, scores, persistent=False)
@@ -120,20 +118,20 @@ class SrlModel(TaskModel[Sentence]):
         self.register_buffer("_other", is_other, persistent=False)
 
     def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor, TokenBatch]:
-        """Ask for the first predicate of each sentence.
+        """Score the tags for the first predicate of each sentence.
 
         Returns:
-            The score of every tag for every token, (B, T, K), that of being a predicate, (B, T),
-            and the tokens.
+            The score of every tag for every token, (B, T, K), the score of being a predicate,
+            (B, T), and the tokens.
         """
         tokens, x, layers = self._read(batch)
-        asked = torch.tensor([_frames(sentence)[0].predicate for sentence in batch.examples])
-        emissions = self._tag(x, layers, asked.to(batch.device), tokens.lengths)
+        first = torch.tensor([_frames(sentence)[0].predicate for sentence in batch.examples])
+        emissions = self._tag(x, layers, first.to(batch.device), tokens.lengths)
         return emissions, self._predicates(x.detach(), tokens.mask), tokens
 
     def loss(self, batch: Batch[Sentence]) -> Tensor:
-        """Return -log p(gold tags), the mean over the examples, and the loss of the finder."""
-        emissions, found, tokens = self(batch)
+        """Return -log p(gold tags), the mean over the examples, plus the loss of the predicates."""
+        emissions, predicates, tokens = self(batch)
         shape = tokens.mask.shape
         gold, places = np.full(shape, _IGNORED, dtype=np.int64), np.zeros(shape, dtype=np.float32)
         for row, sentence in enumerate(batch.examples):
@@ -146,72 +144,71 @@ class SrlModel(TaskModel[Sentence]):
             reduction="sum",
         )
         placed = F.binary_cross_entropy_with_logits(
-            found, torch.from_numpy(places).to(batch.device), tokens.mask.float(), reduction="sum"
+            predicates,
+            torch.from_numpy(places).to(batch.device),
+            tokens.mask.float(),
+            reduction="sum",
         )
         loss: Tensor = tagged / len(batch) + placed / sum(tokens.lengths)
         return loss
 
     def decode(self, batch: Batch[Sentence]) -> list[Any]:
-        """Return the frames of each sentence; None in place of a predicate that is not wanted."""
+        """Return the frames of each sentence: for its predicates, or else for predicted ones."""
         tokens, x, layers = self._read(batch)
-        asked = self._asked(batch, x, tokens.mask)
-        pairs = [(row, p) for row, places in enumerate(asked) for p in places if p is not None]
-        spans: list[tuple[Span, ...]] = []
+        is_predicate = ((self._predicates(x, tokens.mask) > 0) & tokens.mask).tolist()
+        frames: list[list[Frame]] = [[] for _ in batch.examples]
+        pairs = [
+            (row, place)
+            for row, sentence in enumerate(batch.examples)
+            for place in (
+                [k for k, yes in enumerate(is_predicate[row]) if yes]
+                if sentence.predicates is None
+                else sentence.predicates
+            )
+        ]
         size = max(1, _AT_ONCE // x.shape[1])
         for start in range(0, len(pairs), size):
-            spans += self._best(pairs[start : start + size], tokens, x, layers)
-        rest = iter(spans)
-        return [[None if p is None else Frame(p, next(rest)) for p in places] for places in asked]
+            part = pairs[start : start + size]
+            arguments = self._best(part, tokens, x, layers)
+            for (row, place), spans in zip(part, arguments, strict=True):
+                frames[row].append(Frame(place, spans))
+        return frames
 
     def _read(self, batch: Batch[Sentence]) -> tuple[TokenBatch, Tensor, Tensor | None]:
         tokens, layers = batch.tokens(), batch.layers()
         return tokens, self.elmo.at_input(self.words(tokens), layers), layers  # [x_k; ELMo_k]
 
     def _tag(
-        self, x: Tensor, layers: Tensor | None, asked: Tensor, lengths: Sequence[int]
+        self, x: Tensor, layers: Tensor | None, predicates: Tensor, lengths: Sequence[int]
     ) -> Tensor:
         places = torch.arange(x.shape[1], device=x.device)
-        marks = self.marks((places == asked.unsqueeze(1)).long())
+        marks = self.marks((places == predicates.unsqueeze(1)).long())
         h = self.rnn(torch.cat([x, marks], dim=2), lengths)
         scores: Tensor = self.emit(self.elmo.at_output(h, layers))  # [h_k; ELMo_k]
         return scores
 
     def _predicates(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return for each token how much it looks like a predicate; above 0 it is one."""
+        """Return the score of each token for being a predicate; above 0 it is one."""
         x = F.pad(x * mask.unsqueeze(2), (0, 0, 1, 1))
         scores: Tensor = self.find(torch.cat([x[:, :-2], x[:, 1:-1], x[:, 2:]], dim=2))
         return scores.squeeze(2)
 
-    def _asked(self, batch: Batch[Sentence], x: Tensor, mask: Tensor) -> list[list[int | None]]:
-        """List the predicates to ask for: those that are known, else those that are found."""
-        found: list[list[bool]] = []
-        if any(s.frames is None and s.predicates is None for s in batch.examples):
-            found = ((self._predicates(x, mask) > 0) & mask).tolist()
-        asked: list[list[int | None]] = []
-        for row, sentence in enumerate(batch.examples):
-            if sentence.frames is not None:
-                asked.append([f.predicate if self.own.wants(f) else None for f in sentence.frames])
-            elif sentence.predicates is not None:
-                asked.append(list(sentence.predicates))
-            else:
-                asked.append([place for place, yes in enumerate(found[row]) if yes])
-        return asked
-
     def _best(
         self,
-        pairs: Sequence[tuple[int, int | None]],
+        pairs: Sequence[tuple[int, int]],
         tokens: TokenBatch,
         x: Tensor,
         layers: Tensor | None,
     ) -> list[tuple[Span, ...]]:
-        """Return the best arguments of some predicates, given as (sentence, place)."""
-        rows, asked = torch.tensor(pairs, device=x.device).unbind(dim=1)
+        """Return the best arguments of some predicates, given as (sentence, position)."""
+        rows, predicates = torch.tensor(pairs, device=x.device).unbind(dim=1)
         lengths = [tokens.lengths[row] for row, _ in pairs]
-        beside = layers[:, rows] if layers is not None and self.elmo.output_dim else None
-        emissions = self._tag(x[rows], beside, asked, lengths)
-        # A predicate is V or what goes on with it, and never an argument of its own.
+        at_output = layers[:, rows] if layers is not None and self.elmo.output_dim else None
+        emissions = self._tag(x[rows], at_output, predicates, lengths)
+        # A predicate is V or a continuation of it, and never its own argument.
         every = torch.arange(len(pairs), device=x.device)
-        emissions[every, asked] = emissions[every, asked].masked_fill(self._other, -torch.inf)
+        own = emissions[every, predicates]
+        emissions[every, predicates] = own.masked_fill(self._other, -torch.inf)
         rules = (self._transitions, self._start, self._end)
         best = viterbi(emissions, tokens.mask[rows], *rules).tolist()
         return [
@@ -233,7 +230,7 @@ class Srl(Task[Sentence]):
 
     name = "srl"
     metric = "f1"
-    # The paper's: lambda 0.001, eight layers, Adadelta at 1.0, 80 predicates at once.
+    # Paper: lambda 0.001, eight layers, Adadelta at 1.0, batches of 80 predicates.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             SrlConfig(),
@@ -262,23 +259,14 @@ class Srl(Task[Sentence]):
     inputs = ("text", "jsonl")
 
     def read(self, path: str) -> list[Sentence]:
-        """Read a file of sentences with frames; what is cut or overlaps is counted."""
-        whole = list(read_frames(path, read_lines([path])))
-        sentences = [piece for sentence in whole for piece in cut(sentence)]
+        """Read a file of sentences with frames; warn about overlapping arguments."""
+        sentences = list(read_frames(path, read_lines([path])))
         frames = [frame for sentence in sentences for frame in _frames(sentence)]
-        problems = {
-            f"sentences of more than {LONGEST} tokens were split at {{:,}} places. Check for "
-            "missing sentence boundaries.": len(sentences) - len(whole),
-            "{:,} arguments were separated from their predicate by such a split. They are ignored "
-            "in training and count as missed.": sum(len(frame.beyond) for frame in frames),
-            "{:,} arguments overlap others of the same predicate. Tags cannot represent them: they "
-            "are ignored in training and count as missed.": sum(
-                len(f.arguments) - len(f.apart) for f in frames
-            ),
-        }
-        for what, count in problems.items():
-            if count:
-                warn(f"{path}: {what.format(count)}")
+        if overlapping := sum(len(frame.arguments) - len(frame.apart) for frame in frames):
+            warn(
+                f"{path}: {overlapping:,} arguments overlap others of the same predicate. Tags "
+                "cannot represent them: they are ignored in training and count as missed."
+            )
         return sentences
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
@@ -286,7 +274,7 @@ class Srl(Task[Sentence]):
         return read_text(lines) if form == "text" else read_jsonl(lines)
 
     def training(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
-        """Make an example of each predicate; those that are not wanted are left out."""
+        """Create one example per predicate that is not ignored."""
         own: SrlConfig = config.model
         made = []
         for sentence in examples:
@@ -308,31 +296,28 @@ class Srl(Task[Sentence]):
     def model(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> SrlModel:
-        """Make the tagger."""
+        """Create the tagger."""
         return SrlModel(config, facts["roles"], words, elmo)
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
         """Return F1 over the arguments of the given predicates, as srl-eval.pl does."""
-        gold, predicted, left = [], [], 0
-        for sentence, found in zip(examples, predictions, strict=True):
-            for frame, guess in zip(_frames(sentence), found, strict=True):
-                if guess is None:
-                    left += 1
-                    continue
-                gold.append(frame.gold)
-                predicted.append(guess.arguments)
-        scores = srl_scores(gold, predicted)
-        return {**scores, "left_out": left} if left else scores
+        return srl_scores(
+            [frame.arguments for sentence in examples for frame in _frames(sentence)],
+            [frame.arguments for frames in predictions for frame in frames],
+        )
 
     def scored(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
-        """Leave out the predicates that are not wanted."""
+        """Remove the predicates that are ignored, with a warning."""
         own: SrlConfig = config.model
-        return [Sentence.of(s.tokens, filter(own.wants, _frames(s))) for s in examples]
+        scored = [Sentence.of(s.tokens, filter(own.wants, _frames(s))) for s in examples]
+        if ignored := sum(len(_frames(s)) for s in examples) - sum(len(_frames(s)) for s in scored):
+            warn(f"{ignored:,} predicates that are not verbs are not scored.")
+        return scored
 
     def notes(self, examples: Sequence[Sentence], facts: LabelInfo) -> list[str]:
-        """Count the arguments in roles that the training data does not have."""
-        found = Counter(a.type for s in examples for f in _frames(s) for a in f.gold)
-        return unknown_labels(found, facts["roles"], "arguments in roles")
+        """Count the arguments with roles that are not in the training data."""
+        roles = Counter(a.type for s in examples for f in _frames(s) for a in f.arguments)
+        return unknown_labels(roles, facts["roles"], "arguments with roles")
 
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return the columns of CoNLL-2005, or an object with tokens and frames."""
@@ -340,19 +325,14 @@ class Srl(Task[Sentence]):
             return _columns(example, prediction)
         frames = []
         for number, frame in enumerate(prediction):
-            if frame is None:
-                continue
             shown = {
                 "predicate": frame.predicate,
                 "word": example.tokens[frame.predicate],
                 "roles": [_role(example, span) for span in frame.arguments],
             }
             if example.frames is not None:
-                gold = example.frames[number]
-                shown["gold"] = [_role(example, span) for span in gold.arguments]
-                # Behind the end of a piece there is no text to show, but they count.
-                for start, end, label in gold.beyond:
-                    shown["gold"].append({"label": label, "start": start, "end": end})
+                gold = example.frames[number].arguments
+                shown["gold"] = [_role(example, span) for span in gold]
             frames.append(shown)
         return json.dumps({"tokens": example.tokens, "frames": frames}, ensure_ascii=False)
 
@@ -362,13 +342,13 @@ def _role(sentence: Sentence, span: Span) -> dict[str, Any]:
     return {"label": label, **shown_span(sentence.tokens, sentence.offsets, start, end)}
 
 
-def _columns(sentence: Sentence, frames: Sequence[Frame | None]) -> str:
+def _columns(sentence: Sentence, frames: Sequence[Frame]) -> str:
     """Write tokens, targets, and a column of brackets for each frame, in the order of the tokens.
 
-    Spaces part columns, so a space in a token becomes "_"; so does "-" where it is a target.
+    Columns are separated by spaces, so a space in a token is written as "_"; so is the target "-".
     """
     rows = [[re.sub(r"\s", "_", token), NO_TARGET] for token in sentence.tokens]
-    for frame in sorted(filter(None, frames), key=lambda frame: frame.predicate):
+    for frame in sorted(frames, key=lambda frame: frame.predicate):
         word = rows[frame.predicate][0]
         rows[frame.predicate][1] = "_" if word == NO_TARGET else word
         cells = ["*"] * len(rows)

@@ -1,4 +1,4 @@
-"""Sentiment in five classes, and how ELMo is put into a classifier (Peters et al. 2018, section 4).
+"""Sentiment in five classes, and ELMo in a classifier (Peters et al. 2018, section 4).
 
 The biattentive classification network of McCann et al. (2017), for one sentence:
 
@@ -25,22 +25,22 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from elmokit.errors import warn
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import are_strings, check_tokens, json_objects, not_expected
-from elmokit.tasks.metrics.accuracy import accuracy_scores
+from elmokit.tasks.jsonl import TextOrTokens, read_objects
 from elmokit.tasks.nn.attention import AttentivePool, attend, max_pool, mean_pool, min_pool
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import WordVectors
-from elmokit.tasks.task import LabelInfo, Scores
+from elmokit.tasks.task import LabelInfo
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
 LABELS = ("0", "1", "2", "3", "4")
-#: The labels in two classes; what is neutral has no part there.
+#: The labels of the two-class task; neutral examples are excluded.
 TWO = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
 
 _PART = re.compile(r"\([ \t]*[^() \t]*|\)|[^() \t]+")  # other spaces may be part of a word
@@ -58,7 +58,7 @@ class Review:
     Attributes:
         tokens: Its tokens.
         label: Its label.
-        phrases: (start, end, label) of the phrases in it, itself not among them.
+        phrases: (start, end, label) of the phrases in it, without the sentence itself.
     """
 
     tokens: tuple[str, ...]
@@ -67,7 +67,7 @@ class Review:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """What the biLM reads."""
+        """The sentences that the biLM reads."""
         return (self.tokens,)
 
 
@@ -75,7 +75,7 @@ def read_tree(line: Line) -> Review:
     """Read a tree in brackets."""
     leaves: list[str] = []
     phrases: list[tuple[int, int, str]] = []
-    nodes: list[tuple[str, int]] = []  # label and first word, from the root to where we are
+    nodes: list[tuple[str, int]] = []  # label and first word, from the root to the current node
     before = ""
     for part in _PART.findall(line.text):
         kind = part[0] if part[0] in "()" else "word"
@@ -99,7 +99,7 @@ def read_tree(line: Line) -> Review:
 
 
 def phrases_of(reviews: Iterable[Review]) -> Iterator[Review]:
-    """Yield each sentence, and the phrases in it, as examples of their own."""
+    """Yield each sentence and all its phrases as separate examples."""
     for review in reviews:
         yield replace(review, phrases=())
         for start, end, label in review.phrases:
@@ -107,43 +107,39 @@ def phrases_of(reviews: Iterable[Review]) -> Iterator[Review]:
 
 
 def in_two_classes(reviews: Iterable[Review]) -> Iterator[Review]:
-    """Leave out what is neutral, and call the others positive or negative."""
+    """Remove neutral examples, and label the others positive or negative."""
     for review in reviews:
         if review.label in TWO:
             yield replace(review, label=TWO[review.label])
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Review]:
-    """Read lines of JSON: {"tokens": [...]} or {"text": "..."}."""
-    for line, values in json_objects(lines):
-        text, tokens = values.get("text"), values.get("tokens")
-        if isinstance(text, str):
-            yield Review(text_tokens(text, line))
-        elif are_strings(tokens):
-            check_tokens(tokens, line)
-            yield Review(bounded(tokens, line))
+    """Read JSON lines: {"tokens": [...]} or {"text": "..."}."""
+    for line, item in read_objects(TextOrTokens, lines):
+        if item.text is not None:
+            yield Review(text_tokens(item.text, line))
         else:
-            raise not_expected(line, '"tokens" (a list of strings) or "text" (a string)')
+            yield Review(bounded(item.tokens or (), line))
 
 
 # ------------------------------------------------------------------------------------------ model
 
 
 class Sst5Config(Settings):
-    """The shape of the network, and what it is trained on.
+    """The architecture of the network, and its training data.
 
     Attributes:
-        subtrees: Train on all phrases of the sentences, as published results do.
-        distinct: Train once on a phrase that is in many sentences; it has one label in all of them,
-            and most are single words.
-        classes: "five", or "two": positive and negative, without what is neutral.
+        subtrees: Train on all phrases of the sentences, as in published results.
+        distinct: Train only once on a phrase that occurs in several sentences; most are single
+            words, and the label is always the same.
+        classes: "five", or "two": positive and negative, without neutral examples.
         hidden: Size of the encoder and of both LSTMs, per direction.
-        pieces: Linear functions behind each output of a maxout layer.
-        dropout: On [x_k; ELMo_k].
-        encoder_dropout: On the encoder's output.
-        pool_dropout: On the pooled vector.
-        maxout_dropout: Behind the first maxout layer.
-        last_dropout: Behind the second.
+        pieces: Linear functions per output of a maxout layer.
+        dropout: Dropout on [x_k; ELMo_k].
+        encoder_dropout: Dropout on the encoder's output.
+        pool_dropout: Dropout on the pooled vector.
+        maxout_dropout: Dropout after the first maxout layer.
+        last_dropout: Dropout after the second maxout layer.
     """
 
     subtrees: bool = True
@@ -171,8 +167,8 @@ class Maxout(nn.Module):
         self.linear = nn.Linear(input_dim, output_dim * pieces)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.linear(x).unflatten(-1, (-1, self.pieces)).amax(dim=-1)
-        return found
+        largest: Tensor = self.linear(x).unflatten(-1, (-1, self.pieces)).amax(dim=-1)
+        return largest
 
 
 class Bcn(Classifier[Review]):
@@ -225,15 +221,15 @@ class Sst5(Classification[Review]):
     """Sentiment of sentences."""
 
     name = "sst5"
-    # As published: vectors that stay as they came, Adam at 0.001, 100 phrases at once.
+    # As published: frozen word vectors, Adam at 0.001, batches of 100 phrases.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             Sst5Config(),
-            ElmoConfig(dropout=0.0),  # that on [x_k; ELMo_k] is enough
+            ElmoConfig(dropout=0.0),  # the dropout on [x_k; ELMo_k] is enough
             StaticConfig(trainable=False),
             TrainConfig(batch_size=100, batch_tokens=8192, epochs=40, patience=5),
         ),
-        # Whole sentences alone, 37 times less data.
+        # Only whole sentences: 37 times fewer examples.
         "sentences": TaskConfig(
             Sst5Config(subtrees=False, hidden=150),
             ElmoConfig(dropout=0.0),
@@ -248,7 +244,7 @@ class Sst5(Classification[Review]):
         return [read_tree(line) for line in read_lines([path]) if line.text.strip()]
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Review]:
-        """Read raw text, a line for an example, lines of JSON, or trees."""
+        """Read raw text with one example per line, JSON lines, or trees."""
         if form == "jsonl":
             return read_jsonl(lines)
         filled = (line for line in lines if line.text.strip())
@@ -257,7 +253,7 @@ class Sst5(Classification[Review]):
         return (Review(text_tokens(line.text, line)) for line in filled)
 
     def training(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
-        """Take the phrases too, and two classes for five, if the settings say so."""
+        """Select phrases and classes as configured."""
         own: Sst5Config = config.model
         chosen: Iterable[Review] = (
             phrases_of(examples) if own.subtrees else [replace(e, phrases=()) for e in examples]
@@ -265,44 +261,26 @@ class Sst5(Classification[Review]):
         chosen = dict.fromkeys(chosen) if own.distinct else chosen
         return list(in_two_classes(chosen) if own.classes == "two" else chosen)
 
+    def scored(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
+        """Remove neutral examples if there are two classes, with a warning."""
+        if config.model.classes == "five":
+            return list(examples)
+        scored = list(in_two_classes(examples))
+        if neutral := len(examples) - len(scored):
+            warn(f"{neutral:,} neutral examples are not scored.")
+        return scored
+
     def model(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> Bcn:
-        """Make the network."""
+        """Create the network."""
         return Bcn(config, facts["labels"], words, elmo)
 
-    def score(self, examples: Sequence[Review], predictions: Sequence[Any]) -> Scores:
-        """Return the accuracy; in two classes neutral sentences are left out."""
-        gold, predicted = [], []
-        for example, guess in zip(examples, predictions, strict=True):
-            if (label := _gold(example, guess.probabilities)) is not None:
-                gold.append(label)
-                predicted.append(guess.label)
-        scores = accuracy_scores(gold, predicted)
-        if neutral := len(examples) - len(gold):
-            scores["neutral"] = neutral
-        return scores
-
-    def notes(self, examples: Sequence[Review], facts: LabelInfo) -> list[str]:
-        """Count the neutral sentences, where there are two classes, and unknown labels."""
-        labels = facts["labels"]
-        known = [replace(e, label=gold) for e in examples if (gold := _gold(e, labels)) is not None]
-        notes = super().notes(known, facts)
-        if left := len(examples) - len(known):
-            notes.append(f"{left:,} neutral examples are not scored.")
-        return notes
-
     def show(self, example: Review, prediction: Any, *, as_json: bool) -> str:
-        """Return the label and the text with a tab between, or an object."""
+        """Return the label and the text separated by a tab, or an object."""
         if not as_json:
             return f"{prediction.label}\t{' '.join(example.tokens)}"
         values = {"tokens": example.tokens, **prediction.to_dict()}
         if example.label is not None:
-            values["gold"] = _gold(example, prediction.probabilities)
+            values["gold"] = example.label
         return json.dumps(values, ensure_ascii=False)
-
-
-def _gold(example: Review, labels: Iterable[str]) -> str | None:
-    """Return the label of an example in the classes of a model; None where it has none there."""
-    label = str(example.label)
-    return TWO.get(label) if set(labels) == set(TWO.values()) else label

@@ -25,15 +25,15 @@ LabelInfo = dict[str, Any]
 Scores = dict[str, Any]
 
 
-def unknown_labels(found: Counter[str], known: Iterable[str], what: str) -> list[str]:
+def unknown_labels(labels: Counter[str], known: Iterable[str], what: str) -> list[str]:
     """Report labels that a model does not know, for `Task.notes`.
 
     Args:
-        found: The labels in the data.
-        known: Those of the model.
-        what: What they belong to, such as "entities of types".
+        labels: The labels in the data, with their counts.
+        known: The labels of the model.
+        what: Description of the labeled items, such as "entities of types".
     """
-    unknown = Counter({label: n for label, n in found.items() if label not in known})
+    unknown = Counter({label: n for label, n in labels.items() if label not in known})
     if not unknown:
         return []
     listed = ", ".join(sorted(unknown))
@@ -111,7 +111,7 @@ class Task(ABC, Generic[E]):
         """Return a prediction as text, in the format of the task or as a JSON line."""
 
     def scored(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
-        """Return the examples that a model with these settings is scored on."""
+        """Convert evaluation data to the examples that a model with these settings is scored on."""
         return list(examples)
 
     def notes(self, examples: Sequence[E], facts: LabelInfo) -> list[str]:
