@@ -2,7 +2,7 @@
 
     run/checkpoints/step-00000500/
       weights.safetensors      the task model (without the frozen biLM)
-      optimizer.safetensors    the optimizer state, by parameter name
+      optimizer.safetensors    the optimizer state, by parameter index
       best.safetensors         the weights of the best epoch so far
       run.json                 the position and the settings of the run
 
@@ -12,10 +12,10 @@ written atomically, and older ones are removed only afterwards.
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from elmokit.errors import WeightsError
 from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.storage.manifest import read_json, write_json
+from elmokit.tasks.task import TaskModel
 
 FOLDER = "checkpoints"
 WEIGHTS = "weights.safetensors"
@@ -65,26 +66,74 @@ class Position:
     seconds: float = 0.0
 
 
-def save(
-    run: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    position: Position,
-    best: Weights | None,
-    identity: Mapping[str, Any],
-) -> None:
-    """Write a checkpoint, then remove the others."""
-    path = run / FOLDER / f"step-{position.step:08d}-{position.epoch:04d}"
-    with replace_directory(path) as folder:
-        write_tensors(weights_of(model), folder / WEIGHTS)
-        write_tensors(_optimizer_state(model, optimizer), folder / OPTIMIZER)
-        if best is not None:
-            write_tensors(best, folder / BEST)
-        values = {"position": dataclasses.asdict(position), **identity}
-        write_json(folder / RUN, values)
-    for other in (run / FOLDER).glob("step-*"):
-        if other != path:
-            shutil.rmtree(other, ignore_errors=True)
+@dataclass
+class Run:
+    """The state of a training run, as stored in a checkpoint.
+
+    Attributes:
+        out: Its directory.
+        identity: The task, the settings and a digest of the data.
+        model: The task model.
+        optimizer: The optimizer.
+        position: Its progress.
+        best: The weights of the best epoch so far.
+    """
+
+    out: Path
+    identity: dict[str, Any]
+    model: TaskModel[Any]
+    optimizer: torch.optim.Optimizer
+    position: Position
+    best: Weights | None = None
+    _began: float = field(default_factory=time.monotonic)
+    _saved: float = field(default_factory=time.monotonic)
+
+    def save(self) -> None:
+        """Write a checkpoint, then remove the others."""
+        self.position.seconds = self.seconds()
+        name = f"step-{self.position.step:08d}-{self.position.epoch:04d}"
+        with replace_directory(self.out / FOLDER / name) as folder:
+            write_tensors(weights_of(self.model), folder / WEIGHTS)
+            state = self.optimizer.state_dict()["state"]
+            tensors = {f"{i}/{key}": state[i][key] for i in state for key in state[i]}
+            write_tensors(tensors, folder / OPTIMIZER)
+            if self.best is not None:
+                write_tensors(self.best, folder / BEST)
+            write_json(folder / RUN, {"position": asdict(self.position), **self.identity})
+        for other in (self.out / FOLDER).glob("step-*"):
+            if other.name != name:
+                shutil.rmtree(other, ignore_errors=True)
+        self._saved = time.monotonic()
+
+    def load(self, path: Path) -> None:
+        """Load a checkpoint."""
+        self.position = Position(**read_run(path)["position"])
+        self.model.load_state_dict(read_weights(path / WEIGHTS, self.model))
+        state: dict[int, Weights] = defaultdict(dict)
+        tensors = read_tensors(path / OPTIMIZER, read_shapes(path / OPTIMIZER))
+        for name, tensor in tensors.items():
+            index, key = name.split("/")
+            state[int(index)][key] = tensor.clone()
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.set_rate(self.position.rate)
+        if (path / BEST).is_file():
+            self.best = read_weights(path / BEST, self.model)
+        self._began = time.monotonic() - self.position.seconds
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate."""
+        self.position.rate = rate
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+    def unsaved_seconds(self) -> float:
+        """Return the age of the last checkpoint."""
+        return time.monotonic() - self._saved
+
+    def seconds(self) -> float:
+        """Return the total time spent so far, including earlier processes."""
+        return time.monotonic() - self._began
 
 
 def newest(run: Path) -> Path | None:
@@ -104,33 +153,6 @@ def read_run(path: Path) -> dict[str, Any]:
     return values
 
 
-def load(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[Position, Weights | None]:
-    """Load a checkpoint into a model and its optimizer.
-
-    Returns:
-        The position, and the weights of the best epoch so far.
-    """
-    position = Position(**read_run(path)["position"])
-    model.load_state_dict(read_weights(path / WEIGHTS, model))
-    state = read_tensors(path / OPTIMIZER, read_shapes(path / OPTIMIZER))
-    for name, parameter in model.named_parameters():
-        prefix = f"{name}/"
-        for key in [key.removeprefix(prefix) for key in state if key.startswith(prefix)]:
-            value = state[prefix + key]
-            # Adam keeps its step count in scalar tensors on the CPU.
-            if value.shape == (1,) and key == "step":
-                ready = value[0].clone()
-            else:
-                ready = value.clone().to(parameter.device).reshape(parameter.shape)
-            optimizer.state[parameter][key] = ready
-    best = read_weights(path / BEST, model) if (path / BEST).is_file() else None
-    for group in optimizer.param_groups:
-        group["lr"] = position.rate
-    return position, best
-
-
 def weights_of(model: nn.Module) -> Weights:
     """Return a copy of the weights on the CPU."""
     return {k: v.detach().to("cpu", copy=True).contiguous() for k, v in model.state_dict().items()}
@@ -140,12 +162,3 @@ def read_weights(path: Path, model: nn.Module) -> Weights:
     """Read the weights of a model."""
     shapes: dict[str, Shape] = {k: tuple(v.shape) for k, v in model.state_dict().items()}
     return read_tensors(path, shapes)
-
-
-def _optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> Weights:
-    state = {}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):
-                state[f"{name}/{key}"] = value.detach().cpu().reshape(value.shape or (1,))
-    return state

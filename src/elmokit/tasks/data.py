@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Generic
 
 import numpy as np
 import torch
 
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.layer_cache import LayerCache, text_digest
+from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, warn
 from elmokit.progress import LogFn, no_log
@@ -82,25 +81,12 @@ class Data(Generic[E]):
 
     @property
     def digest(self) -> str:
-        """A digest of everything that affects the weights: text, labels, words and the biLM."""
-        examples = [*self.train.examples, *self.dev.examples]
-        about = [
-            text_digest(texts_of(examples)),
-            _digest_of(examples),
-            json.dumps(self.facts, sort_keys=True),
-            self.words.digest,
-            "" if self.elmo is None else self.elmo.fingerprint,
-        ]
-        return fingerprint_texts(about)
-
-    @property
-    def test_digest(self) -> str | None:
-        """A digest of the test data, if any."""
-        return None if self.test is None else _digest_of(self.test.examples)
-
-
-def _digest_of(examples: Sequence[Any]) -> str:
-    return hashlib.blake2b("\n".join(map(repr, examples)).encode("utf-8", "replace")).hexdigest()
+        """A digest of everything that affects the results: examples, labels, words, the biLM."""
+        parts = [self.train, self.dev, *([] if self.test is None else [self.test])]
+        examples = "\n\n".join("\n".join(map(repr, part.examples)) for part in parts)
+        facts = json.dumps(self.facts, sort_keys=True)
+        fingerprint = "" if self.elmo is None else self.elmo.fingerprint
+        return fingerprint_texts([examples, facts, self.words.digest, fingerprint])
 
 
 def load_data(
@@ -149,10 +135,10 @@ def load_data(
     examples["train"] = share_of(examples["train"], config.train.share)
     if config.train.share < 1:
         log(f"train: using {len(examples['train']):,} examples (share {config.train.share:g})")
-    given = len(examples["train"])
+    n_read = len(examples["train"])
     examples["train"] = task.training(examples["train"], config)
-    if len(examples["train"]) != given:
-        log(f"train: {len(examples['train']):,} training examples from {given:,}")
+    if len(examples["train"]) != n_read:
+        log(f"train: {len(examples['train']):,} training examples from {n_read:,}")
     facts = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
         examples[part] = task.scored(examples[part], config)
@@ -161,10 +147,10 @@ def load_data(
     others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
     words = Words.build(config.static, table, texts_of(examples["train"]), others)
     sets = {}
-    kept = {"state": config.elmo.state, "storage": config.elmo.storage}
-    for part, some in examples.items():
-        layers = None if elmo is None else cache.layers(elmo, texts_of(some), device, **kept)
-        sets[part] = Dataset(some, layers, device)
+    how = {"state": config.elmo.state, "storage": config.elmo.storage}
+    for part, own in examples.items():
+        layers = None if elmo is None else cache.layers(elmo, texts_of(own), device, **how)
+        sets[part] = Dataset(own, layers, device)
     return Data(sets["train"], sets["dev"], sets.get("test"), facts, words, about)
 
 

@@ -11,7 +11,6 @@ import dataclasses
 import math
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,10 +27,10 @@ from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
-from elmokit.tasks.checkpoint import Position, Weights, weights_of
+from elmokit.tasks.checkpoint import Position, Run, weights_of
 from elmokit.tasks.config import TaskConfig, TrainConfig
 from elmokit.tasks.data import Data
-from elmokit.tasks.folder import check_data, check_folder, results_of
+from elmokit.tasks.folder import check_data, check_folder
 from elmokit.tasks.nn.elmo import ElmoPlaces
 from elmokit.tasks.task import Scores, Task, TaskModel
 from elmokit.train.metrics import Metrics
@@ -98,13 +97,13 @@ def train(
     is_new = not out.exists()
     try:
         with run_lock(out):
-            ended = check_folder(out, task, config, resume=resume)
+            finished = check_folder(out, task, config, resume=resume)
             data = data() if callable(data) else data
-            if ended is not None:
-                results = results_of(out, ended, data)
+            if finished is not None:
+                check_data(out, data, finished)
                 log(f"The run in {out} is already finished.")
                 try:
-                    return TaskResult(**results)
+                    return TaskResult(**finished["results"])
                 except TypeError as error:
                     raise ConfigError(f"The results in {out} are damaged: {error}.") from error
             return _train(task, config, data, out, resume, torch.device(device), log, progress)
@@ -137,14 +136,18 @@ def _train(
                 "ElmoPlaces(config.elmo, elmo) in its __init__."
             )
         run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
-        if resume:
-            run.go_on(data, log)
+        if (path := checkpoint.newest(out)) is not None:
+            check_data(out, data, checkpoint.read_run(path))
+            run.load(path)
+            log(f"Resuming from step {run.position.step:,} in epoch {run.position.epoch + 1}.")
+        elif resume:
+            log(f"No checkpoint in {out}; starting from the beginning.")
         metrics = Metrics(out, run.position.step)
         with stop_signals() as stopped:
             while not stopped.is_set() and not _is_done(run.position, how):
                 if _train_epoch(run, data.train, how, stopped, progress):
                     mean = run.position.loss / run.position.batch
-                    scores = evaluate(task, model, data, "dev", config)
+                    scores = evaluate(task, model, data.dev, config)
                     _end_epoch(run, scores[task.metric], how)
                     _log_epoch(run, mean, scores, task.metric, metrics, log)
                 if stopped.is_set() or run.unsaved_seconds() >= how.checkpoint_seconds:
@@ -162,88 +165,30 @@ def _train(
                 "more data or another learning rate."
             )
         model.load_state_dict(run.best)
-        dev = evaluate(task, model, data, "dev", config)
+        dev = evaluate(task, model, data.dev, config)
         test = None
         if data.test is not None:
-            test = evaluate(task, model, data, "test", config, out / saved.TEST)
+            test = evaluate(task, model, data.test, config, out / saved.TEST)
     result = _result(run, dev, test)
     saved.save(out, task, config, data, run.best, result.to_dict())
     shutil.rmtree(out / checkpoint.FOLDER, ignore_errors=True)
     return result
 
 
-class Run:
-    """The state of a training run, as stored in a checkpoint.
-
-    Attributes:
-        model: The task model.
-        trained: Its trainable weights.
-        optimizer: The optimizer.
-        position: Its progress.
-        best: The weights of the best epoch so far.
-    """
-
-    def __init__(
-        self,
-        out: Path,
-        identity: dict[str, Any],
-        model: TaskModel[Any],
-        optimizer: torch.optim.Optimizer,
-        position: Position,
-    ) -> None:
-        self.model = model
-        self.trained = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = optimizer
-        self.position = position
-        self.best: Weights | None = None
-        self._out = out
-        self._identity = identity
-        self._began = self._saved = time.monotonic()
-
-    def go_on(self, data: Data[Any], log: LogFn) -> None:
-        """Load the newest checkpoint, if any."""
-        path = checkpoint.newest(self._out)
-        if path is None:
-            log(f"No checkpoint in {self._out}; starting from the beginning.")
-            return
-        check_data(self._out, data, checkpoint.read_run(path))
-        self.position, self.best = checkpoint.load(path, self.model, self.optimizer)
-        self._began = time.monotonic() - self.position.seconds
-        log(f"Resuming from step {self.position.step:,} in epoch {self.position.epoch + 1}.")
-
-    def save(self) -> None:
-        """Write a checkpoint."""
-        self.position.seconds = self.seconds()
-        checkpoint.save(
-            self._out, self.model, self.optimizer, self.position, self.best, self._identity
-        )
-        self._saved = time.monotonic()
-
-    def unsaved_seconds(self) -> float:
-        """Return the age of the last checkpoint."""
-        return time.monotonic() - self._saved
-
-    def seconds(self) -> float:
-        """Return the total time spent so far, including earlier processes."""
-        return time.monotonic() - self._began
-
-
 def evaluate(
     task: Task[E],
     model: TaskModel[E],
-    data: Data[E],
-    part: str,
+    dataset: Dataset[E],
     config: TaskConfig,
     write_to: Path | None = None,
 ) -> Scores:
     """Score a model on a dataset, and optionally write its predictions."""
-    dataset = getattr(data, part)
-    found = saved.predictions(model, dataset, config)
+    predictions = saved.predictions(model, dataset, config)
     if write_to is not None:
         with replace_file(write_to) as path, path.open("w", encoding="utf-8") as file:
-            for example, prediction in zip(dataset.examples, found, strict=True):
+            for example, prediction in zip(dataset.examples, predictions, strict=True):
                 file.write(task.show(example, prediction, as_json=True) + "\n")
-    scores = task.score(dataset.examples, found)
+    scores = task.score(dataset.examples, predictions)
     if task.metric not in scores:
         raise ConfigError(
             f"score() of the task '{task.name}' must return its metric '{task.metric}', but "
@@ -296,7 +241,7 @@ def _step(run: Run, batch: Batch[E], how: TrainConfig) -> torch.Tensor:
     loss = run.model.loss(batch)
     (loss + run.model.elmo.penalty()).backward()  # type: ignore[no-untyped-call]
     if how.clip:
-        nn.utils.clip_grad_norm_(run.trained, how.clip)
+        nn.utils.clip_grad_norm_(run.model.parameters(), how.clip)
     run.optimizer.step()
     return loss.detach()
 
@@ -332,9 +277,7 @@ def _end_epoch(run: Run, score: float, how: TrainConfig) -> None:
     at.since_halved += 1
     if how.halve_after and at.since_halved >= how.halve_after:
         at.since_halved = 0
-        at.rate /= 2
-        for group in run.optimizer.param_groups:
-            group["lr"] = at.rate
+        run.set_rate(at.rate / 2)
 
 
 def _is_done(at: Position, how: TrainConfig) -> bool:
@@ -361,9 +304,9 @@ def _log_epoch(
     rest = {"seconds": round(at.seconds, 1), "dev": scores, "mixes": run.model.elmo.learned()}
     metrics.write({**values, **rest})
     is_best = at.best_epoch == at.epoch
-    beside = "best so far" if is_best else f"best {at.best:.2f} in epoch {at.best_epoch}"
+    best = "best so far" if is_best else f"best {at.best:.2f} in epoch {at.best_epoch}"
     log(
-        f"epoch {at.epoch}: loss {mean:.4f}, dev {metric} {scores[metric]:.2f} ({beside}), "
+        f"epoch {at.epoch}: loss {mean:.4f}, dev {metric} {scores[metric]:.2f} ({best}), "
         f"{at.seconds:.0f} s"
     )
 

@@ -126,7 +126,6 @@ def save(
         "task": task.name,
         "elmo": None if elmo is None else elmo.to_dict(),
         "data": data.digest,
-        "test": data.test_digest,
         "results": results,
         "config": config.to_dict(),
     }
