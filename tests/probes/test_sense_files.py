@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from elmokit.errors import DataError
 from elmokit.probes import wordnet as wordnet_module
-from elmokit.probes.raganato import Instance, read_sets, score
+from elmokit.probes.raganato import Instance, f1_score, read_sets
 from elmokit.probes.semcor import read_semcor
 from elmokit.probes.senses import Entry, Stretch, entry_of, split_form
 from elmokit.probes.wordnet import read_wordnet
@@ -49,16 +48,13 @@ def test_semcor_gives_words_and_stretches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("not json", "line 2: found 'not json'"),
-        ('{"words": []}', "line 2: found"),
-        ('["tokens"]', "line 2: found"),
-        ('{"tokens": [["a", "b", "c"]]}', "line 2: token 1: invalid value ['a', 'b', 'c']"),
-        (
-            '{"tokens": [["a", "", "", null], [" ", "", "", null]]}',
-            "line 2: token 2: invalid value",
-        ),
-        ('{"tokens": [["a", "NN", "a", 7]]}', "line 2: token 1: invalid value"),
-        ('{"tokens": [["a", "NN", "a", "a%1"]]}', "line 2: token 1: invalid sense 'a%1'"),
+        ("not json", "line 2: Invalid JSON"),
+        ('{"words": []}', "line 2: tokens: Field required"),
+        ('["tokens"]', "line 2: Input should be an object"),
+        ('{"tokens": [["a", "b", "c"]]}', "line 2: tokens[0][3]: Field required"),
+        ('{"tokens": [["a", "", "", null], [" ", "", "", null]]}', "line 2: tokens[1]: empty"),
+        ('{"tokens": [["a", "NN", "a", 7]]}', "line 2: tokens[0][3]: "),
+        ('{"tokens": [["a", "NN", "a", "a%1"]]}', "line 2: tokens[0]: invalid sense 'a%1'"),
         ('{"tokens": [["a", "", "", "a%1:04:00::;b"]]}', "invalid sense 'a%1:04:00::;b'"),
     ],
 )
@@ -184,18 +180,16 @@ def test_missing_sets_are_named(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------- scoring
 
 
-def as_the_scorer(system: dict[str, Any], gold: dict[str, Any]) -> tuple[float, float, float]:
-    """What Scorer.java does, step by step."""
-    ok = not_ok = 0.0
-    for key in system:
-        if key not in gold:
-            continue
-        local_ok = sum(answer in gold[key] for answer in system[key])
-        ok += local_ok / len(system[key])
-        not_ok += (len(system[key]) - local_ok) / len(system[key])
-    precision, recall = ok / (ok + not_ok), ok / len(gold)
+def as_the_scorer(system: dict[str, str], gold: dict[str, set[str]]) -> float:
+    """What Scorer.java does, step by step, for one answer per instance."""
+    ok = sum(answer in gold[key] for key, answer in system.items())
+    precision, recall = ok / len(system), ok / len(gold)
     total = precision + recall
-    return precision, recall, 2 * precision * recall / total if total else 0.0
+    return 2 * precision * recall / total if total else 0.0
+
+
+def instance(name: str, gold: set[str]) -> Instance:
+    return Instance(name, 0, 0, 1, Entry("a", "1"), "NOUN", frozenset(gold))
 
 
 def test_scores_are_those_of_the_scorer() -> None:
@@ -203,16 +197,12 @@ def test_scores_are_those_of_the_scorer() -> None:
     keys = list("abcd")
     for _ in range(50):
         gold = {f"i{n}": set(draw.sample(keys, draw.randint(1, 3))) for n in range(12)}
-        system = {
-            f"i{n}": set(draw.sample(keys, draw.choice([1, 1, 2])))
-            for n in range(15)
-            if draw.random() < 0.8
-        }
-        assert score(system, gold) == pytest.approx(as_the_scorer(system, gold))
+        system = {f"i{n}": draw.choice(keys) for n in range(12) if n == 0 or draw.random() < 0.8}
+        answers = [(instance(name, gold[name]), system.get(name)) for name in gold]
+        assert f1_score(answers) == pytest.approx(as_the_scorer(system, gold))
 
 
 def test_silence_costs_recall_only() -> None:
-    gold = {"i1": {"a", "b"}, "i2": {"c"}, "i3": {"d"}, "i4": {"e"}}
-    found = score({"i1": ["b"], "i2": ["x"], "i3": []}, gold)
-    assert found == pytest.approx((0.5, 0.25, 1 / 3))
-    assert score({}, gold) == (0, 0, 0)
+    gold = [instance("i1", {"a", "b"}), instance("i2", {"c"}), instance("i3", {"d"})]
+    assert f1_score(list(zip(gold, ["b", "x", None], strict=True))) == pytest.approx(2 / 5)
+    assert f1_score([(one, None) for one in gold]) == f1_score([]) == 0

@@ -72,10 +72,10 @@ def test_pairs_are_read_with_their_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("items", "gold", "told"),
     [
-        ([item(0) | {"start1": "two"}], None, "x.data, item 0, key start1: "),
-        ([{"id": "a"}], None, "x.data, item 0, key lemma: Field required"),
-        ([item(0), 7], [{"id": "t.0", "tag": "T"}], "x.data, item 1: "),
-        ([item(0)], [{"id": "t.0", "tag": "yes"}], "x.gold, item 0, key tag: "),
+        ([item(0) | {"start1": "two"}], None, "x.data: [0].start1: "),
+        ([{"id": "a"}], None, "x.data: [0].lemma: Field required"),
+        ([item(0), 7], [{"id": "t.0", "tag": "T"}], "x.data: [1]: "),
+        ([item(0)], [{"id": "t.0", "tag": "yes"}], "x.gold: [0].tag: "),
         ([item(0)], [{"id": "t.9", "tag": "T"}], "'t.0' has no gold label"),
         ([], [{"id": "t.9", "tag": "T"}], "contains no pairs"),
     ],

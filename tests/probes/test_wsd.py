@@ -19,7 +19,6 @@ from elmokit.probes.statistics import json_values
 from elmokit.probes.wordnet import WordNet, read_wordnet
 from elmokit.probes.wsd import (
     Candidates,
-    f1_of,
     measure_wsd,
     nearest_senses,
     sense_centroids,
@@ -149,12 +148,6 @@ def test_the_layers_decide_as_numpy_does(
             assert f1[name] == float(gold == nearest)
     assert "69.0" in str(report)
     assert "64.7" in str(report)
-
-
-def test_f1_counts_silence_against_recall() -> None:
-    instances = [make_instance("a", gold="a"), make_instance("b", gold="b")]
-    assert f1_of(instances, ["a", None]) == pytest.approx(2 / 3)
-    assert f1_of(instances, [None, None]) == 0
 
 
 def test_keys_of_another_wordnet_are_an_error(

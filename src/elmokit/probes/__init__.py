@@ -2,12 +2,12 @@
 
 pos           parts of speech by a linear classifier per layer (Table 6 of the paper)
 wsd           word senses by the nearest mean vector of SemCor (Table 5)
-wic           word in context: the same sense in two sentences or not, by cosine
+wic           word in context: the same sense in two sentences, by cosine
 morphology    words that are related by form: do they find each other in layer 0?
 
 linear        the linear classifier; conllu reads treebanks
 senses        sense keys; semcor, raganato and wordnet read the data
-alignment     characters of a sentence -> the tokens that cover them
+alignment     converts characters of a sentence to tokens
 statistics    area under the curve, thresholds, confidence intervals, differences
 published     published scores to compare with; tables aligns columns
 """

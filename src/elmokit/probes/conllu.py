@@ -1,8 +1,7 @@
-"""CoNLL-U: sentences with a part of speech per word, as Universal Dependencies gives them.
+"""CoNLL-U: sentences with a part of speech per word, as in Universal Dependencies.
 
-The words are the syntactic ones, those with a whole number as ID: "didn't" is `did` and `n't`, each
-with a tag of its own. The lines that show how they were written together (1-2) and those of words
-that were left unsaid (1.1) carry no tag and are passed over.
+Only syntactic words are read, whose ID is an integer: "didn't" is `did` and `n't`, each with its
+own tag. Lines of multiword tokens (1-2) and empty nodes (1.1) have no tag and are skipped.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from elmokit.text.lines import Line, read_lines
 TagSet = Literal["upos", "xpos"]
 _COLUMNS = 10
 _COLUMN: dict[TagSet, int] = {"upos": 3, "xpos": 4}
-_SPLITS = ("train", "dev", "test")
 _NOT_A_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 
 
 class TaggedSentence(NamedTuple):
-    """The words of a sentence and their tags; None is a word without one."""
+    """The words of a sentence and their tags; None: the word has no tag."""
 
     words: tuple[str, ...]
     tags: tuple[str | None, ...]
@@ -40,26 +38,26 @@ class Splits(NamedTuple):
 
 def find_splits(folder: str | Path) -> Splits:
     """Find the three files of a treebank by their names: `*train.conllu` and so on."""
-    found = []
-    for split in _SPLITS:
-        names = sorted(Path(folder).glob(f"*{split}.conllu*"))
-        if len(names) != 1:
-            there = ", ".join(p.name for p in names) or "none"
+    files = []
+    for split in Splits._fields:
+        paths = sorted(Path(folder).glob(f"*{split}.conllu*"))
+        if len(paths) != 1:
+            names = ", ".join(path.name for path in paths) or "none"
             raise DataError(
-                f"{folder} must contain exactly one file *{split}.conllu, found {there}. Specify "
+                f"{folder} must contain exactly one file *{split}.conllu, found {names}. Specify "
                 "the files with --train, --dev and --test."
             )
-        found.append(names[0])
-    return Splits(*found)
+        files.append(paths[0])
+    return Splits(*files)
 
 
 def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:
     """Read the words of a file with their tags.
 
     Args:
-        path: The file, also .gz, .xz, .bz2, .zst.
-        tags: "upos": the 17 universal tags. "xpos": those of the treebank's own language, which
-            are Penn Treebank tags in English ones.
+        path: The file; may be compressed (.gz, .xz, .bz2, .zst).
+        tags: "upos": the 17 universal tags. "xpos": language-specific tags; in English treebanks,
+            Penn Treebank tags.
 
     Raises:
         DataError: A line is not CoNLL-U, or no word has a tag of this kind.

@@ -1,9 +1,9 @@
-"""A linear probe: softmax regression on vectors that are not changed.
+"""A linear probe: softmax regression on frozen vectors.
 
-The vectors are scaled to mean 0 and deviation 1 per number, which a linear classifier can undo, so
-that one learning rate and one penalty fit all layers. Adam goes through the training tokens in
-batches; whenever accuracy on the development tokens did not rise its rate is halved, and after some
-halvings it ends. The weights that were best there are kept.
+The vectors are standardized per dimension, which a linear classifier can undo, so that one learning
+rate and one penalty are suitable for all layers. Whenever the dev accuracy does not improve in an
+epoch, the learning rate of Adam is halved; after some halvings training stops. The weights with the
+best dev accuracy are used.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _BLOCK = 8192
 
 
 class LayerTable:
-    """One vector per token, computed from a table of layers when rows are read.
+    """One vector per token, computed from its layers when rows are read.
 
     Args:
         layers: h_{k,j} of all tokens, shape (N, L + 1, 2D).
-        choice: Which vector to make of the layers of a token.
+        choice: How to combine the layers of a token.
     """
 
     def __init__(self, layers: HalfArray, choice: LayerChoice) -> None:
@@ -51,10 +51,10 @@ class ProbeSettings:
 
     Attributes:
         l2: Penalty on the weights: l2 / 2 * |W|^2 is added to the loss.
-        learning_rate: Of Adam, at the start.
+        learning_rate: Initial learning rate of Adam.
         batch: Tokens per step.
-        max_epochs: Go through the training tokens so often at most.
-        halvings: End after the learning rate was halved so often.
+        max_epochs: Maximum number of epochs.
+        halvings: Number of halvings of the learning rate before training stops.
     """
 
     l2: float = 1e-5
@@ -69,8 +69,8 @@ class Examples(NamedTuple):
 
     Attributes:
         vectors: A table (N, D).
-        rows: The rows that count, (n,).
-        labels: Their classes, (n,); a class that no probe knows is never right.
+        rows: The rows of the examples, (n,).
+        labels: Their classes, (n,).
     """
 
     vectors: HalfArray | LayerTable
@@ -80,7 +80,7 @@ class Examples(NamedTuple):
     def batches(
         self, size: int, order: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[HalfArray, NDArray[np.int64]]]:
-        """Yield vectors (n, D) and classes (n,) of the examples, in order or in a given order."""
+        """Yield vectors (n, D) and classes (n,), in the given order."""
         places = np.arange(len(self.rows)) if order is None else order
         for first in range(0, len(places), size):
             chosen = places[first : first + size]
@@ -94,10 +94,10 @@ class LinearProbe:
     Attributes:
         weight: W, shape (classes, D).
         bias: b, shape (classes,).
-        mean: What is taken from each number of a vector, shape (D,).
-        scale: What each is multiplied with then, shape (D,).
-        epochs: How often it went through the training tokens.
-        dev_accuracy: Right answers on the development tokens.
+        mean: The mean of each dimension, shape (D,).
+        scale: The inverse standard deviation of each dimension, shape (D,).
+        epochs: Epochs of training.
+        dev_accuracy: Accuracy on the dev examples.
     """
 
     weight: Tensor
@@ -115,11 +115,11 @@ class LinearProbe:
     def predict(self, examples: Examples) -> NDArray[np.int64]:
         """Return the class of each example, shape (n,)."""
         with torch.inference_mode():
-            found = [
+            classes = [
                 self.logits(vectors).argmax(dim=1).cpu().numpy()
                 for vectors, _ in examples.batches(_BLOCK)
             ]
-        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+        return np.concatenate(classes) if classes else np.empty(0, dtype=np.int64)
 
 
 def train_probe(
@@ -134,12 +134,12 @@ def train_probe(
     """Train a probe.
 
     Args:
-        train: What it learns from.
-        dev: What tells it when to stop.
-        n_classes: Classes 0, ..., n_classes - 1.
-        settings: How; see `ProbeSettings`.
-        seed: Of the order of the batches, the only thing left to chance: weights start at zero.
-        device: Where.
+        train: Training examples.
+        dev: Examples for early stopping.
+        n_classes: Number of classes.
+        settings: The settings.
+        seed: Seed of the order of the batches; the initial weights are zero.
+        device: Device to compute on.
     """
     settings = settings or ProbeSettings()
     mean, scale = _moments(train)
@@ -170,7 +170,7 @@ def train_probe(
 
 
 def _moments(examples: Examples) -> tuple[Tensor, Tensor]:
-    """Return the mean of each number over the examples, and one over its deviation."""
+    """Return the mean and the inverse standard deviation of each dimension."""
     dim = examples.vectors.shape[1]
     total, squares = np.zeros(dim), np.zeros(dim)
     for vectors, _ in examples.batches(_BLOCK):
@@ -179,5 +179,5 @@ def _moments(examples: Examples) -> tuple[Tensor, Tensor]:
         squares += np.square(x).sum(axis=0)
     mean = total / len(examples.rows)
     deviation = np.sqrt(np.maximum(squares / len(examples.rows) - mean**2, 0))
-    scale = 1 / np.where(deviation > 1e-6, deviation, 1)  # a number that never changes says nothing
+    scale = 1 / np.where(deviation > 1e-6, deviation, 1)  # constant dimensions
     return torch.from_numpy(mean).float(), torch.from_numpy(scale).float()

@@ -1,6 +1,6 @@
 """Morphology in layer 0: do words that are related by form find each other?
 
-Layer 0 reads characters, so it has a vector for any word, also for one that was never seen. Each
+Layer 0 reads characters, so it has a vector for any word, including unseen words. Each
 pair (word, related word, kind of relation) is measured in two ways:
 
     against random pairs   Is a word nearer to its related word than to those of other words of the
@@ -142,10 +142,10 @@ def _pair(line: Line) -> WordPair:
 def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
     """Read the words to rank among: the first column of each line, n at most."""
     lines = (line.text.split() for line in read_lines([path]))
-    found = _distinct((fields[0] for fields in lines if fields), n)
-    if not found:
+    words = _distinct((fields[0] for fields in lines if fields), n)
+    if not words:
         raise DataError(f"{path} contains no words. Expected one word per line.")
-    return found
+    return words
 
 
 def vocabulary_of(
@@ -165,13 +165,13 @@ def vocabulary_of(
 
 
 def _distinct(words: Iterable[str], n: int) -> list[str]:
-    """Return the first n words, each in one case only: to a lower-cased table they are the same."""
-    found: dict[str, str] = {}
+    """Return the first n words that differ in more than case, as in a lowercased table."""
+    distinct: dict[str, str] = {}
     for word in words:
-        found.setdefault(word.casefold(), word)
-        if len(found) == n:
+        distinct.setdefault(word.casefold(), word)
+        if len(distinct) == n:
             break
-    return list(found.values())
+    return list(distinct.values())
 
 
 # ---------------------------------------------------------------------------------------- measuring
@@ -213,7 +213,7 @@ def measure_morphology(
 
 
 def layer_0(model: ElmoModel, words: Sequence[str]) -> FloatArray:
-    """Return x_k of words, of length 1, shape (n, D); h_{k,0} is x_k twice."""
+    """Return the normalized x_k of words, shape (n, D); h_{k,0} is x_k twice."""
     import torch
 
     blocks = []
@@ -267,7 +267,7 @@ def _ranks(
     table: dict[str, FloatArray],
     vocabulary: Sequence[str],
 ) -> NDArray[np.int64]:
-    """Return how many words of the vocabulary are as near as the related word, plus one."""
+    """Return the rank of the related words among the vocabulary, by cosine."""
     if not vocabulary or not pairs:
         return np.ones(len(pairs), dtype=np.int64)
     matrix = np.stack([table[word] for word in vocabulary])

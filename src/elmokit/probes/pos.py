@@ -1,10 +1,10 @@
-"""What each layer knows of parts of speech: a linear probe per layer on a treebank in CoNLL-U.
+"""Parts of speech in each layer: linear probes on a treebank in CoNLL-U.
 
-The paper's finding (Table 6): layer 1 knows more syntax than layer 2. Beside the layers stand two
-that see the word alone: the tag that it had most often in training, and a probe on static vectors.
-The words are those of the treebank, see `conllu`. Accuracy is per word; its interval comes from a
-bootstrap over sentences, since the words of a sentence are tagged alike well. Where two figures are
-compared the same sentences are drawn for both.
+The paper's finding (Table 6): layer 1 represents syntax better than layer 2. Baselines without
+context: the most frequent tag of the word in the training data, and a probe on static vectors. The
+words are those of the treebank, see `conllu`. Accuracy is per word. Its interval is a bootstrap
+over sentences, because accuracies within a sentence are correlated. Differences are paired: both
+sides use the same samples.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMPARED = ("layer 1", "layer 2")
 
 
 class Treebank(NamedTuple):
-    """What to train on, what to stop by, what to test on."""
+    """Sentences for training, early stopping and testing."""
 
     train: Sequence[TaggedSentence]
     dev: Sequence[TaggedSentence]
@@ -56,13 +56,13 @@ class PosResult:
     """One way to tag.
 
     Attributes:
-        name: A layer, or what it is compared with.
-        accuracy: Words tagged right, the mean over the seeds.
+        name: A layer or a baseline.
+        accuracy: Share of words with the correct tag, the mean over the seeds.
         interval: Its 95% interval, by a bootstrap over sentences.
-        unseen: Accuracy on words that are not in the training part as they are written.
-        by_seed: Accuracy with each seed; one where nothing is left to chance.
-        dev_accuracy: On the development part with each seed.
-        epochs: How often each probe went through the training part.
+        unseen: Accuracy on forms that are not in the training data.
+        by_seed: Accuracy with each seed; a single value for deterministic baselines.
+        dev_accuracy: Accuracy on the dev data with each seed.
+        epochs: Epochs of each probe.
     """
 
     name: str
@@ -79,16 +79,16 @@ class PosReport:
     """All ways to tag a treebank.
 
     Attributes:
-        tags: Which tags: "upos" or "xpos".
-        classes: Different tags in the training part.
-        words: Words with a tag in the training, development and test part.
+        tags: The kind of tags: "upos" or "xpos".
+        classes: Distinct tags in the training data.
+        words: Words with a tag in the training, dev and test data.
         sentences: Sentences in each.
-        untagged: Words without a tag, left out, in all parts.
-        unknown_tags: Words of the test part whose tag is not in the training part: always wrong.
-        unseen: Words of the test part that are not in the training part.
-        static_unknown: Words of the test part without a static vector; None without those.
+        untagged: Words without a tag, which are skipped, in all data.
+        unknown_tags: Test words whose tag is not in the training data; they count as errors.
+        unseen: Test words that are not in the training data.
+        static_unknown: Test words without a static vector; None: no static vectors.
         results: One for each way.
-        difference: Layer 1 against layer 2, if both were probed.
+        difference: Layer 1 minus layer 2, if both were probed.
     """
 
     tags: str
@@ -103,15 +103,15 @@ class PosReport:
     difference: Difference | None
 
     def __str__(self) -> str:
-        """Return a table, the paper's figures beside ours where the tags are of the same kind."""
+        """Return a table, with the paper's figures for Penn Treebank tags."""
         rows = [["", "accuracy", "95%", "deviation", "unseen words", "paper", "CoVe"]]
         for r in self.results:
             low, high = r.interval
             deviation = f"{100 * np.std(r.by_seed, ddof=1):.2f}" if len(r.by_seed) > 1 else ""
             published = POS_LAYERS.get(r.name) if self.tags == "xpos" else None
-            beside = ["", ""] if published is None else [f"{p:.1f}" for p in published]
+            others = ["", ""] if published is None else [f"{p:.1f}" for p in published]
             figures = [f"{100 * r.accuracy:.2f}", f"{100 * low:.2f}-{100 * high:.2f}", deviation]
-            rows.append([r.name, *figures, f"{100 * r.unseen:.2f}", *beside])
+            rows.append([r.name, *figures, f"{100 * r.unseen:.2f}", *others])
         lines = [aligned(rows)]
         if self.difference is not None:
             lines.append(f"{self.difference}; in the paper +0.50")
@@ -123,17 +123,17 @@ class PosReport:
 
 @dataclass(frozen=True)
 class Words:
-    """The words of all three parts in one row, and which of them count in which part.
+    """The words of the training, dev and test data in one list, and their labels by part.
 
     Attributes:
-        sentences: The sentences of all parts, one after the other.
+        sentences: The sentences of all parts.
         forms: Their words.
-        tags: The tags of the training part; the place of a tag is its class.
-        rows: The words with a tag, by part.
-        labels: Their classes; len(tags) is a tag that is not among them.
-        clusters: The sentence of each of them.
-        unseen: Which words of the test part are not in the training part.
-        untagged: Words without a tag.
+        tags: The tags in the training data; the index of a tag is its class.
+        rows: The indices of the words with a tag, by part.
+        labels: Their classes; len(tags): a tag that is not in the training data.
+        clusters: The index of their sentence.
+        unseen: Whether a test word is not in the training data.
+        untagged: Number of words without a tag.
     """
 
     sentences: list[tuple[str, ...]]
@@ -146,7 +146,7 @@ class Words:
     untagged: int
 
     def examples(self, vectors: HalfArray | LayerTable) -> tuple[Examples, Examples, Examples]:
-        """Return the training, development and test part with these vectors."""
+        """Return training, dev and test examples with these vectors."""
         train, dev, test = (
             Examples(vectors, r, y) for r, y in zip(self.rows, self.labels, strict=True)
         )
@@ -154,34 +154,33 @@ class Words:
 
 
 def words_of(treebank: Treebank) -> Words:
-    """Put the words of a treebank in one row."""
+    """Collect the words of a treebank."""
     tags = sorted({tag for s in treebank.train for tag in s.tags if tag is not None})
     if len(tags) < 2:
         raise DataError(f"The training data has {len(tags)} distinct tags, expected at least 2.")
     classes = {tag: i for i, tag in enumerate(tags)}
-    rows: list[NDArray[np.int64]] = []
-    labels: list[NDArray[np.int64]] = []
-    clusters: list[NDArray[np.int64]] = []
-    begin = untagged = 0
+    parts = []
+    n_words = 0
     for part in treebank:
         flat = [(i, tag) for i, sentence in enumerate(part) for tag in sentence.tags]
-        tagged = np.array([k for k, (_, tag) in enumerate(flat) if tag is not None], dtype=np.int64)
-        rows.append(begin + tagged)
-        labels.append(
-            np.array([classes.get(flat[k][1] or "", len(tags)) for k in tagged], dtype=np.int64)
+        parts.append(
+            [
+                (n_words + k, classes.get(tag, len(tags)), i)
+                for k, (i, tag) in enumerate(flat)
+                if tag is not None
+            ]
         )
-        clusters.append(np.array([flat[k][0] for k in tagged], dtype=np.int64))
-        begin += len(flat)
-        untagged += len(flat) - len(tagged)
-    if not all(map(len, rows)):
+        n_words += len(flat)
+    if not all(parts):
         raise DataError("The train, dev or test data has no tagged words.")
+    columns = (np.array(part, dtype=np.int64).T for part in parts)
+    rows, labels, clusters = zip(*columns, strict=True)
     sentences = [sentence.words for part in treebank for sentence in part]
     forms = [word for words in sentences for word in words]
     seen = {forms[k] for k in rows[0]}
     unseen = np.array([forms[k] not in seen for k in rows[2]], dtype=np.bool_)
-    return Words(
-        sentences, forms, tags, tuple(rows), tuple(labels), tuple(clusters), unseen, untagged
-    )
+    untagged = n_words - sum(map(len, parts))
+    return Words(sentences, forms, tags, rows, labels, clusters, unseen, untagged)
 
 
 # --------------------------------------------------------------------------------------- measuring
@@ -207,16 +206,16 @@ def measure_pos(
     Args:
         model: The model.
         treebank: The data.
-        tags: What the tags are called in the report.
+        tags: The kind of tags, for the report.
         layer: The layers to probe, as for `LayerChoice.parse_all`.
         mix: With layer "mix", its weights.
         static: Static vectors to compare with.
-        state: What each sentence starts from.
-        seeds: A probe is trained with each of them.
+        state: Initial state of each sentence.
+        seeds: The seeds; one probe is trained per layer and seed.
         settings: How the probes are trained.
-        cache: A folder to keep the vectors in for the next time; None is a temporary one.
-        progress: Called with how many words are embedded.
-        on_result: Called with each result as it comes, and how right each word was (0 to 1).
+        cache: Directory of the layer cache. Default: a temporary directory.
+        progress: Callback for the number of words embedded.
+        on_result: Called with each result and the correctness of each word (0 to 1).
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     words = words_of(treebank)
@@ -259,7 +258,7 @@ def measure_pos(
         assert layers is not None  # the cache has no bound
         for choice in choices:
             probe(choice.label, LayerTable(layers, choice))
-        del layers  # Windows removes no file that is mapped
+        del layers  # Windows cannot remove a mapped file
     parts = (len(treebank.train), len(treebank.dev), len(treebank.test))
     return PosReport(
         tags,
@@ -295,14 +294,14 @@ def _result(
     )
 
 
-# --------------------------------------------------------------------------------- the word alone
+# --------------------------------------------------------------------------------------- baseline
 
 
 def most_frequent_tag(words: Words) -> NDArray[np.int64]:
-    """Tag each word of the test part as it was tagged most often in the training part.
+    """Return for each test word its most frequent tag in the training data.
 
-    A word that is not there is looked up in lower case, then gets the most frequent tag of all. Of
-    equally frequent tags the first of the alphabet is taken.
+    An unseen form is looked up in lower case; otherwise, the most frequent tag of all is used. Of
+    equally frequent tags, the first in alphabetical order is chosen.
     """
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     folded: dict[str, Counter[int]] = defaultdict(Counter)

@@ -1,4 +1,4 @@
-"""Figures of others that stand beside ours, each with where it was read."""
+"""Published results to compare with, and their sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WSD_SOURCE = (
 
 
 class Published(NamedTuple):
-    """What was published for one layer: of the paper's biLM, and of CoVe."""
+    """Published scores of one layer of the paper's biLM and of CoVe."""
 
     bilm: float
     cove: float
@@ -26,7 +26,7 @@ class Published(NamedTuple):
 POS_LAYERS = {"layer 1": Published(97.3, 93.3), "layer 2": Published(96.8, 92.8)}
 # F1 in percent, on ALL.
 WSD_LAYERS = {"layer 1": Published(67.4, 59.4), "layer 2": Published(69.0, 64.7)}
-# F1 in percent, by set.
+# F1 in percent, by dataset.
 WSD_SETS: dict[str, dict[str, float]] = {
     "first sense of WordNet (Raganato et al. 2017)": {
         "senseval2": 66.8,

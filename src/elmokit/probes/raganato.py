@@ -1,12 +1,12 @@
-"""The evaluation framework of Raganato et al. (2017): sets of words to disambiguate, and the score.
+"""The evaluation framework of Raganato et al. (2017): datasets of word senses, and the score.
 
-A set is a folder NAME with `NAME.data.xml` (sentences of `wf` and `instance` elements) and
-`NAME.gold.key.txt` (an id and its sense keys per line). `score` counts as their `Scorer.java` does.
+A dataset is a directory NAME with `NAME.data.xml` (sentences of `wf` and `instance` elements) and
+`NAME.gold.key.txt` (an id and its sense keys per line).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,12 +19,12 @@ from elmokit.text.lines import read_lines
 _DATA = ".data.xml"
 _GOLD = ".gold.key.txt"
 ALL = "ALL"
-# The order of the tables in the literature; others come after these, ALL comes last.
+# The usual order in the literature; others follow, and ALL is the last.
 _ORDER = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
 
 
 class Instance(NamedTuple):
-    """A word to disambiguate: `words[first:last]` of a sentence of its set.
+    """A word to disambiguate: `words[first:last]` of a sentence.
 
     Attributes:
         name: Its id.
@@ -32,8 +32,8 @@ class Instance(NamedTuple):
         first: Its first word.
         last: The word after its last one.
         entry: Its lemma and part of speech.
-        pos: The part of speech as the file has it.
-        gold: The senses that are right.
+        pos: The part of speech as in the file.
+        gold: The correct senses.
     """
 
     name: str
@@ -54,88 +54,60 @@ class EvaluationSet:
     instances: list[Instance]
 
 
-class Score(NamedTuple):
-    """Precision, recall and their harmonic mean."""
+def f1_score(answers: Sequence[tuple[Instance, str | None]]) -> float:
+    """Return F1 of instances with answers, as `Scorer.java` of Raganato et al. does.
 
-    precision: float
-    recall: float
-    f1: float
-
-
-# ------------------------------------------------------------------------------------------ scoring
-
-
-def right_share(answers: Iterable[str], gold: Iterable[str]) -> float:
-    """Return the share of the answers to one instance that are right: a guess among two is half."""
-    given, right = set(answers), set(gold)
-    return len(given & right) / len(given) if given else 0.0
-
-
-def score(answers: Mapping[str, Iterable[str]], gold: Mapping[str, Iterable[str]]) -> Score:
-    """Score answers as `Scorer.java` of Raganato et al. does.
-
-    Any of the gold keys is right. An instance without an answer counts against recall, not against
-    precision; an answer to what is no instance is passed over.
-
-    Args:
-        answers: The keys answered, by instance.
-        gold: The keys that are right, by instance.
+    Any of the gold keys is correct. An instance without an answer (None) counts against recall,
+    but not against precision.
     """
-    given = {name: set(keys) for name, keys in answers.items() if name in gold}
-    given = {name: keys for name, keys in given.items() if keys}
-    right = sum(right_share(keys, gold[name]) for name, keys in given.items())
-    precision = right / len(given) if given else 0.0
-    recall = right / len(gold) if gold else 0.0
-    f1 = 2 * precision * recall / (precision + recall) if right else 0.0
-    return Score(precision, recall, f1)
+    right = sum(answer in instance.gold for instance, answer in answers)
+    answered = sum(answer is not None for _, answer in answers)
+    return 2 * right / (len(answers) + answered) if answers else 0.0
 
 
 # ------------------------------------------------------------------------------------------ reading
 
 
 def read_sets(path: str | Path) -> list[EvaluationSet]:
-    """Read a folder of sets, the folder of one set, or one `NAME.data.xml`.
+    """Read a directory of datasets, the directory of one dataset, or one `NAME.data.xml`.
 
-    The order is that of the literature. Several sets without ALL are put together to make it.
+    The order is that of the literature. If there are several datasets, but not ALL, they are
+    concatenated to ALL.
 
     Raises:
-        DataError: Nothing is there, or a file is not what it should be; the message names the line.
+        DataError: There are no datasets, or a file is invalid.
     """
     path = Path(path)
-    found = {*path.glob(f"*{_DATA}"), *path.glob(f"*/*{_DATA}")}
-    files = [path] if path.is_file() else sorted(found)
+    files = [path] if path.is_file() else [*path.glob(f"*{_DATA}"), *path.glob(f"*/*{_DATA}")]
     if not files:
         raise DataError(
             f"{path} contains no NAME{_DATA}. Expected a dataset of the evaluation framework of "
             "Raganato et al., or the directory of all datasets (Evaluation_Datasets)."
         )
     sets = [_read_set(file) for file in files]
-    sets.sort(key=lambda s: (s.name == ALL, s.name not in _ORDER, _place(s.name)))
-    return sets if len(sets) == 1 or sets[-1].name == ALL else [*sets, _together(sets)]
+    sets.sort(key=lambda s: (_ORDER.index(s.name) if s.name in _ORDER else len(_ORDER), s.name))
+    sets.sort(key=lambda s: s.name == ALL)
+    return sets if len(sets) == 1 or sets[-1].name == ALL else [*sets, _concatenated(sets)]
 
 
-def _place(name: str) -> tuple[int, str]:
-    return (_ORDER.index(name) if name in _ORDER else 0, name)
-
-
-def _together(sets: Iterable[EvaluationSet]) -> EvaluationSet:
-    """Return sets one after the other, as ALL is; ids begin with the name of their set."""
-    whole = EvaluationSet(ALL, [], [])
+def _concatenated(sets: Iterable[EvaluationSet]) -> EvaluationSet:
+    """Concatenate datasets to ALL; ids begin with the name of their dataset."""
+    everything = EvaluationSet(ALL, [], [])
     for one in sets:
-        before = len(whole.sentences)
-        whole.sentences.extend(one.sentences)
-        whole.instances.extend(
+        before = len(everything.sentences)
+        everything.sentences.extend(one.sentences)
+        everything.instances.extend(
             i._replace(name=f"{one.name}.{i.name}", sentence=before + i.sentence)
             for i in one.instances
         )
-    return whole
+    return everything
 
 
 def _read_set(data: Path) -> EvaluationSet:
     name = data.name.removesuffix(_DATA)
     gold_path = data.with_name(f"{name}{_GOLD}")
     gold = _read_gold(gold_path)
-    found = EvaluationSet(name, [], [])
+    dataset = EvaluationSet(name, [], [])
     for sentence in _parse(data).iter("sentence"):
         words: list[str] = []
         for element in sentence.iter():
@@ -143,21 +115,21 @@ def _read_set(data: Path) -> EvaluationSet:
                 continue
             form, first = "".join(element.itertext()).strip(), len(words)
             if not form:
-                where = f"{data}, sentence {len(found.sentences) + 1}"
+                where = f"{data}, sentence {len(dataset.sentences) + 1}"
                 raise DataError(f"{where}: <{element.tag}> has no text.")
             words += split_form(form)
             if element.tag == "instance":
-                place = (len(found.sentences), first, len(words))
-                found.instances.append(_instance(element.attrib, place, gold, data))
-        found.sentences.append(tuple(words))
-    if odd := gold.keys() ^ {instance.name for instance in found.instances}:
+                place = (len(dataset.sentences), first, len(words))
+                dataset.instances.append(_instance(element.attrib, place, gold, data))
+        dataset.sentences.append(tuple(words))
+    if different := gold.keys() ^ {instance.name for instance in dataset.instances}:
         raise DataError(
-            f"'{min(odd)}' is in only one of {gold_path} and {data}. Check that the two files "
-            "belong together."
+            f"'{min(different)}' is in only one of {gold_path} and {data}. Check that both files "
+            "are of the same dataset."
         )
-    if not found.instances:
+    if not dataset.instances:
         raise DataError(f"{data} contains no <instance>.")
-    return found
+    return dataset
 
 
 def _parse(path: Path) -> ElementTree.Element:

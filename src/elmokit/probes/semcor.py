@@ -1,55 +1,57 @@
-"""SemCor as lines of JSON: the words of a sentence, some with a WordNet 3.0 sense.
+"""SemCor as JSON lines: the words of a sentence, some with a WordNet 3.0 sense.
 
     {"tokens": [["It", "PRP", "", null], ["rains", "VB", "rain", "rain%2:43:00::"]]}
 
-A token is its form, part of speech, lemma and sense key, or null. Where the annotators could not
-decide, the key names alternatives: "year%1:28:02::;1:28:01::" are two senses of "year". Such a word
-counts as a use of each of them. Names carry the sense of what they name ("Fulton County" is a
-location, location%1:03:00::) and count as uses of that sense like all others.
+A token is its form, part of speech, lemma and sense key, or null. If the annotators could not
+decide, the key lists alternatives: "year%1:28:02::;1:28:01::" are two senses of "year". Such a word
+counts as a use of each of them. Names have the sense of their category ("Fulton County" is a
+location, location%1:03:00::) and count as uses of that sense.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from elmokit.errors import DataError
 from elmokit.probes.senses import SenseSentence, Stretch, is_key, split_form
 from elmokit.text.lines import Line, read_lines
+from elmokit.text.typed_json import parse_json
 
-# Where an adjective may stand is marked on the head word of some keys; WordNet's index has no mark.
+# Some keys mark the syntactic position of an adjective on its head word; WordNet's index does not.
 _MARK = re.compile(r"\((?:a|p|ip)\)")
-_REMEDY = 'Expected {"tokens": [[form, pos, lemma, sense key or null], ...]}.'
+_EXPECTED = 'Expected {"tokens": [[form, pos, lemma, sense key or null], ...]}.'
+
+
+class _Item(BaseModel):
+    tokens: list[tuple[str, Any, Any, str | None]]
 
 
 def read_semcor(path: str | Path) -> list[SenseSentence]:
     """Read sentences with senses.
 
     Args:
-        path: A file with one JSON object per line, also .gz, .xz, .bz2, .zst.
+        path: A file with one JSON object per line; may be compressed (.gz, .xz, .bz2, .zst).
 
     Raises:
-        DataError: A line is not such an object, or nothing in the file has a sense.
+        DataError: A line is invalid, or no word has a sense.
     """
     sentences = [_sentence(line) for line in read_lines([path]) if line.text.strip()]
     if not any(sentence.stretches for sentence in sentences):
-        raise DataError(f"{path} contains no words with a sense. {_REMEDY}")
+        raise DataError(f"{path} contains no words with a sense. {_EXPECTED}")
     return sentences
 
 
 def _sentence(line: Line) -> SenseSentence:
-    try:
-        tokens = json.loads(line.text)["tokens"]
-    except (json.JSONDecodeError, TypeError, KeyError):
-        tokens = None
-    if not isinstance(tokens, list):
-        raise line.error(f"found '{line.text:.60}'. {_REMEDY}")
+    item = parse_json(_Item, line.text, f"{line.path}, line {line.number}", _EXPECTED)
     words: list[str] = []
     stretches: list[Stretch] = []
-    for number, token in enumerate(tokens, start=1):
-        form, key = _checked(token, line, number)
+    for number, (form, _, _, key) in enumerate(item.tokens):
+        if not form.strip():
+            raise line.error(f"tokens[{number}]: empty form. {_EXPECTED}")
         first = len(words)
         words += split_form(form)
         if key is not None:
@@ -57,26 +59,14 @@ def _sentence(line: Line) -> SenseSentence:
     return SenseSentence(tuple(words), tuple(stretches))
 
 
-def _checked(token: Any, line: Line, number: int) -> tuple[str, str | None]:
-    """Return the form and the key of a token."""
-    good = isinstance(token, list) and len(token) == 4 and isinstance(token[0], str)
-    if not good or not token[0].strip() or not (token[3] is None or isinstance(token[3], str)):
-        raise line.error(f"token {number}: invalid value {token!r}. {_REMEDY}")
-    return token[0], token[3]
-
-
-def _keys(given: str, line: Line, number: int) -> tuple[str, ...]:
-    """Return the alternatives that a key names; all but the first go without their lemma."""
-    lemma = given.partition("%")[0]
-    given = _MARK.sub("", given)
-    keys = tuple(
-        alternative if "%" in alternative else f"{lemma}%{alternative}"
-        for alternative in given.split(";")
-    )
-    for key in keys:
-        if not is_key(key):
-            raise line.error(
-                f"token {number}: invalid sense '{given}'; expected a WordNet sense key such as "
-                "play%1:04:00::, or several separated by ';'."
-            )
+def _keys(text: str, line: Line, number: int) -> tuple[str, ...]:
+    """Return the alternatives in a key; all but the first are written without the lemma."""
+    lemma = text.partition("%")[0]
+    alternatives = _MARK.sub("", text).split(";")
+    keys = tuple(key if "%" in key else f"{lemma}%{key}" for key in alternatives)
+    if not all(map(is_key, keys)):
+        raise line.error(
+            f"tokens[{number}]: invalid sense '{text}'; expected a WordNet sense key such as "
+            "play%1:04:00::, or several separated by ';'."
+        )
     return tuple(dict.fromkeys(keys))

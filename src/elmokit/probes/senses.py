@@ -1,8 +1,9 @@
-"""Sentences in which some words carry senses, and the keys that name senses.
+"""Sentences in which some words have senses, and sense keys.
 
-A WordNet sense key reads `lemma%type:file:id:head:id`; the type is 1 noun, 2 verb, 3 adjective, 4
-adverb, 5 adjective satellite, which is an adjective, too. A word of several parts ("took place") is
-a stretch of several words here, since that is what a model reads; its vector is their mean.
+A WordNet sense key has the form `lemma%type:file:id:head:id`; the type is 1 noun, 2 verb, 3
+adjective, 4 adverb, 5 adjective satellite, which is treated as an adjective. A multiword expression
+("took place") is a stretch of several words, because that is what a model reads; its vector is
+their mean.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ POS_TYPES = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
 
 
 class Entry(NamedTuple):
-    """What has senses: a lemma, in lower case with "_" for spaces, as one part of speech.
+    """A lemma, in lower case with "_" for spaces, with a part of speech.
 
     pos: The digit of the sense keys, "1" to "4".
     """
@@ -26,7 +27,7 @@ class Entry(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The words first, ..., last - 1 of a sentence, and the senses they carry."""
+    """The words first, ..., last - 1 of a sentence, and their senses."""
 
     first: int
     last: int
@@ -41,24 +42,24 @@ class SenseSentence(NamedTuple):
 
 
 def is_key(key: str) -> bool:
-    """Tell whether this reads like a sense key."""
+    """Return whether a text has the form of a sense key."""
     return _KEY.fullmatch(key) is not None
 
 
 def entry_of(key: str) -> Entry:
-    """Return the lemma and part of speech whose sense this is."""
+    """Return the lemma and part of speech of a sense key."""
     lemma, _, rest = key.partition("%")
     return Entry(lemma.lower(), "3" if rest[0] == _SATELLITE else rest[0])
 
 
-# How the Penn Treebank writes what raw text, which models are trained on, has otherwise.
+# Escapes of the Penn Treebank, and the characters of raw text, which models are trained on.
 _PENN = {"``": '"', "''": '"', "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]"}
 
 
 def split_form(form: str) -> list[str]:
-    """Return the words that a form is read as: "took place" and "took_place" are two.
+    """Split a form into words: "took place" and "took_place" are two.
 
-    Quotes and brackets in the spelling of the Penn Treebank become those of raw text.
+    Quotes and brackets of the Penn Treebank are replaced by those of raw text.
     """
     if form in _PENN:
         return [_PENN[form]]

@@ -1,14 +1,14 @@
-"""Word in context: is a word used in the same sense in two sentences?
+"""Word in context: does a word have the same sense in two sentences?
 
-The cosine of the two tokens' vectors is the answer, layer by layer: "the same" if it is above a
-threshold. The lemmas are cut into two fixed halves (by a digest of the lemma, see `half_of`); the
-threshold is chosen on one half and tested on the other, then the other way round, so that each pair
-is tested once, by a threshold that has not seen its lemma. Nothing else is learned.
+In each layer, the answer is "the same" if the cosine of the two vectors is above a threshold. The
+lemmas are split into two fixed halves (by a digest of the lemma, see `half_of`). The threshold is
+chosen on one half and tested on the other, and vice versa, so that each pair is tested once, with a
+threshold that does not depend on its lemma. Nothing else is learned.
 
-Beside it stands what the words alone tell: static vectors and layer 0 know only how the two forms
-differ ("play" / "plays"). The mean of the static vectors of each sentence knows its topic.
+Baselines without context: static vectors and layer 0 only know how the two forms differ ("play" /
+"plays"). The mean of the static vectors of each sentence represents its topic.
 
-Files are those of MCL-WiC (SemEval-2021 task 2): `NAME.data` and `NAME.gold`, both JSON.
+Files are in the format of MCL-WiC (SemEval-2021 task 2): `NAME.data` and `NAME.gold`, both JSON.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, RootModel
 
 from elmokit.embed.cosine import cosines
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
@@ -40,17 +40,16 @@ from elmokit.probes.statistics import (
 from elmokit.probes.tables import aligned
 from elmokit.progress import ProgressFn, no_log
 from elmokit.text.tokenize import tokenize
+from elmokit.text.typed_json import M, parse_json
 
-# Pairs whose sentences are embedded together; only their cosines are kept.
+# Pairs per batch; only their cosines are stored.
 _PAIRS = 512
 _EXPECTED = "Expected an MCL-WiC file: a JSON list of items."
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Usage:
-    """A word in a sentence: the characters start, ..., end - 1 of it."""
+    """A word in a sentence: its characters start, ..., end - 1."""
 
     sentence: str
     start: int
@@ -69,7 +68,7 @@ class WicPair:
 
 
 class Target(NamedTuple):
-    """A usage in tokens: `tokens[first:last]` is the word."""
+    """A tokenized usage: `tokens[first:last]` is the word."""
 
     tokens: tuple[str, ...]
     first: int
@@ -77,19 +76,19 @@ class Target(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The tokens of the word, case made equal."""
+        """The tokens of the word, case-folded."""
         return tuple(token.casefold() for token in self.tokens[self.first : self.last])
 
 
 @dataclass(frozen=True)
 class Figure:
-    """How well one score tells same from different.
+    """How well a score separates same from different senses.
 
     Attributes:
         n: Pairs tested.
-        accuracy: Right answers, each by the threshold of the other half.
-        interval: Its 95% interval, by a bootstrap over lemmas; None where it was not asked for.
-        auc: How often a pair of the same sense scores above one of different senses.
+        accuracy: Share of correct answers, with the threshold of the other half.
+        interval: Its 95% interval, by a bootstrap over lemmas; None: not computed.
+        auc: How often a pair with the same sense scores above one with different senses.
     """
 
     n: int
@@ -100,12 +99,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class WicResult:
-    """One score on a whole data set.
+    """One score on a dataset.
 
     Attributes:
-        name: A layer, or what it is compared with.
+        name: A layer or a baseline.
         overall: All pairs.
-        by_pos: The pairs of each part of speech, by the same thresholds.
+        by_pos: The pairs of each part of speech, with the same thresholds.
         thresholds: Chosen on half 0 (and used on half 1), chosen on half 1.
     """
 
@@ -117,16 +116,16 @@ class WicResult:
 
 @dataclass(frozen=True)
 class WicReport:
-    """All scores on a data set.
+    """All scores on a dataset.
 
     Attributes:
         results: One for each way to score.
         pairs: Pairs in the data.
-        lemmas: Different lemmas.
+        lemmas: Distinct lemmas.
         halves: Pairs tested in half 0 and in half 1.
-        fits: How the marked characters of both sentences fit our tokens, see `alignment`.
-        left_out: Names of the pairs that have no token at the place given.
-        static_unknown: Pairs with a word that the static vectors lack; None without them.
+        fits: How the marked characters of both sentences fit the tokens, see `alignment`.
+        left_out: Names of the pairs without a token at the given offsets.
+        static_unknown: Pairs with a word that has no static vector; None: no static vectors.
     """
 
     results: tuple[WicResult, ...]
@@ -142,9 +141,9 @@ class WicReport:
         pos = list(self.results[0].by_pos)
         rows = [["", "accuracy", "95%", "AUC", *(f"{p} acc" for p in pos)]]
         for result in self.results:
-            whole = result.overall
-            low, high = whole.interval or Interval(np.nan, np.nan)
-            figures = [f"{whole.accuracy:.3f}", f"{low:.3f}-{high:.3f}", f"{whole.auc:.3f}"]
+            overall = result.overall
+            low, high = overall.interval or Interval(np.nan, np.nan)
+            figures = [f"{overall.accuracy:.3f}", f"{low:.3f}-{high:.3f}", f"{overall.auc:.3f}"]
             by_pos = [f"{result.by_pos[p].accuracy:.3f}" for p in pos]
             rows.append([result.name, *figures, *by_pos])
         return aligned(rows)
@@ -158,13 +157,13 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
 
     Args:
         data: The file of sentences, `NAME.data`.
-        gold: The file of answers; None is `NAME.gold` beside it.
+        gold: The file of answers. Default: `NAME.gold` in the same directory.
     """
     data = Path(data)
     gold = data.with_suffix(".gold") if gold is None else Path(gold)
-    answers = {item.id: item.tag == "T" for item in _read(gold, _Answer)}
+    answers = {item.id: item.tag == "T" for item in _read(gold, _Answers).root}
     pairs = []
-    for item in _read(data, _Item):
+    for item in _read(data, _Items).root:
         if item.id not in answers:
             raise DataError(f"{data}: '{item.id}' has no gold label in {gold}.")
         first = Usage(item.sentence1, item.start1, item.end1)
@@ -192,16 +191,19 @@ class _Item(BaseModel, coerce_numbers_to_str=True):
     end2: int
 
 
-def _read(path: Path, kind: type[T]) -> list[T]:
-    """Read a JSON list of items."""
+class _Answers(RootModel[list[_Answer]]):
+    pass
+
+
+class _Items(RootModel[list[_Item]]):
+    pass
+
+
+def _read(path: Path, kind: type[M]) -> M:
     try:
-        return TypeAdapter(list[kind]).validate_json(path.read_bytes())  # type: ignore[valid-type]
+        return parse_json(kind, path.read_bytes(), str(path), _EXPECTED)
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}. {_EXPECTED}") from None
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        place = "".join(f", {'item' if type(at) is int else 'key'} {at}" for at in problem["loc"])
-        raise DataError(f"{path}{place}: {problem['msg']}. {_EXPECTED}") from None
 
 
 # ---------------------------------------------------------------------------------------- measuring
@@ -226,9 +228,9 @@ def measure_wic(
         layer: The layers to compare, as for `LayerChoice.parse_all`.
         mix: With layer "mix", its weights.
         static: Static vectors to compare with.
-        state: What each sentence starts from.
-        seed: Of the bootstrap.
-        progress: Called with how many pairs are embedded.
+        state: Initial state of each sentence.
+        seed: Seed of the bootstrap.
+        progress: Callback for the number of pairs done.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     fits: Counter[str] = Counter()
@@ -236,12 +238,12 @@ def measure_wic(
     targets: list[tuple[Target, Target]] = []
     left_out: list[str] = []
     for pair in pairs:
-        found = [_target(usage, fits) for usage in pair.usages]
-        if found[0] is None or found[1] is None:
+        first, second = (_target(usage, fits) for usage in pair.usages)
+        if first is None or second is None:
             left_out.append(pair.name)
         else:
             used.append(pair)
-            targets.append((found[0], found[1]))
+            targets.append((first, second))
     if not used:
         raise DataError(
             "No pair has a token at its offsets. Offsets must count characters, not bytes."
@@ -255,7 +257,7 @@ def measure_wic(
     scores |= _scores(model, targets, choices, state, progress)
     halves = [half_of(pair.lemma) for pair in used]
     return WicReport(
-        tuple(judge(name, found, used, seed=seed) for name, found in scores.items()),
+        tuple(judge(name, values, used, seed=seed) for name, values in scores.items()),
         pairs=len(pairs),
         lemmas=len({pair.lemma for pair in pairs}),
         halves=(halves.count(0), halves.count(1)),
@@ -281,7 +283,7 @@ def _scores(
     state: Literal["reset", "warm"],
     progress: ProgressFn,
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the cosine of each pair in each layer; each sentence is read once per block."""
+    """Return the cosine of each pair in each layer."""
     blocks: dict[str, list[FloatArray]] = {choice.label: [] for choice in choices}
     for begin in range(0, len(targets), _PAIRS):
         block = targets[begin : begin + _PAIRS]
@@ -296,7 +298,7 @@ def _scores(
         for choice in choices:
             blocks[choice.label].append(cosines(choice.apply(a), choice.apply(b)))
         progress("pairs", begin + len(block), len(targets))
-    return {name: np.concatenate(found).astype(np.float64) for name, found in blocks.items()}
+    return {name: np.concatenate(parts).astype(np.float64) for name, parts in blocks.items()}
 
 
 def _static_scores(
@@ -304,8 +306,7 @@ def _static_scores(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
     """Return the cosines of the words, those of the mean of the sentences, and unknown pairs.
 
-    A pair with a word that has no vector scores 1 if both are the same form and 0 if not: that is
-    all there is to know about it without context.
+    A pair with a word that has no vector scores 1 if both forms are the same, otherwise 0.
     """
     words, sentences, unknown = [], [], 0
     for a, b in targets:
@@ -325,15 +326,15 @@ def _cosine(static: StaticVectors, a: Sequence[str], b: Sequence[str]) -> float 
 
 
 def half_of(lemma: str) -> int:
-    """Return the half, 0 or 1, a lemma belongs to: the lowest bit of its BLAKE2b digest."""
+    """Return the half of a lemma, 0 or 1: the lowest bit of its BLAKE2b digest."""
     return hashlib.blake2b(lemma.lower().encode(), digest_size=8).digest()[-1] & 1
 
 
 def judge(
     name: str, scores: NDArray[np.float64], pairs: Sequence[WicPair], *, seed: int = 0
 ) -> WicResult:
-    """Turn the scores of pairs into figures; see the head of this file for the two halves."""
-    scores = np.round(scores, 6)  # the same form twice is 1, and not 1 less a rounding error
+    """Evaluate the scores of pairs; the module docstring describes the two halves."""
+    scores = np.round(scores, 6)  # without rounding errors, the same form twice is 1
     same = np.array([pair.same for pair in pairs])
     half = np.array([half_of(pair.lemma) for pair in pairs])
     thresholds = tuple(best_threshold(scores[half == h], same[half == h]) for h in (0, 1))

@@ -1,7 +1,7 @@
-"""WordNet's index of senses: which senses a word has, the most frequent one first.
+"""WordNet's index of senses: the senses of each word, the most frequent one first.
 
-`index.sense` has a line per sense: its key, the synset, the number of the sense among those of its
-lemma and part of speech, how often it was met in tagged text. No other file of WordNet is needed.
+`index.sense` has one line per sense: its key, the synset, its number among the senses of the lemma
+and part of speech, and its count in tagged text. No other file of WordNet is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from elmokit.probes.senses import Entry, entry_of, is_key
 from elmokit.text.lines import read_lines
 
 INDEX = "index.sense"
-# Where packages put it: Debian and Ubuntu, Princeton's own installer, Homebrew.
+# Default directories of Debian and Ubuntu, Princeton's installer, Homebrew.
 PLACES = (
     "/usr/share/wordnet",
     "/usr/local/WordNet-3.0/dict",
@@ -36,7 +36,7 @@ class WordNet:
 
     Attributes:
         source: The file they were read from.
-        senses: The keys of each lemma and part of speech, the first sense first.
+        senses: The keys of each lemma and part of speech, in WordNet's order.
     """
 
     source: str
@@ -50,36 +50,30 @@ class WordNet:
         return key in self._keys
 
     def first(self, entry: Entry) -> str | None:
-        """Return the first sense of a word; None if it has none."""
+        """Return the first sense of a word; None: the word is unknown."""
         keys = self.senses.get(entry)
         return keys[0] if keys else None
 
 
-def find_wordnet(given: str | Path | None = None) -> Path:
+def find_wordnet(path: str | Path | None = None) -> Path:
     """Find `index.sense`.
 
     Args:
-        given: The file or its folder. None looks at $WNSEARCHDIR, then where packages put it.
+        path: The file or its directory. Default: $WNSEARCHDIR, then the directories of packages.
     """
-    if given is not None:
-        path = Path(given) / INDEX if Path(given).is_dir() else Path(given)
-        if not path.is_file():
-            raise DataError(f"WordNet's {INDEX} not found at {path}. {_REMEDY}")
-        return path
-    own = os.environ.get("WNSEARCHDIR")
-    for folder in (*([own] if own else []), *PLACES):
-        if (path := Path(folder) / INDEX).is_file():
-            return path
-    raise DataError(
-        f"WordNet's {INDEX}, which is required for first senses, not found in: "
-        f"{', '.join(PLACES)}. {_REMEDY}"
-    )
+    folders = [os.environ.get("WNSEARCHDIR"), *PLACES] if path is None else [path]
+    for folder in filter(None, folders):
+        file = Path(folder) / INDEX if Path(folder).is_dir() else Path(folder)
+        if file.is_file():
+            return file
+    places = ", ".join(str(folder) for folder in folders if folder)
+    raise DataError(f"WordNet's {INDEX} not found in: {places}. {_REMEDY}")
 
 
-def read_wordnet(given: str | Path | None = None) -> WordNet:
-    """Read the index of senses; see `find_wordnet` for where it is looked for."""
-    path = find_wordnet(given)
-    found: dict[Entry, list[tuple[int, str]]] = defaultdict(list)
+def read_wordnet(path: str | Path | None = None) -> WordNet:
+    """Read the index of senses; see `find_wordnet` for the default path."""
+    path = find_wordnet(path)
+    numbered: dict[Entry, list[tuple[int, str]]] = defaultdict(list)
     for line in read_lines([path]):
         fields = line.text.split()
         if len(fields) != 4 or not is_key(fields[0]) or not fields[2].isdigit():
@@ -87,8 +81,8 @@ def read_wordnet(given: str | Path | None = None) -> WordNet:
                 f"found '{line.text:.60}', expected a sense key, a synset, a sense number and a "
                 f"count. Is this WordNet's {INDEX}? {_REMEDY}"
             )
-        found[entry_of(fields[0])].append((int(fields[2]), fields[0]))
-    if not found:
+        numbered[entry_of(fields[0])].append((int(fields[2]), fields[0]))
+    if not numbered:
         raise DataError(f"{path} is empty. {_REMEDY}")
-    senses = {entry: tuple(key for _, key in sorted(keys)) for entry, keys in found.items()}
+    senses = {entry: tuple(key for _, key in sorted(keys)) for entry, keys in numbered.items()}
     return WordNet(str(path), senses)
