@@ -1,4 +1,4 @@
-"""What all figures share: colors, titles, and writing to a file whose suffix says which format."""
+"""Shared by all figures: colors, titles, and writing to SVG or PNG files."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ with optional_imports("plot", "A figure"):
     from matplotlib.figure import Figure
 
 SUFFIXES = (".svg", ".png")
-#: For categories: Okabe and Ito's colors, which the color-blind can tell apart.
+#: For categories: the colors of Okabe and Ito, which are safe for color-blind readers.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#a3508c", "#56b4e9", "#b58900", "#a4262c", "#6b7280")
 MARKERS = ("o", "s", "^", "D")
 BLUE, ORANGE, GRAY = COLORS[0], COLORS[1], COLORS[-1]
-#: White at 0, blue at 1; and the same with orange at -1.
+#: White at 0 and blue at 1; `SIGNED` also has orange at -1.
 SHADES = LinearSegmentedColormap.from_list("elmo-shades", ["white", BLUE])
 SIGNED = LinearSegmentedColormap.from_list("elmo-signed", [ORANGE, "white", BLUE])
 
 
 class Picture(Figure):
-    """A matplotlib figure with a title, which a notebook shows as SVG.
+    """A matplotlib figure with a title, which notebooks show as SVG.
 
     Args:
-        width: In inches.
-        height: In inches.
-        title: What it shows, in a line.
-        note: What to see in it, in a sentence or two.
-        options: Of `matplotlib.figure.Figure`.
+        width: Width in inches.
+        height: Height in inches.
+        title: One line above the figure.
+        note: Description of the figure, stored in its metadata.
+        options: Options of `matplotlib.figure.Figure`.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Picture(Figure):
 
     @property
     def title(self) -> str:
-        """What it shows, in a line."""
+        """The title."""
         return self.get_suptitle().replace(r"\$", "$")
 
     def save(self, file: Path | io.BytesIO, kind: str) -> None:
         """Write "svg" or "png"."""
         about = {"Title": self.title, "Description": self.note}
         dates = {"Date": None} if kind == "svg" else {}
-        # Text in an SVG stays text: it can be searched, and the reader's system has the fonts.
+        # Text in an SVG stays text, so that it can be searched.
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "elmokit"}):
             self.savefig(
                 file, format=kind, dpi=150, bbox_inches="tight", metadata={**about, **dates}
@@ -65,7 +65,7 @@ class Picture(Figure):
 
 
 def check_picture(path: Path) -> None:
-    """Raise if no figure can be written to this path, before anything is computed."""
+    """Reject a path to which no figure can be written, before anything is computed."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
             f"Invalid figure name '{path.name}': expected {' or '.join(SUFFIXES)}."
@@ -76,7 +76,7 @@ def check_picture(path: Path) -> None:
 
 
 def write_picture(picture: Picture, path: str | Path) -> None:
-    """Write a figure as SVG or PNG, by the suffix of the path."""
+    """Write a figure as SVG or PNG, depending on the suffix of the path."""
     path = Path(path)
     check_picture(path)
     with replace_file(path) as temporary:
@@ -84,7 +84,7 @@ def write_picture(picture: Picture, path: str | Path) -> None:
 
 
 def readable(text: str, letters: int = 200) -> str:
-    """Return text that matplotlib can write: shortened, no formulas, no control characters."""
+    """Return text for matplotlib: shortened, without formulas and control characters."""
     if len(text) > letters:
         text = text[: letters - 1].rstrip() + "…"
     return "".join(c if c.isprintable() else "\ufffd" for c in text).replace("$", r"\$")

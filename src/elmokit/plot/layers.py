@@ -1,9 +1,9 @@
-"""The layers that task models learned to use: Figure 2 of the paper, for any task directories."""
+"""Learned layer weights of task models, as in Figure 2 of the paper."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ class Learned:
     """The mixes of one task model.
 
     Attributes:
-        name: What to call it.
-        mixes: For the places where ELMo enters, s and gamma.
+        name: Name in the figure.
+        mixes: s and gamma of each place where ELMo is added.
     """
 
     name: str
@@ -31,8 +31,8 @@ class Learned:
 
 
 def read_mixes(folders: Sequence[str | Path]) -> list[Learned]:
-    """Read what the models of some task directories learned."""
-    found = []
+    """Read the mixes of some task directories."""
+    models = []
     for folder in map(Path, folders):
         if not is_task_dir(folder):
             raise ConfigError(
@@ -49,13 +49,13 @@ def read_mixes(folders: Sequence[str | Path]) -> list[Learned]:
             raise ConfigError(f"{folder} contains no valid layer weights ({error!r}).") from error
         if not mixes:
             raise ConfigError(f"The model in {folder} does not use ELMo and has no layer weights.")
-        found.append(Learned(name, mixes))
-    names = [learned.name for learned in found]
+        models.append(Learned(name, mixes))
+    names = [model.name for model in models]
     return [
-        Learned(f"{learned.name} ({Path(folder).resolve().name})", learned.mixes)
-        if names.count(learned.name) > 1
-        else learned
-        for learned, folder in zip(found, folders, strict=True)
+        replace(model, name=f"{model.name} ({Path(folder).resolve().name})")
+        if names.count(model.name) > 1
+        else model
+        for model, folder in zip(models, folders, strict=True)
     ]
 
 
@@ -68,7 +68,7 @@ def mixes_to_dict(learned: Sequence[Learned]) -> dict[str, Any]:
 
 
 def draw_layers(learned: Sequence[Learned]) -> Picture:
-    """Draw the weights of the layers: a column for each task, a block for each place."""
+    """Draw the weights of the layers: one column per task, one block per place."""
     places = [place for place in PLACES if any(place in one.mixes for one in learned)]
     n_layers = max(len(s) for one in learned for s, _ in one.mixes.values())
     picture = Picture(
@@ -87,7 +87,7 @@ def draw_layers(learned: Sequence[Learned]) -> Picture:
 
 def _block(axes: Axes, learned: Sequence[Learned], place: str, n_layers: int) -> None:
     weights = np.full((n_layers, len(learned)), np.nan)
-    heads = []
+    labels = []
     for column, one in enumerate(learned):
         s, gamma = one.mixes.get(place, ([], None))
         weights[: len(s), column] = s
@@ -96,12 +96,10 @@ def _block(axes: Axes, learned: Sequence[Learned], place: str, n_layers: int) ->
             axes.text(column, j, f"{weight:.3f}", ha="center", va="center", color=ink)
         if gamma is None:
             axes.text(column, (n_layers - 1) / 2, "none", ha="center", va="center", color=GRAY)
-        heads.append(
-            readable(one.name, 14) + ("" if gamma is None else f"\ngamma {gamma:.2f}"),
-        )
+        labels.append(readable(one.name, 14) + ("" if gamma is None else f"\ngamma {gamma:.2f}"))
     axes.imshow(weights, cmap=SHADES, vmin=0, vmax=1, origin="lower", aspect="auto")
     axes.set_title(place, loc="left", fontweight="bold")
-    axes.set_xticks(range(len(learned)), heads)
+    axes.set_xticks(range(len(learned)), labels)
     axes.set_yticks(
         range(n_layers), ["layer 0 (words)", *(f"layer {j}" for j in range(1, n_layers))]
     )

@@ -1,7 +1,6 @@
-"""The uses of a word on a plane, and the clusters they fall into.
+"""Projections of vectors to the plane of their principal components, and clusters.
 
-Cosines are what vectors of words are compared by, so all of this is done on vectors of length 1.
-A plane is that of the two principal components: where the points spread most.
+All functions normalize the vectors first, because words are compared by cosine.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ with optional_imports("plot", "A plane of points"):
 Labels = NDArray[np.int64]
 
 _STARTS = 8
-# Below this silhouette clusters are no more than noise cut into pieces.
+# Clusters with a smaller silhouette are noise.
 _SEPARATE = 0.1
 
 
 def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
-    """Return the coordinates of points on their principal plane, and what it shows of them.
+    """Project points to their first two principal components.
 
     Args:
         vectors: One per point, (n, D).
 
     Returns:
-        Coordinates (n, 2), and the shares of the variance along both axes. Points that are all the
-        same are all at the origin.
+        Coordinates (n, 2), and the shares of the variance along both axes. Identical points are
+        at the origin.
     """
     points = unit(vectors)
     points = points - points.mean(axis=0)
@@ -51,7 +50,7 @@ def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float
 
 
 def turned_to(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
-    """Turn and mirror a plane so that its points lie as near to those of another as they can."""
+    """Rotate and mirror points to match those of another plane as closely as possible."""
     left, _, right = np.linalg.svd(coordinates.T @ reference)
     turned: FloatArray = (coordinates @ (left @ right)).astype(np.float32)
     return turned
@@ -62,38 +61,38 @@ def cluster(vectors: FloatArray, k: int | None = None, *, most: int = 6, seed: i
 
     Args:
         vectors: One per point, (n, D).
-        k: How many; None chooses the number with the best silhouette, 1 if none separates.
-        most: Clusters to try at most.
-        seed: Of the starts.
+        k: Number of clusters. Default: the one with the best silhouette; 1 if all are noise.
+        most: Maximum number of clusters to try.
+        seed: Seed of k-means.
     """
     points = unit(vectors)
     if k is not None:
         return _by_size(_k_means(points, min(k, len(points)), seed))
-    best, found = _SEPARATE, np.zeros(len(points), dtype=np.int64)
+    best, clusters = _SEPARATE, np.zeros(len(points), dtype=np.int64)
     for number in range(2, min(most, len(points) - 1) + 1):
         labels = _k_means(points, number, seed)
         quality = silhouette(points, labels)
         if quality is not None and quality > best + 1e-6:
-            best, found = quality, labels
-    return _by_size(found)
+            best, clusters = quality, labels
+    return _by_size(clusters)
 
 
 def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
-    """Return how well groups are apart, from -1 to 1, by cosine; None without two groups."""
+    """Return the silhouette of groups by cosine, from -1 to 1; None: there is only one group."""
     groups = np.unique(labels)
     if len(groups) < 2:
         return None
     if len(groups) == len(labels):
-        return 0.0  # every point is its own group
+        return 0.0  # every point is a group
     points = unit(vectors)
     distances = 1.0 - points @ points.T
-    distances[distances < 1e-6] = 0.0  # the same vector, but for rounding
+    distances[distances < 1e-6] = 0.0  # rounding errors
     np.fill_diagonal(distances, 0.0)
     return float(silhouette_score(distances, labels, metric="precomputed"))
 
 
 def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
-    """Return the share of points that are of the commonest sense of their cluster."""
+    """Return the share of points that have the most frequent sense of their cluster."""
     pairs = Counter(zip(labels, senses, strict=True))
     best: Counter[int] = Counter()
     for (label, _), count in pairs.items():
@@ -102,7 +101,7 @@ def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
 
 
 def mean_cosine(vectors: FloatArray) -> float:
-    """Return the mean cosine of different points; 1 for a single one."""
+    """Return the mean cosine of all pairs of points; 1 for a single point."""
     n = len(vectors)
     if n < 2:
         return 1.0
@@ -112,14 +111,14 @@ def mean_cosine(vectors: FloatArray) -> float:
 
 
 def _k_means(points: FloatArray, k: int, seed: int) -> Labels:
-    different = len(np.unique(points.round(5), axis=0))
-    means = KMeans(min(k, different), n_init=_STARTS, random_state=seed).fit(points)
+    distinct = len(np.unique(points.round(5), axis=0))
+    means = KMeans(min(k, distinct), n_init=_STARTS, random_state=seed).fit(points)
     labels: Labels = means.labels_.astype(np.int64)
     return labels
 
 
 def _by_size(labels: Labels) -> Labels:
-    """Number clusters by size, the largest first; of equal ones that of the first point first."""
+    """Number clusters by size, the largest first; equally large ones by their first point."""
     order = [label for label, _ in Counter(labels.tolist()).most_common()]
     numbers = {label: number for number, label in enumerate(order)}
     return np.array([numbers[label] for label in labels.tolist()], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""One word in many sentences: its uses on a plane, layer by layer.
+"""The uses of a word in many sentences on a plane, layer by layer.
 
-Layer 0 knows the word alone, so all its uses are one point, as in a table of static vectors. Higher
-up the sentence moves them, and the uses of one sense come together.
+Layer 0 does not depend on the sentence, so all uses are one point, as with static vectors. In
+higher layers, the uses of the same sense are close to each other.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from elmokit.text.marked import Marked
 
 _PANEL = 3.3  # inches
 _PER_ROW = 3
-_NUMBERED = 24  # uses that are numbered and listed below; more would cover each other
-_LINE = 0.2  # inches of a sentence in the list
-_SAME_DIGITS = 4  # vectors of length 1 that agree in so many digits are one
+_NUMBERED = 24  # maximum number of uses that are numbered and listed
+_LINE = 0.2  # inches per sentence in the list
+_SAME_DIGITS = 4  # unit vectors that agree in so many digits are the same
 
 
 class Use(NamedTuple):
-    """A use of the word, and its sense if somebody says so."""
+    """A use of the word, and its sense, if known."""
 
     at: Marked
     sense: str = ""
@@ -46,12 +46,12 @@ class Plane:
     """The uses in one layer.
 
     Attributes:
-        layer: Its name.
+        layer: The name of the layer.
         points: Coordinates on the principal plane, (n, 2).
-        shares: Shares of the variance that both axes show.
-        different: How many different vectors there are.
-        agree: How many uses have a nearest use of the same group; None where that says nothing.
-        separation: The silhouette of the groups, None without two.
+        shares: Shares of the variance along both axes.
+        different: Number of distinct vectors.
+        agree: Number of uses whose nearest use is in the same group; None: not meaningful.
+        separation: The silhouette of the groups; None: there is only one group.
     """
 
     layer: str
@@ -69,8 +69,8 @@ class Senses:
     Attributes:
         word: The word.
         uses: Its uses.
-        groups: The group of each: a sense, or a cluster.
-        given: Whether the groups are senses that were given.
+        groups: The group of each use: a sense or a cluster.
+        given: Whether the groups are annotated senses.
         planes: One for each layer.
     """
 
@@ -104,7 +104,7 @@ class Senses:
 
 
 def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
-    """Read lines of a sentence with the word in brackets, and maybe a tab and its sense."""
+    """Read lines of a sentence with the word in brackets, optionally with a tab and its sense."""
     uses = []
     for line in read_lines([path]):
         if not line.text.strip():
@@ -131,11 +131,11 @@ def senses_of(
 
     Args:
         model: The model.
-        uses: The uses; either all have a sense or none has.
+        uses: The uses; either all or none have a sense.
         layer: The layers, one plane for each, as for `LayerChoice.parse_all`.
         mix: With layer "mix", its weights.
-        state: What each sentence starts from.
-        clusters: Without senses, how many clusters to find in the last layer; None chooses.
+        state: Initial state of each sentence.
+        clusters: Without senses, the number of clusters in the last layer. Default: automatic.
     """
     _check(uses)
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
@@ -153,18 +153,19 @@ def senses_in(
     limit: int = 200,
     clusters: int | None = None,
 ) -> Senses:
-    """Compute the planes of the uses of a word in an index: as many as `limit`, spread over it.
+    """Compute the planes of up to `limit` uses of a word in an index, spread evenly over it.
 
-    By default the planes are those of the layers that the index holds.
+    By default, the layers are those of the index.
     """
-    found = np.array(index.find(word), dtype=np.int64)
-    if not len(found):
+    places = np.array(index.find(word), dtype=np.int64)
+    if not len(places):
         raise DataError(f"The word '{word}' is not in the index {index.folder}.")
-    chosen = found[np.unique(np.linspace(0, len(found) - 1, min(limit, len(found))).astype(int))]
-    uses = [Use(index.token(number).at) for number in chosen.tolist()]
+    spread = np.linspace(0, len(places) - 1, min(limit, len(places))).astype(int)
+    chosen = places[np.unique(spread)].tolist()
+    uses = [Use(index.token(number).at) for number in chosen]
     _check(uses)
     choices = index.meta.choices if layer is None else index.parse(layer, mix)
-    vectors = [(c.label, index.vectors(c, chosen.tolist())) for c in choices]
+    vectors = [(c.label, index.vectors(c, chosen)) for c in choices]
     return _senses(uses, vectors, clusters)
 
 
@@ -201,7 +202,7 @@ def _senses(
         elif shares[0]:
             coordinates = turned_to(coordinates, reference)
         different = len(np.unique(points.round(_SAME_DIGITS), axis=0))
-        # Where many uses are one vector, which of them is the nearest says nothing.
+        # If many uses have the same vector, the nearest one is arbitrary.
         comparable = 2 * different > len(points) and len(names) > 1
         agree = _agree(points, numbers) if comparable else None
         apart = silhouette(points, numbers) if different > 1 else None
@@ -221,7 +222,7 @@ def _agree(points: FloatArray, groups: Any) -> int:
 
 
 def draw_senses(senses: Senses) -> Picture:
-    """Draw a plane for each layer, and below it the sentences if they are not too many."""
+    """Draw a plane for each layer, and below them the sentences, if there are not too many."""
     columns = min(len(senses.planes), _PER_ROW)
     rows = -(-len(senses.planes) // columns)
     names = sorted(set(senses.groups))
@@ -247,7 +248,7 @@ def draw_senses(senses: Senses) -> Picture:
     by = "sense" if senses.given else f"cluster of {senses.planes[-1].layer}"
     upper.legend(
         handles=[
-            Line2D([], [], label=f"{readable(n, 24)} ({senses.groups.count(n)})", **_look(i))
+            Line2D([], [], label=f"{readable(n, 24)} ({senses.groups.count(n)})", **_style(i))
             for i, n in enumerate(names)
         ],
         title=f"colored by {by}",
@@ -263,7 +264,7 @@ def draw_senses(senses: Senses) -> Picture:
     return picture
 
 
-def _look(group: int) -> dict[str, Any]:
+def _style(group: int) -> dict[str, Any]:
     color, marker = COLORS[group % len(COLORS)], MARKERS[group % len(MARKERS)]
     return {"color": color, "marker": marker, "linestyle": "", "markersize": 6}
 
@@ -294,13 +295,13 @@ def _panel(
     axes.set_ylabel(f"PC 2 ({plane.shares[1]:.0%})", loc="top", color=GRAY, fontsize=8)
     groups = np.array(senses.groups)
     for i, name in enumerate(names):
-        axes.plot(*plane.points[groups == name].T, alpha=0.85, markeredgecolor="white", **_look(i))
-    # Both axes have the same scale, and there is room for labels around the outermost marks.
+        axes.plot(*plane.points[groups == name].T, alpha=0.85, markeredgecolor="white", **_style(i))
+    # The same scale for both axes, with space for labels around the outermost markers.
     middle = (plane.points.min(axis=0) + plane.points.max(axis=0)) / 2
     half = 0.62 * max(float(np.ptp(plane.points, axis=0).max()), 1e-6)
     axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
     if numbered:
-        for number, shift in enumerate(_free(plane.points)):
+        for number, shift in enumerate(_label_offsets(plane.points)):
             axes.annotate(
                 str(number + 1),
                 tuple(plane.points[number]),
@@ -313,45 +314,45 @@ def _panel(
             )
 
 
-def _free(points: FloatArray) -> list[tuple[float, float]]:
-    """Find a place beside each mark, in points from it, that no mark and no other label covers."""
-    # 1.24: as wide as the axes are, see `_panel`.
+def _label_offsets(points: FloatArray) -> list[tuple[float, float]]:
+    """Return an offset for the label of each marker, in points, at which it overlaps nothing."""
+    # 1.24: the width of the axes, see `_panel`.
     size = 0.8 * _PANEL * 72 / (1.24 * max(float(np.ptp(points, axis=0).max()), 1e-6))
     marks = points.astype(np.float64) * size
-    taken = [(x, y, 5.0, 5.0) for x, y in marks]
-    found = []
+    occupied = [(x, y, 5.0, 5.0) for x, y in marks]
+    options = [
+        (radius * math.cos(angle), radius * math.sin(angle))
+        for radius in (9, 14, 20, 28)
+        for angle in np.linspace(0.25, 1.75, 8) * math.pi
+    ]
+    offsets = []
     for x, y in marks:
-        options = [
-            (radius * math.cos(angle), radius * math.sin(angle))
-            for radius in (9, 14, 20, 28)
-            for angle in np.linspace(0.25, 1.75, 8) * math.pi
-        ]
 
-        def covered(shift: tuple[float, float], x: float = x, y: float = y) -> int:
+        def overlaps(shift: tuple[float, float], x: float = x, y: float = y) -> int:
             left, top = x + shift[0], y + shift[1]
-            return sum(abs(left - a) < w + 5 and abs(top - b) < h + 4 for a, b, w, h in taken)
+            return sum(abs(left - a) < w + 5 and abs(top - b) < h + 4 for a, b, w, h in occupied)
 
-        best = min(options, key=covered)  # the first of them that is free
-        taken.append((x + best[0], y + best[1], 5.0, 4.0))
-        found.append(best)
-    return found
+        best = min(options, key=overlaps)  # the first one that is free
+        occupied.append((x + best[0], y + best[1], 5.0, 4.0))
+        offsets.append(best)
+    return offsets
 
 
 def _list(axes: Axes, senses: Senses, names: Sequence[str], letters: int) -> None:
-    """Write the sentences with their numbers, in two columns."""
+    """Write the numbered sentences in two columns."""
     per_column = -(-len(senses.uses) // 2)
     axes.set(xlim=(0, 2), ylim=(per_column, 0))
     axes.set_axis_off()
     for number, (use, group) in enumerate(zip(senses.uses, senses.groups, strict=True)):
         column, row = divmod(number, per_column)
         x, y = column + 0.02, row + 0.5
-        axes.plot(x, y, **_look(names.index(group)))
+        axes.plot(x, y, **_style(names.index(group)))
         text = f"{number + 1:>2}  {_fitting(use.at, letters)}"
         axes.text(x + 0.02, y, text, va="center", fontsize=8)
 
 
 def _fitting(at: Marked, letters: int) -> str:
-    """Return as much of the sentence around the word as fits."""
+    """Return as much of the sentence around the word as fits into the line."""
     for around in range(len(at.tokens), 0, -1):
         if len(shown := at.show(around)) <= letters:
             return readable(shown)

@@ -1,4 +1,4 @@
-"""Sentence against sentence: the cosine of every token with every token, layer by layer."""
+"""The cosines of all tokens of two sentences, layer by layer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
 from elmokit.plot.figure import SIGNED, Picture, readable
 
-_MOST = 60  # tokens of a sentence; more cannot be read
-_LETTERS = 16  # of a token
+_MOST = 60  # tokens per sentence; more are not legible
+_LETTERS = 16  # per token
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class Similarity:
 
     Attributes:
         rows: The tokens of one sentence.
-        columns: Those of the other.
-        cosines: For each layer its name and the cosines, (R, C).
+        columns: The tokens of the other.
+        cosines: The cosines in each layer, (R, C), by name of the layer.
     """
 
     rows: list[str]
@@ -40,8 +40,8 @@ class Similarity:
             "rows": self.rows,
             "columns": self.columns,
             "cosines": {
-                name: np.round(found.astype(float), 4).tolist()
-                for name, found in self.cosines.items()
+                name: np.round(values.astype(float), 4).tolist()
+                for name, values in self.cosines.items()
             },
         }
 
@@ -56,8 +56,8 @@ def similarity_of(
     state: Literal["reset", "warm"] = "reset",
 ) -> Similarity:
     """Compare two sentences, or one with itself; in every layer by default."""
-    given = [rows] if columns is None else [rows, columns]
-    tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(given)]
+    sentences = [rows] if columns is None else [rows, columns]
+    tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(sentences)]
     for words in tokens:
         if not 0 < len(words) <= _MOST:
             raise DataError(f"A sentence has {len(words)} tokens; a figure can show 1 to {_MOST}.")
@@ -69,13 +69,15 @@ def similarity_of(
     return Similarity(tokens[0], tokens[-1], cosines)
 
 
-def draw_similarity(found: Similarity) -> Picture:
-    """Draw a heat map for each layer: the darker, the nearer."""
-    n, rows, columns = len(found.cosines), len(found.rows), len(found.columns)
+def draw_similarity(similarity: Similarity) -> Picture:
+    """Draw a heat map for each layer; darker cells are more similar."""
+    n, rows, columns = len(similarity.cosines), len(similarity.rows), len(similarity.columns)
     cell = min(max(9 / (n * columns), 0.2), 0.4)  # inches
     per_row = max(1, min(n, int(11 / (columns * cell))))
     lines = -(-n // per_row)
-    names = [[readable(t, _LETTERS) for t in tokens] for tokens in (found.rows, found.columns)]
+    names = [
+        [readable(t, _LETTERS) for t in tokens] for tokens in (similarity.rows, similarity.columns)
+    ]
     labels = [0.1 * max(map(len, side)) for side in names]
     picture = Picture(
         max(per_row * (columns * cell + 0.3 + labels[1] / 2) + labels[0] + 1, 5),
@@ -87,7 +89,7 @@ def draw_similarity(found: Similarity) -> Picture:
     panels = picture.subplots(lines, per_row, squeeze=False, sharey=True).flatten()
     for axes in panels[n:]:
         axes.set_visible(False)
-    for axes, (name, cosines) in zip(panels, found.cosines.items(), strict=False):
+    for axes, (name, cosines) in zip(panels, similarity.cosines.items(), strict=False):
         image = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1)
         axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
         axes.set_yticks(range(rows), names[0], fontsize=_size(cell))

@@ -1,4 +1,4 @@
-"""How much each token surprises the two language models: bars above and below the sentence."""
+"""The surprisal of each token under the two language models, as bars above and below it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from elmokit.errors import DataError
 from elmokit.plot.figure import BLUE, ORANGE, Picture, readable
 from elmokit.text.vocab import BEGIN, END
 
-_WIDTH = 10.0  # inches of a line of tokens
-_ROW = 2.6  # inches of its bars, above and below
+_WIDTH = 10.0  # inches per line of tokens
+_ROW = 2.6  # inches of the bars above and below a line
 _LETTERS = 18
 _MOST = 400
 
 
 class _Place(NamedTuple):
-    """A token with its surprise in bits; None where a direction does not predict it."""
+    """A token with its surprisal in bits; None: the direction does not predict it."""
 
     word: str
     forward: float | None
@@ -34,7 +34,7 @@ class _Place(NamedTuple):
 
     @property
     def width(self) -> float:
-        """In inches, so that labels do not overlap."""
+        """Width in inches, so that labels do not overlap."""
         return max(0.4, 0.1 * len(self.label) + 0.12)
 
 
@@ -48,7 +48,7 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
     rows = [(score, i, row) for score in scores for i, row in enumerate(_rows(_places(score)))]
     width = max(sum(place.width for place in row) for _, _, row in rows)
     bits = [b for _, _, row in rows for p in row for b in (p.forward, p.backward) if b is not None]
-    ticks = MaxNLocator(4).tick_values(0, max(*bits, 1.0))  # the last one is above all bars
+    ticks = MaxNLocator(4).tick_values(0, max(*bits, 1.0))  # the last tick is above all bars
     picture = Picture(
         max(width + 0.9, 6),
         len(rows) * _ROW + 0.6,
@@ -93,11 +93,11 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
 def _bars(axes: Axes, row: Sequence[tuple[_Place, float | None]], color: str, label: str) -> None:
     widths = [place.width for place, _ in row]
     middles = [sum(widths[:i]) + width / 2 for i, width in enumerate(widths)]
-    given = [(x, w, v) for x, w, (_, v) in zip(middles, widths, row, strict=True) if v is not None]
+    bars = [(x, w, v) for x, w, (_, v) in zip(middles, widths, row, strict=True) if v is not None]
     axes.bar(
-        [x for x, _, _ in given],
-        [value for _, _, value in given],
-        [width - 0.1 for _, width, _ in given],
+        [x for x, _, _ in bars],
+        [value for _, _, value in bars],
+        [width - 0.1 for _, width, _ in bars],
         color=color,
         alpha=0.85,
         label=label,
@@ -117,7 +117,7 @@ def _places(score: SentenceScore) -> list[_Place]:
 
 
 def _rows(places: Sequence[_Place]) -> list[list[_Place]]:
-    """Break a sentence into lines that fit."""
+    """Break a sentence into lines."""
     rows: list[list[_Place]] = [[]]
     width = 0.0
     for place in places:

@@ -61,13 +61,13 @@ def find_wordnet(path: str | Path | None = None) -> Path:
     Args:
         path: The file or its directory. Default: $WNSEARCHDIR, then the directories of packages.
     """
-    folders = [os.environ.get("WNSEARCHDIR"), *PLACES] if path is None else [path]
-    for folder in filter(None, folders):
-        file = Path(folder) / INDEX if Path(folder).is_dir() else Path(folder)
+    places = [os.environ.get("WNSEARCHDIR", ""), *PLACES] if path is None else [str(path)]
+    for place in filter(None, places):
+        file = Path(place) / INDEX if Path(place).is_dir() else Path(place)
         if file.is_file():
             return file
-    places = ", ".join(str(folder) for folder in folders if folder)
-    raise DataError(f"WordNet's {INDEX} not found in: {places}. {_REMEDY}")
+    listed = ", ".join(filter(None, places))
+    raise DataError(f"WordNet's {INDEX} not found in: {listed}. {_REMEDY}")
 
 
 def read_wordnet(path: str | Path | None = None) -> WordNet:

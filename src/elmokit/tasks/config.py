@@ -32,7 +32,7 @@ class ElmoConfig(Settings):
         place: "input": [x_k; ELMo_k]. "output": [h_k; ELMo_k] after the task's RNN. "both", "none".
         layer: "mix": a mix of all layers. "top": only the last layer, as in CoVe and TagLM.
             "average", or the number of a single layer.
-        mix: With layer "mix", given weights s_j that sum to 1, such as "0.2,0.5,0.3". Empty: they
+        mix: With layer "mix", fixed weights s_j that sum to 1, such as "0.2,0.5,0.3". Empty: they
             are learned.
         penalty: lambda of the paper's lambda * ||w||^2. Large values keep the mix near the average.
         layer_norm: Normalize every h_{k,j} to mean 0 and variance 1 before mixing.
@@ -88,8 +88,8 @@ class StaticConfig(Settings):
         source: `glove-6b-50d`, a text file of word2vec or GloVe, or "none": random initial vectors.
         dim: Size of the vectors if there is no source.
         trainable: Train the vectors of words in the training data; otherwise they are frozen.
-        words: Number of most frequent words of the source that are kept for unseen text, in
-            addition to those in the data.
+        words: Number of most frequent words of the source to store for unseen text, in addition
+            to those in the data.
     """
 
     source: str = "glove-6b-50d"

@@ -1,15 +1,15 @@
 """Coreference, and how ELMo is added to a model of documents (Peters et al. 2018, section 4).
 
-Span ranking (Lee et al. 2017). Mentions are not found by a parser or rules; all spans are scored:
+Span ranking (Lee et al. 2017). All spans are scored as mentions, without a parser or rules:
 
     x_k  = [word vector; character CNNs]
     h    = biLSTM([x_k; ELMo_k])                      each sentence; ELMo at the input
     h_k  = [h_k; ELMo_k]                              ELMo at the output
     g_i  = [h_start; h_last; head of x; width]        every span of up to ten tokens
-    s_m  = FFNN(g_i)                                  is it a mention? the best are kept
-    s_a  = FFNN([g_i; g_j; g_i * g_j; phi(i, j)])     is span j, before it, its antecedent?
-    s(i, j) = s_m(i) + s_m(j) + s_a(i, j)             and s(i, nothing) = 0
-    P(j) = softmax_j s(i, j)                          the antecedent, or nothing, of a kept span
+    s_m  = FFNN(g_i)                                  mention score; the best spans are kept
+    s_a  = FFNN([g_i; g_j; g_i * g_j; phi(i, j)])     antecedent score of a span j before it
+    s(i, j) = s_m(i) + s_m(j) + s_a(i, j)             and s(i, none) = 0
+    P(j) = softmax_j s(i, j)                          the antecedent of a kept span, or none
 
 Training maximizes the total probability of all antecedents in the same gold cluster, because the
 data does not say which one is meant.
@@ -45,25 +45,24 @@ _SPANS_AT_ONCE = 8192
 
 
 class CorefConfig(Settings):
-    """The shape of the model.
+    """The architecture of the model.
 
     Attributes:
         char_dim: Size of a character's embedding.
         char_filters: Filters of each character CNN.
-        char_widths: Characters that their filters see, such as "3,4,5"; "" leaves them out.
+        char_widths: Widths of the filters in characters, such as "3,4,5"; empty: no character CNNs.
         hidden: Size of the LSTM, per direction.
         layers: Number of LSTM layers.
-        scorer: Size of the two hidden layers that score mentions and pairs.
+        scorer: Size of the two hidden layers of the mention and pair scorers.
         feature_dim: Size of the embeddings of width, distance, speaker and genre.
-        width: Tokens in a span at most.
-        kept: Spans that are kept, per token of the document.
-        antecedents: Kept spans before a span that may be its antecedent.
-        singletons: Predict mentions that nothing else refers to, and learn to from such mentions
-            in the data; OntoNotes has none.
-        sentences: Sentences of a document that are trained on at a time, a stretch drawn anew.
-        tokens: Tokens of a document that are trained on at a time at most.
-        dropout: On h_k, on features and in the scorers.
-        word_dropout: On x_k.
+        width: Maximum number of tokens in a span.
+        kept: Number of spans to keep, per token of the document.
+        antecedents: Maximum number of candidate antecedents of a span.
+        singletons: Train on and predict mentions without coreference; OntoNotes has none.
+        sentences: Maximum number of sentences of a training excerpt, which is drawn at random.
+        tokens: Maximum number of tokens of a training excerpt.
+        dropout: Dropout on h_k, on features and in the scorers.
+        word_dropout: Dropout on x_k.
     """
 
     char_dim: Size = 8
@@ -86,18 +85,13 @@ class CorefConfig(Settings):
     dropout: Fraction = 0.2
     word_dropout: Fraction = 0.5
 
-    @property
-    def widths_given(self) -> list[str]:
-        """The parts of `char_widths`."""
-        return self.char_widths.split(",") if self.char_widths else []
-
 
 class Resolved(NamedTuple):
-    """The clusters found in a document.
+    """The predicted clusters of a document.
 
     Attributes:
         clusters: Their mentions, in the order of the text.
-        singletons: Whether clusters of one mention were looked for.
+        singletons: Whether the model predicts clusters of one mention.
     """
 
     clusters: list[list[Mention]]
@@ -105,11 +99,11 @@ class Resolved(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The spans of a stretch of text that are kept, M of them, in the order of the text.
+    """The M spans of an excerpt that are kept, in the order of the text.
 
     Attributes:
-        starts: Where they begin in the stretch.
-        ends: Where they end.
+        starts: Their first tokens, relative to the excerpt.
+        ends: The tokens after their last ones.
         g: Their vectors, (M, dim).
         s_m: Their mention scores, (M,).
     """
@@ -133,7 +127,7 @@ class CorefModel(TaskModel[Document]):
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.chars = nn.ModuleList(
             CharCnn(dim=own.char_dim, filters=own.char_filters, width=int(width))
-            for width in own.widths_given
+            for width in filter(None, own.char_widths.split(","))
         )
         x_dim = self.words.dim + own.char_filters * len(self.chars)
         self.elmo = ElmoPlaces(config.elmo, elmo)
@@ -159,12 +153,12 @@ class CorefModel(TaskModel[Document]):
         """Return -log p(a gold antecedent), summed over the kept spans, the mean over documents."""
         losses = []
         for row, document in enumerate(batch.examples):
-            stretch = self.stretch(document)
-            first, end = document.bounds[[stretch.start, stretch.stop]].tolist()
+            excerpt = self.excerpt(document)
+            first, end = document.bounds[[excerpt.start, excerpt.stop]].tolist()
             inside = (document.gold[:, 0] >= first) & (document.gold[:, 1] <= end)
             gold = document.gold[inside] - [first, first, 0]
-            h, x = self.encode(batch, row, stretch)
-            kept = self.keep(h, x, [len(document.sentences[i]) for i in stretch])
+            h, x = self.encode(batch, row, excerpt)
+            kept = self.keep(h, x, [len(document.sentences[i]) for i in excerpt])
             cluster = clusters_of(kept.starts, kept.ends, gold).to(h.device)
             index, there = antecedents(len(cluster), self.own.antecedents, h.device)
             same = (cluster[index] == cluster.unsqueeze(1)) & (cluster > 0).unsqueeze(1) & there
@@ -175,13 +169,13 @@ class CorefModel(TaskModel[Document]):
         return torch.stack(losses).mean()
 
     def decode(self, batch: Batch[Document]) -> list[Any]:
-        """Return the clusters of each document, the spans linked to their best antecedents."""
+        """Return the clusters of each document, by linking spans to their best antecedents."""
         return [self._resolve(batch, row) for row in range(len(batch))]
 
-    def stretch(self, document: Document) -> range:
-        """Draw the sentences that are trained on: all, or some in a row of a long document."""
+    def excerpt(self, document: Document) -> range:
+        """Draw the sentences to train on: all, or consecutive ones of a long document."""
         own, n, bounds = self.own, len(document.sentences), document.bounds
-        # The last stretch ends with the document, so that every sentence can be drawn.
+        # The last excerpt ends with the document, so that every sentence can be drawn.
         last = max(n - own.sentences, int(np.searchsorted(bounds, bounds[-1] - own.tokens)))
         start = int(torch.randint(min(max(last, 0), n - 1) + 1, ()))
         fits = int(np.searchsorted(bounds, bounds[start] + own.tokens, side="right")) - 1
@@ -209,11 +203,11 @@ class CorefModel(TaskModel[Document]):
         starts, ends = all_spans(lengths, self.own.width)
         at, to = starts.to(h.device), ends.to(h.device)
         with torch.no_grad():
-            found = [
+            scores = [
                 self.mention(self.spans(h, x, *span)).squeeze(1)
                 for span in zip(*(torch.split(t, _SPANS_AT_ONCE) for t in (at, to)), strict=True)
             ]
-            order = torch.cat(found).argsort(descending=True, stable=True).tolist()
+            order = torch.cat(scores).argsort(descending=True, stable=True).tolist()
         n = max(1, int(self.own.kept * len(h)))
         chosen = torch.tensor(keep_best(starts, ends, order, n), dtype=torch.long)
         starts, ends = starts[chosen], ends[chosen]
@@ -226,13 +220,13 @@ class CorefModel(TaskModel[Document]):
         Args:
             kept: The spans.
             document: Their document.
-            first: The first token of the stretch in the document.
+            first: The first token of the excerpt in the document.
         """
         device = kept.g.device
         index, there = antecedents(len(kept.g), self.own.antecedents, device)
-        said = torch.from_numpy(document.speaker_numbers)[kept.starts + first].to(device)
+        speakers = torch.from_numpy(document.speaker_numbers)[kept.starts + first].to(device)
         genre = torch.tensor(self._genres.get(document.genre, 0), device=device)
-        s_a: Tensor = self.pairs(kept.g, said, genre, index)
+        s_a: Tensor = self.pairs(kept.g, speakers, genre, index)
         s = kept.s_m.unsqueeze(1) + kept.s_m[index] + s_a
         return s.masked_fill(~there, -torch.inf)
 
@@ -253,7 +247,7 @@ class CorefModel(TaskModel[Document]):
         if not sum(lengths):
             return Resolved([], self.own.singletons)
         kept = self.keep(*self.encode(batch, row, range(len(lengths))), lengths)
-        scores = F.pad(self.score_pairs(kept, document, 0), (1, 0))  # s(i, nothing) = 0
+        scores = F.pad(self.score_pairs(kept, document, 0), (1, 0))  # s(i, none) = 0
         back = scores.argmax(dim=1).tolist()  # distance to the antecedent in spans; 0: none
         mentions = kept.s_m.tolist()
         spans = map(Mention, kept.starts.tolist(), kept.ends.tolist())

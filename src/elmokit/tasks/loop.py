@@ -47,7 +47,7 @@ class TaskResult:
     Attributes:
         epochs: Epochs done.
         steps: Steps done.
-        best_epoch: The epoch whose weights were kept, counted from 1.
+        best_epoch: The epoch whose weights were saved, counted from 1.
         dev: Its scores on the dev set.
         test: Its scores on the test set, if there is one.
         mixes: s_j and gamma of each place where ELMo is added.

@@ -308,7 +308,7 @@ def _words(rows: list[_Row], column: int) -> list[str]:
 def _spans(rows: list[_Row], column: int) -> list[Span]:
     """Read a column of brackets such as (A0* * *)."""
     opened: list[tuple[int, str]] = []
-    found = []
+    spans = []
     for place, (line, fields) in enumerate(rows):
         cell = _CELL.fullmatch(fields[column])
         if cell is None:
@@ -318,8 +318,8 @@ def _spans(rows: list[_Row], column: int) -> list[Span]:
             if not opened:
                 raise line.error(f"unmatched closing bracket in column {column + 1}. {_COLUMNS}")
             start, label = opened.pop()
-            found.append(Span(start, place + 1, label))
+            spans.append(Span(start, place + 1, label))
     if opened:
         start, label = opened[-1]
         raise rows[start].line.error(f"argument '({label}*' is not closed. {_COLUMNS}")
-    return sorted(found)
+    return sorted(spans)

@@ -77,7 +77,7 @@ class Pair:
         return (self.premise, self.hypothesis)
 
 
-_LEFT_OUT = Pair((), (), UNDECIDED)
+_SKIPPED = Pair((), (), UNDECIDED)
 
 
 def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None) -> Iterator[Pair]:
@@ -118,12 +118,12 @@ def _guessed(fields: Sequence[str]) -> Sequence[str]:
 def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
     label = None
     if labeled:
-        given = next((values[name] for name in _LABEL_NAMES if name in values), "")
-        label = _KNOWN.get(str(given).strip().lower())
+        text = str(next((values[name] for name in _LABEL_NAMES if name in values), ""))
+        label = _KNOWN.get(text.strip().lower())
         if label is None:
-            raise _wrong(line, f"invalid label '{str(given)[:40]}'")
+            raise _wrong(line, f"invalid label '{text[:40]}'")
         if label == UNDECIDED:
-            return _LEFT_OUT
+            return _SKIPPED
     for names in (*_NAMES, _PARSES):
         texts = [values.get(name) for name in names]
         if all(isinstance(text, str) for text in texts):

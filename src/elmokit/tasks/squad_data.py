@@ -230,10 +230,10 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
             paragraphs = [part for article in squad.data for part in article.paragraphs]
         for paragraph in paragraphs:
             passage = Passage.of(paragraph.context)
-            for asked in paragraph.qas:
-                if labeled and asked.answers is None:
-                    raise DataError(f'{path}: missing "answers" of {_name(asked)}. {_EXPECTED}')
-                yield from reader.question(asked, passage)
+            for item in paragraph.qas:
+                if labeled and item.answers is None:
+                    raise DataError(f'{path}: missing "answers" of {_name(item)}. {_EXPECTED}')
+                yield from reader.question(item, passage)
         place = end + len(text[end:]) - len(text[end:].lstrip())
     reader.warn(path)
 
@@ -251,26 +251,26 @@ class _Reader:
             some = ", ".join(names[:_NAMED]) + (" and more" if len(names) > _NAMED else "")
             warn(f"{path}: {len(names):,} {problem}: {some}.")
 
-    def question(self, asked: _Question, passage: Passage) -> Iterator[Question]:
+    def question(self, item: _Question, passage: Passage) -> Iterator[Question]:
         """Yield a question, unless it should have an answer and has none."""
-        name, tokens = _name(asked), words(asked.question)
+        name, tokens = _name(item), words(item.question)
         if max(len(passage), len(tokens)) > LONGEST:
             self._problems[_LONG].append(name)
         question = Question(
-            asked.question,
+            item.question,
             tuple(tokens[:LONGEST]),
             passage if len(passage) <= LONGEST else passage.between(0, LONGEST),
-            None if asked.id is None else str(asked.id),
+            None if item.id is None else str(item.id),
         )
         if not self._labeled:
             yield question
-        elif not asked.answers:
+        elif not item.answers:
             self._problems[_UNANSWERED].append(name)
         else:
-            spans = [self._span(answer, passage, name) for answer in asked.answers]
+            spans = [self._span(answer, passage, name) for answer in item.answers]
             yield replace(
                 question,
-                answers=tuple(answer.text for answer in asked.answers),
+                answers=tuple(answer.text for answer in item.answers),
                 spans=tuple(dict.fromkeys(span for span in spans if span is not None)),
             )
 

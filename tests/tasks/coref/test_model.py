@@ -111,17 +111,17 @@ def test_a_stretch_is_drawn_from_all_of_a_document(files: tuple[str, str]) -> No
     data = load_data(TASK, config, *files)
     model = make(data, config)
     document = Document(tuple(("w",) * n for n in (2, 3, 1, 9, 12, 4, 4, 1, 2)))
-    drawn = Counter(model.stretch(document) for _ in range(400))
+    drawn = Counter(model.excerpt(document) for _ in range(400))
     assert drawn.keys() == {
         *(range(0, 3), range(1, 3), range(2, 3), range(3, 4), range(4, 5), range(5, 8)),
         range(6, 9),
     }
     assert min(drawn.values()) > 20
     torch.manual_seed(5)
-    first = [model.stretch(document) for _ in range(9)]
+    first = [model.excerpt(document) for _ in range(9)]
     torch.manual_seed(5)
-    assert [model.stretch(document) for _ in range(9)] == first
-    assert model.stretch(Document((("w",) * 20,))) == range(0, 1)
+    assert [model.excerpt(document) for _ in range(9)] == first
+    assert model.excerpt(Document((("w",) * 20,))) == range(0, 1)
 
 
 def test_a_stretch_is_trained_on_as_if_it_were_the_document(files: tuple[str, str]) -> None:

@@ -78,9 +78,9 @@ def paired_bootstrap(
     """
     shapes = {rows.shape for rows in (*base, *other)}
     if len(shapes) != 1 or not base or not other:
-        found = ", ".join(str(shape) for shape in sorted(shapes)) or "none"
+        listed = ", ".join(str(shape) for shape in sorted(shapes)) or "none"
         raise DataError(
-            f"The runs must have counts of the same test examples; found shapes {found}."
+            f"The runs must have counts of the same test examples; found shapes {listed}."
         )
     n = next(iter(shapes))[0]
     random = np.random.default_rng(seed)
@@ -91,12 +91,12 @@ def paired_bootstrap(
         scored = zip(_scores(times, base, figure), _scores(times, other, figure), strict=True)
         differences += [b - a for a, b in scored]
     once = np.ones((1, n))
-    [whole_base], [whole_other] = _scores(once, base, figure), _scores(once, other, figure)
+    [base_score], [other_score] = _scores(once, base, figure), _scores(once, other, figure)
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
     return Difference(
-        base=whole_base,
-        other=whole_other,
-        difference=whole_other - whole_base,
+        base=base_score,
+        other=other_score,
+        difference=other_score - base_score,
         low=float(low),
         high=float(high),
         not_better=float(np.mean(np.array(differences) <= 0)),

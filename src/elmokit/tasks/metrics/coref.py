@@ -70,16 +70,16 @@ def without_singletons(clusters: Clusters) -> list[Collection[Hashable]]:
 
 def mentions(gold: Clusters, predicted: Clusters) -> Counts:
     """Count the mentions that both sides have."""
-    wanted, given = (sum(len(c) for c in side) for side in (gold, predicted))
+    n_gold, n_predicted = (sum(len(c) for c in side) for side in (gold, predicted))
     right = sum(_shared(gold, predicted).values())
-    return Counts(right, wanted, right, given)
+    return Counts(right, n_gold, right, n_predicted)
 
 
 def muc(gold: Clusters, predicted: Clusters) -> Counts:
     """Count links: n mentions of a gold cluster that share a predicted one have n - 1."""
     right = sum(n - 1 for n in _shared(gold, predicted).values())
-    wanted, given = (sum(len(c) - 1 for c in side if c) for side in (gold, predicted))
-    return Counts(right, wanted, right, given)
+    n_gold, n_predicted = (sum(len(c) - 1 for c in side if c) for side in (gold, predicted))
+    return Counts(right, n_gold, right, n_predicted)
 
 
 def b3(gold: Clusters, predicted: Clusters) -> Counts:
@@ -87,8 +87,8 @@ def b3(gold: Clusters, predicted: Clusters) -> Counts:
     shared = _shared(gold, predicted)
     recalled = sum(n * n / len(gold[k]) for (k, _), n in shared.items())
     right = sum(n * n / len(predicted[r]) for (_, r), n in shared.items())
-    wanted, given = (sum(len(c) for c in side) for side in (gold, predicted))
-    return Counts(recalled, wanted, right, given)
+    n_gold, n_predicted = (sum(len(c) for c in side) for side in (gold, predicted))
+    return Counts(recalled, n_gold, right, n_predicted)
 
 
 def ceafe(gold: Clusters, predicted: Clusters) -> Counts:
@@ -97,8 +97,8 @@ def ceafe(gold: Clusters, predicted: Clusters) -> Counts:
     for (k, r), n in _shared(gold, predicted).items():
         alike[k, r] = 2 * n / (len(gold[k]) + len(predicted[r]))
     total = float(alike[linear_sum_assignment(alike, maximize=True)].sum())
-    wanted, given = (sum(len(c) > 0 for c in side) for side in (gold, predicted))
-    return Counts(total, wanted, total, given)
+    n_gold, n_predicted = (sum(len(c) > 0 for c in side) for side in (gold, predicted))
+    return Counts(total, n_gold, total, n_predicted)
 
 
 MEASURES = {"muc": muc, "b3": b3, "ceafe": ceafe, "mentions": mentions}

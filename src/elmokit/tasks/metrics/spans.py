@@ -38,17 +38,17 @@ def shown_span(
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the spans in a sequence of tags."""
-    found: list[Span] = []
+    spans: list[Span] = []
     start, before = 0, (OUTSIDE, "")
     for place, tag in enumerate([*tags, OUTSIDE]):
         here = _parts(tag)
-        goes_on = here[0] in "IE" and before[0] in "BI" and here[1] == before[1]
-        if not goes_on:
+        continues = here[0] in "IE" and before[0] in "BI" and here[1] == before[1]
+        if not continues:
             if before[0] != OUTSIDE:
-                found.append(Span(start, place, before[1]))
+                spans.append(Span(start, place, before[1]))
             start = place
         before = here
-    return found
+    return spans
 
 
 def tags_of(spans: Iterable[Span], length: int, scheme: str = "BIO") -> list[str]:
@@ -73,8 +73,8 @@ def span_scores(
     true, guess = ([set(spans_of(tags)) for tags in side] for side in (gold, predicted))
     overall, types = set_figures(true, guess, lambda span: span.type)
     written, guessed = (
-        [tag for spans, tags in zip(found, gold, strict=True) for tag in tags_of(spans, len(tags))]
-        for found in (true, guess)
+        [tag for spans, tags in zip(side, gold, strict=True) for tag in tags_of(spans, len(tags))]
+        for side in (true, guess)
     )
     same = sum(a == b for a, b in zip(written, guessed, strict=True))
     return {**overall, "accuracy": percent(same, len(written)), "types": types}
@@ -88,18 +88,18 @@ def set_figures(
     Returns:
         The scores of all items, and those of each label.
     """
-    wanted: Counter[str] = Counter()
-    given: Counter[str] = Counter()
+    n_gold: Counter[str] = Counter()
+    n_predicted: Counter[str] = Counter()
     right: Counter[str] = Counter()
     for true, guess in zip(gold, predicted, strict=True):
-        wanted.update(map(label_of, true))
-        given.update(map(label_of, guess))
+        n_gold.update(map(label_of, true))
+        n_predicted.update(map(label_of, guess))
         right.update(map(label_of, true & guess))
     labels = {
-        label: figures(wanted[label], given[label], right[label])
-        for label in sorted(wanted | given)
+        label: figures(n_gold[label], n_predicted[label], right[label])
+        for label in sorted(n_gold | n_predicted)
     }
-    return figures(wanted.total(), given.total(), right.total()), labels
+    return figures(n_gold.total(), n_predicted.total(), right.total()), labels
 
 
 def _parts(tag: str) -> tuple[str, str]:
@@ -107,20 +107,20 @@ def _parts(tag: str) -> tuple[str, str]:
     return _SAME.get(prefix, prefix), kind
 
 
-def figures(wanted: int, given: int, right: int) -> dict[str, float]:
-    """Return F1, precision and recall in percent, and the numbers they come from."""
-    precision, recall = percent(right, given), percent(right, wanted)
+def figures(gold: int, predicted: int, right: int) -> dict[str, float]:
+    """Return F1, precision and recall in percent, and their counts."""
+    precision, recall = percent(right, predicted), percent(right, gold)
     both = precision + recall
     return {
         "f1": 2 * precision * recall / both if both else 0.0,
         "precision": precision,
         "recall": recall,
-        "gold": wanted,
-        "predicted": given,
+        "gold": gold,
+        "predicted": predicted,
         "right": right,
     }
 
 
-def percent(part: int, whole: int) -> float:
+def percent(part: int, total: int) -> float:
     """Return a percentage; 0 if the total is 0."""
-    return 100 * part / whole if whole else 0.0
+    return 100 * part / total if total else 0.0

@@ -12,7 +12,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalized(text: str) -> list[str]:
-    """Return the words that are compared: lower case, no punctuation (ASCII), no articles."""
+    """Return the words to compare: lowercased, without ASCII punctuation and articles."""
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
@@ -24,7 +24,7 @@ def exact_match(gold: str, predicted: str) -> bool:
 def answer_f1(gold: str, predicted: str) -> float:
     """Return F1 over the words of two answers, from 0 to 1.
 
-    Two answers without any word (of punctuation, say) share none: 0, also if they are the same.
+    The F1 of two answers without words, such as punctuation, is 0, even if they are the same.
     """
     ours, theirs = normalized(predicted), normalized(gold)
     shared = (Counter(ours) & Counter(theirs)).total()
@@ -34,7 +34,7 @@ def answer_f1(gold: str, predicted: str) -> float:
 def squad_scores(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
     """Return mean exact match and F1 in percent; the best of several gold answers counts."""
     pairs = list(zip(golds, predicted, strict=True))
-    matches = [max(exact_match(gold, guess) for gold in given) for given, guess in pairs]
-    f1 = [max(answer_f1(gold, guess) for gold in given) for given, guess in pairs]
+    matches = [max(exact_match(gold, guess) for gold in answers) for answers, guess in pairs]
+    f1 = [max(answer_f1(gold, guess) for gold in answers) for answers, guess in pairs]
     n = max(1, len(pairs))
     return {"f1": 100 * sum(f1) / n, "exact_match": 100 * sum(matches) / n}

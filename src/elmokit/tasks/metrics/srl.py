@@ -1,8 +1,8 @@
 """Arguments of predicates, and their F1 as in `srl-eval.pl` of CoNLL-2005.
 
-An argument is correct if its label and all its pieces are. C-X is a further piece of the argument X
-before it; without one, it is an argument X. The predicate itself (V) and its
-continuations are not scored.
+An argument is correct if its label and all its pieces are. C-X continues the preceding argument X;
+if there is none, it is an argument X. The predicate itself (V) and its continuations are not
+scored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Argument(NamedTuple):
 
 def arguments_of(spans: Iterable[Span]) -> set[Argument]:
     """Join pieces into arguments, without the predicate."""
-    found: list[tuple[str, list[tuple[int, int]]]] = []
+    arguments: list[tuple[str, list[tuple[int, int]]]] = []
     last: dict[str, list[tuple[int, int]]] = {}  # the pieces of the last argument of a label
     for start, end, kind in sorted(spans):
         label = kind.removeprefix(CONTINUED)
@@ -33,8 +33,8 @@ def arguments_of(spans: Iterable[Span]) -> set[Argument]:
             last[label].append((start, end))
             continue
         last[label] = [(start, end)]
-        found.append((label, last[label]))
-    return {Argument(label, tuple(pieces)) for label, pieces in found if label != PREDICATE}
+        arguments.append((label, last[label]))
+    return {Argument(label, tuple(pieces)) for label, pieces in arguments if label != PREDICATE}
 
 
 def srl_scores(

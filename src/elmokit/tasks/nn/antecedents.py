@@ -71,28 +71,28 @@ class PairScorer(nn.Module):
             nn.Linear(hidden, 1),
         )
 
-    def forward(self, g: Tensor, said: Tensor, genre: Tensor, index: Tensor) -> Tensor:
+    def forward(self, g: Tensor, speakers: Tensor, genre: Tensor, index: Tensor) -> Tensor:
         """Score the candidates of all spans.
 
         Args:
             g: The vectors of the spans, (M, dim).
-            said: The number of the speaker of each, (M,); 0: unknown.
+            speakers: The number of the speaker of each, (M,); 0: unknown.
             genre: The number of the genre.
             index: Their candidates, (M, K).
 
         Returns:
             s_a, (M, K).
         """
-        given = (g, self.anaphor(g), self.antecedent(g), self._phi(genre), said)
+        inputs = (g, self.anaphor(g), self.antecedent(g), self._phi(genre), speakers)
         large = torch.is_grad_enabled() and index.numel() * g.shape[1] > _KEPT_NUMBERS
         scores = []
         at_once = max(1, _PAIRS_AT_ONCE // max(1, index.shape[1]))
         for rows in torch.split(torch.arange(len(g), device=g.device), at_once):
             if large:
-                found = checkpoint(self._score, rows, index[rows], *given, use_reentrant=False)
+                s_a = checkpoint(self._score, rows, index[rows], *inputs, use_reentrant=False)
             else:
-                found = self._score(rows, index[rows], *given)
-            scores.append(found)
+                s_a = self._score(rows, index[rows], *inputs)
+            scores.append(s_a)
         return torch.cat(scores)
 
     def _phi(self, genre: Tensor) -> Tensor:
@@ -113,12 +113,12 @@ class PairScorer(nn.Module):
         anaphor: Tensor,
         antecedent: Tensor,
         phi: Tensor,
-        said: Tensor,
+        speakers: Tensor,
     ) -> Tensor:
         """Score the candidates `index` of the spans `rows`, (R, K)."""
         buckets = torch.tensor(_BUCKETS, device=index.device)
         distance = torch.bucketize(rows.unsqueeze(1) - index, buckets, right=True)
-        one, other = said[rows].unsqueeze(1), said[index]
+        one, other = speakers[rows].unsqueeze(1), speakers[index]
         speaker = torch.where((one > 0) & (other > 0), 1 + (one == other).long(), 0)
         first = (
             anaphor[rows].unsqueeze(1)
@@ -126,5 +126,5 @@ class PairScorer(nn.Module):
             + self.product(g[rows].unsqueeze(1) * g[index])
             + phi[distance, speaker]
         )
-        found: Tensor = self.rest(first).squeeze(2)
-        return found
+        scores: Tensor = self.rest(first).squeeze(2)
+        return scores

@@ -42,8 +42,8 @@ class Trilinear(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         together = (x * self.both) @ y.transpose(1, 2)
-        found: Tensor = together + self.x_alone(x) + self.y_alone(y).transpose(1, 2)
-        return found
+        alike: Tensor = together + self.x_alone(x) + self.y_alone(y).transpose(1, 2)
+        return alike
 
 
 # Pooling of token vectors to one vector per text; zero for an empty text.
@@ -52,8 +52,8 @@ class Trilinear(nn.Module):
 
 def max_pool(x: Tensor, mask: Tensor) -> Tensor:
     """Return the largest value of each feature."""
-    found = x.masked_fill(~mask.unsqueeze(2), torch.finfo(x.dtype).min).amax(dim=1)
-    return found.masked_fill(~mask.any(dim=1, keepdim=True), 0.0)
+    largest = x.masked_fill(~mask.unsqueeze(2), torch.finfo(x.dtype).min).amax(dim=1)
+    return largest.masked_fill(~mask.any(dim=1, keepdim=True), 0.0)
 
 
 def min_pool(x: Tensor, mask: Tensor) -> Tensor:

@@ -134,9 +134,9 @@ def viterbi(
     itself = torch.arange(best.shape[1], device=best.device)
     pointers = []
     for k in range(1, emissions.shape[1]):
-        found, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
+        score, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
         here = mask[:, k : k + 1]
-        best = torch.where(here, found + emissions[:, k], best)
+        best = torch.where(here, score + emissions[:, k], best)
         # In the padding every label points at itself, so that backtracking passes through.
         pointers.append(torch.where(here, pointer, itself))
     label = (best + end).argmax(dim=1, keepdim=True)  # (B, 1)

@@ -52,13 +52,13 @@ class ElmoPlaces(nn.Module):
         Shape:
             x (B, T, X), layers (L + 1, B, T, 2D) -> (B, T, X + 2D)
         """
-        return self._beside("input", x, layers)
+        return self._concatenate("input", x, layers)
 
     def at_output(self, h: Tensor, layers: Tensor | None) -> Tensor:
         """Return [h_k; ELMo_k], or h_k if ELMo is not used at the output."""
-        return self._beside("output", h, layers)
+        return self._concatenate("output", h, layers)
 
-    def _beside(self, place: str, x: Tensor, layers: Tensor | None) -> Tensor:
+    def _concatenate(self, place: str, x: Tensor, layers: Tensor | None) -> Tensor:
         if place not in self.mixes or layers is None:
             return x
         return torch.cat([x, self.dropout(self.mixes[place](layers))], dim=-1)
@@ -74,15 +74,15 @@ class ElmoPlaces(nn.Module):
 
     def learned(self) -> dict[str, dict[str, object]]:
         """Return the current weights s_j and gamma of each place."""
-        found: dict[str, dict[str, object]] = {}
+        mixes: dict[str, dict[str, object]] = {}
         for place, mix in self.mixes.items():
             assert isinstance(mix, ScalarMix)
             s = mix.s.detach().cpu()
             if mix.top_only:
                 s = torch.zeros_like(s)
                 s[-1] = 1.0
-            found[place] = {
+            mixes[place] = {
                 "s": [round(float(v), 4) for v in s],
                 "gamma": round(float(mix.gamma.detach()), 4),
             }
-        return found
+        return mixes

@@ -71,12 +71,11 @@ class BiGru(nn.Module):
 
 
 def _run(rnn: nn.Module, x: Tensor, lengths: Sequence[int]) -> Tensor:
-    size = torch.tensor(lengths, device="cpu").clamp(
-        min=1
-    )  # cuDNN does not support empty sentences
+    # cuDNN does not support empty sentences.
+    size = torch.tensor(lengths, device="cpu").clamp(min=1)
     packed = pack_padded_sequence(x, size, batch_first=True, enforce_sorted=False)
-    found, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True, total_length=x.shape[1])
-    return found
+    h, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True, total_length=x.shape[1])
+    return h
 
 
 @torch.no_grad()

@@ -77,8 +77,8 @@ class CharCnn(nn.Module):
         if (short := longest - ids.shape[1]) > 0:
             read = F.pad(read, (0, short), value=N_CHARACTERS - 1)
         windows = self.convolution(self.embedding(read).transpose(1, 2))  # (n, filters, C')
-        found: Tensor = torch.relu(windows.amax(dim=2))
-        return found[tokens.index]
+        vectors: Tensor = torch.relu(windows.amax(dim=2))
+        return vectors[tokens.index]
 
 
 class TokenEncoder(nn.Module):
