@@ -125,10 +125,10 @@ def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
         if label == UNDECIDED:
             return _SKIPPED
     for names in (*_NAMES, _PARSES):
-        texts = [values.get(name) for name in names]
-        if all(isinstance(text, str) for text in texts):
-            read = _leaves if names is _PARSES else text_tokens
-            return Pair(read(texts[0], line), read(texts[1], line), label)
+        read = _leaves if names is _PARSES else text_tokens
+        match [values.get(name) for name in names]:
+            case [str(premise), str(hypothesis)]:
+                return Pair(read(premise, line), read(hypothesis, line), label)
     raise _wrong(line, f"found '{line.text[:40]}'")
 
 
