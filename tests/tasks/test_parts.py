@@ -89,5 +89,6 @@ def test_accuracy_and_each_label() -> None:
     assert (found["accuracy"], found["right"], found["examples"]) == (50.0, 2, 4)
     assert found["labels"]["b"]["precision"] == pytest.approx(100 / 3)
     assert found["labels"]["a"]["recall"] == 50.0
-    assert found["labels"]["c"] == {"precision": 0.0, "recall": 0.0, "gold": 1, "predicted": 0}
+    rare = found["labels"]["c"]
+    assert (rare["f1"], rare["recall"], rare["gold"], rare["predicted"]) == (0.0, 0.0, 1, 0)
     assert accuracy_scores([], [])["accuracy"] == 0.0

@@ -134,9 +134,9 @@ def test_a_stretch_is_trained_on_as_if_it_were_the_document(files: tuple[str, st
         inside = [tuple(m for m in c if m.end <= end) for c in document.clusters]
         short = Document(document.sentences[:3], tuple(c for c in inside if c))
         wanted = model.loss(Dataset([short], None, CPU).batch([0]))
-        model.stretch = lambda _: range(3)  # type: ignore[method-assign]
+        model.excerpt = lambda _: range(3)  # type: ignore[method-assign]
         found = model.loss(Dataset([document], None, CPU).batch([0]))
-        del model.stretch
+        del model.excerpt
         assert found.item() == pytest.approx(wanted.item(), rel=1e-5)
 
 
