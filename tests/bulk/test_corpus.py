@@ -262,7 +262,7 @@ def test_a_bad_line_is_named_and_the_chunks_before_it_are_kept(
     assert not out.exists()
     kept = kept_sentences(out)
     assert 380 < kept < 401  # all but the chunk with the bad line
-    with pytest.warns(ElmoWarning, match=r"1 lines were skipped, .* line 401"):
+    with pytest.warns(ElmoWarning, match=r"Skipped 1 line; .* line 401"):
         summary = embed_corpus(elmo, [text], out, SMALL, skip_bad=True, resume=True)
     assert (summary.sentences, summary.skipped_lines) == (401, 1)
     assert summary.resumed_sentences == kept
@@ -282,7 +282,7 @@ def test_long_tokens_are_counted_and_warned_of_once(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     text.write_text(("a" * 49 + " fine " + "b" * 48 + " " + "\u00e9" * 25 + "\n") * 30)
-    with pytest.warns(ElmoWarning, match="60 tokens are longer than 48 bytes") as caught:
+    with pytest.warns(ElmoWarning, match="Truncated 60 tokens to 48 bytes") as caught:
         summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL)
     assert summary.cut_tokens == 60
     assert len(caught) == 1

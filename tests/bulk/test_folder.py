@@ -237,8 +237,8 @@ def test_losses_are_counted_and_warned_of(make: Callable[..., Any], documents: l
         summary = make("out", skip_bad=True)
     assert (summary.skipped_lines, summary.cut_tokens) == (1, 1)
     first, second = sorted(str(w.message) for w in caught)
-    assert re.match(r"1 lines were skipped, the first being \S*a.txt, line 2", first)
-    assert second == "1 tokens are longer than 48 bytes; only their beginning was read."
+    assert re.match(r"Skipped 1 line; the first is \S*a.txt, line 2", first)
+    assert second == "Truncated 1 token to 48 bytes."
 
 
 def test_a_state_cannot_be_carried_from_shard_to_shard(make: Callable[..., Any]) -> None:

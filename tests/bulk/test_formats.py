@@ -264,3 +264,22 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path, suffix: str)
     with pytest.raises(OutputError):
         write_vectors(path, [sentence("a")])
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "old", "new"),
+    [
+        (".npz", b"'shape': (", b"'shape': ["),  # numpy: tokenize.TokenError
+        (".safetensors", (5).to_bytes(8, "little"), (2**22).to_bytes(8, "little")),  # an offset
+    ],
+)
+def test_errors_of_libraries_are_reported_as_damage(
+    sentences: list[SentenceVectors], tmp_path: Path, suffix: str, old: bytes, new: bytes
+) -> None:
+    path = tmp_path / f"vectors{suffix}"
+    write_vectors(path, sentences)
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+    with pytest.raises(DataError), open_vectors(path) as stored:
+        list(stored)

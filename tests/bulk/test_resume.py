@@ -284,6 +284,6 @@ def test_a_bad_line_of_standard_input_keeps_what_came_before_it(
         embed_corpus(elmo, ["-"], out, SMALL)
     assert kept_sentences(out) > 0
     monkeypatch.setattr(sys, "stdin", Stdin(data))
-    with pytest.warns(ElmoWarning, match="1 lines were skipped"):
+    with pytest.warns(ElmoWarning, match="Skipped 1 line"):
         summary = embed_corpus(elmo, ["-"], out, SMALL, resume=True, skip_bad=True)
     assert (summary.sentences, summary.skipped_lines) == (16, 1)

@@ -172,7 +172,7 @@ def test_long_tokens_are_one_warning(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(f"{'x' * 60} {'y' * 60}\n" * 20)
     _, _, errors = elmo("text.txt", "-o", "vectors.npz", "--chunk-bytes", "30")
     assert errors.count("warning: ") == 1
-    assert "warning: 40 tokens are longer than 48 bytes" in errors
+    assert "warning: Truncated 40 tokens to 48 bytes" in errors
     assert "40 truncated tokens" in errors
 
 

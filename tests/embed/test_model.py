@@ -223,7 +223,7 @@ def test_odd_characters_are_tokens_like_any_other(elmo: ElmoModel) -> None:
 
 
 def test_cut_tokens_are_counted_in_one_warning(elmo: ElmoModel) -> None:
-    with pytest.warns(ElmoWarning, match="2 tokens are longer than 48 bytes") as caught:
+    with pytest.warns(ElmoWarning, match="Truncated 2 tokens to 48 bytes") as caught:
         elmo.embed([["x" * 49, "ok"], ["\u20ac" * 17]])
     assert len(caught) == 1
 
@@ -232,7 +232,7 @@ def test_a_stream_counts_cut_tokens_in_one_warning(
     elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("elmokit.embed.model._WINDOW_TOKENS", 4)
-    with pytest.warns(ElmoWarning, match="5 tokens are longer") as caught:
+    with pytest.warns(ElmoWarning, match="Truncated 5 tokens") as caught:
         list(elmo.stream([["x" * 49]] * 5))
     assert len(caught) == 1
 

@@ -310,6 +310,15 @@ def test_damaged_tables_are_reported(index: TokenIndex, tmp_path: Path) -> None:
         TokenIndex.open(tmp_path / "i")
 
 
+def test_a_manifest_that_makes_lance_panic_is_reported(index: TokenIndex, tmp_path: Path) -> None:
+    shutil.copytree(index.folder, tmp_path / "i")
+    for file in (tmp_path / "i" / "sentences.lance" / "_versions").iterdir():
+        content = file.read_bytes()
+        file.write_bytes(content[:8] + b"\r" + content[8:])
+    with pytest.raises(DataError, match="damaged"):
+        TokenIndex.open(tmp_path / "i")
+
+
 def test_a_word_is_marked_by_its_name_or_place() -> None:
     sentence = "He will play, and play again."
     assert mark(sentence, "play") == Marked.read("He will [play], and play again.")

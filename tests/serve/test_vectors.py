@@ -157,7 +157,7 @@ def test_long_tokens_are_told_and_not_kept(server: Server, http: httpx.Client) -
     assert answer["sentences"][0]["tokens"][1] == word
     vectors = answer["sentences"][0]["vectors"]
     assert len(vectors) == 3
-    assert "2 tokens were truncated to 48 bytes" in answer["warnings"][0]
+    assert "Truncated 2 tokens to 48 bytes" in answer["warnings"][0]
     model = server.service.hosted.models["tiny"]
     assert max(map(len, model.cache._tokens)) <= 50
 

@@ -15,6 +15,7 @@ from elmokit.storage.atomic import (
     restore_directories,
     restore_directory,
 )
+from elmokit.storage.lock import run_lock
 from tests.process_utils import Pause, kill_when
 
 # The first rename moves the old directory aside, the second one moves the new one in.
@@ -157,3 +158,15 @@ def test_a_path_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
     for write in (replace_file, replace_directory):
         with pytest.raises(OutputError, match="Cannot write"), write(tmp_path / "file" / "x"):
             pass
+
+
+@pytest.mark.parametrize("name", ["a\0b", "loop"])
+def test_an_impossible_path_is_an_output_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OutputError), replace_directory(tmp_path / name):
+        pass
+    with pytest.raises(OutputError), replace_file(tmp_path / name / "x"):
+        pass
+    with pytest.raises(OutputError), run_lock(tmp_path / name):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"]

@@ -93,7 +93,7 @@ def test_files_of_several_kinds_may_be_joined(tmp_path: Path) -> None:
 
 
 def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> None:
-    with pytest.warns(ElmoWarning, match=r"pairs.txt: 2 of 3 pairs have no gold label"):
+    with pytest.warns(ElmoWarning, match=r"pairs.txt: skipped 2 of 3 pairs"):
         found = read(
             tmp_path,
             "a\t\t-\na\tb\t1\n" + '{"gold_label": "-", "sentence1": "a", "sentence2": "b"}\n',

@@ -22,6 +22,15 @@ def test_what_an_interrupted_run_wrote_too_much_is_taken_back(tmp_path: Path) ->
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
 
 
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    for target in (FILE, "nowhere/x", "other"):
+        (tmp_path / FILE).unlink(missing_ok=True)
+        (tmp_path / FILE).symlink_to(target)
+        Metrics(tmp_path, 3).close()
+        assert not (tmp_path / FILE).is_symlink()
+    assert not (tmp_path / "other").exists()
+
+
 def test_the_same_figures_go_to_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="elmokit[log] is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

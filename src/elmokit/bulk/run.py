@@ -26,7 +26,7 @@ from elmokit.bulk.store import Record
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.tokenized import longest_token
 from elmokit.errors import ConfigError, DataError, ElmoWarning
-from elmokit.progress import Progress
+from elmokit.progress import Progress, plural
 
 if TYPE_CHECKING:
     from elmokit.bulk.ray_engine import RayCluster
@@ -252,8 +252,7 @@ class _Run:
         if counts["cut_tokens"]:
             longest = longest_token(self.executor.info.config)
             warnings.warn(
-                f"{counts['cut_tokens']:,} tokens are longer than {longest}; only their beginning "
-                "was read.",
+                f"Truncated {plural(counts['cut_tokens'], 'token')} to {longest}.",
                 ElmoWarning,
                 stacklevel=4,
             )
@@ -261,7 +260,7 @@ class _Run:
             records = (self.records[number] for number in sorted(self.records))
             first = next(r["first_skipped"] for r in records if r["first_skipped"])
             warnings.warn(
-                f"{counts['skipped_lines']:,} lines were skipped, the first being {first}",
+                f"Skipped {plural(counts['skipped_lines'], 'line')}; the first is {first}",
                 ElmoWarning,
                 stacklevel=4,
             )

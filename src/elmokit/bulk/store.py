@@ -35,6 +35,7 @@ from elmokit.errors import ConfigError, DataError, OutputError, output_error
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
 from elmokit.storage.manifest import check_format, parse_json
+from elmokit.storage.regular import resolve_output
 
 MANIFEST = "manifest.json"
 SHARDS = "shards.json"
@@ -237,7 +238,7 @@ class ChunkStore:
     @property
     def _path(self) -> str:
         if self._is_local:
-            return str(Path(self.place).resolve())
+            return str(resolve_output(self.place))
         return self.place if self.filesystem is not None else str(self._resolve()[1])
 
     def _resolve(self) -> tuple[Any, str]:

@@ -14,13 +14,11 @@ from elmokit.cli.options import AsJson
 from elmokit.cli.output import print_json
 from elmokit.progress import plural
 
-# The purpose of each extra; its packages are read from the metadata of elmokit.
+# The purpose of each extra for users; its packages are read from the metadata of elmokit.
 _ENABLES = {
-    "all": "all extras except docs and dev",
+    "all": "all of the following except flair",
     "arrow": "vectors in Parquet files and Arrow tables",
     "coref": "elmo task coref",
-    "dev": "tests and checks of elmokit",
-    "docs": "the documentation site",
     "flair": "embeddings for flair",
     "gensim": "gensim KeyedVectors",
     "hub": "hf:// models and save_pretrained",
@@ -51,8 +49,8 @@ def doctor(
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "packages": packages.pop(None),
         "extras": {
-            extra: {"enables": _ENABLES.get(str(extra), ""), "packages": versions}
-            for extra, versions in packages.items()
+            extra: {"enables": enables, "packages": packages.get(extra, {})}
+            for extra, enables in _ENABLES.items()
         },
         "devices": _devices(),
         "cpu_precisions": _precisions() if probe else {},
@@ -138,7 +136,8 @@ def _show(report: dict[str, Any]) -> None:
         versions = [
             f"{name} {version or '(missing)'}" for name, version in entry["packages"].items()
         ]
-        typer.echo(f"  {extra:12} {entry['enables']}: {', '.join(versions)}")
+        packages = "" if extra == "all" else f": {', '.join(versions)}"
+        typer.echo(f"  {extra:21} {entry['enables']}{packages}")
     typer.echo("devices")
     for device in report["devices"]:
         typer.echo(f"  {device}")

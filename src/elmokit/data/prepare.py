@@ -33,6 +33,7 @@ from elmokit.data.workers import Workers, available_cores
 from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.storage.overwrite import Kind, new_directory
+from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
 #: About half a second of work: long enough to be worth sending, short enough to wait for.
@@ -115,7 +116,7 @@ def prepare(
     if n_workers < 1:
         raise ConfigError(f"workers should be 1 or more, found {n_workers}.")
     start = time.monotonic()
-    target = Path(output).resolve()
+    target = resolve_output(output)
     check_files(files, valid_files)
     kind = Kind("prepared corpus", FILES, is_corpus)
     with (

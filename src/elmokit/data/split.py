@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import DataError
+from elmokit.progress import plural
 
 
 def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]:
@@ -28,9 +29,9 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
     wanted = max(1, round(n * valid)) if isinstance(valid, float) else valid
     if wanted >= n:
         raise DataError(
-            f"{wanted:,} of {n:,} documents cannot be held out: nothing is left to train on. "
-            "Documents are separated by empty lines and ends of files; text without them can be "
-            "held out as files of its own: --valid-files FILE (in Python: valid_files=[...])."
+            f"{wanted:,} of {plural(n, 'document')} cannot be held out: nothing is left to train "
+            "on. Documents are separated by empty lines and ends of files; text without them can "
+            "be held out as files of its own: --valid-files FILE (in Python: valid_files=[...])."
         )
     hashes = _mix(_mix(np.array([seed % 2**64], np.uint64)) ^ np.arange(n, dtype=np.uint64))
     chosen = np.zeros(n, np.bool_)

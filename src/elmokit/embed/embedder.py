@@ -38,6 +38,7 @@ from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.packing import Packing
+from elmokit.progress import plural
 from elmokit.text.vocab import UNKNOWN, Vocabulary
 
 StatePolicy = Literal["reset", "warm", "carry"]
@@ -479,8 +480,8 @@ class Embedder(ABC, Generic[State]):
     def _warn_cut(self, cut: list[str]) -> None:
         if cut:
             warnings.warn(
-                f"{len(cut)} tokens are longer than {longest_token(self.config)} and only their "
-                f"beginning was read, the first being '{cut[0][:60]}'.",
+                f"Truncated {plural(len(cut), 'token')} to {longest_token(self.config)}; the first "
+                f"is '{cut[0][:60]}'.",
                 ElmoWarning,
                 stacklevel=3,
             )

@@ -20,6 +20,7 @@ from elmokit.errors import ConfigError, nearest
 from elmokit.model.lstm import LstmState
 from elmokit.model.scoring import TextTypes
 from elmokit.model.softmax import LMHead
+from elmokit.progress import plural
 from elmokit.text.vocab import BEGIN, END, SPECIALS, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ class SentenceScore:
 
     def __repr__(self) -> str:
         return (
-            f"<SentenceScore {len(self.tokens)} tokens, perplexity {self.perplexity:.2f} (forward "
-            f"{self.forward_perplexity:.2f}, backward {self.backward_perplexity:.2f})>"
+            f"<SentenceScore {plural(len(self.tokens), 'token')}, perplexity {self.perplexity:.2f} "
+            f"(forward {self.forward_perplexity:.2f}, backward {self.backward_perplexity:.2f})>"
         )
 
     def _repr_html_(self) -> str:

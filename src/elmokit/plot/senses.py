@@ -23,6 +23,7 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
 from elmokit.plot.plane import cluster, principal_plane, silhouette, turned_to
+from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
 from elmokit.text.lines import read_lines
 from elmokit.text.marked import Marked
@@ -172,7 +173,8 @@ def senses_in(
 def _check(uses: Sequence[Use]) -> None:
     if len(uses) < 3:
         raise DataError(
-            f"Found {len(uses)} uses of the word; expected at least 3. Add more sentences."
+            f"Found {plural(len(uses), 'use')} of the word; expected at least 3. Add more "
+            "sentences."
         )
     with_sense = sum(bool(use.sense) for use in uses)
     if with_sense not in (0, len(uses)):

@@ -31,7 +31,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import cut_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
-from elmokit.progress import Progress
+from elmokit.progress import Progress, plural
 from elmokit.search.files import (
     MANIFEST,
     OWN_NAMES,
@@ -431,8 +431,8 @@ def _summary(
     """Return the summary, and warn about what was not read."""
     if meta.cut_tokens or corpus.skipped:
         warnings.warn(
-            f"{meta.cut_tokens:,} tokens were truncated; "
-            f"{corpus.skipped:,} lines were skipped. {corpus.first_skipped}".strip(),
+            f"Truncated {plural(meta.cut_tokens, 'token')}; "
+            f"skipped {plural(corpus.skipped, 'line')}. {corpus.first_skipped}".strip(),
             ElmoWarning,
             stacklevel=3,
         )

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import ConfigError, DataError, optional_imports
+from elmokit.errors import ConfigError, DataError, ElmoError, optional_imports
 from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import RUN_LOCK
 from elmokit.storage.manifest import check_format, read_json, write_json
@@ -199,7 +199,9 @@ def reading(folder: Path) -> Iterator[None]:
     """Report the errors of the database as a damaged index."""
     try:
         yield
-    except (KeyError, OSError, ValueError, RuntimeError) as error:
+    except (ElmoError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of Lance is no Exception
         reason = str(error).split("\n")[0].split(", /")[0]  # without places in Lance's source
         raise damaged(folder, reason) from error
 

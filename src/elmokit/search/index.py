@@ -30,6 +30,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
+from elmokit.progress import plural
 from elmokit.search.files import (
     IndexMeta,
     column_name,
@@ -405,7 +406,7 @@ class TokenIndex:
 
     def __repr__(self) -> str:
         names = ", ".join(choice.label for choice in self.choices)
-        return f"<TokenIndex {self.tokens:,} tokens: {names}>"
+        return f"<TokenIndex {plural(self.tokens, 'token')}: {names}>"
 
     def _repr_html_(self) -> str:
         """Show a card in a notebook."""

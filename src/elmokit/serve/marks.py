@@ -8,6 +8,7 @@ from typing import Any
 
 from elmokit.embed.tokenized import tokens_of
 from elmokit.errors import DataError
+from elmokit.progress import plural
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.texts import Texts
 from elmokit.text.marked import Marked
@@ -66,8 +67,8 @@ def uses_of(
     if senses is not None and len(senses) != len(sentences):
         raise RequestRejected(
             422,
-            f"Found {len(senses)} senses for {len(sentences)} sentences; expected one per sentence "
-            "(null if unknown).",
+            f"Found {plural(len(senses), 'sense')} for {plural(len(sentences), 'sentence')}; "
+            "expected one per sentence (null if unknown).",
             param="senses",
         )
     found = Uses([], [], [], senses or [None] * len(sentences), [])
@@ -81,7 +82,7 @@ def uses_of(
     if not found.points:
         raise RequestRejected(
             422,
-            f"The word '{word:.60}' does not occur in the {len(sentences)} sentences.",
+            f"The word '{word:.60}' does not occur in the {plural(len(sentences), 'sentence')}.",
             param="word",
         )
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from elmokit.config import BiLMConfig
 from elmokit.embed.tokenized import cut_tokens, longest_token, tokens_of
+from elmokit.progress import plural
 from elmokit.serve.service import Service
 
 #: Characters that are cut into tokens at once on the thread that answers; more go aside.
@@ -67,6 +68,6 @@ def cut_note(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str
     if not cut:
         return []
     return [
-        f"{len(cut)} tokens were truncated to {longest_token(config)}; the first is "
+        f"Truncated {plural(len(cut), 'token')} to {longest_token(config)}; the first is "
         f"'{cut[0][:60]}'."
     ]

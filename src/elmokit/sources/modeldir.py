@@ -47,6 +47,7 @@ from elmokit.sources.tensors import (
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
 from elmokit.storage.overwrite import Kind, new_directory
+from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import Vocabulary
 
 FORMAT = "elmokit"
@@ -154,7 +155,7 @@ def save(
         raise ConfigError(
             f"No storage '{storage}'.{nearest(storage, STORAGES)} There are: {', '.join(STORAGES)}."
         )
-    path = Path(path).resolve()
+    path = resolve_output(path)
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
     config = {**values, **without_own(parts.metadata), "bilm": parts.bilm.config.to_dict()}
     kind = Kind("model", FILES, is_model_dir)

@@ -28,6 +28,7 @@ from elmokit.sources import card, modelfiles
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
 from elmokit.storage.overwrite import Kind, new_directory
+from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import Vocabulary
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
         path: The directory; if it contains anything but an ONNX model, an error is raised.
         overwrite: Replace an existing model.
     """
-    path = Path(path).resolve()
+    path = resolve_output(path)
     values = {"format": FORMAT, "format_version": FORMAT_VERSION}
     known = modelfiles.without_own(parts.metadata)
     config = {**values, **known, "bilm": parts.config.to_dict()}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from elmokit.errors import output_error
 from elmokit.storage.lock import file_lock
+from elmokit.storage.regular import resolve_output
 
 _ASIDE = ".elmokit-old"
 
@@ -35,6 +36,7 @@ def replace_file(path: Path, *, temporary: Path | None = None) -> Iterator[Path]
     """
     path = Path(path)
     temporary = temporary or _temporary(path)
+    resolve_output(temporary)  # rejects invalid names
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -76,7 +78,7 @@ def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -
     Raises:
         OutputError: The directory cannot be written.
     """
-    path = Path(path).resolve()  # a symbolic link stays, and its target is replaced
+    path = resolve_output(path)  # a symbolic link stays, and its target is replaced
     temporary = _temporary(path)
     try:
         temporary.mkdir(parents=True)

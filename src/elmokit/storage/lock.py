@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from elmokit.errors import OutputError, output_error
+from elmokit.storage.regular import resolve_output
 
 RUN_LOCK = ".lock"
 
@@ -64,6 +65,7 @@ def run_lock(directory: Path) -> Iterator[None]:
     Raises:
         OutputError: Another process uses the directory, or it cannot be written.
     """
+    resolve_output(directory)  # rejects invalid names
     with ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)

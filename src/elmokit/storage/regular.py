@@ -1,10 +1,10 @@
-"""Reject pipes and devices, which would block or never end."""
+"""Reject pipes and devices, which would block or never end, and impossible output paths."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from elmokit.errors import ElmoError
+from elmokit.errors import ElmoError, OutputError
 
 
 def check_regular_files(path: Path, error: type[ElmoError]) -> None:
@@ -12,3 +12,15 @@ def check_regular_files(path: Path, error: type[ElmoError]) -> None:
     for entry in [path, *path.rglob("*")] if path.is_dir() else [path]:
         if entry.exists() and not (entry.is_file() or entry.is_dir()):
             raise error(f"{entry} is not a regular file. Replace it by a copy of the original.")
+
+
+def resolve_output(path: str | Path) -> Path:
+    """Return the absolute path of an output, with symbolic links resolved.
+
+    Raises:
+        OutputError: No file can have this name: it contains a NUL or is a loop of links.
+    """
+    try:
+        return Path(path).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise OutputError(f"Cannot write {str(path)!r}: {error}. Check the path.") from error

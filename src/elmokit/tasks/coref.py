@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from elmokit.errors import DataError, warn
+from elmokit.progress import plural
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.conll2012 import columns_of, read_columns
 from elmokit.tasks.coref_model import CorefConfig, CorefModel, Resolved
@@ -115,7 +116,7 @@ class Coref(Task[Document]):
         unknown = [d.genre for d in examples if d.genre and d.genre not in facts["genres"]]
         if unknown and facts["genres"]:
             notes.append(
-                f"{len(unknown):,} documents of genres that are not in the training data "
+                f"{plural(len(unknown), 'document')} of genres that are not in the training data "
                 f"({', '.join(sorted(set(unknown)))})."
             )
         return notes

@@ -15,7 +15,7 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, warn
-from elmokit.progress import LogFn, no_log
+from elmokit.progress import LogFn, no_log, plural
 from elmokit.settings import Count, Settings, Size
 from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.tasks.batches import Dataset, E, texts_of
@@ -131,10 +131,11 @@ def load_data(
             continue
         examples[part] = read_examples(task, path)
         tokens = sum(len(text) for text in texts_of(examples[part]))
-        log(f"{part}: {len(examples[part]):,} examples, {tokens:,} tokens ({path})")
+        log(f"{part}: {plural(len(examples[part]), 'example')}, {plural(tokens, 'token')} ({path})")
     examples["train"] = share_of(examples["train"], config.train.share)
     if config.train.share < 1:
-        log(f"train: using {len(examples['train']):,} examples (share {config.train.share:g})")
+        count = plural(len(examples["train"]), "example")
+        log(f"train: using {count} (share {config.train.share:g})")
     n_read = len(examples["train"])
     examples["train"] = task.training(examples["train"], config)
     if len(examples["train"]) != n_read:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import DataError, warn
+from elmokit.progress import plural
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.classify import Classification, Classifier, text_tokens, treebank_tokens
@@ -239,8 +240,8 @@ class Snli(Classification[Pair]):
         pairs = [pair for pair in everything if pair.label != UNDECIDED]
         if skipped := len(everything) - len(pairs):
             warn(
-                f"{path}: {skipped:,} of {len(everything):,} pairs have no gold label "
-                f"('{UNDECIDED}') and were skipped."
+                f"{path}: skipped {skipped:,} of {plural(len(everything), 'pair')}: no gold label "
+                f"('{UNDECIDED}')."
             )
         return pairs
 

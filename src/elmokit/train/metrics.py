@@ -58,10 +58,9 @@ class Metrics:
             self._board.close()
 
     def _take_back(self, done: int) -> None:
-        if not self._path.exists():
-            return
-        # A run that begins anew keeps nothing.
-        kept = [line for line, values in _records(self._path) if 0 < done >= values["step"]]
+        # A run that begins anew keeps nothing, and a broken link is replaced.
+        records = _records(self._path) if self._path.exists() else ()
+        kept = [line for line, values in records if 0 < done >= values["step"]]
         with replace_file(self._path) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in kept), "utf-8")
 

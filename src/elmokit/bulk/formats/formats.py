@@ -84,9 +84,9 @@ def open_vectors(path: str | Path) -> StoredVectors:
     """
     try:
         return _open_vectors(path)
-    except ElmoError:
+    except (ElmoError, MemoryError):
         raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+    except Exception as error:  # each library has its own errors for damaged files
         raise DataError(
             f"{path} cannot be read, it may be damaged: {error}. Copy or compute it again."
         ) from error

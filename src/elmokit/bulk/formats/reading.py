@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.bulk.formats.layout import Layout
-from elmokit.errors import DataError
+from elmokit.errors import DataError, ElmoError
+from elmokit.progress import plural
 
 #: Goes into every file; a reader refuses what it does not know.
 FORMAT_VERSION = 1
@@ -67,7 +68,9 @@ class StoredVectors(Sequence[StoredSentence], ABC):
             return [self._checked(i) for i in range(*index.indices(self._length))]
         place = index + self._length if index < 0 else index
         if not 0 <= place < self._length:
-            raise IndexError(f"{self.path} has {self._length} sentences; there is no {index}.")
+            raise IndexError(
+                f"{self.path} has {plural(self._length, 'sentence')}; there is no {index}."
+            )
         return self._checked(place)
 
     def __iter__(self) -> Iterator[StoredSentence]:
@@ -76,7 +79,9 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     def _checked(self, index: int) -> StoredSentence:
         try:
             return self._read(index)
-        except (OSError, ValueError, LookupError, RuntimeError, TypeError) as error:
+        except (ElmoError, MemoryError):
+            raise
+        except Exception as error:  # each library has its own errors for damaged files
             raise DataError(
                 f"{self.path} is damaged: sentence {index} cannot be read ({error}). Copy or "
                 "compute the file again."
@@ -104,7 +109,7 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     def __repr__(self) -> str:
         layer = self.layout.choice.label.replace("all", "all layers")
         return (
-            f"<{self._length} sentences, {layer} of {self.layout.shape[-1]} in "
+            f"<{plural(self._length, 'sentence')}, {layer} of {self.layout.shape[-1]} in "
             f"{self.layout.dtype}, from {self.path}>"
         )
 
