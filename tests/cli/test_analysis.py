@@ -57,6 +57,12 @@ def test_neighbors_shows_words_scores_and_marked_sentences(elmo: Elmo) -> None:
     assert "glove.txt: plays 0.995, cat 0.000" in first
 
 
+def test_neighbors_without_a_query_names_the_option(elmo: Elmo) -> None:
+    code, _, errors = elmo("neighbors", "text.txt", "The [play] was staged .")
+    assert code == 2
+    assert "--query" in errors
+
+
 def test_neighbors_obeys_its_filters(elmo: Elmo) -> None:
     def words(*options: str) -> list[str]:
         arguments = ["--query", "a PLAY [play] .", "--layer", "1", "--k", "50", "--json", *options]

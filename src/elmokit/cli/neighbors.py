@@ -141,13 +141,13 @@ def neighbors(
     from elmokit.embed.static import load_static
     from elmokit.search.neighbors import Rules
 
-    if not in_index:
-        check_inputs(files)
     marked = _read_queries(query or [], queries, word, tokenized=tokenized)
     if not marked and not token:
         raise typer.BadParameter(
             "no query. Give, for example, --query 'The [play] was staged .'", param_hint="--query"
         )
+    if not in_index:
+        check_inputs(files)
     table = None if static is None else load_static(static)
     words: Words = "same" if same_word else "other" if other_words else "any"
     options["rules"] = Rules(words, distinct, other_sentences)
