@@ -429,13 +429,14 @@ def _summary(
     out: Path, meta: IndexMeta, corpus: Corpus, resumed: int, seconds: float
 ) -> IndexSummary:
     """Return the summary, and warn about what was not read."""
-    if meta.cut_tokens or corpus.skipped:
-        warnings.warn(
-            f"Truncated {plural(meta.cut_tokens, 'token')}; "
-            f"skipped {plural(corpus.skipped, 'line')}. {corpus.first_skipped}".strip(),
-            ElmoWarning,
-            stacklevel=3,
-        )
+    losses = []
+    if meta.cut_tokens:
+        losses.append(f"Truncated {plural(meta.cut_tokens, 'token')}.")
+    if corpus.skipped:
+        count = plural(corpus.skipped, "line")
+        losses.append(f"Skipped {count}; the first is {corpus.first_skipped}")
+    if losses:
+        warnings.warn(" ".join(losses), ElmoWarning, stacklevel=3)
     return IndexSummary(
         out,
         tokens=meta.tokens,

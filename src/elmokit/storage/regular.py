@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 
 from elmokit.errors import ElmoError, OutputError
@@ -14,7 +15,7 @@ def check_regular_files(path: Path, error: type[ElmoError]) -> None:
             raise error(f"{entry} is not a regular file. Replace it by a copy of the original.")
 
 
-def resolve_output(path: str | Path) -> Path:
+def resolve_output(path: str | PathLike[str]) -> Path:
     """Return the absolute path of an output, with symbolic links resolved.
 
     Raises:
