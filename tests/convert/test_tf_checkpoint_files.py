@@ -82,7 +82,7 @@ def test_a_model_that_reads_words(shared: bool, tmp_path: Path) -> None:
 def test_what_is_not_used_is_told(tmp_path: Path) -> None:
     tensors = VARIABLES | {"lm/extra": np.zeros(3, np.float32)}
     prefix = rewritten(tmp_path / "x", tensors)
-    with pytest.warns(ElmoWarning, match="variables that are not used: lm/extra"):
+    with pytest.warns(ElmoWarning, match="lm/extra"):
         load_parts(prefix)
 
 
@@ -90,7 +90,7 @@ def test_some_accumulators_are_none(tmp_path: Path) -> None:
     tensors = dict(VARIABLES)
     del tensors["lm/softmax/b/Adagrad"]
     prefix = rewritten(tmp_path / "x", tensors)
-    with pytest.warns(ElmoWarning, match="lacks the accumulators of lm/softmax/b"):
+    with pytest.warns(ElmoWarning, match="lacks the Adagrad accumulators of lm/softmax/b"):
         assert load_parts(prefix).accumulators is None
 
 
@@ -141,10 +141,10 @@ def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"no .*model\.ckpt-12\.data-00000-of-00001.*Copy it"):
         load_parts(folder)
     (folder / "options.json").unlink()
-    with pytest.raises(WeightsError, match=r"no options\.json beside.*model\.ckpt-12.*copy it"):
+    with pytest.raises(WeightsError, match=r"no options\.json next to.*model\.ckpt-12.*Copy it"):
         load_parts(folder)
     (folder / "model.ckpt-12.index").unlink()
-    with pytest.raises(WeightsError, match=r"no checkpoint in .*model\.ckpt-12\.index"):
+    with pytest.raises(WeightsError, match=r"no checkpoint model\.ckpt-12\.index in"):
         load_parts(folder)
     (folder / "model.ckpt-12").write_bytes(b"old")
     with pytest.raises(WeightsError, match=r"format V1.*restore and save"):
@@ -168,7 +168,7 @@ def test_every_cut_of_the_index_is_an_error(tmp_path: Path) -> None:
     index = tmp_path / "x.index"
     for size in (*range(0, 60), *range(60, len(raw), 97)):
         index.write_bytes(raw[:size])
-        with pytest.raises(WeightsError, match=r"x\.index is not the index"):
+        with pytest.raises(WeightsError, match=r"x\.index cannot be read as the index"):
             Bundle(tmp_path / "x")
 
 
@@ -191,27 +191,25 @@ def test_numbers_that_were_changed_or_cut_are_an_error(tmp_path: Path) -> None:
     data = folder / "model.ckpt-12.data-00000-of-00001"
     raw = data.read_bytes()
     data.write_bytes(raw[:1000] + bytes([raw[1000] ^ 1]) + raw[1001:])
-    with pytest.raises(WeightsError, match=r"Tensor 'lm/.*checksum differs"):
+    with pytest.raises(WeightsError, match=r"Tensor 'lm/.*checksum does not match"):
         load_parts(folder)
     data.write_bytes(raw[:1000])
-    with pytest.raises(WeightsError, match=r"should end at byte .*which has 1,000: .*cut short"):
+    with pytest.raises(WeightsError, match=r"should end at byte .*only 1,000 bytes: .*truncated"):
         load_parts(folder)
 
 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ({"compression": 1}, r"compressed \(snappy\).*does not do by itself.*tf\.train\.Saver"),
-        ({"compression": 9}, r"compressed \(method 9\)"),
+        ({"compression": 1}, r"compressed \(method 1\).*tf\.train\.Saver"),
         ({"endianness": 1}, "big-endian"),
-        ({"header": False}, "no header"),
-        ({"changes": {"a": {"in_slices": True}}}, "Tensor 'a'.*in slices.*Save it whole"),
-        ({"changes": {"a": {"dtype": 7}}}, "Tensor 'a'.*of type string; floats"),
-        ({"changes": {"a": {"dtype": 99}}}, "Tensor 'a'.*of type number 99"),
-        ({"changes": {"a": {"shard": 5}}}, "shard 5, and there are 1"),
-        ({"changes": {"a": {"crc": 1}}}, "Tensor 'a'.*checksum differs"),
-        ({"changes": {"a": {"shape": (2, 2)}}}, r"shape \[2, 2\] and 24 bytes"),
-        ({"changes": {"a": {"shape": (2**63,)}}}, "shape or place of 'a' is negative"),
+        ({"header": False}, "header is missing"),
+        ({"changes": {"a": {"in_slices": True}}}, "Tensor 'a'.*in slices.*Save it as one tensor"),
+        ({"changes": {"a": {"dtype": 7}}}, "Tensor 'a'.*data type 7; expected floats"),
+        ({"changes": {"a": {"shard": 5}}}, "no .*data-00005-of-00001"),
+        ({"changes": {"a": {"crc": 1}}}, "Tensor 'a'.*checksum does not match"),
+        ({"changes": {"a": {"shape": (2, 2)}}}, r"24 bytes.*shape \[2, 2\]"),
+        ({"changes": {"a": {"shape": (2**63,)}}}, "invalid shape or position"),
     ],
 )
 def test_what_is_not_read_is_told(written: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -228,18 +226,26 @@ def test_a_name_that_is_not_there_is_told_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"lm/CNN/b_cnn_1": None}, WeightsError, r"no variable 'lm/CNN/b_cnn_1' \[3\].*It holds"),
+        (
+            {"lm/CNN/b_cnn_1": None},
+            WeightsError,
+            r"no variable 'lm/CNN/b_cnn_1' \[3\].*It contains",
+        ),
         (
             {"lm/CNN_proj/W_proj": np.zeros((5, 4), np.float32)},
             WeightsError,
-            r"'lm/CNN_proj/W_proj'.*shape \[5, 4\]; the options call for \[5, 3\]",
+            r"'lm/CNN_proj/W_proj'.*shape \[5, 4\]; expected \[5, 3\]",
         ),
         (
             {"lm/CNN_proj/b_proj": np.array([1.0, np.nan, 0.0], np.float32)},
             WeightsError,
             "'lm/CNN_proj/b_proj'.*NaN.*diverged",
         ),
-        ({"lm/CNN_proj/b_proj": np.zeros(3, np.int64)}, WeightsError, "holds int64, not floats"),
+        (
+            {"lm/CNN_proj/b_proj": np.zeros(3, np.int64)},
+            WeightsError,
+            "has type int64; expected floats",
+        ),
         ({"lm/softmax/W": np.zeros((3, 3), np.float32)}, WeightsError, r"\[3, 3\].*\[12, 3\]"),
         ("one direction", ConfigError, "no backward language model.*'bidirectional' false"),
     ],

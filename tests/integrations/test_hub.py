@@ -123,9 +123,9 @@ def test_a_changed_revision_is_fetched_and_the_old_one_stays(hub: Hub, tmp_path:
 
 
 def test_what_is_not_there_is_said(hub: Hub) -> None:
-    with pytest.raises(DownloadError, match="no model mary/huge at http"):
+    with pytest.raises(DownloadError, match=r"hf://mary/huge .*Repository Not Found"):
         elmokit.load("hf://mary/huge")
-    with pytest.raises(DownloadError, match="no revision 'v7'"):
+    with pytest.raises(DownloadError, match=r"@v7 .*Revision Not Found"):
         elmokit.load(f"{NAME}@v7")
 
 
@@ -176,14 +176,14 @@ def test_without_a_network_the_kept_copy_is_taken_and_that_is_said(
     commit = hub.refs["mary/tiny", "main"]
     before = vectors(NAME)
     monkeypatch.setenv("HF_ENDPOINT", nowhere)
-    with pytest.warns(ElmoWarning, match=f"cannot be reached.* fetched before, commit {commit}"):
+    with pytest.warns(ElmoWarning, match=f"cannot be reached.* cached copy .*commit {commit}"):
         np.testing.assert_array_equal(vectors(NAME), before)
 
 
 def test_a_hub_that_answers_503_is_no_hub(hub: Hub) -> None:
     before = vectors(NAME)
     hub.down = True
-    with pytest.warns(ElmoWarning, match="it answered 503"):
+    with pytest.warns(ElmoWarning, match="503"):
         np.testing.assert_array_equal(vectors(NAME), before)
 
 
@@ -191,16 +191,18 @@ def test_without_a_network_and_without_a_copy_that_is_said(
     hub: Hub, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", nowhere)
-    with pytest.raises(DownloadError, match=f"{nowhere} cannot be reached .* no copy of {NAME}"):
+    with pytest.raises(
+        DownloadError, match=f"{nowhere} cannot be reached .* {NAME} is not in the cache"
+    ):
         elmokit.load(NAME)
 
 
 def test_offline_by_wish_asks_nobody(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     before = vectors(NAME)
     hub.requests.clear()
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     np.testing.assert_array_equal(vectors(NAME), before)
-    with pytest.raises(DownloadError, match="HF_HUB_OFFLINE is set, and no copy of hf://mary/tall"):
+    with pytest.raises(DownloadError, match="is set, and hf://mary/tall is not in the cache"):
         elmokit.load("hf://mary/tall")
     assert hub.requests == []
 
@@ -209,12 +211,12 @@ def test_a_copy_that_is_not_whole_is_not_taken(hub: Hub, monkeypatch: pytest.Mon
     commit = hub.refs["mary/tiny", "main"]
     hub.broken = {"model.safetensors"}
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with pytest.raises(DownloadError, match=r"refused hf://mary/tiny: .*500"):
+    with pytest.raises(DownloadError, match=r"500.* hf://mary/tiny is not in the cache"):
         elmokit.load(NAME)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DownloadError, match="no copy of hf://mary/tiny is on this machine"):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DownloadError, match="hf://mary/tiny is not in the cache"):
         elmokit.load(NAME)
-    with pytest.raises(DownloadError, match="is not whole: fetching it was interrupted"):
+    with pytest.raises(DownloadError, match="is incomplete, because its download was interrupted"):
         elmokit.load(f"{NAME}@{commit}")
 
 
@@ -225,9 +227,9 @@ def test_an_interrupted_update_leaves_the_old_copy(
     hub.push("mary/tiny", other_model(tmp_path / "other"))
     hub.broken = {"model.safetensors"}
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with pytest.raises(DownloadError, match="500"):
-        elmokit.load(NAME)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.warns(ElmoWarning, match="500"):
+        np.testing.assert_array_equal(vectors(NAME), before)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     np.testing.assert_array_equal(vectors(NAME), before)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import random
 import socket
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import pytest
 
 from elmokit.errors import DownloadError, OutputError
 from elmokit.sources.download import cache_dir, cached_path, fetch
+from tests.process_utils import Child, Pause, start
 from tests.sources.server import CONTENT, Server, answer, hang_up, status
 
 OTHER = random.Random(1).randbytes(300_000)
@@ -156,13 +161,13 @@ def test_a_part_without_a_readable_note_is_begun_again(
     assert server.ranges() == [None]
 
 
-def test_a_part_that_was_complete_only_gets_its_name(server: Server, target: Path) -> None:
+def test_a_part_that_was_complete_is_fetched_again(server: Server, target: Path) -> None:
     leave_a_part(server, target)
     with target.with_name("w.hdf5.part").open("ab") as part:
         part.write(CONTENT[100_000:])
     get(server, target)
     check_complete(target)
-    assert server.requests == []
+    assert server.ranges() == [f"bytes={len(CONTENT)}-", None]
 
 
 # -------------------------------------------------------------------------------------- failures
@@ -226,20 +231,19 @@ def test_without_a_network_the_error_says_what_to_do(tmp_path: Path, target: Pat
     assert time.perf_counter() - started < 30  # not tried again: it will not get better
     message = str(caught.value)
     assert url in message
-    assert f"put it at {target}" in message
-    assert "the path of a model on this machine works" in message
+    assert f"copy it to {target}" in message
 
 
 def test_what_was_fetched_is_kept_and_said(server: Server, target: Path) -> None:
     server.plan = [answer(stop_after=100_000)]
     server.usual = status(404)
-    with pytest.raises(DownloadError, match="100,000 bytes are kept"):
+    with pytest.raises(DownloadError, match="100,000 bytes were kept"):
         get(server, target)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "w.hdf5", ""])
 def test_only_http_is_fetched(url: str, target: Path) -> None:
-    with pytest.raises(DownloadError, match="is not an address"):
+    with pytest.raises(DownloadError, match="Invalid URL"):
         fetch(url, target)
 
 
@@ -250,7 +254,7 @@ def test_a_full_disk_is_seen_before_it_is_full(server: Server, target: Path) -> 
         handler.end_headers()
 
     server.usual = huge
-    with pytest.raises(OutputError, match=r"000,000,000 bytes are needed.*ELMOKIT_HOME"):
+    with pytest.raises(OutputError, match=r"000,000,000 bytes in .*ELMOKIT_HOME"):
         get(server, target)
 
 
@@ -302,3 +306,57 @@ def test_no_address_leads_out_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> N
     assert cached_path("https://a.b/c/d.zip") == Path("/cache/web/a.b/c/d.zip")
     strange = "https://a.b/../%2e%2e/x%2f..%2fy?q=/../z"
     assert cached_path(strange) == Path("/cache/web/a.b/x/q__.._z/y")
+
+
+# ------------------------------------------------------------------------- several processes
+
+# Where the downloads below pause.
+RECEIVED = "tqdm.std.tqdm.update"  # after each piece
+WAIT = "logging.Logger.warning"  # of a process that waits for another
+
+
+def download(server: Server, target: Path, pause: Pause | None) -> AbstractContextManager[Child]:
+    return start(fetch, f"{server.url}/w.hdf5", target, pause=pause)
+
+
+def test_processes_that_want_the_same_file_fetch_it_once(server: Server, target: Path) -> None:
+    with download(server, target, Pause(RECEIVED)) as first:
+        first.wait_for_pause()
+        with (
+            download(server, target, Pause(WAIT)) as second,
+            download(server, target, Pause(WAIT)) as third,
+        ):
+            for child in (second, third):
+                child.wait_for_pause()
+                child.resume()
+            first.resume()
+            for child in (first, second, third):
+                assert child.wait() == 0, child.stderr
+    check_complete(target)
+    assert server.sent == len(CONTENT)
+
+
+def test_after_a_kill_the_rest_is_fetched(server: Server, target: Path) -> None:
+    with download(server, target, Pause(RECEIVED)) as child:
+        child.wait_for_pause()
+        child.kill()
+    kept = target.with_name("w.hdf5.part").stat().st_size
+    assert 0 < kept < len(CONTENT)
+    get(server, target)
+    check_complete(target)
+    assert server.ranges() == [None, f"bytes={kept}-"]
+
+
+def test_without_locks_every_process_has_its_own_part(
+    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    server.plan = [answer(stop_after=1000), status(404)]
+    with pytest.raises(DownloadError):
+        get(server, target)
+    assert list(target.parent.iterdir()) == []
+    get(server, target)
+    check_complete(target)

@@ -99,14 +99,14 @@ def test_a_word_model_needs_its_words(tmp_path: Path) -> None:
     words.write_text("\n".join(WORDS) + "\n")
     assert load_parts(folder, vocab=words).vocabulary is not None
     (folder / "vocab.txt").write_text("one\ntwo\n")
-    with pytest.raises(WeightsError, match="2 words and the word embeddings 5 rows"):
+    with pytest.raises(WeightsError, match="2 words, but the table of word embeddings has 5 rows"):
         load_parts(folder)
 
 
 def test_a_character_model_does_without_words_that_cannot_be_read(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     (folder / "vocab.txt").write_bytes(b"caf\xe9\n")
-    with pytest.warns(ElmoWarning, match="left out.*not valid UTF-8"):
+    with pytest.warns(ElmoWarning, match="ignored.*not valid UTF-8"):
         assert load_parts(folder).vocabulary is None
 
 

@@ -132,7 +132,7 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
         (lambda t: t.pop("encoder.char_embed"), r"'encoder\.char_embed' \[261, 3\] is missing"),
         (
             lambda t: t.update({"encoder.chars_embed": torch.zeros(2)}),
-            r"'encoder\.chars_embed' is not part .* Did you mean 'encoder\.char_embed'",
+            r"unexpected tensor 'encoder\.chars_embed'.* Did you mean 'encoder\.char_embed'",
         ),
         (
             lambda t: t.update({"forward_lm.layers.0.bias": torch.zeros(25)}),
@@ -140,7 +140,7 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
         ),
         (
             lambda t: t.update({"forward_lm.layers.0.bias": torch.zeros(24, dtype=torch.int32)}),
-            r"'forward_lm\.layers\.0\.bias' holds I32, expected F32",
+            r"'forward_lm\.layers\.0\.bias' has type I32, expected F32",
         ),
         (
             lambda t: t["forward_lm.layers.1.bias"].fill_(float("nan")),
@@ -156,7 +156,7 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
             ),
             "infinite",
         ),
-        (lambda t: t.clear(), "holds 0 tensors"),
+        (lambda t: t.clear(), "contains 0 tensors"),
     ],
     ids=["missing", "unexpected", "shape", "integers", "nan", "inf", "overflow", "empty"],
 )
@@ -233,7 +233,7 @@ def test_a_wrong_head_or_warm_state_is_named(
         (lambda c: c.update(format_version=2), "newer elmokit.*pip install --upgrade"),
         (lambda c: c.update(format_version="1"), "'format_version' should be"),
         (lambda c: c.pop("format"), "'format' should be 'elmokit', found None"),
-        (lambda c: c.update(blim=c.pop("bilm")), "no 'bilm'.*Did you mean 'blim'"),
+        (lambda c: c.update(blim=c.pop("bilm")), "no key 'bilm'.*Did you mean 'blim'"),
         (lambda c: c.update(bilm=[1]), r"config\.json: .*\[1\]"),
         (lambda c: c["bilm"]["char_cnn"].update(filters=[["a", 1]]), "config.json"),
         (lambda c: c["bilm"]["char_cnn"].update(filters=[5]), "config.json"),
@@ -270,14 +270,14 @@ def test_unknown_metadata_is_kept(saved: Path) -> None:
 def test_a_head_of_another_vocabulary_is_an_error(tmp_path: Path) -> None:
     save(make_parts(full=True), tmp_path / "model")
     (tmp_path / "model/vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
-    with pytest.raises(WeightsError, match="3 words and the head 5 rows"):
+    with pytest.raises(WeightsError, match="3 words, but the head has 5 rows"):
         load(tmp_path / "model")
 
 
 def test_a_word_model_of_another_vocabulary_is_an_error(tmp_path: Path) -> None:
     save(make_parts("words"), tmp_path / "model")
     (tmp_path / "model/vocab.txt").write_text("a\nb\n")
-    with pytest.raises(WeightsError, match="2 words and the word embeddings 5 rows"):
+    with pytest.raises(WeightsError, match="2 words, but the table of word embeddings has 5 rows"):
         load(tmp_path / "model")
 
 
@@ -292,6 +292,6 @@ def test_a_word_model_without_words_says_where_to_put_them(tmp_path: Path) -> No
 def test_parts_that_do_not_fit_are_not_saved(tmp_path: Path) -> None:
     parts = make_parts(full=True)
     parts.head = LMHead(7, 4)
-    with pytest.raises(WeightsError, match="head 7 rows"):
+    with pytest.raises(WeightsError, match="head has 7 rows"):
         save(parts, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []

@@ -63,10 +63,10 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "version", "message"),
     [
-        ("My Model", "1.0", "name 'My Model' cannot be the name of a package"),
-        ("../x", "1.0", "cannot be the name"),
-        ("x", "1.0/..", "is not a version"),
-        ("x", "new", "is not a version"),
+        ("My Model", "1.0", "Invalid package name 'My Model'"),
+        ("../x", "1.0", "Invalid package name"),
+        ("x", "1.0/..", "Invalid version"),
+        ("x", "new", "Invalid version"),
     ],
 )
 def test_names_and_versions_are_checked(

@@ -121,7 +121,9 @@ def test_a_page_instead_of_options_is_refused(mirror: Server) -> None:
 def test_damaged_weights_say_what_to_delete(mirror: Server, small: dict[str, bytes]) -> None:
     mirror.files |= small
     mirror.files[f"{SMALL}weights.hdf5"] = small[f"{SMALL}weights.hdf5"][:3000]
-    with pytest.raises(WeightsError, match=r"truncated.*Delete .*weights\.hdf5 to fetch it again"):
+    with pytest.raises(
+        WeightsError, match=r"truncated.*Delete .*weights\.hdf5 to download it again"
+    ):
         load_parts("allennlp:small")
 
 

@@ -81,7 +81,7 @@ def test_a_package_without_a_model_says_what_to_give(
         ("original", "Did you mean 'allennlp:original'"),
         ("allennlp:orignal", "No published model.*Did you mean 'allennlp:original'"),
         ("alennlp:small", "Did you mean 'allennlp:small'"),
-        ("", "name of a model is empty"),
+        ("", "model name is empty"),
         ("x" * 5000, "cannot be read"),
         ("nul\0byte", "There is no"),
     ],
@@ -96,7 +96,7 @@ def test_what_is_not_there_is_said_with_the_nearest_name(
 
 def test_a_folder_without_a_model_lists_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("")
-    with pytest.raises(WeightsError, match=r"no model in .*model\.safetensors.*found letter\.txt"):
+    with pytest.raises(WeightsError, match=r"is not a model: .*contains letter\.txt"):
         load_parts(tmp_path)
 
 

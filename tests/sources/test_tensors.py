@@ -84,16 +84,16 @@ def test_int8_without_its_scales_is_refused(
     stored = load_file(path)
     expected = {"large": (200, 130)}
     save_file({"large": stored["large"]}, path)
-    with pytest.raises(WeightsError, match=r"without the scales of its rows, 'large\.scale'"):
+    with pytest.raises(WeightsError, match=r"scales 'large\.scale' are missing"):
         read_tensors(path, expected)
     save_file({**stored, "large.scale": stored["large.scale"][:5].contiguous()}, path)
-    with pytest.raises(WeightsError, match=r"'large.scale' should be F32 \[200\]"):
+    with pytest.raises(WeightsError, match=r"'large.scale' is not F32 \[200\]"):
         read_tensors(path, expected)
     save_file({**stored, "large.scale": torch.full((200,), float("nan"))}, path)
-    with pytest.raises(WeightsError, match="holds NaN"):
+    with pytest.raises(WeightsError, match="contains NaN"):
         read_tensors(path, expected)
 
 
 def test_values_beyond_float16_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="beyond float16"):
+    with pytest.raises(ConfigError, match="range of float16"):
         write_tensors({"a": torch.tensor([1e6])}, tmp_path / "a.safetensors", storage="float16")

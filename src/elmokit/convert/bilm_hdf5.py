@@ -6,7 +6,6 @@ transposed, so a float32 file survives the round trip bit by bit. The LM head is
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +16,17 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig, CharCnnConfig
-from elmokit.convert.checks import as_float32, check_shape
-from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
+from elmokit.convert.weights import as_float32, check_shape, make_bilm
+from elmokit.errors import ConfigError, WeightsError, nearest, warn
 from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.model.bilm import BiLM
-from elmokit.model.blank import blank
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
-from elmokit.storage.atomic import replace_file
 from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
 from elmokit.storage.manifest import read_json, write_json
 
 Array = NDArray[np.float32]
 
-# Keys the original programs write or read; those of training do not change a vector.
+# Keys that the original programs write or read; training keys do not affect vectors.
 _TRAINING_KEYS = frozenset(
     "bidirectional dropout all_clip_norm_val n_epochs n_train_tokens batch_size n_tokens_vocab "
     "unroll_steps n_negative_samples_batch learning_rate sample_softmax share_embedding_softmax "
@@ -51,17 +48,18 @@ def read(options: Path, weights: Path) -> BiLM:
         options: The `options.json`.
         weights: The HDF5 file.
     """
-    return read_weights(weights, read_options(options, weights))
+    with hdf5_errors(weights, error=WeightsError), open_hdf5(weights, error=WeightsError) as file:
+        table = find_dataset(file, "embedding", error=WeightsError)
+        n_words = int(table.shape[0]) if table is not None and table.shape else None
+        config = read_options(options, n_words=n_words)
+        state: dict[str, torch.Tensor] = {}
+        for entry in entries(config):
+            state |= entry.tensors(_dataset(file, entry, weights))
+    return make_bilm(config, state)
 
 
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
-    """Write a biLM so that AllenNLP, bilm-tf and simple_elmo can read it; files whole or not."""
-    with replace_file(weights) as new_weights, replace_file(options) as new_options:
-        write_files(bilm, new_options, new_weights)
-
-
-def write_files(bilm: BiLM, options: Path, weights: Path) -> None:
-    """Do as `write`, for a caller who sees to it that half-written files are never seen."""
+    """Write a biLM so that AllenNLP, bilm-tf and simple_elmo can read it, not atomically."""
     import h5py
 
     state = {name: tensor.detach().cpu().numpy() for name, tensor in bilm.state_dict().items()}
@@ -77,27 +75,21 @@ def write_files(bilm: BiLM, options: Path, weights: Path) -> None:
 # ---------------------------------------------------------------------------------------- options
 
 
-def read_options(path: Path, weights: Path | None = None) -> BiLMConfig:
+def read_options(path: Path, *, n_words: int | None = None) -> BiLMConfig:
     """Read an `options.json`.
 
     Args:
         path: The file.
-        weights: The HDF5 file, asked for the vocabulary size of a word-input model.
+        n_words: Vocabulary size of a model without `char_cnn`. Default: `n_tokens_vocab`.
     """
     values = read_json(path)
     try:
-        return from_options(values, n_words=None if weights is None else _n_words(weights))
+        return _from_options(values, n_words)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def from_options(options: Mapping[str, Any], *, n_words: int | None = None) -> BiLMConfig:
-    """Turn the contents of an `options.json` into a config.
-
-    Args:
-        options: The parsed JSON.
-        n_words: Vocabulary size, for a model without `char_cnn`; else `n_tokens_vocab` is used.
-    """
+def _from_options(options: Mapping[str, Any], n_words: int | None) -> BiLMConfig:
     _warn_unknown(options, _TRAINING_KEYS | {"lstm", "char_cnn"}, "")
     lstm = _section(options, "lstm", _LSTM_KEYS, required=("dim", "projection_dim"))
     values: dict[str, Any] = {
@@ -119,12 +111,12 @@ def from_options(options: Mapping[str, Any], *, n_words: int | None = None) -> B
     # 261 is what bilm-tf trains with, 262 what it predicts with; the weights are the same.
     if n_characters not in (N_STORED_CHARACTERS, N_CHARACTERS):
         raise ConfigError(
-            f"char_cnn.n_characters is {n_characters}; the byte scheme of ELMo has 261 (training) "
-            "or 262 (prediction). A model with its own character set cannot be read here."
+            f"Unsupported char_cnn.n_characters: {n_characters}. Expected 261 (training) or 262 "
+            "(prediction), because ELMo reads UTF-8 bytes."
         )
     embedding = cnn["embedding"]
     if not isinstance(embedding, Mapping) or "dim" not in embedding:
-        raise ConfigError(f"char_cnn.embedding should be {{'dim': ...}}, found {embedding!r}.")
+        raise ConfigError(f"Invalid char_cnn.embedding: {embedding!r}. Expected {{'dim': ...}}.")
     values["char_cnn"] = {
         "embedding_dim": embedding["dim"],
         "filters": cnn["filters"],
@@ -136,9 +128,9 @@ def from_options(options: Mapping[str, Any], *, n_words: int | None = None) -> B
 
 
 def to_options(config: BiLMConfig) -> dict[str, Any]:
-    """Turn a config into the contents of an `options.json` for prediction."""
-    next(entries(config))  # else it has no place in the format
-    # Clips are written even if there are none: AllenNLP asks for the keys.
+    """Return the contents of an `options.json` for prediction."""
+    next(entries(config))  # raises if the format does not support the model
+    # Clips are written even if they are null, because AllenNLP requires the keys.
     options: dict[str, Any] = {"lstm": config.lstm.to_dict()}
     if config.char_cnn is None:
         return options | {"n_tokens_vocab": config.n_words}
@@ -163,8 +155,8 @@ def _section(
     for key in required:
         if key not in section:
             raise ConfigError(
-                f"The key '{name}.{key}' is missing; found {', '.join(map(str, section))}."
-                + nearest(key, [str(k) for k in section])
+                f"The key '{name}.{key}' is missing. Found: {', '.join(section)}."
+                + nearest(key, section)
             )
     _warn_unknown(section, known, f"{name}.")
     return section
@@ -174,14 +166,10 @@ def _warn_unknown(values: Mapping[str, Any], known: frozenset[str] | set[str], w
     for key in values:
         if key not in known:
             missing = [name for name in known if name not in values]
-            if meant := nearest(str(key), missing):
+            if suggestion := nearest(key, missing):
                 # A misspelled clip would silently give unclipped vectors.
-                raise ConfigError(f"Unknown key '{where}{key}'.{meant}")
-            warnings.warn(
-                f"Unknown key '{where}{key}' in the options is not used.",
-                ElmoWarning,
-                stacklevel=4,
-            )
+                raise ConfigError(f"Unknown key '{where}{key}'.{suggestion}")
+            warn(f"Ignoring the unknown key '{where}{key}' in the options.")
 
 
 # ---------------------------------------------------------------------------------------- tensors
@@ -189,7 +177,7 @@ def _warn_unknown(values: Mapping[str, Any], known: frozenset[str] | set[str], w
 
 @dataclass(frozen=True)
 class Entry:
-    """One dataset of the file and the parameters of ours that it holds."""
+    """One dataset of the file and the parameters of the biLM that it contains."""
 
     dataset: str
     shape: tuple[int, ...]
@@ -197,31 +185,37 @@ class Entry:
     pack: Callable[..., Array]
     unpack: Callable[[Array], tuple[Array, ...]]
 
+    def tensors(self, value: Array) -> dict[str, torch.Tensor]:
+        """Return the parameters in the value of the dataset."""
+        parts = zip(self.names, self.unpack(value), strict=True)
+        return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts}
 
-def _same(dataset: str, shape: tuple[int, ...], name: str) -> Entry:
+
+def same(dataset: str, shape: tuple[int, ...], name: str) -> Entry:
+    """Describe a tensor that is stored as it is used."""
     return Entry(dataset, shape, (name,), lambda a: a, lambda a: (a,))
 
 
-def _turned(dataset: str, shape: tuple[int, int], name: str) -> Entry:
-    """A matrix that TensorFlow applies as x W and torch as x W^T."""
+def _transposed(dataset: str, shape: tuple[int, int], name: str) -> Entry:
+    """Describe a matrix that TensorFlow applies as x W and torch as x W^T."""
     return Entry(dataset, shape, (name,), lambda a: a.T, lambda a: (a.T,))
 
 
 def entries(config: BiLMConfig) -> Iterator[Entry]:
-    """List the datasets of a model of this shape; bilm-tf's own checkpoints hold the same tensors.
+    """Yield the datasets of a model of this shape; bilm-tf's checkpoints have the same tensors.
 
     Raises:
-        ConfigError: The format has no place for such a model.
+        ConfigError: The format does not support such a model.
     """
     if config.lexicon is not None:
         raise ConfigError(
-            "The HDF5 format of AllenNLP and bilm-tf spells words as UTF-8 bytes: it has no place "
-            "for a model with its own lexicon of characters and words. Keep it in elmokit's format."
+            "The HDF5 format of AllenNLP and bilm-tf does not support models with a lexicon of "
+            "characters and words (ELMoForManyLangs). Use elmokit's format."
         )
     d, h = config.lstm.projection_dim, config.lstm.dim
     if (cnn := config.char_cnn) is None:
         assert config.n_words is not None
-        yield _same("embedding", (config.n_words, d), "encoder.embedding")
+        yield same("embedding", (config.n_words, d), "encoder.embedding")
     else:
         yield from _encoder_entries(cnn, d)
     for number, direction in enumerate(("forward_lm", "backward_lm")):
@@ -235,14 +229,14 @@ def entries(config: BiLMConfig) -> Iterator[Entry]:
                 lambda w_x, w_r: np.concatenate([w_x, w_r], axis=1).T,
                 lambda w, d=d: (w[:d].T, w[d:].T),  # type: ignore[misc]
             )
-            yield _same(theirs + "B", (4 * h,), ours + "bias")
+            yield same(theirs + "B", (4 * h,), ours + "bias")
             if config.lstm.has_projection:
-                yield _turned(theirs + "W_P_0", (h, d), ours + "weight_projection")
+                yield _transposed(theirs + "W_P_0", (h, d), ours + "weight_projection")
 
 
 def _encoder_entries(cnn: CharCnnConfig, d: int) -> Iterator[Entry]:
     f = cnn.n_filters
-    yield _same("char_embed", (N_STORED_CHARACTERS, cnn.embedding_dim), "encoder.char_embed")
+    yield same("char_embed", (N_STORED_CHARACTERS, cnn.embedding_dim), "encoder.char_embed")
     for i, (width, count) in enumerate(cnn.filters):
         yield Entry(
             f"CNN/W_cnn_{i}",
@@ -251,58 +245,29 @@ def _encoder_entries(cnn: CharCnnConfig, d: int) -> Iterator[Entry]:
             lambda a: a.transpose(2, 1, 0)[None],
             lambda a: (a[0].transpose(2, 1, 0),),
         )
-        yield _same(f"CNN/b_cnn_{i}", (count,), f"encoder.convolutions.{i}.bias")
+        yield same(f"CNN/b_cnn_{i}", (count,), f"encoder.convolutions.{i}.bias")
     for i in range(cnn.n_highway):
         for part in ("carry", "transform"):
             ours = f"encoder.highways.{i}.{part}."
-            yield _turned(f"CNN_high_{i}/W_{part}", (f, f), ours + "weight")
-            yield _same(f"CNN_high_{i}/b_{part}", (f,), ours + "bias")
+            yield _transposed(f"CNN_high_{i}/W_{part}", (f, f), ours + "weight")
+            yield same(f"CNN_high_{i}/b_{part}", (f,), ours + "bias")
     if f != d:
-        yield _turned("CNN_proj/W_proj", (f, d), "encoder.projection.weight")
-        yield _same("CNN_proj/b_proj", (d,), "encoder.projection.bias")
-
-
-def read_weights(path: Path, config: BiLMConfig) -> BiLM:
-    """Read the HDF5 file of a model whose config is known."""
-    state: dict[str, torch.Tensor] = {}
-    with hdf5_errors(path, error=WeightsError), open_hdf5(path, error=WeightsError) as file:
-        for entry in entries(config):
-            value = _dataset(file, entry, path)
-            for name, part in zip(entry.names, entry.unpack(value), strict=True):
-                state[name] = torch.from_numpy(np.ascontiguousarray(part))
-    with blank():
-        bilm = BiLM(config)
-    bilm.load_state_dict(state, assign=True)
-    return bilm.eval()
+        yield _transposed("CNN_proj/W_proj", (f, d), "encoder.projection.weight")
+        yield same("CNN_proj/b_proj", (d,), "encoder.projection.bias")
 
 
 def _dataset(file: Any, entry: Entry, path: Path) -> Array:
     # Models of one layer were dumped without the MultiRNNCell scope.
     for name in (entry.dataset, entry.dataset.replace("/MultiRNNCell/Cell0", "")):
-        found = find_dataset(file, name, error=WeightsError)
-        if found is not None:
-            break
-    else:
-        raise WeightsError(
-            f"{path} has no tensor '{entry.dataset}' {list(entry.shape)}, which its options call "
-            f"for. It holds: {', '.join(_names(file)) or 'nothing'}."
-        )
-    what = f"Tensor '{entry.dataset}' in {path}"
-    check_shape(what, found.shape, entry.shape)
-    return as_float32(what, np.asarray(found[()]))
-
-
-def _names(file: Any) -> list[str]:
-    import h5py
-
+        dataset = find_dataset(file, name, error=WeightsError)
+        if dataset is not None:
+            what = f"Tensor '{entry.dataset}' in {path}"
+            check_shape(what, dataset.shape, entry.shape)
+            return as_float32(what, np.asarray(dataset[()]))
     names: list[str] = []
-    file.visititems(
-        lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+    file.visit(names.append)
+    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    raise WeightsError(
+        f"{path} has no tensor '{entry.dataset}' {list(entry.shape)}, which its options require. "
+        f"It contains {listed or 'no tensors'}."
     )
-    return names[:12] + (["..."] if len(names) > 12 else [])
-
-
-def _n_words(path: Path) -> int | None:
-    with hdf5_errors(path, error=WeightsError), open_hdf5(path, error=WeightsError) as file:
-        table = find_dataset(file, "embedding", error=WeightsError)
-        return int(table.shape[0]) if table is not None and table.shape else None

@@ -18,9 +18,7 @@ Differences from bilm-tf's models, and how they are converted:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +27,9 @@ from torch import Tensor
 
 from elmokit.config import BiLMConfig, LstmConfig
 from elmokit.convert.torch_pickle import read_state_dict
-from elmokit.errors import ConfigError, ElmoWarning, WeightsError, nearest
+from elmokit.convert.weights import check_shape, make_bilm
+from elmokit.errors import ConfigError, WeightsError, nearest, warn
 from elmokit.model.bilm import BiLM
-from elmokit.model.blank import blank
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import FORGET_BIAS
@@ -42,221 +40,197 @@ CHARACTERS = "char.dic"
 WORDS = "word.dic"
 EMBEDDER = "token_embedder.pkl"
 ENCODER = "encoder.pkl"
-#: The LM head, which only few have; it is not read.
+#: The LM head, which only few models have; it is not read.
 CLASSIFIER = "classifier.pkl"
 
-# What tensors do not tell, as all published models have it: the authors used the same values for
-# all languages (issue 26 of HIT-SCIR/ELMoForManyLangs).
-_PUBLISHED: dict[str, Any] = {"activation": "relu", "max_characters": 50, "clip": 3.0}
+# Settings that cannot be derived from tensors, as in all published models: the authors used the
+# same values for all languages (issue 26 of HIT-SCIR/ELMoForManyLangs).
+_ACTIVATION, _MAX_CHARACTERS, _CLIP = "relu", 50, 3.0
 
 
 def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
-    """Read a model, its lexicon included.
+    """Read a model, including its lexicon.
 
     Returns:
         The biLM and the files that were read.
 
     Raises:
-        ConfigError: It is a model of ELMoForManyLangs, but not an ELMo that can be computed here.
-        WeightsError: A file is missing or damaged, or the files are not of one model.
+        ConfigError: It is a model of ELMoForManyLangs, but not a supported kind of ELMo.
+        WeightsError: A file is missing or damaged, or the files are from different models.
     """
     embedder, encoder = (_State(folder / name) for name in (EMBEDDER, ENCODER))
-    shape = _shape_file(folder)
-    config = _shape_of(embedder, encoder, shape)
+    settings = _settings_file(folder)
+    config = _read_config(embedder, encoder, settings)
     lexicon = config.lexicon
     assert lexicon is not None
     state = dict(_embedder_parameters(embedder, config))
     state |= dict(_lstm_parameters(encoder, config.lstm))
     for part in (embedder, encoder):
         part.check_all_used()
-    with blank():
-        bilm = BiLM(config)
-    bilm.load_state_dict(state, assign=True)
+    bilm = make_bilm(config, state)
     assert isinstance(bilm.encoder, LexiconEncoder)
     words = _read_dic(folder / WORDS) if lexicon.n_words else None
     characters = _read_dic(folder / CHARACTERS) if lexicon.n_characters else None
     try:
-        known = Lexicon(words, characters, lexicon.max_characters_per_token)
-        known.check(lexicon)
+        bilm.encoder.lexicon = Lexicon(words, characters, lexicon.max_characters_per_token)
+        bilm.encoder.lexicon.check(lexicon)
     except WeightsError as error:
         raise WeightsError(f"{folder}, {WORDS} and {CHARACTERS}: {error}") from None
-    bilm.encoder.lexicon = known
     if (folder / CLASSIFIER).exists():
-        warnings.warn(
-            f"{folder / CLASSIFIER} is not read: a language-model head of ELMoForManyLangs is "
-            "learned anew. Vectors need none.",
-            ElmoWarning,
-            stacklevel=3,
+        warn(
+            f"{folder / CLASSIFIER} is not read: language-model heads of ELMoForManyLangs are not "
+            "supported. Vectors do not depend on it."
         )
-    names = [CONFIG, *([CHARACTERS] if characters else []), *([WORDS] if words else [])]
-    files = [folder / name for name in (*names, EMBEDDER, ENCODER) if (folder / name).is_file()]
-    return bilm.eval(), (*files, *([shape.path] if shape is not None else []))
+    names = [CONFIG, CHARACTERS if characters else "", WORDS if words else "", EMBEDDER, ENCODER]
+    files = [folder / name for name in names if name and (folder / name).is_file()]
+    return bilm, (*files, *([] if settings is None else [settings]))
 
 
-# ------------------------------------------------------------------------------------------- shape
+# ---------------------------------------------------------------------------------------- settings
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """The file with the shape of a model."""
-
-    path: Path
-    values: Mapping[str, Any]
-
-    def get(self, section: str, key: str) -> Any:
-        found = self.values.get(section)
-        if not isinstance(found, Mapping):
-            raise ConfigError(f"{self.path}: the key '{section}' is missing or not an object.")
-        if key not in found:
-            raise ConfigError(
-                f"{self.path}: the key '{section}.{key}' is missing.{nearest(key, found)}"
-            )
-        return found[key]
-
-
-def _shape_file(folder: Path) -> _Shape | None:
-    """Find the file that `config_path` names, in the folder of the model alone."""
+def _settings_file(folder: Path) -> Path | None:
+    """Find the file that `config_path` names, only in the directory of the model."""
     config = folder / CONFIG
     named = read_json(config).get("config_path") if config.is_file() else None
     if isinstance(named, str) and named:
         name = Path(named.replace("\\", "/")).name
         for path in (folder / name, folder / "configs" / name):
             if path.is_file():
-                return _Shape(path, read_json(path))
-    warnings.warn(
-        f"{folder} does not hold the file with the model's shape ({named or 'config_path'} of "
-        f"{CONFIG}), as is usual with ELMoForManyLangs. The sizes are taken from the tensors; for "
-        f"the rest it is read as all published models are: {_PUBLISHED['activation']}, at most "
-        f"{_PUBLISHED['max_characters']} characters, clips {_PUBLISHED['clip']:g}. If yours is "
-        "another, put that file there.",
-        ElmoWarning,
-        stacklevel=4,
+                return path
+    warn(
+        f"{folder} does not contain the file with the model's settings ({named or 'config_path'} "
+        f"of {CONFIG}), as is usual with ELMoForManyLangs. Sizes are derived from the tensors, and "
+        f"the settings of all published models are used: {_ACTIVATION}, at most {_MAX_CHARACTERS} "
+        f"characters, clips {_CLIP:g}. If your model differs, add the file."
     )
     return None
 
 
-def _shape_of(embedder: _State, encoder: _State, shape: _Shape | None) -> BiLMConfig:
-    """Return the shape that the tensors have; what the file says of it must agree."""
-    words, characters = (
-        embedder.shape(f"{kind}_emb_layer.embedding.weight", optional=True)
-        for kind in ("word", "char")
-    )
-    weights = list(embedder.each("convolutions.{}.weight"))
-    state_projection = encoder.shape("forward_layer_0.state_projection.weight")
+def _read_config(embedder: _State, encoder: _State, settings: Path | None) -> BiLMConfig:
+    """Return the configuration that matches the tensors and the file with settings."""
+    n_words, word_dim = embedder.matrix("word_emb_layer.embedding.weight", optional=True)
+    n_characters, char_dim = embedder.matrix("char_emb_layer.embedding.weight", optional=True)
+    projection_dim, dim = encoder.matrix("forward_layer_0.state_projection.weight")
+    weights = embedder.numbered("convolutions.{}.weight")
     lexicon = {
-        "n_words": words[0] if words else 0,
-        "word_dim": words[1] if words else 0,
-        "n_characters": characters[0] if characters else 0,
-        "embedding_dim": characters[1] if characters else 0,
-        "filters": [[w[2], w[0]] for w in weights if len(w) == 3],
-        "n_highway": len(list(embedder.each("highways._layers.{}.weight"))),
-        "activation": _PUBLISHED["activation"],
-        "max_characters_per_token": _PUBLISHED["max_characters"],
+        "n_words": n_words,
+        "word_dim": word_dim,
+        "n_characters": n_characters,
+        "embedding_dim": char_dim,
+        "filters": [[weight[2], weight[0]] for weight in weights if len(weight) == 3],
+        "n_highway": len(embedder.numbered("highways._layers.{}.weight")),
+        "activation": _ACTIVATION,
+        "max_characters_per_token": _MAX_CHARACTERS,
     }
     lstm = {
-        "dim": state_projection[1],
-        "projection_dim": state_projection[0],
-        "n_layers": len(list(encoder.each("forward_layer_{}.input_linearity.weight"))),
-        "cell_clip": _PUBLISHED["clip"],
-        "proj_clip": _PUBLISHED["clip"],
+        "dim": dim,
+        "projection_dim": projection_dim,
+        "n_layers": len(encoder.numbered("forward_layer_{}.input_linearity.weight")),
+        "cell_clip": _CLIP,
+        "proj_clip": _CLIP,
         "use_skip_connections": True,
     }
-    if shape is not None:
-        _compare(shape, lexicon, lstm)
-        # In the original a clip of 0 is none.
-        lstm |= {key: shape.get("encoder", key) or None for key in ("cell_clip", "proj_clip")}
-        if lexicon["n_characters"]:
-            lexicon["activation"] = shape.get("token_embedder", "activation")
-        limit = shape.get("token_embedder", "max_characters_per_token")
-        lexicon["max_characters_per_token"] = limit
-    if lstm["projection_dim"] >= lstm["dim"]:
+    if settings is not None:
+        _apply_settings(settings, lexicon, lstm)
+    if projection_dim >= dim:
         raise ConfigError(
-            f"{encoder.path}: the projection ({lstm['projection_dim']}) should be smaller than the "
-            f"cell ({lstm['dim']}); other models of ELMoForManyLangs are not read here."
+            f"{encoder.path}: unsupported model, whose projection ({projection_dim}) is not "
+            f"smaller than its cell ({dim})."
         )
     try:
         return BiLMConfig.from_dict({"lstm": lstm, "lexicon": lexicon})
     except ConfigError as error:
-        where = embedder.path.parent if shape is None else shape.path
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{settings or embedder.path.parent}: {error}") from None
 
 
-def _compare(shape: _Shape, lexicon: Mapping[str, Any], lstm: Mapping[str, Any]) -> None:
-    for section, wanted in (("token_embedder", "cnn"), ("encoder", "elmo")):
-        found = shape.get(section, "name")
-        if str(found).lower() != wanted:
+def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -> None:
+    """Check that the file with settings matches the tensors, and use the rest of it."""
+    values = read_json(path)
+
+    def get(section: str, key: str) -> Any:
+        group = values.get(section)
+        if not isinstance(group, Mapping) or key not in group:
+            hint = nearest(key, group) if isinstance(group, Mapping) else ""
+            raise ConfigError(f"{path}: the key '{section}.{key}' is missing.{hint}")
+        return group[key]
+
+    for section, expected in (("token_embedder", "cnn"), ("encoder", "elmo")):
+        if str(name := get(section, "name")).lower() != expected:
             raise ConfigError(
-                f"{shape.path}: '{section}.name' is {found!r}; only '{wanted}' is ELMo and is read "
-                "here."
+                f"{path}: unsupported {section}.name {name!r}. Expected '{expected}' (ELMo)."
             )
-    said = [("encoder", key, lstm[key]) for key in ("dim", "projection_dim", "n_layers")]
-    said += [
+    sizes = [("encoder", key, lstm[key]) for key in ("dim", "projection_dim", "n_layers")]
+    sizes += [
         ("token_embedder", "word_dim", lexicon["word_dim"]),
         ("token_embedder", "char_dim", lexicon["embedding_dim"]),
     ]
     if lexicon["n_characters"]:
-        said += [("token_embedder", key, lexicon[key]) for key in ("filters", "n_highway")]
-    for section, key, found in said:
-        if (expected := shape.get(section, key)) != found:
+        sizes += [("token_embedder", key, lexicon[key]) for key in ("filters", "n_highway")]
+        lexicon["activation"] = get("token_embedder", "activation")
+    for section, key, size in sizes:
+        if (stored := get(section, key)) != size:
             raise WeightsError(
-                f"{shape.path} says {section}.{key} = {expected!r}, and the tensors beside it have "
-                f"{found!r}. The files are not of the same model."
+                f"{path}: {section}.{key} is {stored!r}, but {size!r} in the tensors. The files "
+                "are from different models."
             )
+    lexicon["max_characters_per_token"] = get("token_embedder", "max_characters_per_token")
+    # In the original, a clip of 0 is none.
+    lstm |= {key: get("encoder", key) or None for key in ("cell_clip", "proj_clip")}
 
 
 # ----------------------------------------------------------------------------------------- tensors
 
 
 class _State:
-    """The tensors of a file, with a note of those that were taken."""
+    """The tensors of a file, and which of them were used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._tensors = read_state_dict(path)
         self._used: set[str] = set()
 
-    def shape(self, name: str, *, optional: bool = False) -> tuple[int, ...]:
-        """Return the shape of a matrix; that of a missing one is ()."""
+    def matrix(self, name: str, *, optional: bool = False) -> tuple[int, int]:
+        """Return the shape of a matrix; (0, 0) if it is optional and missing."""
         if optional and name not in self._tensors:
-            return ()
+            return 0, 0
         shape = tuple(self._get(name).shape)
         if len(shape) != 2:
-            raise WeightsError(f"Tensor '{name}' in {self.path} should be a matrix, not {shape}.")
+            raise WeightsError(
+                f"Tensor '{name}' in {self.path} has shape {list(shape)}; expected a matrix."
+            )
         return shape
 
-    def each(self, pattern: str) -> Iterator[tuple[int, ...]]:
-        """Give the shapes of numbered tensors, from 0 until one is missing."""
-        number = 0
-        while (tensor := self._tensors.get(pattern.format(number))) is not None:
-            yield tuple(tensor.shape)
-            number += 1
+    def numbered(self, pattern: str) -> list[tuple[int, ...]]:
+        """Return the shapes of numbered tensors, from 0 until one is missing."""
+        shapes: list[tuple[int, ...]] = []
+        while (tensor := self._tensors.get(pattern.format(len(shapes)))) is not None:
+            shapes.append(tuple(tensor.shape))
+        return shapes
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor as float32, once its shape is as expected."""
+        """Return a tensor as float32, if it has the expected shape."""
         tensor = self._get(name)
-        if tuple(tensor.shape) != shape:
-            raise WeightsError(
-                f"Tensor '{name}' in {self.path} has shape {list(tensor.shape)}; those beside it "
-                f"call for {list(shape)}."
-            )
+        what = f"Tensor '{name}' in {self.path}"
+        check_shape(what, tensor.shape, shape)
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            raise WeightsError(f"Tensor '{name}' in {self.path} holds other than finite numbers.")
+            raise WeightsError(f"{what} contains values that are not finite floats.")
         self._used.add(name)
         return tensor.detach().to(torch.float32).contiguous()
 
     def check_all_used(self) -> None:
-        """Refuse what no such model has."""
-        if left := sorted(self._tensors.keys() - self._used):
+        """Raise if there are tensors that no such model has."""
+        if unused := sorted(self._tensors.keys() - self._used):
             raise WeightsError(
-                f"{self.path} holds tensors that no model of this kind has: {', '.join(left[:5])}."
+                f"{self.path} contains unexpected tensors: {', '.join(unused[:5])}. It is not a "
+                "supported model of ELMoForManyLangs."
             )
 
     def _get(self, name: str) -> Tensor:
         if name not in self._tensors:
-            listed = ", ".join(list(self._tensors)[:8])
             raise WeightsError(
-                f"{self.path} has no tensor '{name}', which a model of ELMoForManyLangs has. It "
-                f"holds: {listed or 'nothing'}."
+                f"{self.path} has no tensor '{name}', which a model of ELMoForManyLangs needs. It "
+                f"contains {', '.join(list(self._tensors)[:8]) or 'no tensors'}."
             )
         return self._tensors[name]
 
@@ -302,7 +276,7 @@ def _lstm_parameters(state: _State, lstm: LstmConfig) -> Iterator[tuple[str, Ten
 
 
 def _gates(rows: Tensor) -> Tensor:
-    """Bring rows i, f, j, o to the order i, j, f, o."""
+    """Reorder rows i, f, j, o to i, j, f, o."""
     i, f, j, o = rows.chunk(4, dim=0)
     return torch.cat([i, j, f, o])
 
@@ -311,9 +285,9 @@ def _gates(rows: Tensor) -> Tensor:
 
 
 def _read_dic(path: Path) -> list[str]:
-    """Read a lexicon: its entries in the order of their places.
+    """Read a lexicon: its entries in the order of their indices.
 
-    A line whose entry is blank is that of the ideographic space, as the original has it.
+    A line with an empty entry is that of the ideographic space, as in the original.
     """
     try:
         lines = path.read_text("utf-8").split("\n")
@@ -321,25 +295,20 @@ def _read_dic(path: Path) -> list[str]:
         raise WeightsError(f"There is no {path}, the lexicon of the model.") from None
     except UnicodeDecodeError as error:
         raise WeightsError(f"{path} is not valid UTF-8 at byte {error.start:,}.") from None
-    places: dict[int, str] = {}
+    entries: dict[int, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip("\r"):
             continue
-        fields = line.strip().split("\t")
-        if len(fields) == 1:
-            fields = ["\u3000", *fields]
-        if len(fields) != 2 or not fields[1].isascii() or not fields[1].isdigit():
+        *entry, index = line.strip().split("\t")
+        if len(entry) > 1 or not index.isascii() or not index.isdigit():
             raise WeightsError(
-                f"{path}, line {number}: expected an entry, a tab and its place, found "
-                f"{line[:60]!r}."
+                f"Invalid line in {path}:{number}: {line[:60]!r}. Expected an entry, a tab and its "
+                "index."
             )
-        entry, place = fields[0], int(fields[1])
-        if place in places:
-            raise WeightsError(
-                f"{path}, line {number}: place {place} is taken by {places[place]!r} already."
-            )
-        places[place] = entry
-    if sorted(places) != list(range(len(places))):
-        missing = next(place for place in range(len(places)) if place not in places)
-        raise WeightsError(f"{path} has no entry for place {missing}: lines were lost.")
-    return [places[place] for place in range(len(places))]
+        if int(index) in entries:
+            raise WeightsError(f"Duplicate index {index} in {path}:{number}.")
+        entries[int(index)] = entry[0] if entry else "\u3000"
+    missing = next((index for index in range(len(entries)) if index not in entries), None)
+    if missing is not None:
+        raise WeightsError(f"{path} has no entry with index {missing}: lines are missing.")
+    return [entries[index] for index in range(len(entries))]

@@ -6,10 +6,10 @@
 The table maps the empty name to a BundleHeaderProto and each tensor's name to a BundleEntryProto:
 type, shape, shard, offset, size and checksum. This module is independent of ELMo.
 
-    table     data blocks, the index block that lists them, and a footer of 48 bytes: the places of
-              two blocks as varints, padding, and a magic number
-    block     entries (shared, unshared, size, key without its shared start, value), then the
-              places where keys are whole; after a block its compression and checksum, 1 + 4 bytes
+    table     data blocks, the index block that lists them, and a footer of 48 bytes: the positions
+              of two blocks as varints, padding, and a magic number
+    block     entries (shared, unshared, size, key without its shared prefix, value), then the
+              positions of complete keys; after a block its compression and checksum, 1 + 4 bytes
     message   fields: a varint of number * 8 + kind; kind 0 is a varint, 2 a length and bytes,
               1 and 5 are 8 and 4 bytes
 
@@ -34,24 +34,14 @@ INDEX = ".index"
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _TRAILER = 5
-_COMPRESSIONS = {1: "snappy"}
-# The numbers of TensorFlow's DataType that a language model may hold.
+# The numbers of TensorFlow's DataType that a language model may contain.
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
-_NAMES = {4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64", 10: "bool"} | {
-    14: "bfloat16",
-    17: "uint16",
-    20: "resource",
-}
-_LARGEST_INDEX = 1 << 28
-
-
-class _Damage(ValueError):
-    """What is wrong with an index file."""
+_MAX_INDEX_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the index says of a tensor."""
+    """The description of a tensor in the index."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -69,30 +59,28 @@ class Bundle:
         prefix: The path without `.index`, as in `model.ckpt-12`.
 
     Attributes:
-        entries: What there is, by name.
+        entries: The tensors by name.
 
     Raises:
-        WeightsError: The index is missing or damaged, or of a kind that is not read here.
+        WeightsError: The index is missing, damaged or not supported.
     """
 
     def __init__(self, prefix: Path) -> None:
         self.prefix = prefix
         self.index = prefix.with_name(prefix.name + INDEX)
         try:
-            if self.index.stat().st_size > _LARGEST_INDEX:
-                raise _Damage(f"it has {self.index.stat().st_size:,} bytes, no index is so large")
+            if self.index.stat().st_size > _MAX_INDEX_BYTES:
+                raise ValueError(f"it is larger than {_MAX_INDEX_BYTES:,} bytes")
             table = dict(_table(self.index.read_bytes()))
-            self._n_shards = _header(table.pop(b"", None))
-            self.entries = {
-                _text(name): _entry(_text(name), value) for name, value in table.items()
-            }
+            self._n_shards = _n_shards(table.pop(b"", b""))
+            self.entries = {name.decode(): _entry(value) for name, value in table.items()}
         except FileNotFoundError:
             raise WeightsError(f"There is no checkpoint index {self.index}.") from None
-        except _Damage as error:
+        except (ValueError, TypeError, IndexError) as error:
             raise WeightsError(
-                f"{self.index} is not the index of a TensorFlow checkpoint that can be read here: "
-                f"{error}. If it is damaged or was cut short, copy it again; else save the model "
-                "with tf.train.Saver in TensorFlow's format V2."
+                f"{self.index} cannot be read as the index of a TensorFlow checkpoint: {error}. If "
+                "it is truncated or damaged, copy it again; otherwise save the model with "
+                "tf.train.Saver in TensorFlow's format V2."
             ) from error
 
     @property
@@ -101,10 +89,10 @@ class Bundle:
         return (self.index, *(self._shard(number) for number in range(self._n_shards)))
 
     def read(self, name: str) -> NDArray[Any]:
-        """Read a tensor; its checksum is compared.
+        """Read a tensor and verify its checksum.
 
         Raises:
-            WeightsError: It is not there, damaged, or of a type that is not read here.
+            WeightsError: It is missing, damaged, or of an unsupported type.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -112,42 +100,40 @@ class Bundle:
         what = f"Tensor '{name}' of {self.prefix}"
         if entry.in_slices:
             raise WeightsError(
-                f"{what} was saved in slices (a partitioned variable), which is not read here. "
-                "Save it whole with tf.train.Saver."
+                f"{what} was saved in slices (a partitioned variable), which is not supported. "
+                "Save it as one tensor with tf.train.Saver."
             )
         if entry.dtype not in _DTYPES:
-            found = _NAMES.get(entry.dtype, f"number {entry.dtype}")
-            raise WeightsError(f"{what} is of type {found}; floats or integers were expected.")
+            raise WeightsError(
+                f"{what} has TensorFlow's data type {entry.dtype}; expected floats or integers."
+            )
         dtype = np.dtype(_DTYPES[entry.dtype])
         if math.prod(entry.shape) * dtype.itemsize != entry.size:
             raise WeightsError(
-                f"{what} has shape {list(entry.shape)} and {entry.size:,} bytes; as {dtype} it "
-                f"would have {math.prod(entry.shape) * dtype.itemsize:,}. The index is damaged."
+                f"{what} has {entry.size:,} bytes, which does not match its shape "
+                f"{list(entry.shape)} and type {dtype}. The index is damaged; copy it again."
             )
         raw = self._bytes(entry, what)
         if masked(crc32c(raw)) != entry.checksum:
-            raise WeightsError(f"{what} is damaged: its checksum differs. Copy the files again.")
+            raise WeightsError(
+                f"{what} is damaged: its checksum does not match. Copy the files again."
+            )
         return raw.view(dtype).reshape(entry.shape)
 
     def _bytes(self, entry: Entry, what: str) -> NDArray[np.uint8]:
-        if entry.shard >= self._n_shards:
-            raise WeightsError(
-                f"{what} should be in shard {entry.shard}, and there are {self._n_shards}: the "
-                "index is damaged."
-            )
         path = self._shard(entry.shard)
         try:
             size = path.stat().st_size
             if entry.offset + entry.size > size:
                 raise WeightsError(
                     f"{what} should end at byte {entry.offset + entry.size:,} of {path}, which has "
-                    f"{size:,}: the file was cut short. Copy it again."
+                    f"only {size:,} bytes: the file is truncated. Copy it again."
                 )
             with path.open("rb") as file:
                 return np.fromfile(file, np.uint8, entry.size, offset=entry.offset)
         except FileNotFoundError:
             raise WeightsError(
-                f"There is no {path}, which holds the numbers of {self.index}. Copy it, too."
+                f"There is no {path}, which contains the values of {self.index}. Copy it, too."
             ) from None
 
     def _shard(self, number: int) -> Path:
@@ -160,150 +146,108 @@ class Bundle:
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Give the keys and values of a table."""
-    if len(data) < _FOOTER:
-        raise _Damage(f"it has {len(data)} bytes, and its footer alone should have {_FOOTER}")
+    """Yield the keys and values of a table."""
     footer = data[-_FOOTER:]
-    magic = int.from_bytes(footer[-8:], "little")
-    if magic != _MAGIC:
-        raise _Damage(f"it should end in the number {_MAGIC:#x}, found {magic:#x}")
-    _, _, at = _place(footer, 0)  # of a block that TensorFlow leaves empty
-    offset, size, _ = _place(footer, at)
-    for _, place in _entries(_block(data, offset, size)):
-        yield from _entries(_block(data, *_place(place, 0)[:2]))
+    if int.from_bytes(footer[-8:], "little") != _MAGIC:
+        raise ValueError("it does not end with the magic number of a table")
+    _, _, at = _position(footer, 0)  # of a block that TensorFlow leaves empty
+    offset, size, _ = _position(footer, at)
+    for _, position in _entries(_block(data, offset, size)):
+        yield from _entries(_block(data, *_position(position, 0)[:2]))
 
 
-def _place(data: bytes, at: int) -> tuple[int, int, int]:
+def _position(data: bytes, at: int) -> tuple[int, int, int]:
     offset, at = _varint(data, at)
     size, at = _varint(data, at)
     return offset, size, at
 
 
 def _block(data: bytes, offset: int, size: int) -> bytes:
-    end = offset + size
-    if end + _TRAILER > len(data):
-        raise _Damage(f"a block should end at byte {end:,} of {len(data):,}")
-    kind = data[end]
-    checksum = int.from_bytes(data[end + 1 : end + _TRAILER], "little")
-    if masked(crc32c(data[offset : end + 1])) != checksum:
-        raise _Damage(f"the checksum of the block at byte {offset:,} differs")
-    if kind:
-        name = _COMPRESSIONS.get(kind, f"method {kind}")
-        raise _Damage(f"its blocks are compressed ({name}), which TensorFlow does not do by itself")
-    return data[offset:end]
+    block = _slice(data, offset, size + _TRAILER)
+    checksum = int.from_bytes(block[size + 1 :], "little")
+    if masked(crc32c(block[: size + 1])) != checksum:
+        raise ValueError(f"the checksum of the block at byte {offset:,} does not match")
+    if block[size]:
+        raise ValueError(f"its blocks are compressed (method {block[size]}), which is unsupported")
+    return block[:size]
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    if len(block) < 4:
-        raise _Damage("a block is empty")
     n_restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 - 4 * n_restarts
-    if end < 0:
-        raise _Damage(f"a block of {len(block)} bytes should hold {n_restarts:,} whole keys")
     at, key = 0, b""
     while at < end:
         shared, at = _varint(block, at)
         unshared, at = _varint(block, at)
         size, at = _varint(block, at)
-        if shared > len(key) or at + unshared + size > end:
-            raise _Damage("an entry is longer than its block")
-        key = key[:shared] + block[at : at + unshared]
-        at += unshared
-        yield key, block[at : at + size]
-        at += size
+        key = _slice(key, 0, shared) + _slice(block, at, unshared)
+        yield key, _slice(block, at + unshared, size)
+        at += unshared + size
+
+
+def _slice(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise ValueError("it is truncated")
+    return data[at : at + size]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise _Damage("a number does not end")
+    raise ValueError("it contains an invalid number")
 
 
 # ---------------------------------------------------------------------------------------- messages
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Give the fields of a protocol buffer: number and value."""
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the fields of a protocol buffer: number and value, an int or bytes."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         kind = tag & 7
-        value: int | bytes
         if kind == 0:
             value, at = _varint(data, at)
-        elif kind in (1, 2, 5):
-            size = {1: 8, 5: 4}.get(kind, 0)
-            if kind == 2:
-                size, at = _varint(data, at)
-            if at + size > len(data):
-                raise _Damage("a message is cut short")
-            value = data[at : at + size]
-            at += size
-        else:
-            raise _Damage(f"a message holds a field of kind {kind}")
-        yield tag >> 3, value
+            yield tag >> 3, value
+            continue
+        size = {1: 8, 5: 4}.get(kind, 0)
+        if kind == 2:
+            size, at = _varint(data, at)
+        yield tag >> 3, _slice(data, at, size)
+        at += size
 
 
-def _header(data: bytes | None) -> int:
+def _n_shards(header: bytes) -> int:
     """Return the number of shards."""
-    if data is None:
-        raise _Damage("it has no header (the entry without a name)")
-    values = dict(_fields(data))
-    if _number(values.get(2, 0)) != 0:
-        raise _Damage("its numbers are big-endian")
-    shards = _number(values.get(1, 0))
+    values = dict(_fields(header))
+    if values.get(2, 0) != 0:
+        raise ValueError("its values are big-endian, which is not supported")
+    shards = values.get(1, 0)
     if not 1 <= shards < 100_000:
-        raise _Damage(f"it speaks of {shards} shards")
-    return shards
+        raise ValueError(f"its header is missing or lists {shards} shards")
+    return int(shards)
 
 
-def _entry(name: str, data: bytes) -> Entry:
+def _entry(data: bytes) -> Entry:
     fields = list(_fields(data))
     values = dict(fields)
-    shape = []
-    for number, value in _fields(_message(values.get(2, b""))):
-        if number == 2:  # a dimension; its size is field 1
-            shape.append(_number(dict(_fields(_message(value))).get(1, 0)))
-        elif number == 3 and value:
-            raise _Damage(f"the shape of '{name}' is not known")
-    checksum = values.get(6, b"\0\0\0\0")
-    if not isinstance(checksum, bytes):
-        raise _Damage(f"the checksum of '{name}' is no fixed number")
-    offset, size = _number(values.get(4, 0)), _number(values.get(5, 0))
+    # A dimension is field 2 of the shape; its size is field 1.
+    dims = [value for number, value in _fields(values.get(2, b"")) if number == 2]
+    shape = tuple(int(dict(_fields(dim)).get(1, 0)) for dim in dims)
+    offset, size = int(values.get(4, 0)), int(values.get(5, 0))
     if max(offset, size, *shape, 0) >= 1 << 62:
-        raise _Damage(f"the shape or place of '{name}' is negative")
+        raise ValueError("a tensor has an invalid shape or position")
     return Entry(
-        dtype=_number(values.get(1, 0)),
-        shape=tuple(shape),
-        shard=_number(values.get(3, 0)),
+        dtype=int(values.get(1, 0)),
+        shape=shape,
+        shard=int(values.get(3, 0)),
         offset=offset,
         size=size,
-        checksum=int.from_bytes(checksum, "little"),
+        checksum=int.from_bytes(values.get(6, b""), "little"),
         in_slices=any(number == 7 for number, _ in fields),
     )
-
-
-def _number(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise _Damage("a message has bytes where a number should be")
-    return value
-
-
-def _message(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise _Damage("a message has a number where a message should be")
-    return value
-
-
-def _text(name: bytes) -> str:
-    try:
-        return name.decode("utf-8")
-    except UnicodeDecodeError:
-        raise _Damage(f"a tensor's name is no text: {name[:40]!r}") from None

@@ -31,43 +31,34 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < _SAFE_TORCH:
         raise WeightsError(
-            f"{path} is a pickle, and torch {torch.__version__} cannot read it without the danger "
-            "of running code. Upgrade with: pip install 'torch>=2.6'"
+            f"{path} is a pickle, which torch {torch.__version__} cannot load safely: it could run "
+            "code. Upgrade with: pip install 'torch>=2.6'"
         )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about pickles that are then rejected
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise WeightsError(f"There is no weight file {path}.") from None
     except pickle.UnpicklingError as error:
-        raise WeightsError(_refused(path, str(error))) from error
-    except Exception as error:  # whatever a damaged file makes torch's reader say
+        # torch's own message suggests to run the code.
+        function = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = f"it refers to {function[1]}" if function else "it is another kind of pickle"
         raise WeightsError(
-            f"{path} cannot be read as a file of torch ({_first_line(error)}). It may be truncated "
-            "or of another kind: fetch it again."
+            f"{path} is rejected: expected only tensors by name, but {reason}. Loading such a file "
+            "can run any program. Download it from the publisher of the model."
         ) from error
-    if not isinstance(found, Mapping):
-        raise WeightsError(f"{path} should hold tensors by name, found {type(found).__name__}.")
-    for name, value in found.items():
+    except Exception as error:  # torch raises nearly every type for damaged files
+        reason = (str(error).splitlines() or [""])[0].split(". ")[0][:100]
+        raise WeightsError(
+            f"{path} cannot be read as a file of torch ({type(error).__name__}: {reason}). It may "
+            "be truncated or of another kind; download it again."
+        ) from error
+    values = state.items() if isinstance(state, Mapping) else [(None, state)]
+    for name, value in values:
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise WeightsError(
-                f"{path} should hold tensors by name, found {type(value).__name__} for {name!r}."
+                f"{path} should contain a dict from names to tensors, found a "
+                f"{type(value).__name__}."
             )
-    return dict(found)
-
-
-def _refused(path: Path, reason: str) -> str:
-    """Say why a file was refused; torch's own words advise to run it."""
-    asked = re.search(r"GLOBAL ([\w.]+)", reason)
-    what = f"asks for {asked[1]}" if asked else "is a pickle of another kind"
-    return (
-        f"{path} is not read: it should hold tensors by name and nothing else, and it {what}. Such "
-        "a file can run any program when it is opened as a pickle. Get it from where the model was "
-        "published."
-    )
-
-
-def _first_line(error: Exception) -> str:
-    first = (str(error).splitlines() or [""])[0].split(". ")[0]
-    return f"{type(error).__name__}: {first[:100]}"
+    return dict(state)

@@ -18,7 +18,7 @@ from typing import Any
 
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError
-from elmokit.sources import card, modeldir
+from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.sources.tensors import Storage
@@ -88,10 +88,7 @@ def _parts(elmo: ElmoModel) -> ModelParts:
 
 
 def _card(parts: ModelParts, name: str) -> str:
-    name = str(parts.metadata.get("name") or name)
-    head, warm = parts.head is not None, parts.warm is not None
-    text = card.write_card(name, parts.bilm.config, parts.n_parameters, head=head, warm=warm)
-    return text.replace("path/to/this/folder", "hf://user/model")
+    return modeldir.new_card(parts, name).replace("path/to/this/folder", "hf://user/model")
 
 
 def _with_header(text: str, values: dict[str, Any]) -> str:

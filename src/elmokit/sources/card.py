@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elmokit.config import BiLMConfig, CharCnnConfig, LexiconConfig
+from elmokit.config import BiLMConfig
+
+Facts = list[tuple[str, str]]
 
 
 def describe(config: BiLMConfig) -> dict[str, Any]:
     """Return the shape of a biLM as JSON values."""
-    cnn, lstm = config.char_cnn or config.lexicon, config.lstm
-    facts: dict[str, Any] = {
-        "input": _input(config),
+    cnn, lexicon, lstm = config.char_cnn or config.lexicon, config.lexicon, config.lstm
+    shape: dict[str, Any] = {
+        "input": "lexicon" if lexicon else "characters" if cnn else "words",
         "layers": config.n_layers,
         "lstm_layers": lstm.n_layers,
         "vector_dim": config.output_dim,
@@ -23,14 +25,14 @@ def describe(config: BiLMConfig) -> dict[str, Any]:
         "skip_connections": lstm.use_skip_connections,
     }
     if cnn is None:
-        return facts | {"words": config.n_words}
-    if (lexicon := config.lexicon) is not None:
-        facts |= {
+        return shape | {"words": config.n_words}
+    if lexicon is not None:
+        shape |= {
             "words": lexicon.n_words,
             "word_dim": lexicon.word_dim,
             "characters": lexicon.n_characters,
         }
-    return facts | {
+    return shape | {
         "max_characters": cnn.max_characters_per_token,
         "character_dim": cnn.embedding_dim,
         "filters": [list(pair) for pair in cnn.filters],
@@ -39,11 +41,18 @@ def describe(config: BiLMConfig) -> dict[str, Any]:
     }
 
 
-def lines(config: BiLMConfig) -> list[tuple[str, str]]:
-    """Return the same for people: pairs of a label and a text."""
-    cnn, lstm = config.char_cnn, config.lstm
+def lines(config: BiLMConfig) -> Facts:
+    """Return the shape of a biLM as pairs of a label and a text."""
+    cnn, lstm = config.char_cnn or config.lexicon, config.lstm
     layers = "layer" if lstm.n_layers == 1 else "layers"
-    facts = [
+    facts = [("input", _input(config))]
+    if cnn is not None and cnn.filters:
+        widths = f"{min(width for width, _ in cnn.filters)} to {cnn.max_width}"
+        highways = f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}"
+        text = f"{cnn.n_filters} filters of width {widths}, {cnn.activation}, {highways}"
+        facts.append(("encoder", text))
+    return [
+        *facts,
         (
             "layers",
             f"{config.n_layers} vectors of {config.output_dim} per token: "
@@ -56,19 +65,27 @@ def lines(config: BiLMConfig) -> list[tuple[str, str]]:
             f"skip connections {'yes' if lstm.use_skip_connections else 'no'}",
         ),
     ]
-    if config.lexicon is not None:
-        return [*_lexicon_lines(config.lexicon), *facts]
-    if cnn is None:
-        return [("input", f"word ids, a closed vocabulary of {config.n_words:,}"), *facts]
-    return [
-        ("input", f"characters, at most {cnn.max_characters_per_token} per token (marks included)"),
-        ("encoder", _encoder(cnn)),
-        *facts,
-    ]
 
 
-def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what `config.json` says about the training.
+def _input(config: BiLMConfig) -> str:
+    if config.char_cnn is not None:
+        limit = config.char_cnn.max_characters_per_token
+        return f"characters, at most {limit} per token (marks included)"
+    if (lexicon := config.lexicon) is None:
+        return f"word ids, a closed vocabulary of {config.n_words:,}"
+    tables = []
+    if lexicon.n_words:
+        tables.append(f"{lexicon.n_words:,} words (vectors of {lexicon.word_dim})")
+    if lexicon.n_characters:
+        tables.append(
+            f"{lexicon.n_characters:,} characters of Unicode (vectors of {lexicon.embedding_dim}), "
+            f"at most {lexicon.max_characters_per_token} per token (marks included)"
+        )
+    return f"a lexicon: {' and '.join(tables)}"
+
+
+def training_lines(metadata: Mapping[str, Any]) -> Facts:
+    """Return the facts about the training in the metadata of a model.
 
     A perplexity is stored with the training that measured it, or at the top level if the finished
     model was measured again.
@@ -100,34 +117,8 @@ def training_lines(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _input(config: BiLMConfig) -> str:
-    if config.lexicon is not None:
-        return "lexicon"
-    return "words" if config.char_cnn is None else "characters"
-
-
-def _lexicon_lines(lexicon: LexiconConfig) -> list[tuple[str, str]]:
-    words = f"{lexicon.n_words:,} words (vectors of {lexicon.word_dim})"
-    characters = (
-        f"{lexicon.n_characters:,} characters of Unicode (vectors of {lexicon.embedding_dim}), at "
-        f"most {lexicon.max_characters_per_token} per token (marks included)"
-    )
-    tables = [words] * bool(lexicon.n_words) + [characters] * bool(lexicon.n_characters)
-    facts = [("input", f"a lexicon: {' and '.join(tables)}")]
-    if lexicon.n_characters:
-        facts.append(("encoder", _encoder(lexicon)))
-    return facts
-
-
-def _encoder(cnn: CharCnnConfig | LexiconConfig) -> str:
-    return (
-        f"{cnn.n_filters} filters of width {min(w for w, _ in cnn.filters)} to "
-        f"{cnn.max_width}, {cnn.activation}, "
-        f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}"
-    )
-
-
-_GENERATED = "This card was made from the files."
+_GENERATED = "This card was generated from the model files."
+_ONNX = "## ONNX"
 
 
 def is_generated(card: str) -> bool:
@@ -135,31 +126,13 @@ def is_generated(card: str) -> bool:
     return _GENERATED in card
 
 
-def write_card(
-    name: str,
-    config: BiLMConfig,
-    parameters: int,
-    *,
-    head: bool,
-    warm: bool,
-    metadata: Mapping[str, Any] | None = None,
-) -> str:
-    """Return a short card with what is known from the files."""
-    rows = [
-        *training_lines(metadata or {}),
-        *lines(config),
-        ("parameters", f"{parameters:,}"),
-        ("language-model head", "yes (`head.safetensors`)" if head else "no"),
-        ("warm state", "yes (`warm.safetensors`)" if warm else "no"),
-    ]
-    table = "\n".join(f"| {label} | {text} |" for label, text in rows)
+def write_card(name: str, facts: Facts) -> str:
+    """Return a short card."""
     return f"""# {name}
 
 A bidirectional language model (ELMo) in the format of elmokit.
 
-| | |
-|---|---|
-{table}
+{_table(facts)}
 
 ```python
 import elmokit
@@ -168,37 +141,30 @@ elmo = elmokit.load("path/to/this/folder")
 elmo.embed("I read the book yesterday.").layers
 ```
 
-{_GENERATED} It does not know the text the model was trained on, its language
-or its license; whoever knows should write it here.
+{_GENERATED} Please add its language, its training text and
+its license.
 """
 
 
-def onnx_card(written: str | None, name: str, config: BiLMConfig, about: Mapping[str, Any]) -> str:
-    """Return the card of an ONNX directory: the card of the model, and what differs.
+def onnx_card(card: str | None, name: str, config: BiLMConfig, about: Mapping[str, Any]) -> str:
+    """Return the card of an ONNX directory: the card of the model, and the differences.
 
     Args:
-        written: The card of the model, if somebody wrote one.
+        card: The card of the model, if there is one.
         name: Its name.
         config: Its shape.
         about: The storage of its weights, and the accuracy loss.
     """
-    if written is None or is_generated(written):
-        table = "\n".join(f"| {label} | {text} |" for label, text in lines(config))
-        written = (
-            f"# {name}\n\nA bidirectional language model (ELMo).\n\n| | |\n|---|---|\n{table}\n"
-        )
-    written = written.split(_ONNX)[0].rstrip()
-    return f"""{written}
+    if card is None or is_generated(card):
+        card = f"# {name}\n\nA bidirectional language model (ELMo).\n\n{_table(lines(config))}\n"
+    return f"""{card.split(_ONNX)[0].rstrip()}
 
 {_ONNX}
 
-`encoder.onnx` turns ids of tokens into x_k, `bilm.onnx` those into the layers; any onnxruntime runs
-them, and elmokit without torch: `elmokit.load("path/to/this/folder")`. Numbers are stored as
-{about["storage"]}. The language-model head and its words are not here.
+`encoder.onnx` computes x_k from token ids, and `bilm.onnx` the layers from x_k. You can run them
+with onnxruntime, or without torch in elmokit: `elmokit.load("path/to/this/folder")`. Weights are
+stored as {about["storage"]}. The language-model head and its words are not included.
 {_onnx_error(about.get("error"))}"""
-
-
-_ONNX = "## This folder is ONNX"
 
 
 def _onnx_error(error: Mapping[str, Any] | None) -> str:
@@ -207,17 +173,21 @@ def _onnx_error(error: Mapping[str, Any] | None) -> str:
     rows = zip(
         error["largest_difference"], error["mean_cosine"], error["worst_cosine"], strict=True
     )
-    facts = "\n".join(
+    cells = "\n".join(
         f"| {j} | {difference:.1e} | {mean:.6f} | {worst:.6f} |"
         for j, (difference, mean, worst) in enumerate(rows)
     )
     return f"""
-Beside the vectors of torch in float32, on {error["tokens"]} tokens of the King James Bible:
+Compared with the float32 vectors of torch, on {error["tokens"]} tokens of the King James Bible:
 
 | layer | largest difference | mean cosine | worst cosine |
 |---|---|---|---|
-{facts}
+{cells}
 """
+
+
+def _table(facts: Facts) -> str:
+    return "| | |\n|---|---|\n" + "\n".join(f"| {label} | {text} |" for label, text in facts)
 
 
 def _or_none(clip: float | None) -> str:

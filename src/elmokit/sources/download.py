@@ -1,13 +1,16 @@
 """Download a file over HTTP with the standard library, and resume interrupted downloads.
 
-A download continues where it stopped if the server supports ranges and still has the same file;
-otherwise it starts again. Broken connections and temporary server errors are retried a few times;
+`weights.hdf5.part` contains the bytes so far, `weights.hdf5.part.json` their URL and version, as
+reported by the server (its ETag, or the time of the last change). A download continues if the
+server still has that version; otherwise it starts again. `weights.hdf5.lock` is held by the process
+that downloads; other processes wait. Broken connections and temporary server errors are retried;
 permanent errors (no such file, no network) are raised immediately.
 """
 
 from __future__ import annotations
 
 import http.client
+import logging
 import os
 import re
 import shutil
@@ -16,18 +19,33 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from elmokit.errors import DownloadError, OutputError, output_error
-from elmokit.sources.partfile import PartFile, Version, part_file
+from elmokit.errors import DownloadError, ElmoError, OutputError, output_error
+from elmokit.storage.atomic import move_into_place
+from elmokit.storage.lock import file_lock
+from elmokit.storage.manifest import read_json, write_json
 
 _CHUNK = 1 << 18
-_LONGEST_WAIT = 30.0
-# Status codes that may be temporary.
-_PASSING = (408, 425, 429, 500, 502, 503, 504)
-_RANGE_NOT_SATISFIABLE = 416
+_MAX_WAIT = 30.0
+# Status codes that may be temporary; 416: the file has become shorter than what we have.
+_TEMPORARY = (408, 416, 425, 429, 500, 502, 503, 504)
+_NETWORK_ERRORS = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    ConnectionError,
+    TimeoutError,
+    ssl.SSLError,
+)
+# Not worth a retry if nothing was received yet.
+_PERMANENT_ERRORS = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
+
+_logger = logging.getLogger(__name__)
 
 
 def cache_dir() -> Path:
@@ -75,143 +93,163 @@ def fetch(
     if destination.exists():
         return destination
     if not is_url(url):
-        raise DownloadError(f"'{url}' is not an address: it should begin with https:// or http://.")
+        raise DownloadError(f"Invalid URL '{url}'. Expected https://... or http://...")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with part_file(destination) as part:
-            if part is not None:  # else another process has just finished it
-                _Transfer(url, part, progress, timeout).run(tries, wait)
-                part.finish()
-    except OSError as error:  # errors of the network never come this far
+        with _download_lock(destination) as part:
+            if destination.exists():  # another process has just finished it
+                return destination
+            download = _Download(url, part, destination, progress, timeout)
+            download.run(tries, wait)
+            move_into_place(part, destination)
+            download.note.unlink()
+    except OSError as error:
         raise output_error(destination, error) from error
     return destination
 
 
-class _Transfer:
-    """One download: requests until all bytes are there."""
+@contextmanager
+def _download_lock(destination: Path) -> Iterator[Path]:
+    """Wait until no other process downloads the file; yield the path of the partial file."""
+    lock = destination.with_name(destination.name + ".lock")
+    with ExitStack() as stack:
+        try:
+            locked = stack.enter_context(file_lock(lock, timeout=0))
+        except TimeoutError:
+            _logger.warning("Waiting for another process that downloads %s.", destination.name)
+            locked = stack.enter_context(file_lock(lock))
+        if locked:
+            yield destination.with_name(destination.name + ".part")
+            return
+        # Without locks, each process needs its own file, which no later process can continue.
+        temporary = destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}")
+        temporary.mkdir()
+        try:
+            yield temporary / destination.name
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
-    def __init__(self, url: str, part: PartFile, progress: bool, timeout: float) -> None:
-        self.url = url
-        self.part = part
-        self.progress = progress
-        self.timeout = timeout
-        self.answered = False
+
+class _Download:
+    """Requests until all bytes of a file have arrived."""
+
+    def __init__(
+        self, url: str, part: Path, destination: Path, progress: bool, timeout: float
+    ) -> None:
+        self.url, self.part, self.destination = url, part, destination
+        self.progress, self.timeout = progress, timeout
+        self.note = part.with_name(part.name + ".json")
+
+    @property
+    def size(self) -> int:
+        return self.part.stat().st_size if self.part.exists() else 0
 
     def run(self, tries: int, wait: float) -> None:
-        """Repeat requests while they bring something."""
-        failures, most = 0, self.part.size
-        while True:
-            reason = self._try()
-            if reason is None:
-                return
-            # A server that always starts from zero and always breaks off brings nothing new.
-            failures = 0 if self.part.size > most else failures + 1
-            most = max(most, self.part.size)
+        """Repeat requests while they make progress."""
+        failures, largest = 0, self.size
+        while (reason := self._try()) is not None:
+            # A server that always starts from zero and always breaks off makes no progress.
+            failures = 0 if self.size > largest else failures + 1
+            largest = max(largest, self.size)
             if failures >= tries:
                 raise self._error(f"{reason} ({tries} tries)")
-            time.sleep(min(wait * 2 ** max(failures - 1, 0), _LONGEST_WAIT))
+            time.sleep(min(wait * 2 ** max(failures - 1, 0), _MAX_WAIT))
 
     def _try(self) -> str | None:
-        """Make one request; return None if the file is complete, else why it is not."""
+        """Make one request; return None if the file is complete, otherwise the reason."""
         try:
             return self._request()
         except urllib.error.HTTPError as error:
             error.close()
-            self.answered = True
-            if error.code == _RANGE_NOT_SATISFIABLE:  # the file has become shorter
-                self.part.restart(None)
-            elif error.code not in _PASSING:
-                raise self._error(f"the server answered {error.code} {error.reason}") from None
-            return f"the server answered {error.code} {error.reason}"
-        except (OSError, http.client.HTTPException) as error:
+            reason = f"the server answered {error.code} {error.reason}"
+            if error.code not in _TEMPORARY:
+                raise self._error(reason) from None
+            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+                self.note.unlink(missing_ok=True)
+            return reason
+        except _NETWORK_ERRORS as error:
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
-            hopeless = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
-            if not self.answered and isinstance(cause, hopeless):
+            if not self.size and isinstance(cause, _PERMANENT_ERRORS):
                 raise self._error(str(cause)) from None
             return f"the connection failed: {str(cause) or type(cause).__name__}"
 
     def _request(self) -> str | None:
-        before = self.part.version
-        start = self.part.size if before is not None and before.url == self.url else 0
-        if before is not None and start and start == before.total:
-            return None  # killed between the last byte and the rename
-        request = urllib.request.Request(self.url, headers=_headers(before, start))
+        version = self._stored_version()
+        start = self.size if version else 0
+        request = urllib.request.Request(self.url, headers=_headers(version, start))
         with urllib.request.urlopen(request, timeout=self.timeout) as response:
-            self.answered = True
-            found = _version(self.url, response)
+            new_version = _version(response)
             if response.status != http.client.PARTIAL_CONTENT:
-                self.part.restart(found)
-            elif before is None or _first_byte(response) != start or not before.matches(found):
-                self.part.restart(None)
+                start = 0
+                write_json(self.note, {"url": self.url, "version": new_version})
+            elif new_version != version or _first_byte(response) != start:
+                self.note.unlink()
                 return "the file on the server has changed"
-            self._copy(response, found.total)
-        missing = (found.total or 0) - self.part.size
-        if missing < 0 and found.total is not None:
-            self.part.restart(None)
-            return f"the server sent {-missing:,} bytes too many"
+            length = response.headers.get("Content-Length")
+            total = start + int(length) if length and length.isdigit() else None
+            self._copy(response, start, total)
+        missing = (total or 0) - self.size
         return f"the connection was cut {missing:,} bytes before the end" if missing > 0 else None
 
-    def _copy(self, response: Any, total: int | None) -> None:
+    def _stored_version(self) -> str | None:
+        """Return the version of the partial file; None if it cannot be continued."""
+        with suppress(ElmoError):
+            note = read_json(self.note)
+            if note.get("url") == self.url and isinstance(note.get("version"), str):
+                return str(note["version"])
+        return None
+
+    def _copy(self, response: Any, start: int, total: int | None) -> None:
         from tqdm import tqdm
 
-        start = self.part.size
-        if total is not None:
-            self._check_space(total - start)
-        with tqdm(
-            desc=self.part.destination.name,
-            total=total,
-            initial=start,
-            unit="B",
-            unit_scale=True,
-            unit_divisor=1024,
-            disable=not self.progress,
-        ) as bar:
-            while data := response.read1(_CHUNK):
-                self.part.append(data)
-                bar.update(len(data))
-
-    def _check_space(self, needed: int) -> None:
-        free = shutil.disk_usage(self.part.path.parent).free
+        needed, free = (total or 0) - start, shutil.disk_usage(self.part.parent).free
         if needed > free:
             raise OutputError(
-                f"Cannot fetch {self.url}: {needed:,} bytes are needed in {self.part.path.parent} "
-                f"and {free:,} are free. Make room, or set ELMOKIT_HOME to a folder elsewhere."
+                f"Cannot download {self.url}: it needs {needed:,} bytes in {self.part.parent}, but "
+                f"only {free:,} are free. Free some space, or set ELMOKIT_HOME to another "
+                "directory."
             )
+        with (
+            self.part.open("ab" if start else "wb", buffering=0) as file,
+            tqdm(
+                desc=self.destination.name,
+                total=total,
+                initial=start,
+                unit="B",
+                unit_scale=True,
+                unit_divisor=1024,
+                disable=not self.progress,
+            ) as bar,
+        ):
+            while data := response.read1(_CHUNK):
+                file.write(data)
+                bar.update(len(data))
 
     def _error(self, reason: str) -> DownloadError:
-        part, place = self.part, self.part.destination
-        kept = (
-            f" {part.size:,} bytes are kept; the next try goes on from there." if part.size else ""
-        )
+        kept = f" {self.size:,} bytes were kept; the next attempt continues." if self.size else ""
         return DownloadError(
-            f"Cannot fetch {self.url}: {reason}.{kept} Without a network, fetch the file on "
-            f"another machine and put it at {place}; the path of a model on this machine works as "
-            "well as a name."
+            f"Cannot download {self.url}: {reason}.{kept} Without a network, download the file on "
+            f"another machine and copy it to {self.destination}, or load a model from a local path."
         )
 
 
-def _headers(before: Version | None, start: int) -> dict[str, str]:
+def _headers(version: str | None, start: int) -> dict[str, str]:
     from elmokit import __version__
 
     headers = {"User-Agent": f"elmokit/{__version__}", "Accept-Encoding": "identity"}
-    if before is None or not start:
-        return headers
-    headers["Range"] = f"bytes={start}-"
-    # The server then sends the rest of this very version, or all of the present one. A weak ETag
-    # does not promise the same bytes and may not be used so.
-    strong = before.etag if before.etag and not before.etag.startswith("W/") else None
-    if validator := strong or before.modified:
-        headers["If-Range"] = validator
+    if version and start:
+        # The server sends the rest if it still has this version, otherwise the whole new file.
+        headers |= {"Range": f"bytes={start}-", "If-Range": version}
     return headers
 
 
-def _version(url: str, response: Any) -> Version:
-    headers = response.headers
-    length = headers.get("Content-Length")
-    if response.status == http.client.PARTIAL_CONTENT:
-        length = (headers.get("Content-Range") or "").rpartition("/")[2]
-    total = int(length) if length is not None and length.isdigit() else None
-    return Version(url, headers.get("ETag"), headers.get("Last-Modified"), total)
+def _version(response: Any) -> str | None:
+    """Return what identifies the bytes on the server; weak ETags do not."""
+    etag: str | None = response.headers.get("ETag")
+    if etag and not etag.startswith("W/"):
+        return etag
+    modified: str | None = response.headers.get("Last-Modified")
+    return modified
 
 
 def _first_byte(response: Any) -> int | None:

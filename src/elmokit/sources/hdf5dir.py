@@ -6,13 +6,11 @@ File names differ between publishers: `options.json` and `weights.hdf5`,
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from elmokit.convert import bilm_hdf5
-from elmokit.errors import ElmoError, ElmoWarning, WeightsError
+from elmokit.errors import ElmoError, WeightsError, warn
 from elmokit.sources.modeldir import VOCABULARY, ModelParts
 from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.text.vocab import Vocabulary
@@ -24,151 +22,113 @@ FILES = (OPTIONS, WEIGHTS, VOCABULARY)
 _SUFFIXES = (".hdf5", ".h5")
 
 
-@dataclass(frozen=True)
-class Hdf5Files:
-    """The files of one model."""
-
-    options: Path
-    weights: Path
-    vocab: Path | None = None
-
-
 def is_options(name: str) -> bool:
-    """Tell whether a file name is that of an options file."""
+    """Return whether a file name is that of an options file."""
     return name.lower().endswith(OPTIONS)
 
 
 def is_weights(name: str) -> bool:
-    """Tell whether a file name is that of an HDF5 file."""
+    """Return whether a file name is that of an HDF5 file."""
     return name.lower().endswith(_SUFFIXES)
 
 
-def is_hdf5_dir(path: Path) -> bool:
-    """Tell whether a folder holds something of a model of this kind."""
-    return any(is_options(entry.name) or is_weights(entry.name) for entry in path.iterdir())
+def is_model(names: Iterable[str]) -> bool:
+    """Return whether a directory with these files contains a model."""
+    names = list(names)
+    return any(map(is_options, names)) and any(map(is_weights, names))
 
 
-def find(path: Path, weights: Path | None = None) -> Hdf5Files:
-    """Find the files of a model.
+def find(path: Path, weights: Path | None = None) -> tuple[Path, Path]:
+    """Find the options and the weights of a model.
 
     Args:
         path: A directory, an options file, or (without `weights`) a weight file.
         weights: The weight file. Default: the one in the same directory as the options.
     """
-    options = path if path.is_file() else None
-    if weights is None and path.is_file() and not path.name.lower().endswith(".json"):
-        options, weights = None, path
-    folder = path if path.is_dir() else path.parent
-    if options is None:
-        beside = weights.parent if weights is not None and not path.is_dir() else folder
-        options = _options_in(beside, weights)
-    if weights is None:
-        weights = _weights_in(folder, options)
-    vocabs = (options.parent / VOCABULARY, weights.parent / VOCABULARY)
-    return Hdf5Files(options, weights, next((v for v in vocabs if v.is_file()), None))
+    options = None
+    if path.is_file() and (weights is not None or path.suffix.lower() == ".json"):
+        options = path
+    elif path.is_file():
+        weights = path
+    options = options or _choose(path if path.is_dir() else path.parent, "options", weights)
+    return options, weights or _choose(options.parent, "weights", options)
 
 
-def load(files: Hdf5Files, *, vocab: Path | None = None) -> ModelParts:
-    """Read a model.
+def load(options: Path, weights: Path, *, vocab: Path | None = None) -> ModelParts:
+    """Load a model.
 
     Args:
-        files: Its files.
-        vocab: A vocabulary to take instead of the one found.
+        options: The options file.
+        weights: The HDF5 file.
+        vocab: The vocabulary. Default: `vocab.txt` in the same directory, if it exists.
     """
-    bilm = bilm_hdf5.read(files.options, files.weights)
-    vocab = vocab or files.vocab
-    used = (
-        (files.options, files.weights) if vocab is None else (files.options, files.weights, vocab)
+    bilm = bilm_hdf5.read(options, weights)
+    places = (options.parent / VOCABULARY, weights.parent / VOCABULARY)
+    file = vocab or next((place for place in places if place.is_file()), None)
+    vocabulary = None
+    if file is not None:
+        try:
+            vocabulary = Vocabulary.from_file(file)
+        except ElmoError as error:
+            # A model that reads characters does not need the vocabulary that was found.
+            if vocab is not None or bilm.config.n_words is not None:
+                raise
+            warn(f"The vocabulary is ignored, because vectors do not depend on it. {error}")
+    parts = ModelParts(
+        bilm,
+        vocabulary=vocabulary,
+        metadata={"converted_from": [options.name, weights.name]},
+        source=str(weights),
+        files=(options, weights) if file is None else (options, weights, file),
     )
-    parts = ModelParts(bilm, source=str(files.weights), files=used)
-    parts.metadata["converted_from"] = [files.options.name, files.weights.name]
-    if vocab is not None:
-        # A model that reads characters does not need its vocabulary, which may be invalid.
-        needed = bilm.config.n_words is not None or vocab != files.vocab
-        parts.vocabulary = Vocabulary.from_file(vocab) if needed else _readable(vocab)
     parts.check()
     return parts
 
 
 def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
-    """Write a folder that AllenNLP, bilm-tf and simple_elmo can read.
+    """Write a directory that AllenNLP, bilm-tf and simple_elmo can read.
 
-    The head, the warm state, the card and the metadata have no place in it.
+    The format does not support the head, the warm state, the model card and the metadata.
 
     Args:
         parts: The model.
-        path: The folder; if it holds anything but such a model, it is not touched.
-        overwrite: Replace a model that is there.
+        path: The directory; if it contains anything but such a model, an error is raised.
+        overwrite: Replace an existing model.
     """
     parts.check()
-    kind = Kind("model", FILES, _is_ours)
+    kind = Kind("model", FILES, lambda path: (path / OPTIONS).exists())
     with new_directory(path, kind, overwrite=overwrite) as folder:
-        bilm_hdf5.write_files(parts.bilm, folder / OPTIONS, folder / WEIGHTS)
+        bilm_hdf5.write(parts.bilm, folder / OPTIONS, folder / WEIGHTS)
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)
 
 
-def _is_ours(path: Path) -> bool:
-    return (path / OPTIONS).is_file() and (path / WEIGHTS).is_file()
+def _choose(folder: Path, kind: str, partner: Path | None) -> Path:
+    """Choose the only file, or the one whose name matches its partner, or the default name.
 
-
-def _readable(vocab: Path) -> Vocabulary | None:
-    try:
-        return Vocabulary.from_file(vocab)
-    except ElmoError as error:
-        warnings.warn(
-            f"The vocabulary is left out, the vectors do not need it. {error}",
-            ElmoWarning,
-            stacklevel=4,
-        )
-        return None
-
-
-def _options_in(folder: Path, weights: Path | None) -> Path:
-    found = _files(folder, is_options)
-    if not found:
-        raise WeightsError(
-            f"There is no options file in {folder}, which says the shape of the model. It is named "
-            f"{OPTIONS} or ..._{OPTIONS} and comes from where the weights come from."
-        )
-    return _chosen(found, "options files", stem=_partner(weights, "weights", "options"))
-
-
-def _weights_in(folder: Path, options: Path) -> Path:
-    found = _files(folder, is_weights)
-    if not found:
-        raise WeightsError(
-            f"There is no HDF5 file ({', '.join(_SUFFIXES)}) beside {options}. Give the path of "
-            "the weights too: --weights FILE (in Python: weights=...)."
-        )
-    return _chosen(found, "HDF5 files", stem=_partner(options, "options", "weights"))
-
-
-def _files(folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_file() and wanted(p.name))
-
-
-def _partner(path: Path | None, ending: str, other: str) -> str:
-    """`elmo_x_options` for `elmo_x_weights.hdf5`: the stem that the other file should have."""
-    if path is None or not path.stem.lower().endswith(ending):
-        return other
-    return path.stem[: -len(ending)] + other
-
-
-def _chosen(found: list[Path], what: str, *, stem: str) -> Path:
-    """Choose the only file, or the one whose name matches its partner, or the default name."""
-    kind = "weights" if stem.endswith("weights") else "options"
-    choices = (
-        found,
-        [path for path in found if path.stem == stem],
-        [path for path in found if path.stem == kind],
-        [path for path in found if kind == "weights" and "weights" in path.stem.lower()],
-    )
-    for choice in choices:
+    Args:
+        folder: Where to look.
+        kind: "options" or "weights".
+        partner: The other file, if known.
+    """
+    is_kind, other = (is_options, "weights") if kind == "options" else (is_weights, "options")
+    files = sorted(path for path in folder.iterdir() if path.is_file() and is_kind(path.name))
+    matching = kind if partner is None else partner.stem.removesuffix(other) + kind
+    for choice in (
+        files,
+        [path for path in files if path.stem == matching],
+        [path for path in files if path.stem == kind],
+        [path for path in files if kind in path.stem.lower()],
+    ):
         if len(choice) == 1:
             return choice[0]
-    listed = ", ".join(path.name for path in found)
-    raise WeightsError(
-        f"There are several {what} in {found[0].parent}: {listed}. Say which one is meant: give "
-        "the options file as the model and the HDF5 file with --weights (in Python: weights=...)."
+    what = "options file" if kind == "options" else "HDF5 file"
+    advice = (
+        "Pass the options file as the model, and the HDF5 file with --weights FILE (in Python: "
+        "weights=...)."
     )
+    if not files:
+        expected = f"{OPTIONS} or ..._{OPTIONS}" if kind == "options" else ", ".join(_SUFFIXES)
+        raise WeightsError(f"There is no {what} ({expected}) in {folder}. {advice}")
+    listed = ", ".join(path.name for path in files)
+    raise WeightsError(f"There are several {what}s in {folder}: {listed}. {advice}")

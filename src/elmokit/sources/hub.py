@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import DownloadError, ElmoWarning, WeightsError, optional_imports, output_error
+from elmokit.errors import (
+    DownloadError,
+    ElmoError,
+    WeightsError,
+    optional_imports,
+    output_error,
+    warn,
+)
 from elmokit.sources import hdf5dir, modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.modelfiles import read_config
@@ -26,17 +31,11 @@ _PART = re.compile(r"model-\d+\.safetensors")
 _MAIN = "main"
 # Seconds to wait for the Hub to list files.
 _TIMEOUT = 10.0
-# HTTP packages used by versions of huggingface_hub, and their connection errors.
-_CLIENTS = {
-    "requests": ("ConnectionError", "Timeout"),
-    "httpx": ("TransportError",),
-    "httpx2": ("TransportError",),
-}
 
 
 @dataclass(frozen=True)
 class HubModel:
-    """A repository of the hub at one of its revisions: a branch, a tag or a commit."""
+    """A repository on the Hub at a revision: a branch, a tag or a commit."""
 
     repo: str
     revision: str = _MAIN
@@ -47,129 +46,99 @@ class HubModel:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text is meant as the name of a model on the hub."""
+    """Return whether a string names a model on the Hub."""
     return text.lower().startswith(_PREFIX)
 
 
 def parse(name: str) -> HubModel:
-    """Read `hf://user/model[@revision]`."""
+    """Parse `hf://user/model[@revision]`."""
     match = _NAME.fullmatch(name[len(_PREFIX) :].rstrip("/"))
     if match is None:
         raise WeightsError(
-            f"'{name}' does not name a model on the hub: expected {_PREFIX}user/model or "
+            f"Invalid model name '{name}': expected {_PREFIX}user/model or "
             f"{_PREFIX}user/model@revision."
         )
     return HubModel(match["repo"], match["revision"] or _MAIN)
 
 
 def load(name: str, *, vocab: Path | None = None) -> ModelParts:
-    """Load a model from the Hub.
+    """Load a model from the Hub; download it unless that commit is cached.
 
     Args:
-        name: `hf://user/model`, at a branch, a tag or a commit with `@revision`.
-        vocab: A vocabulary to take instead of the model's own.
+        name: `hf://user/model`, or `hf://user/model@revision` with a branch, a tag or a commit.
+        vocab: A vocabulary to use instead of the model's own.
     """
-    folder = fetch(name)
+    folder = _fetch(parse(name))
     if modeldir.is_model_dir(folder):
         parts = modeldir.load(folder, vocab=vocab)
     else:
-        parts = hdf5dir.load(hdf5dir.find(folder), vocab=vocab)
+        parts = hdf5dir.load(*hdf5dir.find(folder), vocab=vocab)
     parts.source = name
     return parts
 
 
-def fetch(name: str) -> Path:
-    """Return the directory of a model on the Hub; download it unless that commit is cached.
-
-    Args:
-        name: `hf://user/model`, at a branch, a tag or a commit with `@revision`.
-    """
-    model = parse(name)
+def _fetch(model: HubModel) -> Path:
+    """Return the directory of a model on this machine."""
     with optional_imports("hub", f"The model {model}"):
         from huggingface_hub import constants, utils
-    if _offline():
-        return _kept(model, "HF_HUB_OFFLINE is set")
-    endpoint = _endpoint()
     try:
-        return _fetched(model, *_listed(model))
-    except (*_transport_errors(), utils.LocalEntryNotFoundError) as error:
-        reason = f"The hub {endpoint} cannot be reached ({_told(error)})"
+        return _download(model)
+    except ElmoError:
+        raise
+    except utils.OfflineModeIsEnabled:
+        return _cached(model, "HF_HUB_OFFLINE is set")
     except utils.HfHubHTTPError as error:
-        raise DownloadError(f"The hub {endpoint} refused {model}: {_told(error)}.") from error
-    except OSError as error:
-        raise output_error(Path(constants.HF_HUB_CACHE), error) from error
-    folder = _kept(model, reason)
-    warnings.warn(
-        f"{reason}; {model} is the copy that was fetched before, commit {folder.name}. The hub may "
-        "have a newer one.",
-        ElmoWarning,
-        stacklevel=2,
-    )
+        if getattr(error.response, "status_code", 0) < 500:
+            reason = " ".join(str(error).split())
+            raise DownloadError(f"Cannot download {model} from {_endpoint()}: {reason}") from error
+        reason = f"The Hub {_endpoint()} cannot be reached ({_first_line(error)})"
+    except Exception as error:  # HTTP clients of huggingface_hub's versions share no base class
+        if isinstance(error, OSError) and error.errno is not None:
+            raise output_error(Path(constants.HF_HUB_CACHE), error) from error
+        reason = f"The Hub {_endpoint()} cannot be reached ({_first_line(error)})"
+    folder = _cached(model, reason)
+    warn(f"{reason}. Using the cached copy of {model}, commit {folder.name}, which may be old.")
     return folder
 
 
-def _listed(model: HubModel) -> tuple[str, list[str]]:
-    """Return the commit of a revision and the names of its files."""
-    from huggingface_hub import HfApi, utils
-
-    api = HfApi(endpoint=_endpoint())
-    try:
-        info = api.model_info(model.repo, revision=model.revision, timeout=_TIMEOUT)
-    except utils.GatedRepoError as error:
-        raise DownloadError(
-            f"{model} is given out on request only. Ask for it on its page at the hub, then log in "
-            "with `hf auth login` or set HF_TOKEN."
-        ) from error
-    except utils.RepositoryNotFoundError as error:
-        raise DownloadError(
-            f"There is no model {model.repo} at {_endpoint()}, or it is private. Check the "
-            "spelling; for a private one log in with `hf auth login` or set HF_TOKEN."
-        ) from error
-    except utils.RevisionNotFoundError as error:
-        raise DownloadError(
-            f"The model {model.repo} has no revision '{model.revision}'. Give a branch, a tag or a "
-            "whole commit, or leave it out."
-        ) from error
-    except utils.HfHubHTTPError as error:
-        status = getattr(error.response, "status_code", None)
-        if status is not None and status >= 500:  # as good as not there
-            raise ConnectionError(f"it answered {status}") from error
-        raise
-    return str(info.sha), [file.rfilename for file in info.siblings or ()]
-
-
-def _fetched(model: HubModel, commit: str, files: list[str]) -> Path:
+def _download(model: HubModel) -> Path:
     """Download the files of a model, and only then update the branch or tag in the cache.
 
     An interrupted download therefore leaves the previous copy intact. Weights are downloaded last:
     if they exist, the copy is complete.
     """
-    there = [name for name in files if "/" not in name]
-    wanted = [name for name in there if name in modeldir.FILES or _PART.fullmatch(name)]
-    if not {modeldir.CONFIG, modeldir.WEIGHTS} <= set(wanted):
-        wanted = _hdf5_files(model, there)
-    at = HubModel(model.repo, commit)
-    if modeldir.CONFIG in wanted:
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=_endpoint())
+    info = api.model_info(model.repo, revision=model.revision, timeout=_TIMEOUT)
+    names = _model_files(model, [file.rfilename for file in info.siblings or ()])
+    commit = HubModel(model.repo, str(info.sha))
+    if modeldir.CONFIG in names:
         # Check this before downloading weights: other kinds of models use the same names.
-        config = _snapshot(at, [modeldir.CONFIG]) / modeldir.CONFIG
+        config = _snapshot(commit, [modeldir.CONFIG]) / modeldir.CONFIG
         read_config(config, modeldir.FORMAT, modeldir.FORMAT_VERSION)
-    light = [name for name in wanted if name != modeldir.WEIGHTS and not hdf5dir.is_weights(name)]
-    for names in (light, wanted):
-        _snapshot(at, names)
-    return _snapshot(model, wanted)
+    _snapshot(commit, [n for n in names if n != modeldir.WEIGHTS and not hdf5dir.is_weights(n)])
+    _snapshot(commit, names)
+    return _snapshot(model, names)
 
 
-def _hdf5_files(model: HubModel, files: list[str]) -> list[str]:
-    """Choose the files of a model of AllenNLP or bilm-tf."""
-    options = [name for name in files if hdf5dir.is_options(name)]
-    weights = [name for name in files if hdf5dir.is_weights(name)]
-    if options and weights:
-        return [*options, *weights, *({modeldir.VOCABULARY} & set(files))]
-    listed = ", ".join(sorted(files)[:12]) or "nothing"
+def _model_files(model: HubModel, files: list[str]) -> list[str]:
+    """Choose the files of a model directory, or of a model of AllenNLP or bilm-tf."""
+    top = [name for name in files if "/" not in name]
+    names = [name for name in top if name in modeldir.FILES or _PART.fullmatch(name)]
+    if {modeldir.CONFIG, modeldir.WEIGHTS} <= set(names):
+        return names
+    if hdf5dir.is_model(top):
+        return [
+            name
+            for name in top
+            if hdf5dir.is_options(name) or hdf5dir.is_weights(name) or name == modeldir.VOCABULARY
+        ]
+    listed = ", ".join(sorted(top)[:12]) or "no files"
     raise WeightsError(
-        f"{model} is not a model of elmokit: looked for {modeldir.CONFIG} with {modeldir.WEIGHTS}, "
-        f"and for options.json with an .hdf5 file; found {listed}. Pickles (.bin, .pt, .pkl) are "
-        "not taken from the hub, because they can run code."
+        f"{model} is not a supported model: expected {modeldir.CONFIG} and {modeldir.WEIGHTS}, or "
+        f"options.json and an .hdf5 file; found {listed}. Pickles (.bin, .pt, .pkl) are not "
+        "downloaded, because they can run code."
     )
 
 
@@ -192,21 +161,17 @@ def _snapshot(model: HubModel, names: list[str], **options: Any) -> Path:
     )
 
 
-def _kept(model: HubModel, reason: str) -> Path:
+def _cached(model: HubModel, reason: str) -> Path:
     """Return the cached copy."""
-    remedy = "Fetch it once where the hub can be reached, or give the path of a folder."
+    remedy = "Download it once with a network connection, or load a model from a local path."
     try:
         folder = _snapshot(model, [modeldir.CONFIG], local_files_only=True)
     except FileNotFoundError as error:  # LocalEntryNotFoundError in all versions
+        raise DownloadError(f"{reason}, and {model} is not in the cache. {remedy}") from error
+    if not modeldir.is_model_dir(folder) and not hdf5dir.is_model(e.name for e in folder.iterdir()):
         raise DownloadError(
-            f"{reason}, and no copy of {model} is on this machine. {remedy}"
-        ) from error
-    names = [entry.name for entry in folder.iterdir()]
-    is_hdf5 = any(map(hdf5dir.is_options, names)) and any(map(hdf5dir.is_weights, names))
-    if not is_hdf5 and not modeldir.is_model_dir(folder):
-        raise DownloadError(
-            f"{reason}, and the copy of {model} in {folder} is not whole: "
-            f"fetching it was interrupted. {remedy}"
+            f"{reason}, and the copy of {model} in {folder} is incomplete, because its download "
+            f"was interrupted. {remedy}"
         )
     return folder
 
@@ -218,21 +183,5 @@ def _endpoint() -> str:
     return str(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
 
 
-def _offline() -> bool:
-    from huggingface_hub import constants
-
-    said = os.environ.get("HF_HUB_OFFLINE", "").strip().upper()
-    return bool(constants.HF_HUB_OFFLINE) or said in {"1", "ON", "YES", "TRUE"}
-
-
-def _transport_errors() -> tuple[type[Exception], ...]:
-    """Return what says that a server cannot be reached, whatever the package speaks HTTP with."""
-    found: list[type[Exception]] = [ConnectionError, TimeoutError]
-    for client, names in _CLIENTS.items():
-        if client in sys.modules:
-            found += [getattr(sys.modules[client], name) for name in names]
-    return tuple(found)
-
-
-def _told(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -4,7 +4,7 @@ config.json           the shape of the biLM, and metadata
 model.safetensors     its weights, named as in its `state_dict`; large ones in several files,
                       model-2.safetensors, ... (float32; float16 or int8 according to `storage`)
 vocab.txt             optional: the words of the head, or of a word-input model
-lexicon.json          the words and characters of a model that reads by a lexicon
+lexicon.json          the words and characters of a model with a lexicon
 head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
 warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
 adagrad.safetensors   optional: the accumulators of Adagrad, to continue a training
@@ -28,7 +28,6 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card, modelfiles
 from elmokit.sources.modelfiles import (
-    if_there,
     read_card,
     read_config,
     read_lexicon,
@@ -61,7 +60,7 @@ CARD = modelfiles.CARD
 HEAD = "head.safetensors"
 WARM = "warm.safetensors"
 ADAGRAD = "adagrad.safetensors"
-#: Parts of the weights beyond the first; more are read, but these are what a save may replace.
+#: Further files of the weights that `save` may replace; more are supported by `load`.
 PARTS = tuple(part_path(Path(WEIGHTS), number).name for number in range(2, 10))
 FILES = (CONFIG, WEIGHTS, *PARTS, VOCABULARY, LEXICON, HEAD, WARM, ADAGRAD, CARD)
 
@@ -75,9 +74,9 @@ class ModelParts:
         vocabulary: The words of the head, or of a word-input model (row i is line i).
         head: The language-model head.
         warm: The state of `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
-        accumulators: Adagrad's sums of squared gradients, by the names of the parameters with
-            `bilm.` or `head.` before them.
-        card: The text of the card.
+        accumulators: Adagrad's sums of squared gradients, by the names of the parameters with the
+            prefix `bilm.` or `head.`.
+        card: The text of the model card.
         metadata: Other entries of `config.json`, such as `name` and `training`.
         source: Where the model was loaded from, for messages.
         files: The files it was loaded from.
@@ -104,7 +103,7 @@ class ModelParts:
         return sum(parameter.numel() for parameter in self.bilm.parameters())
 
     def check(self) -> None:
-        """Raise an error if the parts do not belong together."""
+        """Raise an error if the parts do not match."""
         config, where = self.bilm.config, self.source or "The model"
         if config.lexicon is not None and isinstance(self.bilm.encoder, LexiconEncoder):
             try:
@@ -114,14 +113,17 @@ class ModelParts:
         words = None if self.vocabulary is None else len(self.vocabulary)
         if config.n_words is not None and words is None:
             raise WeightsError(
-                f"{where} reads words, not characters, and the list of its {config.n_words:,} "
-                f"words is missing. Put it beside the weights as {VOCABULARY}, one word per line."
+                f"{where} reads words, but the list of its {config.n_words:,} words is missing. "
+                f"Put it into the same directory as {VOCABULARY}, one word per line."
             )
-        for rows, what in ((config.n_words, "word embeddings"), (self._head_rows(), "head")):
+        for rows, what in (
+            (config.n_words, "table of word embeddings"),
+            (self._head_rows(), "head"),
+        ):
             if rows is not None and words is not None and rows != words:
                 raise WeightsError(
-                    f"{where}: the vocabulary has {words:,} words and the {what} {rows:,} rows. "
-                    f"The {VOCABULARY} is not of this model, or lines were lost."
+                    f"{where}: the vocabulary has {words:,} words, but the {what} has {rows:,} "
+                    f"rows. {VOCABULARY} is from another model, or lines are missing."
                 )
 
     def _head_rows(self) -> int | None:
@@ -153,7 +155,8 @@ def save(
     parts.check()
     if storage not in STORAGES:
         raise ConfigError(
-            f"No storage '{storage}'.{nearest(storage, STORAGES)} There are: {', '.join(STORAGES)}."
+            f"Unknown storage '{storage}'.{nearest(storage, STORAGES)} Expected one of "
+            f"{', '.join(STORAGES)}."
         )
     path = resolve_output(path)
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
@@ -173,7 +176,7 @@ def save(
             write_tensors(parts.warm._asdict(), folder / WARM)
         if parts.accumulators is not None:
             write_tensors(parts.accumulators, folder / ADAGRAD)
-        text = parts.card if parts.card is not None else _new_card(parts, path.name)
+        text = parts.card if parts.card is not None else new_card(parts, path.name)
         (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
 
 
@@ -181,13 +184,13 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     """Open a model directory.
 
     Args:
-        path: The folder.
-        vocab: A vocabulary to take instead of the one in the folder.
+        path: The directory.
+        vocab: A vocabulary to use instead of the one in the directory.
     """
     path = Path(path)
     restore_directory(path)
     config, metadata = read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
-    vocab = vocab or if_there(path / VOCABULARY)
+    vocab = vocab or (path / VOCABULARY if (path / VOCABULARY).is_file() else None)
     parts = ModelParts(
         bilm=_read_bilm(path / WEIGHTS, config),
         vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
@@ -211,15 +214,15 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
     present = len(read_shapes(path))
     if config.lstm.n_layers + highways > present:
         raise WeightsError(
-            f"{path} holds {present} tensors, too few for the {config.lstm.n_layers} LSTM layers "
-            f"and {highways} highways of its config.json."
+            f"{path} contains {present} tensors, too few for the {config.lstm.n_layers} LSTM "
+            f"layers and {highways} highways in its config.json."
         )
     try:
-        with blank():  # no memory and no time for values that are replaced at once
+        with blank():  # no memory and no time for values that are replaced
             bilm = BiLM(config)
         expected = _shapes(bilm)
     except (RuntimeError, TypeError, OverflowError) as error:
-        raise ConfigError(f"No model of the shape in {path.parent / CONFIG}: {error}.") from error
+        raise ConfigError(f"Invalid shape in {path.parent / CONFIG}: {error}.") from error
     bilm.load_state_dict(read_tensors(path, expected), assign=True)
     if config.lexicon is not None and isinstance(bilm.encoder, LexiconEncoder):
         limit = config.lexicon.max_characters_per_token
@@ -228,7 +231,7 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
 
 
 def _accumulator_shapes(parts: ModelParts) -> dict[str, Shape]:
-    """Return what the file of accumulators should hold: one for each parameter."""
+    """Return the expected shapes of the accumulators, one for each parameter."""
     shapes = {f"bilm.{name}": shape for name, shape in _shapes(parts.bilm).items()}
     if parts.head is not None:
         shapes |= {f"head.{name}": shape for name, shape in _shapes(parts.head).items()}
@@ -237,7 +240,7 @@ def _accumulator_shapes(parts: ModelParts) -> dict[str, Shape]:
 
 def _read_head(path: Path, config: BiLMConfig) -> LMHead:
     bias = read_shapes(path).get("bias", ())
-    with blank():  # without a bias of one axis, any size gives the right message
+    with blank():  # without a valid bias, any size gives the right message
         head = LMHead(bias[0] if len(bias) == 1 else 1, config.lstm.projection_dim)
     head.load_state_dict(read_tensors(path, _shapes(head)), assign=True)
     return head.eval()
@@ -254,13 +257,18 @@ def _shapes(module: torch.nn.Module) -> dict[str, Shape]:
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
-def _new_card(parts: ModelParts, folder_name: str) -> str:
-    name = str(parts.metadata.get("name") or folder_name)
-    return card.write_card(
-        name,
-        parts.bilm.config,
-        parts.n_parameters,
-        head=parts.head is not None,
-        warm=parts.warm is not None,
-        metadata=parts.metadata,
-    )
+def new_card(parts: ModelParts, name: str) -> str:
+    """Return a model card that is generated from the parts.
+
+    Args:
+        parts: The model.
+        name: Its name, if its metadata contains none.
+    """
+    facts = [
+        *card.training_lines(parts.metadata),
+        *card.lines(parts.config),
+        ("parameters", f"{parts.n_parameters:,}"),
+        ("language-model head", "no" if parts.head is None else "yes (`head.safetensors`)"),
+        ("warm state", "no" if parts.warm is None else "yes (`warm.safetensors`)"),
+    ]
+    return card.write_card(str(parts.metadata.get("name") or name), facts)

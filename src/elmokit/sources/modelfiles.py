@@ -28,10 +28,10 @@ def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[st
         newest: The newest supported version of that format.
     """
     values = read_json(path)
-    hint = "A model of another library has to be converted first."
+    hint = "Models of other libraries have to be converted first."
     check_format(values, path, form, newest, hint=hint)
     if "bilm" not in values:
-        raise ConfigError(f"{path} has no 'bilm', the shape of the model.{nearest('bilm', values)}")
+        raise ConfigError(f"{path} has no key 'bilm'.{nearest('bilm', values)}")
     try:
         config = BiLMConfig.from_dict(values["bilm"])
     except ConfigError as error:
@@ -40,26 +40,26 @@ def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[st
 
 
 def without_own(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what a config.json tells of itself."""
+    """Return the metadata: all keys except those of the format itself."""
     return {key: value for key, value in values.items() if key not in _OWN_KEYS}
 
 
 def write_lexicon(lexicon: Lexicon, path: Path) -> None:
-    """Write the words and characters of a model that reads by a lexicon."""
-    # JSON and not a line each: a character may be one that ends lines.
+    """Write the words and characters of a model with a lexicon."""
+    # JSON, because a character may be a line break.
     values = {"words": lexicon.words, "characters": lexicon.characters}
     write_json(path, values, ensure_ascii=False, indent=0)
 
 
 def read_lexicon(path: Path, max_characters: int) -> Lexicon:
-    """Read what `write_lexicon` wrote."""
+    """Read the file that `write_lexicon` wrote."""
     values = read_json(path)
     for name in ("words", "characters"):
         entries = values.get(name)
         if entries is not None and not (
             isinstance(entries, list) and all(isinstance(entry, str) for entry in entries)
         ):
-            raise ConfigError(f"{path}: '{name}' should be a list of strings or null.")
+            raise ConfigError(f"Invalid '{name}' in {path}. Expected a list of strings, or null.")
     try:
         return Lexicon(values.get("words"), values.get("characters"), max_characters)
     except WeightsError as error:
@@ -67,11 +67,6 @@ def read_lexicon(path: Path, max_characters: int) -> Lexicon:
 
 
 def read_card(path: Path) -> str | None:
-    """Read the card, if there is one."""
-    # Bytes, so that line ends stay; the card is for people, so bad characters do not stop a model.
+    """Read the model card, if it exists."""
+    # Bytes, to keep line endings. Invalid characters in a card are no reason for an error.
     return path.read_bytes().decode("utf-8", "replace") if path.is_file() else None
-
-
-def if_there(path: Path) -> Path | None:
-    """Return a path, if it is a file."""
-    return path if path.is_file() else None

@@ -4,9 +4,9 @@ config.json     the shape of the biLM, and metadata
 encoder.onnx    ids of distinct tokens -> x_k
 bilm.onnx       x_k of a batch of sentences -> R_k
 vocab.txt       the words of a model that reads words
-lexicon.json    the words and characters of a model that reads by a lexicon
+lexicon.json    the words and characters of a model with a lexicon
 warm.npz        optional: the state of `state="warm"`, `cell` and `hidden`
-README.md       the card
+README.md       the model card
 
 Reading it needs only numpy, writing it torch and onnx. It has no language-model head.
 """
@@ -60,9 +60,9 @@ class OnnxParts:
         encoder: The token encoder, a file or its bytes.
         bilm: Both language models, a file or its bytes.
         vocabulary: The words of a word-input model.
-        lexicon: The words and characters of a model that reads by a lexicon.
+        lexicon: The words and characters of a model with a lexicon.
         warm: cell (2, L, 1, H) and hidden (2, L, 1, D) of `state="warm"`.
-        card: The text of the card.
+        card: The text of the model card.
         metadata: Other entries of `config.json`; `onnx` has the storage and the accuracy loss.
         source: Where the model was loaded from, for messages.
         files: The files it was loaded from.
@@ -81,7 +81,7 @@ class OnnxParts:
 
     @property
     def storage(self) -> str:
-        """How numbers are stored, "float32" or "int8"."""
+        """The type of the stored weights, "float32" or "int8"."""
         about = self.metadata.get("onnx")
         return str(about.get("storage", "float32")) if isinstance(about, dict) else "float32"
 
@@ -99,16 +99,16 @@ def check_available() -> None:
 
 
 def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
-    """Turn a model into ONNX, in memory.
+    """Convert a model to ONNX, in memory.
 
     Args:
-        parts: The model. Its head is left out.
-        storage: "float32", or "int8": a quarter of the size, about twice as fast, rounded.
+        parts: The model; its head is not converted.
+        storage: "float32", or "int8": a quarter of the size, about twice as fast, less accurate.
     """
     if storage not in STORAGES:
         raise ConfigError(
-            f"ONNX is not stored as '{storage}'.{nearest(storage, STORAGES)} "
-            f"There are: {', '.join(STORAGES)}."
+            f"Unsupported storage '{storage}' for ONNX.{nearest(storage, STORAGES)} Expected one "
+            f"of {', '.join(STORAGES)}."
         )
     check_available()
     from elmokit.convert.onnx_bilm import bilm_model
@@ -165,12 +165,12 @@ def load(path: Path) -> OnnxParts:
     path = Path(path)
     restore_directory(path)
     config, metadata = modelfiles.read_config(path / modelfiles.CONFIG, FORMAT, FORMAT_VERSION)
-    vocab = modelfiles.if_there(path / modelfiles.VOCABULARY)
+    vocab = path / modelfiles.VOCABULARY
     parts = OnnxParts(
         config,
         path / ENCODER,
         path / BILM,
-        vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
+        vocabulary=Vocabulary.from_file(vocab) if vocab.is_file() else None,
         warm=_read_warm(path / WARM, config) if (path / WARM).is_file() else None,
         card=modelfiles.read_card(path / modelfiles.CARD),
         metadata=metadata,
@@ -191,12 +191,12 @@ def _array(tensor: Tensor) -> FloatArray:
 
 
 def _check_words(parts: OnnxParts) -> None:
-    rows = parts.config.n_words
-    found = 0 if parts.vocabulary is None else len(parts.vocabulary)
-    if rows is not None and rows != found:
+    n_words = parts.config.n_words
+    n_lines = 0 if parts.vocabulary is None else len(parts.vocabulary)
+    if n_words is not None and n_words != n_lines:
         raise WeightsError(
-            f"{parts.source} reads {rows:,} words and its {modelfiles.VOCABULARY} holds {found:,}. "
-            "It is missing or not of this model, or lines were lost."
+            f"{parts.source} reads {n_words:,} words, but its {modelfiles.VOCABULARY} has "
+            f"{n_lines:,} lines. It is missing, from another model, or truncated."
         )
 
 
@@ -205,18 +205,16 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
     sizes = {"cell": lstm.dim, "hidden": lstm.projection_dim}
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in sizes}
+            arrays = {name: file[name] for name in sizes}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise WeightsError(
             f"{path} cannot be read as the warm state of a model ({error}). Convert it again."
         ) from error
     for name, size in sizes.items():
-        wanted = (2, lstm.n_layers, 1, size)
-        if found[name].shape != wanted or found[name].dtype != np.float32:
+        array, shape = arrays[name], (2, lstm.n_layers, 1, size)
+        if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
             raise WeightsError(
-                f"{path}: '{name}' should be float32 {list(wanted)}, found {found[name].dtype} "
-                f"{list(found[name].shape)}. It is not of this model."
+                f"{path}: '{name}' is {array.dtype} {list(array.shape)}; expected finite values, "
+                f"float32 {list(shape)}. It is from another model or damaged. Convert it again."
             )
-        if not np.isfinite(found[name]).all():
-            raise WeightsError(f"{path}: '{name}' holds NaN or infinite values.")
-    return found["cell"], found["hidden"]
+    return arrays["cell"], arrays["hidden"]

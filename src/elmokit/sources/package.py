@@ -1,7 +1,7 @@
-"""Models as packages that pip installs: build one from a model directory, and find those installed.
+"""Models as pip packages: build a package from a model directory, and find installed ones.
 
 A package `elmokit-NAME` holds the model directory as data and names it in the entry-point group
-`elmokit_models`. Finding a model imports nothing of its package.
+`elmokit_models`. A package is not imported to find its model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP = "elmokit_models"
 
 _NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?")
-# The same bytes from the same model: zip files cannot hold an earlier date.
+# A fixed date, so that the same model gives the same bytes; zip files have no earlier one.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODULE = '''"""The model {name} for elmokit."""
 
@@ -41,7 +41,7 @@ class InstalledModel:
     """A model of an installed package.
 
     Attributes:
-        name: What `elmokit.load` takes.
+        name: The name for `elmokit.load`.
         package: The name of the package.
         version: Its version.
         path: The model directory.
@@ -55,13 +55,13 @@ class InstalledModel:
 
 def installed_models() -> dict[str, InstalledModel]:
     """Return the models of installed packages, by name."""
-    found = {}
+    models = {}
     for entry in importlib.metadata.entry_points(group=GROUP):
         if entry.dist is not None:
             path = Path(str(entry.dist.locate_file(entry.module))) / "model"
-            model = InstalledModel(entry.name, entry.dist.name, entry.dist.version, path)
-            found[entry.name] = model
-    return found
+            name, version = entry.dist.name, entry.dist.version
+            models[entry.name] = InstalledModel(entry.name, name, version, path)
+    return models
 
 
 def build_package(model: Path, output: Path, *, name: str, version: str) -> Path:
@@ -78,22 +78,22 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
     """
     if not modeldir.is_model_dir(model):
         raise WeightsError(
-            f"{model} is not a model directory of elmokit. Make one with: elmo convert {model} OUT"
+            f"{model} is not a model directory. Create one with: elmo convert {model} OUT"
         )
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"The model name {name!r} cannot be the name of a package; expected lower-case letters "
-            "and digits, separated by single '-', '_' or '.'. Choose another one with --name."
+            f"Invalid package name {name!r}: expected lower-case letters and digits, separated by "
+            "single '-', '_' or '.'. Choose another name with --name."
         )
     if not _VERSION.fullmatch(version):
-        raise ConfigError(f"{version!r} is not a version; expected one such as 1.0.0 or 1.0.0rc1.")
+        raise ConfigError(f"Invalid version {version!r}: expected, for example, 1.0.0 or 1.0.0rc1.")
     module = "elmokit_" + re.sub(r"[-_.]", "_", name)
     output.mkdir(parents=True, exist_ok=True)
     wheel = output / f"{module}-{version}-py3-none-any.whl"
     with replace_file(wheel) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         record = []
         for path, content in _contents(model, module, name, version):
-            # Weights do not get smaller by compression.
+            # Not compressed, because weights hardly compress.
             info = zipfile.ZipInfo(path, _DATE)
             info.external_attr = 0o644 << 16
             archive.writestr(info, content)

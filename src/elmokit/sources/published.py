@@ -28,15 +28,15 @@ class Published:
     """A published model.
 
     Attributes:
-        folder: The name that its address is made of.
-        shape: The preset whose shape it has.
+        folder: The directory of its files, which is also part of their names.
+        shape: The preset with its shape.
     """
 
     folder: str
     shape: str
 
     def url(self, kind: str) -> str:
-        """Return the address of the `options.json` or `weights.hdf5`."""
+        """Return the URL of the `options.json` or `weights.hdf5`."""
         base = os.environ.get("ELMOKIT_ALLENNLP_URL") or _BASE
         return f"{base.rstrip('/')}/{self.folder}/{self._file(kind)}"
 
@@ -58,26 +58,26 @@ _OTHER_SPELLINGS = {"allennlp:original-5.5b": "allennlp:5.5B"}
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text is meant as the name of a published model."""
+    """Return whether a string names a published model."""
     return text.lower().startswith(_PREFIX)
 
 
-def load(name: str, *, progress: bool = True) -> ModelParts:
+def load(name: str, *, vocab: Path | None = None) -> ModelParts:
     """Load a published model; download it if it is not in the cache.
 
     Args:
         name: One of `PUBLISHED`.
-        progress: Show size and progress on stderr.
+        vocab: A vocabulary file.
     """
     name = _proper(name)
     model = PUBLISHED[name]
-    options = fetch(model.url(hdf5dir.OPTIONS), model.place(hdf5dir.OPTIONS), progress=progress)
+    options = fetch(model.url(hdf5dir.OPTIONS), model.place(hdf5dir.OPTIONS))
     _check_shape(options, model, name)  # before downloading hundreds of megabytes
-    weights = fetch(model.url(hdf5dir.WEIGHTS), model.place(hdf5dir.WEIGHTS), progress=progress)
+    weights = fetch(model.url(hdf5dir.WEIGHTS), model.place(hdf5dir.WEIGHTS))
     try:
-        parts = hdf5dir.load(hdf5dir.Hdf5Files(options, weights))
+        parts = hdf5dir.load(options, weights, vocab=vocab)
     except WeightsError as error:
-        raise WeightsError(f"{error} Delete {weights} to fetch it again.") from None
+        raise WeightsError(f"{error} Delete {weights} to download it again.") from None
     parts.source = name
     parts.metadata["name"] = name
     return parts
@@ -103,13 +103,13 @@ def _proper(name: str) -> str:
 
 
 def _check_shape(options: Path, model: Published, name: str) -> None:
-    remedy = f"Delete {options} to fetch it again."
+    remedy = f"Delete {options} to download it again."
     try:
-        found = bilm_hdf5.read_options(options)
+        config = bilm_hdf5.read_options(options)
     except ConfigError as error:
         raise ConfigError(f"{error} {remedy}") from None
-    if found != preset(model.shape):
+    if config != preset(model.shape):
         raise WeightsError(
-            f"{options} does not have the shape of {name}: found {found}, expected "
-            f"{preset(model.shape)}. {remedy}"
+            f"{options} does not have the shape of {name}: expected {preset(model.shape)}, found "
+            f"{config}. {remedy}"
         )

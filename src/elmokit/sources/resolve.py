@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from elmokit.errors import WeightsError, nearest
@@ -21,8 +20,8 @@ _MODELS = Path(__file__).resolve().parent.parent / "models"
 _WEIGHTS = Path(__file__).resolve().parents[3] / "weights"
 _PACKAGED = ("english-original",)
 _KINDS = (
-    "a folder of elmokit, a folder or zip with an options.json and an HDF5 file, such an "
-    "options.json, a folder or zip of ELMoForManyLangs, or a checkpoint of bilm-tf"
+    "a model directory, a directory or zip file with options.json and an HDF5 file, such an "
+    "options.json, a directory or zip file of ELMoForManyLangs, or a checkpoint of bilm-tf"
 )
 
 
@@ -32,7 +31,7 @@ def load_parts(
     *,
     vocab: str | Path | None = None,
 ) -> ModelParts:
-    """Find and load a model, and check that its parts belong together.
+    """Find and load a model, and check that its parts match.
 
     Args:
         path: A model directory; a directory, a zip file, an `options.json` or a weight file of
@@ -46,32 +45,24 @@ def load_parts(
     """
     if path is None and weights is not None:
         path, weights = weights, None
-    if path is not None and not str(path).strip():
-        raise WeightsError(f"The name of a model is empty. Give {_KINDS}, or leave it out.")
+    source = DEFAULT_MODEL if path is None else str(path)
+    if not source.strip():
+        raise WeightsError(f"The model name is empty. Expected {_KINDS}.")
     words = None if vocab is None else Path(vocab).expanduser()
-    if path is None:
-        return _bundled(words)
-    if weights is None and str(path) in named_models():
-        parts = modeldir.load(named_models()[str(path)], vocab=words)
-        parts.source = str(path)
-        return parts
-    if hub.is_name(str(path)):
+    is_on_hub = hub.is_name(source)
+    if is_on_hub or published.is_name(source):
         if weights is not None:
-            raise WeightsError(f"{path} is complete; it takes no weights from elsewhere.")
-        return hub.load(str(path), vocab=words)
-    if published.is_name(str(path)):
-        if weights is not None or words is not None:
-            raise WeightsError(f"{path} is complete; it takes no other weights and no vocabulary.")
-        return published.load(str(path))
-    if weights is None and is_url(str(path)) and hdf5dir.is_options(str(path)):
+            raise _complete(source, weights)
+        return (hub.load if is_on_hub else published.load)(source, vocab=words)
+    if weights is None and is_url(source) and hdf5dir.is_options(source):
         # URLs in existing code: the weights are in the same directory as the options.
-        weights = str(path)[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
+        weights = source[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
     try:
-        local = _local(path)
-        parts = _load(local, None if weights is None else _local_weights(weights), words)
+        local = _bundled() if path is None else _local(path)
+        parts = _load(local, None if weights is None else _local(weights, weights=True), words)
     except OSError as error:
-        raise WeightsError(f"{path} cannot be read: {error.strerror or error}.") from error
-    parts.source = str(path)
+        raise WeightsError(f"{source} cannot be read: {error.strerror or error}.") from error
+    parts.source = source
     return parts
 
 
@@ -85,71 +76,70 @@ def named_models() -> dict[str, Path]:
     return {name: model.path for name, model in installed_models().items()} | own
 
 
-def _bundled(vocab: Path | None) -> ModelParts:
+def _bundled() -> Path:
     folder = _MODELS / DEFAULT_MODEL
     if not modeldir.is_model_dir(folder):
         raise WeightsError(
-            f"This installation has no default model (looked in {folder}). Give {_KINDS}, or a "
-            f"name: {', '.join(_names())}."
+            f"This installation has no default model in {folder}. Pass {_KINDS}, or a name: "
+            f"{', '.join(_names())}."
         )
-    parts = modeldir.load(folder, vocab=vocab)
-    parts.source = DEFAULT_MODEL
-    return parts
+    return folder
 
 
-def _local(path: str | Path) -> Path:
-    """Return a local path for a path or URL."""
-    if is_url(str(path)):
-        return fetch(str(path), published.place_of(str(path)))
+def _local(path: str | Path, *, weights: bool = False) -> Path:
+    """Return the local path of a model or weight file: a name, a URL or a path."""
+    text = str(path)
+    if not weights and text in (named := named_models()):
+        return named[text]
+    if is_url(text):
+        return fetch(text, published.place_of(text))
     local = Path(path).expanduser()
     restore_directory(local)
-    if not local.exists() and tfdir.prefix_of(local) is None:
-        raise WeightsError(_not_found(str(path), local))
-    if local.exists() and not (local.is_file() or local.is_dir()):
-        raise WeightsError(f"{path} is a pipe or a device. Expected a file or a folder.")
-    return local
-
-
-def _local_weights(path: str | Path) -> Path:
-    local = Path(path).expanduser()
-    if is_url(str(path)) or local.is_file() or local.is_dir():
-        return _local(path)
-    beside = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
-    raise WeightsError(f"There is no weights file {str(path)!r}.{nearest(local.name, beside)}")
+    if local.exists() or (not weights and tfdir.prefix_of(local) is not None):
+        return local
+    siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
+    hint = nearest(local.name, siblings)
+    if weights:
+        raise WeightsError(f"There is no weight file {text!r}.{hint}")
+    if text in _PACKAGED:
+        hint = f" Install it with: pip install elmokit-{text}"
+    elif f"allennlp:{text}" in published.PUBLISHED:
+        hint = f" Did you mean 'allennlp:{text}'?"
+    hint = hint or nearest(text, _names())
+    raise WeightsError(
+        f"There is no model {text!r}.{hint} Expected a path, or a name: {', '.join(_names())}."
+    )
 
 
 def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
     check_regular_files(path, WeightsError)
-    if weights is not None and weights.is_dir():
-        raise WeightsError(f"{weights} is a folder; the weights should be one HDF5 file.")
-    if weights is None:
-        if path.is_file() and path.name in (modeldir.CONFIG, modeldir.WEIGHTS):
-            path = path.parent
-        if _is_zip(path):
-            return _load_zip(path, vocab)
-        if path.is_dir() and modeldir.is_model_dir(path):
-            return modeldir.load(path, vocab=vocab)
-        if path.is_dir() and onnxdir.is_onnx_dir(path):
-            raise WeightsError(
-                f"{path} is a model in ONNX, which embeds and no more: elmokit.load(PATH) in "
-                "Python, `elmo embed` and `elmo info` open it. Give the model that it was made of."
-            )
-        if path.is_dir() and manylangs.is_many_langs_dir(path):
-            return manylangs.load(path, vocab=vocab)
-        if _is_checkpoint(path):
-            return tfdir.load(tfdir.find(path), vocab=vocab)
-    elif path.is_dir() and modeldir.is_model_dir(path):
-        raise WeightsError(f"{path} is complete; it takes no weights from elsewhere ({weights}).")
-    if weights is None and not _may_be_hdf5(path):
-        raise WeightsError(_not_a_model(path))
-    return hdf5dir.load(hdf5dir.find(path, weights), vocab=vocab)
-
-
-def _load_zip(path: Path, vocab: Path | None) -> ModelParts:
-    with archive.extracted(path) as folder:
-        parts = _load(folder, None, vocab)
-    parts.files = (path,)
-    return parts
+    if weights is not None:
+        if weights.is_dir():
+            raise WeightsError(f"{weights} is a directory. Expected the weights, an HDF5 file.")
+        if modeldir.is_model_dir(path):
+            raise _complete(path, weights)
+        return hdf5dir.load(*hdf5dir.find(path, weights), vocab=vocab)
+    if path.is_file() and path.name in (modeldir.CONFIG, modeldir.WEIGHTS):
+        path = path.parent
+    if _is_zip(path):
+        with archive.extracted(path) as folder:
+            parts = _load(folder, None, vocab)
+        parts.files = (path,)
+        return parts
+    if modeldir.is_model_dir(path):
+        return modeldir.load(path, vocab=vocab)
+    if onnxdir.is_onnx_dir(path):
+        raise WeightsError(
+            f"{path} is an ONNX model, which can only compute embeddings, with elmokit.load in "
+            "Python, `elmo embed` and `elmo info`. Pass the model that it was converted from."
+        )
+    if manylangs.is_many_langs_dir(path):
+        return manylangs.load(path, vocab=vocab)
+    if _is_checkpoint(path):
+        return tfdir.load(path, vocab=vocab)
+    if _may_be_hdf5(path):
+        return hdf5dir.load(*hdf5dir.find(path), vocab=vocab)
+    raise WeightsError(f"{path} is not a model: expected {_KINDS}{_listing(path)}.")
 
 
 def _is_zip(path: Path) -> bool:
@@ -167,7 +157,8 @@ def _is_checkpoint(path: Path) -> bool:
 
 def _may_be_hdf5(path: Path) -> bool:
     if path.is_dir():
-        return hdf5dir.is_hdf5_dir(path)
+        names = [entry.name for entry in path.iterdir()]
+        return any(hdf5dir.is_options(name) or hdf5dir.is_weights(name) for name in names)
     named = hdf5dir.is_weights(path.name) or path.suffix.lower() == ".json"
     return named or _starts_with(path, b"\x89HDF")
 
@@ -177,28 +168,16 @@ def _starts_with(path: Path, *starts: bytes) -> bool:
         return file.read(8).startswith(starts)
 
 
-def _not_a_model(path: Path) -> str:
+def _listing(path: Path) -> str:
     if path.is_file():
-        return f"{path} is not a model: expected {_KINDS}."
-    found = sorted(entry.name for entry in path.iterdir())
-    listed = ", ".join(found[:12]) + (", ..." if len(found) > 12 else "")
-    return (
-        f"There is no model in {path}. Looked for {modeldir.CONFIG} with {modeldir.WEIGHTS}, for "
-        f"options.json with an .hdf5 file or a checkpoint of bilm-tf, and for "
-        f"{' with '.join(manylangs.WEIGHTS)}; found {listed or 'nothing'}."
-    )
+        return ""
+    names = sorted(entry.name for entry in path.iterdir())
+    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return f"; it contains {listed or 'no files'}"
 
 
-def _not_found(text: str, path: Path) -> str:
-    beside: Iterable[str] = ()
-    if path.parent.is_dir():
-        beside = [entry.name for entry in path.parent.iterdir()]
-    hint = nearest(path.name, beside) or nearest(text, _names())
-    if text in _PACKAGED:
-        hint = f" Install it with: pip install elmokit-{text}"
-    elif f"allennlp:{text}" in published.PUBLISHED:
-        hint = f" Did you mean 'allennlp:{text}'?"
-    return f"There is no model {text!r}.{hint} Give a path, or a name: {', '.join(_names())}."
+def _complete(source: object, weights: object) -> WeightsError:
+    return WeightsError(f"{source} includes its weights. Remove the other weights, {weights}.")
 
 
 def _names() -> list[str]:

@@ -24,18 +24,18 @@ from elmokit.storage.tensors import open_tensors, save_tensors
 
 Shape = tuple[int, ...]
 
-#: How numbers are stored.
+#: The type of stored weights.
 Storage = Literal["float32", "float16", "int8"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
 _SCALE = ".scale"
-# Smaller matrices stay float32: nothing is saved, and the embeddings of characters are worth it.
+# Smaller matrices stay float32: int8 would save little and make character embeddings inexact.
 _SMALLEST_INT8 = 1 << 14
 _MAX_PARTS = 99
 
-# What we write, and what others may have written: the value is the same or nearly so in float32.
+# Supported types, which are converted to float32.
 _FLOATS = ("F32", "F16", "BF16", "F64")
-# Enough to see what is wrong; a foreign file would name hundreds.
+# A file of another model would have hundreds.
 _PROBLEMS_SHOWN = 5
 
 
@@ -51,16 +51,16 @@ def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
 
     Args:
         path: The safetensors file, or the first of its parts.
-        expected: The shape of each tensor that should be there.
+        expected: The expected tensors and their shapes.
     """
     tensors: dict[str, Tensor] = {}
     with _opened(path) as files:
         names = {name for name in files if not _is_scale(name, files)}
-        problems = _names_that_differ(names, expected)
+        problems = _different_names(names, expected)
         for name in sorted(names & expected.keys()):
-            problems += _misfits(files, name, expected[name])
+            problems += _problems(files, name, expected[name])
         if problems:
-            raise WeightsError(_told(path, problems))
+            raise WeightsError(_describe(path, problems))
         for name in expected:
             tensor = files[name].get_tensor(name)
             if tensor.dtype == torch.int8:
@@ -70,8 +70,8 @@ def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
     for name, tensor in tensors.items():
         if not _is_finite(tensor):
             raise WeightsError(
-                f"Tensor '{name}' in {path} holds NaN or infinite values: the file is damaged or "
-                "the training that made it had diverged."
+                f"Tensor '{name}' in {path} contains NaN or infinite values: the file is damaged, "
+                "or its training diverged."
             )
     return tensors
 
@@ -83,13 +83,16 @@ def write_tensors(
     storage: Storage = "float32",
     part_bytes: int | None = None,
 ) -> None:
-    """Write tensors; a disk that is full is an `OSError`, as for any other file.
+    """Write tensors.
 
     Args:
         tensors: By name.
         path: The file, or the first of its parts.
-        storage: How numbers are stored; all but float32 loses some of their digits.
-        part_bytes: Begin another part when one has this size, about.
+        storage: The type of the stored weights; all types except float32 lose precision.
+        part_bytes: Approximate maximum size of a part.
+
+    Raises:
+        OSError: The file cannot be written, for example because the disk is full.
     """
     parts: list[dict[str, Tensor]] = [{}]
     size = 0
@@ -106,12 +109,12 @@ def write_tensors(
 
 
 def part_path(path: Path, number: int) -> Path:
-    """Return the name of a part of a file, counted from 1; the first has the name of the file."""
+    """Return the path of a part of a file, counted from 1; the first is the file itself."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def part_paths(path: Path) -> list[Path]:
-    """Return the parts of a file that are there; at least the first, there or not."""
+    """Return the existing parts of a file, and always the first."""
     numbers = range(2, _MAX_PARTS + 1)
     return [path, *(p for p in (part_path(path, n) for n in numbers) if p.is_file())]
 
@@ -123,7 +126,7 @@ def _stored(name: str, tensor: Tensor, storage: Storage) -> dict[str, Tensor]:
     if storage == "float16":
         short = tensor.to(torch.float16)
         if not bool(torch.isfinite(short).all()):
-            raise ConfigError(f"Tensor '{name}' has values beyond float16: store it as float32.")
+            raise ConfigError(f"Tensor '{name}' exceeds the range of float16. Store it as float32.")
         tensor = short
     return {name: tensor.contiguous()}
 
@@ -132,8 +135,8 @@ def _is_scale(name: str, names: Mapping[str, Any]) -> bool:
     return name.endswith(_SCALE) and name[: -len(_SCALE)] in names
 
 
-def _misfits(files: Mapping[str, Any], name: str, expected: Shape) -> list[str]:
-    """Say what is wrong with a tensor."""
+def _problems(files: Mapping[str, Any], name: str, expected: Shape) -> list[str]:
+    """Return what is wrong with a tensor."""
     header = files[name].get_slice(name)
     shape, dtype = tuple(header.get_shape()), header.get_dtype()
     if shape != expected:
@@ -141,19 +144,18 @@ def _misfits(files: Mapping[str, Any], name: str, expected: Shape) -> list[str]:
     if dtype == "I8" and len(shape) == 2:
         scale = name + _SCALE
         if scale not in files:
-            return [f"tensor '{name}' holds I8 without the scales of its rows, '{scale}'"]
+            return [f"tensor '{name}' has type I8, but the scales '{scale}' are missing"]
         header = files[scale].get_slice(scale)
-        found = (header.get_dtype(), tuple(header.get_shape()))
-        if found != ("F32", shape[:1]):
-            return [f"tensor '{scale}' should be F32 {list(shape[:1])}, found {found}"]
+        if (header.get_dtype(), tuple(header.get_shape())) != ("F32", shape[:1]):
+            return [f"tensor '{scale}' is not F32 {list(shape[:1])}"]
     elif dtype not in _FLOATS:
-        return [f"tensor '{name}' holds {dtype}, expected F32, F16 or I8 with scales"]
+        return [f"tensor '{name}' has type {dtype}, expected F32, F16 or I8 with scales"]
     return []
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the open file that holds each tensor, by the tensor's name."""
+    """Yield the open file of each tensor, by the tensor's name."""
     with ExitStack() as stack:
         files: dict[str, Any] = {}
         for part in part_paths(path):
@@ -162,29 +164,29 @@ def _opened(path: Path) -> Iterator[dict[str, Any]]:
         yield files
 
 
-def _names_that_differ(found: set[str], expected: Mapping[str, Shape]) -> list[str]:
+def _different_names(names: set[str], expected: Mapping[str, Shape]) -> list[str]:
     problems = [
         f"tensor '{name}' {list(shape)} is missing"
         for name, shape in expected.items()
-        if name not in found
+        if name not in names
     ]
     return problems + [
-        f"tensor '{name}' is not part of such a model.{nearest(name, expected)}".rstrip(".")
-        for name in sorted(found - expected.keys())
+        f"unexpected tensor '{name}'.{nearest(name, expected)}".rstrip(".")
+        for name in sorted(names - expected.keys())
     ]
 
 
-def _told(path: Path, problems: list[str]) -> str:
+def _describe(path: Path, problems: list[str]) -> str:
     shown = "; ".join(problems[:_PROBLEMS_SHOWN])
     more = len(problems) - _PROBLEMS_SHOWN
     return (
-        f"{path} does not fit its config.json: {shown}"
+        f"{path} does not match its config.json: {shown}"
         + (f"; and {more} more" if more > 0 else "")
-        + ". The two files are not of the same model, or one of them was changed."
+        + ". The files are from different models, or one of them was changed."
     )
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    # A sum is four times faster than a look at every value, and NaN and infinity survive it. Only
-    # if huge finite values have run over is the slow look needed.
+    # A sum is four times faster than checking every value, and keeps NaN and infinity. Every value
+    # is checked only if the sum of finite values has overflowed.
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())

@@ -9,7 +9,6 @@ vocab.txt                            optional: the vocabulary
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,73 +26,53 @@ _NEWEST = "checkpoint"
 _SHARD = re.compile(r"\.data-\d{5}-of-\d{5}$")
 
 
-@dataclass(frozen=True)
-class TfFiles:
-    """The files of one checkpoint."""
-
-    prefix: Path
-    options: Path
-    vocab: Path | None = None
-
-
 def prefix_of(path: Path) -> Path | None:
-    """Return the path of the checkpoint that somebody means by one of its files, or by no ending.
+    """Return the prefix of a checkpoint, `model.ckpt-12`, for one of its files or itself.
 
-    `checkpoint` is the newest one beside it; a path that is none of this gives None.
+    For the file `checkpoint`, it is that of the newest checkpoint; for other paths, None.
     """
     if path.name == _NEWEST and path.is_file():
         return _newest(path.parent)
-    bare = _SHARD.sub("", path.name).removesuffix(INDEX)
-    prefix = path.with_name(bare) if bare else path
-    return prefix if _index(prefix).is_file() else None
+    name = _SHARD.sub("", path.name).removesuffix(INDEX)
+    return path.with_name(name) if name and path.with_name(name + INDEX).is_file() else None
 
 
 def is_tf_dir(path: Path) -> bool:
-    """Tell whether a folder holds checkpoints."""
-    return any(entry.name.endswith(INDEX) for entry in path.iterdir()) or (path / _NEWEST).is_file()
+    """Return whether a directory contains checkpoints."""
+    return any(path.glob("*" + INDEX)) or (path / _NEWEST).is_file()
 
 
-def find(path: Path) -> TfFiles:
-    """Find the files of a checkpoint.
+def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
+    """Load a model with its head and the accumulators of Adagrad.
 
     Args:
-        path: A folder, of which the newest checkpoint is taken, or a checkpoint.
+        path: A checkpoint, or a directory with checkpoints, of which the newest is loaded.
+        vocab: The vocabulary. Default: `vocab.txt` in the same directory, if it exists.
     """
     prefix = _newest(path) if path.is_dir() else prefix_of(path)
     if prefix is None:
-        raise WeightsError(f"{path} is no checkpoint: there is no {_index(path)}.")
-    folder = prefix.parent
-    options = folder / OPTIONS
+        raise WeightsError(f"There is no checkpoint {path}{INDEX}.")
+    options = prefix.with_name(OPTIONS)
     if not options.is_file():
         raise WeightsError(
-            f"There is no {OPTIONS} beside the checkpoint {prefix}, which says the shape of the "
-            "model. bilm-tf writes it into the folder of the training when that starts: copy it."
+            f"There is no {OPTIONS} next to the checkpoint {prefix}. Copy it from the directory in "
+            "which bilm-tf trained the model."
         )
-    vocab = folder / VOCABULARY
-    return TfFiles(prefix, options, vocab if vocab.is_file() else None)
-
-
-def load(files: TfFiles, *, vocab: Path | None = None) -> ModelParts:
-    """Read a model with all that its training left.
-
-    Args:
-        files: Its files.
-        vocab: A vocabulary to take instead of the one found.
-    """
-    found = tf_checkpoint.read(files.options, files.prefix)
-    vocab = vocab or files.vocab
-    used = found.files if vocab is None else (*found.files, vocab)
-    training: dict[str, Any] = {"bilm_tf_options": read_json(files.options)}
-    if found.step is not None:
-        training = {"steps": found.step, **training}
+    checkpoint = tf_checkpoint.read(options, prefix)
+    if vocab is None and prefix.with_name(VOCABULARY).is_file():
+        vocab = prefix.with_name(VOCABULARY)
+    files = checkpoint.files if vocab is None else (*checkpoint.files, vocab)
+    training: dict[str, Any] = {"bilm_tf_options": read_json(options)}
+    if checkpoint.step is not None:
+        training = {"steps": checkpoint.step, **training}
     parts = ModelParts(
-        found.bilm,
+        checkpoint.bilm,
         vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
-        head=found.head,
-        accumulators=found.accumulators,
-        metadata={"converted_from": [file.name for file in used], "training": training},
-        source=str(files.prefix),
-        files=used,
+        head=checkpoint.head,
+        accumulators=checkpoint.accumulators,
+        metadata={"converted_from": [file.name for file in files], "training": training},
+        source=str(prefix),
+        files=files,
     )
     parts.check()
     _put_specials_first(parts)
@@ -101,9 +80,9 @@ def load(files: TfFiles, *, vocab: Path | None = None) -> ModelParts:
 
 
 def _put_specials_first(parts: ModelParts) -> None:
-    """Bring the words of the head into the order that training and scoring expect.
+    """Reorder the words of the head as training and scoring expect them.
 
-    bilm-tf takes the specials wherever they stand; one of its own vocabularies begins with `</S>`.
+    bilm-tf accepts the special symbols anywhere; one of its own vocabularies begins with `</S>`.
     """
     words = () if parts.vocabulary is None else parts.vocabulary.words
     specials = [words.index(special) for special in SPECIALS if special in words]
@@ -126,39 +105,30 @@ def _put_specials_first(parts: ModelParts) -> None:
 
 
 def _newest(folder: Path) -> Path:
-    """Return the checkpoint that TensorFlow calls the newest, or the only one there is."""
-    there = sorted(entry for entry in folder.iterdir() if entry.name.endswith(INDEX))
+    """Return the prefix of the only checkpoint, or of the newest according to TensorFlow."""
     named = _named(folder / _NEWEST)
-    if named is not None and _index(folder / named).is_file():
+    if named is not None and (folder / (named + INDEX)).is_file():
         return folder / named
-    if len(there) == 1:
-        return there[0].with_name(there[0].name.removesuffix(INDEX))
-    if there:
-        listed = ", ".join(entry.name for entry in there[:8])
+    files = sorted(entry.name for entry in folder.glob("*" + INDEX))
+    if len(files) == 1:
+        return folder / files[0].removesuffix(INDEX)
+    if files:
         raise WeightsError(
-            f"There are several checkpoints in {folder}: {listed}; and no file '{_NEWEST}' that "
-            "says which is the newest. Give the one that is meant."
+            f"There are several checkpoints in {folder}: {', '.join(files[:8])}; and no file "
+            f"'{_NEWEST}' that names the newest. Pass the path of one."
         )
-    old = named is not None and (folder / named).is_file()
-    raise WeightsError(
-        f"There is no checkpoint in {folder}: looked for {named or 'model.ckpt-N'}{INDEX}."
-        + (
-            f" {named} alone is of TensorFlow's format V1, from before 2017, which is not read "
-            "here: restore and save it with tf.train.Saver."
-            if old
-            else ""
+    if named is not None and (folder / named).is_file():
+        raise WeightsError(
+            f"{folder / named} is a checkpoint in TensorFlow's format V1, from before 2017, which "
+            "is not supported: restore and save it with tf.train.Saver."
         )
-    )
+    raise WeightsError(f"There is no checkpoint {named or 'model.ckpt-N'}{INDEX} in {folder}.")
 
 
 def _named(path: Path) -> str | None:
-    """Return the name in a file `checkpoint`; a path in it is of another machine, most likely."""
+    """Return the name in a file `checkpoint` without its path, often that of another machine."""
     if not path.is_file():
         return None
     text = path.read_text("utf-8", "replace")
-    found = re.search(r'^model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
-    return found[1].replace("\\", "/").rsplit("/", 1)[-1] if found and found[1] else None
-
-
-def _index(prefix: Path) -> Path:
-    return prefix.with_name(prefix.name + INDEX)
+    match = re.search(r'^model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
+    return match[1].replace("\\", "/").rsplit("/", 1)[-1] or None if match else None

@@ -44,7 +44,7 @@ def test_a_malicious_pickle_is_refused_and_does_nothing(
         if kind == "among tensors":
             held = {**torch.load(folder / name, weights_only=True), "x": Evil(mark)}
         torch.save(held, folder / name, _use_new_zipfile_serialization=kind != "stream")
-    with pytest.raises(WeightsError, match=rf"{name} is not read: .*can run any program"):
+    with pytest.raises(WeightsError, match=rf"{name} is rejected: .*can run any program"):
         elmokit.load(folder)
     assert not mark.exists()
     if kind != "bare":  # and it was a real danger
@@ -54,7 +54,7 @@ def test_a_malicious_pickle_is_refused_and_does_nothing(
 
 def test_a_refusal_does_not_advise_to_run_the_file(tmp_path: Path) -> None:
     torch.save({"x": Evil(tmp_path / "harmed")}, tmp_path / "x.pkl")
-    with pytest.raises(WeightsError, match=r"asks for posix\.system") as told:
+    with pytest.raises(WeightsError, match=r"refers to posix\.system") as told:
         read_state_dict(tmp_path / "x.pkl")
     assert "weights_only" not in str(told.value)
 
@@ -73,9 +73,9 @@ def test_every_cut_of_a_pickle_is_an_error(old: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("held", "said"),
     [
-        ([1, 2], "should hold tensors by name, found list"),
-        ({"a": 1}, "found int for 'a'"),
-        ({3: torch.ones(1)}, "found Tensor for 3"),
+        ([1, 2], "from names to tensors, found a list"),
+        ({"a": 1}, "found a int"),
+        ({3: torch.ones(1)}, "found a Tensor"),
     ],
 )
 def test_what_is_no_state_dict_is_told(held: Any, said: str, tmp_path: Path) -> None:
@@ -126,9 +126,13 @@ def test_the_file_of_the_shape_is_found(place: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"name": "lstm"}, ConfigError, r"'token_embedder\.name' is 'lstm'; only 'cnn'"),
-        ({"dim": 11}, WeightsError, r"says encoder\.dim = 11, and the tensors .* have 10"),
-        ({"filters": [[1, 3]]}, WeightsError, r"token_embedder\.filters = \[\[1, 3\]\]"),
+        (
+            {"name": "lstm"},
+            ConfigError,
+            r"unsupported token_embedder\.name 'lstm'\. Expected 'cnn'",
+        ),
+        ({"dim": 11}, WeightsError, r"encoder\.dim is 11, but 10 in the tensors"),
+        ({"filters": [[1, 3]]}, WeightsError, r"token_embedder\.filters is \[\[1, 3\]\]"),
         ({"activation": "gelu"}, ConfigError, r"lexicon\.activation: 'gelu'"),
         ({"max_characters_per_token": 2}, ConfigError, r"lexicon\.max_characters_per_token: 2"),
         ({"cell_clip": "three"}, ConfigError, r"lstm\.cell_clip: 'three'"),
@@ -161,10 +165,10 @@ def test_a_key_that_is_missing_is_told(tmp_path: Path) -> None:
             "encoder",
             "forward_layer_9.x",
             torch.ones(1),
-            "no model of this kind has: forward_layer_9",
+            "unexpected tensors: forward_layer_9",
         ),
-        ("token_embedder", "projection.bias", torch.ones(6).long(), "other than finite numbers"),
-        ("token_embedder", "projection.bias", torch.full((6,), torch.nan), "other than finite"),
+        ("token_embedder", "projection.bias", torch.ones(6).long(), "not finite floats"),
+        ("token_embedder", "projection.bias", torch.full((6,), torch.nan), "not finite floats"),
         ("token_embedder", "convolutions.1.bias", torch.ones(3), r"convolutions\.1\.bias.*\[4\]"),
     ],
 )
@@ -191,7 +195,7 @@ def test_a_head_is_not_read_and_that_is_told(tmp_path: Path) -> None:
 
 def test_other_words_are_not_taken(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\n")
-    with pytest.raises(WeightsError, match=r"own lexicon, char\.dic and word\.dic"):
+    with pytest.raises(WeightsError, match="its own lexicon"):
         load_parts(write(tmp_path / "m"), vocab=tmp_path / "vocab.txt")
 
 
@@ -201,5 +205,5 @@ def test_config_path_does_not_lead_out_of_the_folder(relative: bool, tmp_path: P
     path = "../other.json" if relative else str(outside)
     folder = write(tmp_path / "m", config_path=path)
     shutil.move(folder / "cnn_tiny.json", outside)
-    with pytest.warns(ElmoWarning, match="does not hold the file"):
+    with pytest.warns(ElmoWarning, match="does not contain the file"):
         assert load_parts(folder).bilm.config.lstm.cell_clip == 3.0

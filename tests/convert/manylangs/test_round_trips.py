@@ -47,7 +47,7 @@ def test_hdf5_has_no_place_for_it(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     result = run(app, ["convert", str(folder), str(tmp_path / "out"), "--to", "hdf5"])
     assert result.exit_code == 1
-    assert "no place for a model with its own lexicon" in str(result.exception)
+    assert "does not support models with a lexicon" in str(result.exception)
     assert not (tmp_path / "out").exists()
 
 

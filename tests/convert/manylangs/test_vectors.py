@@ -136,11 +136,11 @@ def test_a_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("char.dic", ("a\t0\n", ""), r"char\.dic has no entry for place 0: lines were lost"),
-        ("char.dic", ("a\t0\n", "a\t1\n"), "place 1 is taken by 'b'"),
+        ("char.dic", ("a\t0\n", ""), r"char\.dic has no entry with index 0"),
+        ("char.dic", ("a\t0\n", "a\t1\n"), r"Duplicate index 1 in .*char\.dic:21"),
         ("char.dic", ("a\t0\n", "b\t0\n"), "characters holds 'b' twice"),
         ("char.dic", ("<pad>\t", "<gap>\t"), "characters lacks <pad>"),
-        ("char.dic", ("a\t0\n", "a\tb\tc\n"), r"char\.dic, line 21: expected an entry, a tab"),
+        ("char.dic", ("a\t0\n", "a\tb\tc\n"), r"char\.dic:21: .* Expected an entry, a tab"),
         ("word.dic", ("beginning\t8\n", ""), "8 words and the model's table 9 rows"),
         ("word.dic", ("<oov>\t", "oov\t"), "words lacks <oov>"),
     ],
