@@ -1,7 +1,7 @@
 """The shape of a biLM.
 
-The names are those of the original `options.json` (`lstm.dim`, `char_cnn.filters`, ...), so that
-whoever knows one file knows the other. Sizes that follow from others are properties, never fields.
+The names are those of the original `options.json` (`lstm.dim`, `char_cnn.filters`, ...). Sizes that
+follow from others are properties, not fields.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from elmokit.settings import (
 )
 
 Activation = Literal["relu", "tanh"]
-#: Characters of a token: a filter needs at least one besides the marks of begin and end.
+#: Characters of a token: at least one besides the marks of begin and end.
 Characters = Annotated[int, Bounds(ge=3, le=1024)]
 Highways = Annotated[int, Bounds(ge=0, le=128)]
-#: An integer stays one, as in `options.json`: it is part of a model's fingerprint.
+#: Integers are not converted to floats, because they are part of a model's fingerprint.
 Clip = Annotated[int | float | None, Bounds(gt=0)]
 Filters = Annotated[
     tuple[tuple[Size, Size], ...],
@@ -34,7 +34,7 @@ Filters = Annotated[
     Expected("a list of [width, count] pairs, at most 64 of them, each number from 1 to 65536"),
 ]
 
-# The highways have the square of it as weights.
+# The size of highways is its square.
 _MAX_FILTERS = 1 << 16
 
 #: The filters of every released model: (width, count), 2048 in all.
@@ -42,7 +42,7 @@ RELEASED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7,
 
 
 class _Convolutions:
-    """What both kinds of token encoder have: convolutions over characters."""
+    """Convolutions over characters, for both kinds of token encoder."""
 
     filters: Filters
     max_characters_per_token: Characters
@@ -84,9 +84,9 @@ class CharCnnConfig(_Convolutions, Settings):
 
 
 class LexiconConfig(_Convolutions, Settings):
-    """The token encoder of ELMoForManyLangs: a table of words beside a CNN over characters.
+    """The token encoder of ELMoForManyLangs: a table of words and a CNN over characters.
 
-    A character is one of Unicode, looked up in a lexicon, not a byte. Either table may be missing.
+    Characters are Unicode characters of a lexicon, not bytes. Either table may be missing.
     """
 
     n_words: CountOrZero = 0
@@ -113,7 +113,7 @@ class LexiconConfig(_Convolutions, Settings):
 
 
 class LstmConfig(Settings):
-    """One direction's stack of LSTMs. `dim` is the cell, `projection_dim` what leaves the layer."""
+    """The LSTM stack of one direction, with cells of size `dim` and outputs of `projection_dim`."""
 
     dim: Size = 4096
     projection_dim: Size = 512
@@ -124,19 +124,19 @@ class LstmConfig(Settings):
 
     @property
     def has_projection(self) -> bool:
-        """Whether the cell output is projected down (bilm-tf: only if it gets smaller)."""
+        """Whether the cell output is projected (as in bilm-tf, only to a smaller size)."""
         return self.projection_dim < self.dim
 
     @model_validator(mode="after")
     def _check_projection(self) -> Self:
         if self.projection_dim > self.dim:
-            # bilm-tf would drop the projection and layer 0 would be wider than the others.
+            # bilm-tf would omit the projection, so that layer 0 would be wider than the others.
             raise invalid("projection_dim", self.projection_dim, f"at most dim ({self.dim})")
         return self
 
 
 class BiLMConfig(Settings):
-    """A whole biLM. Exactly one input: `char_cnn` (bytes), `n_words` (word ids) or `lexicon`."""
+    """A biLM. It has exactly one input: `char_cnn` (bytes), `n_words` (word ids) or `lexicon`."""
 
     lstm: LstmConfig = LstmConfig()
     char_cnn: CharCnnConfig | None = CharCnnConfig()
@@ -145,24 +145,24 @@ class BiLMConfig(Settings):
 
     @property
     def n_layers(self) -> int:
-        """Vectors per token: layer 0 (the token encoder) and one per LSTM layer, L + 1."""
+        """Number of vectors per token, L + 1: the token encoder and the LSTM layers."""
         return self.lstm.n_layers + 1
 
     @property
     def output_dim(self) -> int:
-        """The size of each layer's vector: both directions together, 2D."""
+        """The size of a vector, 2D: both directions."""
         return 2 * self.lstm.projection_dim
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         values = super().to_dict()
-        if self.lexicon is None:  # few models have one, and readers of old files know none
+        if self.lexicon is None:  # older versions of elmokit do not know it
             del values["lexicon"]
         return values
 
     @classmethod
     def from_dict(cls, values: object, model: type | None = None) -> Self:
-        """Read JSON values; where `char_cnn` is missing, there is none."""
+        """Read JSON values; a missing `char_cnn` means null."""
         if isinstance(values, Mapping):
             values = {"char_cnn": None, **values}
         return super().from_dict(values, model)

@@ -17,15 +17,14 @@ def choose_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"{name!r} is not a device: use auto, cpu, cuda or cuda:N.") from error
+        raise ConfigError(f"Unknown device {name!r}: use auto, cpu, cuda or cuda:N.") from error
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"Device '{name}' is not supported: use auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        there = torch.cuda.device_count()
         raise ConfigError(
-            f"Device '{name}' was asked for, but this torch sees {there or 'no'} CUDA GPU"
-            f"{'s' if there > 1 else ''}. Use device='cpu' or 'auto' (--device on the command "
-            "line); `elmo doctor` lists the devices."
+            f"Device '{name}' is not available: torch finds {torch.cuda.device_count()} CUDA GPUs. "
+            "Use device='cpu' or 'auto' (--device on the command line); `elmo doctor` lists the "
+            "devices."
         )
     return device
 

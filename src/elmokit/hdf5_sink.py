@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_BINARY = getattr(os, "O_BINARY", 0)  # of Windows
+_BINARY = getattr(os, "O_BINARY", 0)  # on Windows
 
 
 class Hdf5Sink:
@@ -43,7 +43,9 @@ class Hdf5Sink:
             self._handlers[number](number, None)
 
     def __enter__(self) -> Hdf5Sink:
-        if threading.current_thread() is threading.main_thread():  # no other has signals
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # other threads cannot handle signals
             for number in (signal.SIGINT, signal.SIGTERM):
                 handler = signal.getsignal(number)
                 if callable(handler):
@@ -61,16 +63,16 @@ class Hdf5Sink:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if error is None:
-            self.check()  # closing the HDF5 file inside may have gone wrong
+            self.check()  # closing the HDF5 file may have failed
 
-    # What HDF5 calls.
+    # The methods that HDF5 calls.
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Choose the place of the next read or write."""
+        """Set the position of the next read or write."""
         return os.lseek(self._descriptor, offset, whence)
 
     def tell(self) -> int:
-        """Return the place of the next read or write."""
+        """Return the position of the next read or write."""
         return os.lseek(self._descriptor, 0, os.SEEK_CUR)
 
     def write(self, data: memoryview) -> int:
@@ -84,15 +86,15 @@ class Hdf5Sink:
         return len(data)
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill `buffer`; what is not in the file is zero."""
+        """Fill `buffer`, with zeros beyond the end of the file."""
         view = memoryview(buffer).cast("B")
-        found = b""
+        data = b""
         try:
-            while len(found) < len(view) and (more := os.read(self._descriptor, len(view))):
-                found += more
+            while len(data) < len(view) and (more := os.read(self._descriptor, len(view))):
+                data += more
         except OSError as error:
             self.error = self.error or error
-        view[:] = found[: len(view)].ljust(len(view), b"\0")
+        view[:] = data[: len(view)].ljust(len(view), b"\0")
         return len(view)
 
     def read(self, size: int) -> bytes:
@@ -111,4 +113,4 @@ class Hdf5Sink:
         return size
 
     def flush(self) -> None:
-        """Nothing waits to be written."""
+        """Do nothing, because writes are not buffered."""

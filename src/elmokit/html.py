@@ -17,7 +17,7 @@ _FIGURES = "font-variant-numeric:tabular-nums"
 
 def escape(text: str) -> str:
     """Return text that is safe inside an element and inside an attribute."""
-    # Half of a surrogate pair and control characters may be tokens, but no page may hold them.
+    # Lone surrogates and control characters may be tokens, but are not allowed in HTML.
     return html.escape(_NO_XML.sub("\ufffd", text).encode("utf-8", "backslashreplace").decode())
 
 
@@ -28,16 +28,16 @@ def chips(
     *,
     most: int = 60,
 ) -> str:
-    """Return words in a row, each on a shade from 0 to 1, with a title when hovered over."""
-    found = [
+    """Return words in a row, each with a background shade from 0 to 1 and a tooltip."""
+    spans = [
         f'<span title="{escape(title)}" style="display:inline-block;margin:2px;padding:1px 6px;'
         f"border-radius:5px;border:1px solid rgba({_SHADE},.35);"
         f'background:rgba({_SHADE},{min(max(shade, 0.0), 1.0) * 0.55:.2f})">{escape(word)}</span>'
         for word, shade, title in zip(words[:most], shades, titles, strict=False)
     ]
     if len(words) > most:
-        found.append(f"<span>… {len(words) - most:,} more</span>")
-    return f'<div style="line-height:1.9">{"".join(found)}</div>'
+        spans.append(f"<span>… {len(words) - most:,} more</span>")
+    return f'<div style="line-height:1.9">{"".join(spans)}</div>'
 
 
 def card(title: str, rows: Iterable[tuple[str, str]]) -> str:

@@ -1,9 +1,9 @@
-"""Settings: frozen dataclasses checked by pydantic, JSON in and out, `--set NAME=VALUE`.
+"""Settings: frozen dataclasses validated by pydantic, JSON in and out, `--set NAME=VALUE`.
 
-A subclass of `Settings` is a dataclass whose values are checked whenever one is made, by its
-constructor, `dataclasses.replace`, `from_dict` or `with_settings`: no coercion ("1" is not a
-number, true is not 1), no unknown names, no infinities or NaN. All problems are reported at once in
-one `ConfigError`, one per line:
+A subclass of `Settings` is a dataclass whose values are validated by its constructor,
+`dataclasses.replace`, `from_dict` and `with_settings`: no coercion ("1" is not a number, true is
+not 1), no unknown names, no infinities or NaN. All problems are reported in one `ConfigError`, one
+per line:
 
     Invalid value for optimizer.learning_rate: 'fast'. Expected a number > 0.
 """
@@ -83,20 +83,20 @@ _EXPECTED = {
     "json_invalid": "valid Unicode and no deep nesting",
 }
 
-#: A dimension or number of parts: bounded, since a file may ask for anything.
+#: A dimension or number of parts, bounded because files are untrusted.
 Size = Annotated[int, Bounds(ge=1, le=2**16)]
 #: Like `Size`, where 0 leaves something out.
 SizeOrZero = Annotated[int, Bounds(ge=0, le=2**16)]
 #: A number of layers, each of which is a module.
 Layers = Annotated[int, Bounds(ge=1, le=128)]
-#: A number of steps, tokens or words, which costs time, or memory only where there is data for it.
+#: A number of steps, tokens or words, which does not determine memory on its own.
 Count = Annotated[int, Bounds(ge=1, le=10**9)]
 CountOrZero = Annotated[int, Bounds(ge=0, le=10**9)]
 #: Random seeds are multiplied by a million and added to; torch accepts them below 2**64.
 Seed = Annotated[int, Bounds(ge=0, lt=2**42)]
 Positive = Annotated[float, Bounds(gt=0)]
 NonNegative = Annotated[float, Bounds(ge=0)]
-#: A dropout or decay, of which 1 would leave nothing.
+#: A dropout or decay.
 Fraction = Annotated[float, Bounds(ge=0, lt=1)]
 Probability = Annotated[float, Bounds(ge=0, le=1)]
 
@@ -109,7 +109,7 @@ class Settings:
     that raise what `invalid` returns.
 
     Raises:
-        ConfigError: Values are not as declared; the message names all of them.
+        ConfigError: Values are invalid; the message names all of them.
     """
 
     if TYPE_CHECKING:
@@ -135,11 +135,11 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: object, model: type | None = None) -> Self:
-        """Read JSON values; a setting that is missing has its default.
+        """Read JSON values; missing settings have their defaults.
 
         Args:
-            values: What `to_dict` returned, or a file holds.
-            model: The class of the group `model`, where that is declared as `Any`.
+            values: The output of `to_dict`, or the contents of a file.
+            model: The class of the group `model`, if it is declared as `Any`.
         """
         try:
             return parse(cls, values, model)
@@ -150,10 +150,10 @@ class Settings:
 def with_settings(config: S, settings: Iterable[str]) -> S:
     """Change values by dotted names, as `--set optimizer.learning_rate=0.002` does.
 
-    A value is JSON, or plain text where the setting is text. `model.` may be left out.
+    A value is JSON, or plain text if the setting is text. `model.` may be omitted.
 
     Raises:
-        ConfigError: A name is unknown, or a value is not as declared.
+        ConfigError: A name is unknown, or a value is invalid.
     """
     kind, model = type(config), type(getattr(config, "model", None))
     values, known = config.to_dict(), _names(kind, model)
@@ -187,10 +187,10 @@ def with_settings(config: S, settings: Iterable[str]) -> S:
 
 
 def check(name: str, value: T, kind: Any) -> T:
-    """Return a single value that has one of the types above, such as `Positive`.
+    """Validate a single value of one of the types above, such as `Positive`.
 
     Raises:
-        ConfigError: It has not.
+        ConfigError: It is invalid.
     """
     try:
         checked: T = TypeAdapter(kind, config=_STRICT).validate_python(value)
@@ -200,7 +200,7 @@ def check(name: str, value: T, kind: Any) -> T:
 
 
 def invalid(name: str, value: object, expected: str) -> PydanticCustomError:
-    """Return the error to raise where a rule over several fields does not hold for one."""
+    """Return the error to raise if a rule over several fields is violated."""
     return PydanticCustomError(
         "invalid", "{text}", {"text": expected, "name": name, "value": value}
     )
@@ -217,10 +217,10 @@ def differences(a: Settings, b: Settings, ignore: Collection[str] = ()) -> list[
 
 
 def parse(kind: type[T], values: object, model: type | None = None) -> T:
-    """Read JSON values as a group of settings, for validators: pydantic collects what they raise.
+    """Read JSON values as a group of settings, for validators: pydantic collects their errors.
 
     Raises:
-        pydantic.ValidationError: Values are not as declared.
+        pydantic.ValidationError: Values are invalid.
     """
     if isinstance(values, Mapping):
         values = dict(values)
@@ -231,7 +231,7 @@ def parse(kind: type[T], values: object, model: type | None = None) -> T:
 
 
 def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Make what checks a class; a task of the user's own may have a plain dataclass."""
+    """Return the validator of a class; custom tasks may use plain dataclasses."""
     if not hasattr(kind, "__pydantic_config__"):
         kind.__pydantic_config__ = _STRICT  # type: ignore[attr-defined]
     return TypeAdapter(kind)
@@ -266,7 +266,7 @@ def _names(kind: Any, model: type | None = None) -> list[str]:
 def _problems(
     error: ValidationError, known: Iterable[str], typed: Mapping[Location, tuple[str, Any]] = {}
 ) -> list[str]:
-    """Put each problem into words; `typed` is what the user wrote, by the place of the setting."""
+    """Format problems; `typed` contains the user's input by the location of the setting."""
     problems = []
     for problem in error.errors(include_url=False):
         context = problem.get("ctx", {})

@@ -128,8 +128,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "counts": (_change_array("counts.npy", 20, 10**6), "counts.npy was changed"),
     "chars": (_change_array("chars.npy", 1, 7), "chars.npy was changed"),
     "documents": (_change_array("train.documents.npy", 1, 0), "train.documents.npy was changed"),
-    "large id": (_change_id(9, 10**6), "train.bin holds the id 1,000,000"),
-    "opening id": (_change_id(9, 0), "train.bin holds the id 0"),
+    "large id": (_change_id(9, 10**6), "train.bin contains the id 1,000,000"),
+    "opening id": (_change_id(9, 0), "train.bin contains the id 0"),
     "end": (_change_id(-1, 5), "sentences, expected"),
 }
 
@@ -137,8 +137,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_what_a_crafted_corpus_claims_is_checked(data: Path) -> None:
     """Fingerprints that fit prove nothing about files that were made to do harm."""
     for name, index, value, expected in (
-        ("chars.npy", 1, 9999, "other than character ids"),
-        ("train.documents.npy", 1, 0, "does not cut train.bin"),
+        ("chars.npy", 1, 9999, "invalid character ids"),
+        ("train.documents.npy", 1, 0, "does not match train.bin"),
         ("train.documents.npy", 1, 3, "ends within a sentence"),
     ):
         shutil.copytree(data, data.with_name("crafted"))

@@ -101,7 +101,7 @@ def test_another_vocabulary_is_another_corpus(text: Path, tmp_path: Path) -> Non
     [
         (("<S>", "</S>", "a"), "lacks <UNK>"),
         (("</S>", "<S>", "<UNK>", "a"), "should start with the lines <S> </S> <UNK>, found </S>"),
-        (SPECIALS, "holds no words"),
+        (SPECIALS, "contains no words"),
     ],
 )
 def test_a_vocabulary_that_cannot_be_taken(
@@ -130,7 +130,7 @@ def test_the_command_takes_a_file_or_a_folder(text: Path, tmp_path: Path) -> Non
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert len(Corpus.open(tmp_path / "c").vocabulary) == 150_000
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"has no vocab\.txt"):
+    with pytest.raises(DataError, match=r"There is no .*vocab\.txt"):
         given_vocabulary(tmp_path / "empty")
     with pytest.raises(DataError):
         given_vocabulary(tmp_path / "missing.txt")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from elmokit.data import blocks
-from elmokit.data.blocks import CountedBlock, CountJob
+from elmokit.data.blocks import CountedBlock
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import Summary, prepare
@@ -198,7 +198,7 @@ def test_files_can_be_held_out(text: Path, write: Write, tmp_path: Path) -> None
 
 def test_words_written_like_specials_are_unknown_words(write: Write, tmp_path: Path) -> None:
     marked = write("marked.txt", "<S> a b </S>\n<S> a <UNK> a !!!MAXTERMID <unk> </S>\n")
-    with pytest.warns(ElmoWarning, match=r"6 words that are written like a special"):
+    with pytest.warns(ElmoWarning, match="6 words that equal a special"):
         run([marked], tmp_path / "data", tokenized=True, min_count=1)
     corpus = Corpus.open(tmp_path / "data")
     assert corpus.vocabulary.words == (*SPECIALS, "a", "<unk>", "b")
@@ -253,7 +253,7 @@ def test_bad_input_leaves_nothing_behind(
 
 
 def test_a_vocabulary_without_words_is_an_error(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="lower --min-count"):
+    with pytest.raises(DataError, match="a lower --min-count"):
         run([write("short.txt", "every word once")], tmp_path / "data")
 
 
@@ -265,11 +265,11 @@ def test_a_full_disk_or_an_interrupt_leaves_the_old_corpus(
     before = files_in(tmp_path / "data")
     calls = Counter[str]()
 
-    def fail_later(job: CountJob) -> CountedBlock:
+    def fail_later(text: bytes, reading: Reading) -> CountedBlock:
         calls["block"] += 1
         if calls["block"] == 3:
             raise error
-        return blocks.count_block(job)
+        return blocks.count_block(text, reading)
 
     monkeypatch.setattr("elmokit.data.counting.count_block", fail_later)
     expected = OutputError if isinstance(error, OSError) else KeyboardInterrupt

@@ -159,5 +159,5 @@ def test_a_position_among_other_documents_is_refused() -> None:
     position = streams.position()
     streams.go_to(position)
     position["documents"] = 1
-    with pytest.raises(DataError, match="stood among 1 documents; now there are 8"):
+    with pytest.raises(DataError, match="started with 1 documents; now there are 8"):
         streams.go_to(position)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elmokit.data.workers import Workers
+from elmokit.data.workers import parallel_map
 from elmokit.errors import ElmoError
 
 
@@ -33,27 +33,26 @@ def test_results_come_in_order_and_jobs_are_taken_a_little_ahead() -> None:
             taken.append(number)
             yield number
 
-    with Workers(2) as workers:
-        results = workers.map(square, jobs())
-        first = next(results)
-        assert len(taken) <= 6
-        whole = [first, *results]
+    results = parallel_map(square, jobs(), 2)
+    first = next(results)
+    assert len(taken) <= 6
+    whole = [first, *results]
     assert [result for result, _ in whole] == [number**2 for number in range(30)]
     assert os.getpid() not in {process for _, process in whole}
 
 
 @pytest.mark.parametrize(("n", "jobs"), [(1, 5), (4, 1), (4, 0)])
 def test_no_process_is_started_for_one_worker_or_one_job(n: int, jobs: int) -> None:
-    with Workers(n) as workers:
-        assert list(workers.map(square, range(jobs))) == [(i**2, os.getpid()) for i in range(jobs)]
+    results = list(parallel_map(square, range(jobs), n))
+    assert results == [(i**2, os.getpid()) for i in range(jobs)]
 
 
 def test_an_error_of_a_worker_is_raised_here() -> None:
-    with Workers(2) as workers, pytest.raises(OSError, match="No space") as caught:
-        list(workers.map(fail_at_three, range(100)))
+    with pytest.raises(OSError, match="No space") as caught:
+        list(parallel_map(fail_at_three, range(100), 2))
     assert caught.value.errno == 28
 
 
 def test_a_worker_that_is_killed_is_an_error_and_not_a_wait() -> None:
-    with Workers(2) as workers, pytest.raises(ElmoError):
-        list(workers.map(die, range(4)))
+    with pytest.raises(ElmoError):
+        list(parallel_map(die, range(4), 2))

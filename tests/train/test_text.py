@@ -38,7 +38,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Path]:
     (folder / "train.txt").write_text(random_text(40), "utf-8")
     (folder / "valid.txt").write_text(random_text(12, seed=1) + ODD, "utf-8")
     reading = PrepareSettings(tokenized=True)  # keeps "<S>" one word
-    with pytest.warns(ElmoWarning, match="written like a special"):
+    with pytest.warns(ElmoWarning, match="equal a special"):
         prepare(
             [folder / "train.txt"],
             folder / "data",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.layout import again
+from elmokit.data.layout import how_to_prepare_again
 from elmokit.errors import DataError
 
 
@@ -37,10 +37,10 @@ def save_rows(
 
 
 def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:
-    """Map a file of `n` values without a header into memory, to read.
+    """Map a file of `n` values without a header into memory, read-only.
 
     Raises:
-        DataError: It cannot be read, or has another size.
+        DataError: It cannot be read, or has the wrong size.
     """
     expected = n * np.dtype(dtype).itemsize
     try:
@@ -50,16 +50,16 @@ def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     raise DataError(
-        f"{path} has {size:,} bytes, expected {expected:,}: it was cut off, or is of another "
-        f"corpus. {again(path)}"
+        f"{path} has {size:,} bytes, expected {expected:,}: it is truncated, or from another "
+        f"corpus. {how_to_prepare_again(path)}"
     )
 
 
 def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Map a .npy file into memory, to read.
+    """Map a .npy file into memory, read-only.
 
     Raises:
-        DataError: It cannot be read, or is not of that type and shape.
+        DataError: It cannot be read, or has another type or shape.
     """
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -67,13 +67,13 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         raise _unreadable(path, error) from None
     if isinstance(values, np.ndarray) and (values.dtype, values.shape) == (np.dtype(dtype), shape):
         return values
-    found = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else "an archive"
+    kind = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else "an archive"
     raise DataError(
-        f"{path} holds {found}, expected {np.dtype(dtype)} {shape}: it is of another corpus. "
-        f"{again(path)}"
+        f"{path} contains {kind}, expected {np.dtype(dtype)} {shape}: it is from another corpus. "
+        f"{how_to_prepare_again(path)}"
     )
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return DataError(f"{path} cannot be read: {reason}. {again(path)}")
+    return DataError(f"{path} cannot be read: {reason}. {how_to_prepare_again(path)}")

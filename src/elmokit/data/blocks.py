@@ -16,34 +16,31 @@ from elmokit.data.reading import Reading
 
 
 class Numbers(dict[str, int]):
-    """Words to numbers, given out in order as words are met; the specials have theirs already."""
+    """Ids of words, assigned in order of first occurrence after the ids of the special symbols.
 
-    def __init__(self, taken: dict[str, int]) -> None:
-        super().__init__(taken)
-        self._taken = len(taken)
+    Args:
+        reserved: Words that already have an id.
+    """
+
+    def __init__(self, reserved: dict[str, int]) -> None:
+        super().__init__(reserved)
+        self._n_reserved = len(reserved)
 
     def __missing__(self, word: str) -> int:
-        number = self[word] = N_SPECIALS + len(self) - self._taken
+        number = self[word] = N_SPECIALS + len(self) - self._n_reserved
         return number
 
     def new_words(self) -> list[str]:
-        """Return the words in order of their numbers, which start after the specials."""
-        return list(self)[self._taken :]
-
-
-class CountJob(NamedTuple):
-    """A block of text (see `read_blocks`), and how it becomes words."""
-
-    text: bytes
-    reading: Reading
+        """Return the words that are not reserved, in order of their ids."""
+        return list(self)[self._n_reserved :]
 
 
 class CountedBlock(NamedTuple):
-    """What is in a block.
+    """The contents of a block.
 
     Attributes:
-        words: The words in order of the block's own numbers, from 3 on, one per line.
-        ids: The numbers of all sentences, each followed by that of `</S>`.
+        words: The words in order of the block's own ids, which start at 3, one per line.
+        ids: The ids of all sentences, each followed by that of `</S>`.
         starts: Where documents start in it.
         n_bytes: The length of its text.
     """
@@ -54,16 +51,16 @@ class CountedBlock(NamedTuple):
     n_bytes: int
 
 
-def count_block(job: CountJob) -> CountedBlock:
-    """Cut a block into words."""
+def count_block(text: bytes, reading: Reading) -> CountedBlock:
+    """Tokenize a block of text (see `read_blocks`)."""
     numbers = Numbers(dict.fromkeys(RESERVED, UNKNOWN_ID))
     ids = array("I")
     starts = []
-    for line in job.text.decode().split("\n"):
+    for line in text.decode().split("\n"):
         if not line:
             starts.append(len(ids))
             continue
-        for sentence in job.reading.sentences(line):
+        for sentence in reading.sentences(line):
             # dict.__getitem__ calls __missing__ for new words, so this loop runs in C.
             ids.extend(map(numbers.__getitem__, sentence))
             ids.append(END_ID)
@@ -71,5 +68,5 @@ def count_block(job: CountJob) -> CountedBlock:
         words="\n".join(numbers.new_words()).encode(),
         ids=np.frombuffer(ids, np.uintc),
         starts=np.array(starts, np.int64),
-        n_bytes=len(job.text),
+        n_bytes=len(text),
     )

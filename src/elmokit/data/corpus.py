@@ -49,7 +49,7 @@ class Corpus:
     """A prepared corpus. Use `Corpus.open`.
 
     Attributes:
-        path: Its folder.
+        path: Its directory.
         meta: Its settings and counts.
     """
 
@@ -62,12 +62,12 @@ class Corpus:
         """Open a prepared corpus.
 
         Args:
-            path: The folder that `elmo prepare` made.
-            check: Compare the fingerprints of the files, too, and look at each id (a second for
-                about a billion of them). Without it only sizes are compared.
+            path: The output directory of `elmo prepare`.
+            check: Also compare the fingerprints of the files and check every id (about a second per
+                billion). Otherwise, only sizes are checked.
 
         Raises:
-            DataError: It is not a prepared corpus, or a file is missing, damaged or of another one.
+            DataError: It is not a prepared corpus, or a file is missing, damaged or from another.
         """
         folder = Path(path)
         restore_directory(folder)
@@ -82,17 +82,17 @@ class Corpus:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits: "train" and perhaps "valid"."""
+        """The names of the splits: "train" and possibly "valid"."""
         return tuple(self.meta.splits)
 
     @property
     def n_types(self) -> int:
-        """The number of ids: all word types, and the specials."""
+        """The number of ids: all word types, and the special symbols."""
         return self.meta.n_types
 
     @property
     def n_words(self) -> int:
-        """The size V of the vocabulary; as a target an id of V or more means <UNK>."""
+        """The size V of the vocabulary; as a target, an id >= V means <UNK>."""
         return self.meta.n_words
 
     @property
@@ -102,7 +102,7 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what was prepared and how; the same for the same text and settings."""
+        """A fingerprint of text and settings."""
         return fingerprint_texts([json.dumps(self.meta.to_dict(), sort_keys=True)])
 
     def tokens(self, split: str = TRAIN) -> NDArray[np.uint32]:
@@ -115,7 +115,7 @@ class Corpus:
         return map_values(self.path / tokens_file(split), ID_TYPE, counts.tokens + counts.sentences)
 
     def documents(self, split: str = TRAIN) -> NDArray[np.int64]:
-        """Return where each document of a split starts, and at last where the split ends.
+        """Return the start of each document of a split, and the end of the split.
 
         Shape:
             (documents + 1,)
@@ -130,7 +130,7 @@ class Corpus:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How often each id is in the training part. <S> is in no stream and has 0.
+        """How often each id occurs in the training part; 0 for <S>, which is not in the stream.
 
         Shape:
             (n_types,)
@@ -139,10 +139,10 @@ class Corpus:
 
     @cached_property
     def target_counts(self) -> NDArray[np.int64]:
-        """How often each word of the vocabulary is what one of the two LMs should say.
+        """How often each word of the vocabulary is a target of the two LMs.
 
-        Like `counts`, but <UNK> stands for all that is not in the vocabulary, and <S>, which ends a
-        sentence that is read backward, is as frequent as </S>.
+        Like `counts`, but <UNK> stands for all words that are not in the vocabulary, and <S>, the
+        last target of a sentence that is read backward, is as frequent as </S>.
 
         Shape:
             (V,)
@@ -154,7 +154,7 @@ class Corpus:
 
     @cached_property
     def chars(self) -> NDArray[np.uint16]:
-        """The character ids of each type, as `elmokit.model.chars` spells it.
+        """The character ids of each type, see `elmokit.model.chars`.
 
         Shape:
             (n_types, C)
@@ -163,7 +163,7 @@ class Corpus:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """Where in `spellings` the word of each id starts, and at last where they end.
+        """The start of each word in `spellings`, and the end of the last one.
 
         Shape:
             (n_types + 1,)
@@ -180,9 +180,9 @@ class Corpus:
         return map_values(self.path / TYPES, "u1", int(self.offsets[-1]))
 
     def words(self, ids: ArrayLike) -> list[str]:
-        """Return the words of some ids, those that are not in the vocabulary too."""
-        wanted = np.asarray(ids, dtype=np.int64)
-        starts, ends = self.offsets[wanted], self.offsets[wanted + 1] - 1
+        """Return the words of some ids, including words that are not in the vocabulary."""
+        index = np.asarray(ids, dtype=np.int64)
+        starts, ends = self.offsets[index], self.offsets[index + 1] - 1
         return [
             self.spellings[start:end].tobytes().decode("utf-8")
             for start, end in zip(starts, ends, strict=True)
@@ -195,7 +195,7 @@ class Corpus:
     def _counts_of(self, split: str) -> SplitCounts:
         if split not in self.meta.splits:
             raise DataError(
-                f"{self.path} has no split '{split}', only {', '.join(self.splits)}. A held-out "
-                "part is made with: elmo prepare --valid N or --valid-files FILE"
+                f"{self.path} has no split '{split}', only {', '.join(self.splits)}. To hold out "
+                "text, use: elmo prepare --valid N or --valid-files FILE"
             )
         return self.meta.splits[split]

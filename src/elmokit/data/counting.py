@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.blocks import CountJob, count_block
+from elmokit.data.blocks import count_block
 from elmokit.data.layout import END_ID, ID_TYPE
 from elmokit.data.reading import Reading, read_blocks
 from elmokit.data.wordtypes import TypeCounter
-from elmokit.data.workers import Workers
+from elmokit.data.workers import parallel_map
 from elmokit.errors import DataError
 from elmokit.progress import Progress
 
 File = str | os.PathLike[str]
-
-
 OnProgress = Callable[[Progress], None]
 
 IdArray = NDArray[np.uint32]
@@ -37,18 +36,18 @@ class CountedText:
 
     Args:
         path: The file for the provisional ids.
-        reading: How text becomes words.
-        block_characters: How much text is worked on at a time.
-        skip_bad: Leave out and count lines that are not UTF-8.
+        reading: How text is split into words.
+        block_characters: The size of a block of text.
+        skip_bad: Skip and count lines that are not UTF-8.
         total_bytes: The size of all text, if known.
         on_progress: Called after each block.
-        vocabulary: Words whose place is given, without the specials.
+        vocabulary: Words with fixed ids, without the special symbols.
 
     Attributes:
         counter: The types so far, with their counts.
         n_bytes: Bytes of text so far.
-        skipped: Bad lines left out so far.
-        first_skipped: What was wrong with the first of them.
+        skipped: Number of skipped lines so far.
+        first_skipped: The problem with the first of them.
     """
 
     def __init__(
@@ -77,22 +76,22 @@ class CountedText:
 
     @property
     def bounds(self) -> NDArray[np.int64]:
-        """Where each document starts, and where the last one ends."""
+        """The start of each document, and the end of the last one."""
         return np.concatenate([*self._starts, [self._n_ids]])
 
-    def read(self, files: Sequence[File], workers: Workers) -> None:
+    def read(self, files: Sequence[File], n_workers: int) -> None:
         """Count the words of some files.
 
         Raises:
-            DataError: The files cannot be read, or hold no words.
+            DataError: The files cannot be read, or contain no words.
         """
         before = self._n_ids
         blocks = read_blocks(
             files, self._block_characters, skip_bad=self._skip_bad, on_bad=self._count_bad
         )
-        jobs = (CountJob(text, self._reading) for text in blocks)
+        count = partial(count_block, reading=self._reading)
         with self._path.open("ab") as file:
-            for block in workers.map(count_block, jobs):
+            for block in parallel_map(count, blocks, n_workers):
                 words = block.words.decode().split("\n") if block.words else []
                 file.write(self.counter.add(words, block.ids).astype(ID_TYPE).data)
                 self._starts.append(block.starts + self._n_ids)
@@ -104,7 +103,7 @@ class CountedText:
         if self._n_ids == before:
             names = ", ".join(os.fspath(file) for file in files[:3])
             more = ", ..." if len(files) > 3 else ""
-            raise DataError(f"There are no words in {names}{more}. Give files with text.")
+            raise DataError(f"There are no words in {names}{more}. Expected files with text.")
 
     def chunks(self, held_out: NDArray[np.bool_]) -> Iterator[tuple[IdArray, NDArray[np.bool_]]]:
         """Yield all provisional ids in order, and whether the document of each is held out."""

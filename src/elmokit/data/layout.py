@@ -63,7 +63,7 @@ VALID = "valid"
 
 BEGIN_ID, END_ID, UNKNOWN_ID = range(len(SPECIALS))
 N_SPECIALS = len(SPECIALS)
-#: Words that may not be types of their own, see above.
+#: Words that cannot be types, see above.
 RESERVED = (*SPECIALS, "!!!MAXTERMID")
 
 ID_TYPE = "<u4"
@@ -75,11 +75,11 @@ def tokens_file(split: str) -> str:
 
 
 def documents_file(split: str) -> str:
-    """Return the name of the file that says where the documents of a split start."""
+    """Return the name of the file with the document boundaries of a split."""
     return f"{split}.documents.npy"
 
 
-#: All files that a prepared corpus may hold.
+#: All files of a prepared corpus.
 FILES = (
     *(META, VOCABULARY, TYPES, OFFSETS, COUNTS, CHARS),
     *(name for split in (TRAIN, VALID) for name in (tokens_file(split), documents_file(split))),
@@ -96,18 +96,19 @@ HeldOut = Annotated[
 
 
 class PrepareSettings(Settings):
-    """What decides the bytes of a prepared corpus, besides the text.
+    """Settings that, together with the text, determine the bytes of a prepared corpus.
 
     Attributes:
-        min_count: Words seen less often in the training part are not in the vocabulary; 3 is what
-            the paper's vocabulary was made with.
-        max_vocab: The most words in the vocabulary, with the three specials; None for no limit.
-        max_characters: Character ids per word, with the marks of its begin and end.
-        one_sentence_per_line: A line is a sentence; else a paragraph whose sentences are found.
-        tokenized: Words are what whitespace separates, and a line is a sentence.
-        valid: Documents to hold out: a number of them (int), a fraction of them (float, at least
-            one document), or None.
-        seed: Which documents are held out follows from it and their place in the input.
+        min_count: Minimum number of occurrences of a vocabulary word in the training part; 3 in
+            the paper.
+        max_vocab: Maximum size of the vocabulary, including the three special symbols; None: no
+            limit.
+        max_characters: Character ids per word, including the marks of its begin and end.
+        one_sentence_per_line: A line is a sentence; otherwise a paragraph, which is split.
+        tokenized: Words are separated by whitespace, and a line is a sentence.
+        valid: Documents to hold out: their number (int), their fraction (float, at least one
+            document), or None.
+        seed: Determines, with the positions of documents, which are held out.
     """
 
     min_count: Count = 3
@@ -120,17 +121,17 @@ class PrepareSettings(Settings):
 
 
 class SplitCounts(Settings):
-    """What is in a split.
+    """Counts of a split.
 
     Attributes:
-        documents: Documents.
-        sentences: Sentences.
-        tokens: Words, the ends of sentences not counted.
-        types: Different words.
-        unknown_tokens: Words that are not in the vocabulary.
-        unknown_rate: Their part of all words.
-        truncated_tokens: Words with more bytes than `max_characters` leaves room for.
-        reserved_tokens: Words that are written like a special, stored as <UNK>.
+        documents: Number of documents.
+        sentences: Number of sentences.
+        tokens: Number of tokens, without ends of sentences.
+        types: Number of distinct words.
+        unknown_tokens: Number of tokens that are not in the vocabulary.
+        unknown_rate: Their fraction of all tokens.
+        truncated_tokens: Number of tokens with more bytes than `max_characters` allows.
+        reserved_tokens: Number of tokens that equal a special symbol, stored as <UNK>.
     """
 
     documents: Number
@@ -144,16 +145,15 @@ class SplitCounts(Settings):
 
 
 class Meta(Settings):
-    """What meta.json says.
+    """The contents of meta.json.
 
     Attributes:
-        elmokit: The version that wrote it, whose rules found the words.
-        settings: What it was prepared with; a held-out part although `valid` is None came from
-            files of its own.
-        n_types: Ids, those of the specials included.
-        n_words: The size V of the vocabulary, specials included.
-        skipped_lines: Lines left out because they were not UTF-8.
-        splits: What is in "train" and, if there is one, "valid".
+        elmokit: The version of elmokit that tokenized the text.
+        settings: The settings; if `valid` is None, a held-out part comes from separate files.
+        n_types: Number of ids, including special symbols.
+        n_words: The size V of the vocabulary, including special symbols.
+        skipped_lines: Number of lines that were skipped because they were not UTF-8.
+        splits: Counts of "train" and possibly "valid".
         digests: Fingerprints of all other files, by name.
     """
 
@@ -168,7 +168,7 @@ class Meta(Settings):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if list(self.splits) not in ([TRAIN], [TRAIN, VALID]):
-            raise invalid("splits", list(self.splits), "'train' and perhaps 'valid'")
+            raise invalid("splits", list(self.splits), "'train' and possibly 'valid'")
         if not N_SPECIALS < self.n_words <= self.n_types:
             raise invalid("n_words", self.n_words, f"{N_SPECIALS + 1} to {self.n_types}")
         return self
@@ -182,28 +182,28 @@ class Meta(Settings):
         """Read a meta.json.
 
         Raises:
-            DataError: It is missing, damaged, or not of a prepared corpus.
+            DataError: It is missing, damaged, or not that of a prepared corpus.
         """
-        hint = f"Make a prepared corpus with: elmo prepare FILES... -o {path.parent}"
+        hint = f"Prepare a corpus with: elmo prepare FILES... -o {path.parent}"
         values = read_json(path, error=DataError, hint=hint)
         check_format(values, path, FORMAT, FORMAT_VERSION, oldest=2, error=DataError, hint=hint)
         try:
             return cls.from_dict({k: v for k, v in values.items() if not k.startswith("format")})
         except ConfigError as error:
-            raise DataError(f"{path}: {error} {again(path)}") from None
+            raise DataError(f"{path}: {error} {how_to_prepare_again(path)}") from None
 
 
-def again(path: Path) -> str:
-    """Say how a damaged corpus is made whole."""
+def how_to_prepare_again(path: Path) -> str:
+    """Return the advice for a damaged corpus."""
     folder = path if path.is_dir() else path.parent
     return f"Prepare the text again with: elmo prepare FILES... -o {folder} --overwrite"
 
 
 def is_corpus(path: Path) -> bool:
-    """Tell whether a folder, of whose files we know the names, is a prepared corpus or was one."""
+    """Return whether a directory is a prepared corpus (it may be damaged)."""
     if not (path / META).is_file():
         return False
     try:
         return bool(read_json(path / META).get("format") == FORMAT)
-    except ConfigError:  # damaged, and nobody else has such a file beside it
+    except ConfigError:
         return (path / tokens_file(TRAIN)).exists()

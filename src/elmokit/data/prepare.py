@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +28,14 @@ from elmokit.data.layout import (
 )
 from elmokit.data.reading import Reading, check_files, plain_size
 from elmokit.data.split import choose_documents
-from elmokit.data.workers import Workers, available_cores
+from elmokit.data.workers import available_cores
 from elmokit.data.writing import write_corpus
-from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.errors import ConfigError, DataError, warn
 from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
-#: About half a second of work: long enough to be worth sending, short enough to wait for.
+#: About half a second of work.
 BLOCK_CHARACTERS = 1 << 21
 
 _WORK = "work"
@@ -46,15 +45,15 @@ File = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Summary:
-    """What was done.
+    """The result of `prepare`.
 
     Attributes:
-        output: The folder.
-        meta: What is in it.
-        first_skipped: What was wrong with the first line left out, if any was.
+        output: The directory.
+        meta: Its settings and counts.
+        first_skipped: The problem with the first skipped line, if there is one.
         n_bytes: Bytes of text read.
-        seconds: Time taken.
-        workers: Processes that could be used.
+        seconds: Elapsed time.
+        workers: Maximum number of processes.
     """
 
     output: Path
@@ -66,7 +65,7 @@ class Summary:
 
     @property
     def megabytes_per_second(self) -> float:
-        """Text read per second, from the start to the end of the work."""
+        """Throughput."""
         return self.n_bytes / 1e6 / self.seconds
 
 
@@ -85,44 +84,41 @@ def prepare(
 ) -> Summary:
     """Prepare text for training.
 
-    In a script of one's own the call belongs under `if __name__ == "__main__":`, because worker
-    processes import the script; with `workers=1` there are none.
+    In a script, call it under `if __name__ == "__main__":`, because worker processes import the
+    script; with `workers=1` there are none.
 
     Args:
-        files: Text files, also packed ones; "-" is standard input.
-        output: The folder to make.
-        settings: What decides the result.
+        files: Text files, optionally compressed; "-" is standard input.
+        output: The directory to create.
+        settings: The settings that determine the result.
         valid_files: Text to hold out for evaluation, instead of `settings.valid`. Its words do not
             count for the vocabulary.
-        skip_bad: Leave out and count lines that are not UTF-8 instead of raising.
-        overwrite: Replace a prepared corpus that is there already.
-        workers: Processes; None for one per core.
+        skip_bad: Skip and count lines that are not UTF-8 instead of raising.
+        overwrite: Replace an existing prepared corpus.
+        workers: Number of processes. Default: one per core.
         on_progress: Called after each block of text.
-        block_characters: How much text is worked on at a time; it changes no result.
-        vocabulary: The words of an existing model's head: ids are then its ids, and no words are
-            chosen by count. All other words are <UNK> as targets.
+        block_characters: Size of a block of text; does not affect the result.
+        vocabulary: The words of an existing model's head, whose ids are used. No words are chosen
+            by count; all other words are <UNK> as targets.
 
     Raises:
-        ConfigError: The settings contradict one another.
-        DataError: The text cannot be read, or there is too little of it.
-        OutputError: The folder cannot be written, or may not be replaced.
+        ConfigError: The settings contradict each other.
+        DataError: The text cannot be read, or is too short.
+        OutputError: The directory cannot be written, or must not be replaced.
     """
     settings = settings or PrepareSettings()
     if settings.valid is not None and valid_files:
-        raise ConfigError("Hold out documents (valid) or files (valid_files), not both.")
+        raise ConfigError("Expected valid or valid_files, not both.")
     if vocabulary is not None:
-        _check_given(vocabulary, settings)
+        _check_vocabulary(vocabulary, settings)
     n_workers = available_cores() if workers is None else workers
     if n_workers < 1:
-        raise ConfigError(f"workers should be 1 or more, found {n_workers}.")
+        raise ConfigError(f"Invalid value for workers: {n_workers}. Expected an integer >= 1.")
     start = time.monotonic()
     target = resolve_output(output)
     check_files(files, valid_files)
     kind = Kind("prepared corpus", FILES, is_corpus)
-    with (
-        new_directory(target, kind, overwrite=overwrite) as folder,
-        Workers(n_workers) as pool,
-    ):
+    with new_directory(target, kind, overwrite=overwrite) as folder:
         work = folder / _WORK
         text = CountedText(
             work,
@@ -133,16 +129,16 @@ def prepare(
             on_progress=on_progress,
             vocabulary=() if vocabulary is None else vocabulary.words[N_SPECIALS:],
         )
-        text.read(files, pool)
+        text.read(files, n_workers)
         n_train = len(text.bounds) - 1
         if valid_files:
-            text.read(valid_files, pool)
+            text.read(valid_files, n_workers)
         held_out = np.arange(len(text.bounds) - 1) >= n_train
         if settings.valid is not None:
             held_out = choose_documents(n_train, settings.valid, settings.seed)
         meta = write_corpus(text, held_out, settings, folder, vocabulary)
         work.unlink()
-    _warn_of_reserved(meta)
+    _warn_about_reserved(meta)
     seconds = time.monotonic() - start
     return Summary(target, meta, text.first_skipped, text.n_bytes, seconds, n_workers)
 
@@ -151,47 +147,46 @@ def given_vocabulary(path: File) -> Vocabulary:
     """Read the vocabulary to prepare text with.
 
     Args:
-        path: A file with one word per line, or a folder that holds one: a model, a prepared corpus.
+        path: A file with one word per line, or a directory with one: a model, a prepared corpus.
 
     Raises:
-        DataError: There is none, or it is damaged.
+        DataError: It is missing or damaged.
     """
-    where = Path(path).expanduser()
-    if not where.is_dir():
-        return Vocabulary.from_file(where)
-    if not (where / VOCABULARY).is_file():
-        raise DataError(
-            f"The folder {where} has no {VOCABULARY}. A model without a language-model head needs "
-            "none: prepare the text with its own vocabulary, and `elmo finetune` makes a head."
-        )
-    return Vocabulary.from_file(where / VOCABULARY)
+    path = Path(path).expanduser()
+    if path.is_dir():
+        path = path / VOCABULARY
+        if not path.is_file():
+            raise DataError(
+                f"There is no {path}. For a model without a language-model head, prepare the text "
+                "without a vocabulary; `elmo finetune` then creates a head."
+            )
+    return Vocabulary.from_file(path)
 
 
-def _check_given(vocabulary: Vocabulary, settings: PrepareSettings) -> None:
+def _check_vocabulary(vocabulary: Vocabulary, settings: PrepareSettings) -> None:
     chosen = (settings.min_count, settings.max_vocab)
     if chosen != (PrepareSettings.min_count, PrepareSettings.max_vocab):
         raise ConfigError(
-            "With a given vocabulary no words are chosen by count: leave out min_count and "
-            "max_vocab (--min-count, --max-vocab)."
+            "min_count and max_vocab (--min-count, --max-vocab) cannot be used with a given "
+            "vocabulary."
         )
     vocabulary.require_specials()
     if len(vocabulary) == N_SPECIALS:
-        raise DataError(f"The given vocabulary holds no words but {' '.join(SPECIALS)}.")
-    found = vocabulary.words[:N_SPECIALS]
-    if found != SPECIALS:
+        raise DataError(f"The given vocabulary contains no words except {' '.join(SPECIALS)}.")
+    first = vocabulary.words[:N_SPECIALS]
+    if first != SPECIALS:
         raise DataError(
             f"The given vocabulary should start with the lines {' '.join(SPECIALS)}, found "
-            f"{' '.join(found)}. Put these three first, if no head was learned in another order."
+            f"{' '.join(first)}. Move these three to the beginning, unless a head was trained with "
+            "another order."
         )
 
 
-def _warn_of_reserved(meta: Meta) -> None:
-    found = sum(split.reserved_tokens for split in meta.splits.values())
-    if found:
-        warnings.warn(
-            f"The text holds {found:,} words that are written like a special symbol "
-            f"({', '.join(RESERVED)}). They are stored as <UNK>, so that none looks like the end "
-            "of a sentence. If they mark sentences, take them out: ends of sentences are added.",
-            ElmoWarning,
-            stacklevel=3,
+def _warn_about_reserved(meta: Meta) -> None:
+    n = sum(split.reserved_tokens for split in meta.splits.values())
+    if n:
+        warn(
+            f"The text contains {n:,} words that equal a special symbol ({', '.join(RESERVED)}). "
+            "They are stored as <UNK>. If they mark sentences, remove them: sentence boundaries "
+            "are added automatically."
         )

@@ -26,11 +26,11 @@ OnBad = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Reading:
-    """How a line becomes sentences of words.
+    """How a line is split into sentences and words.
 
     Attributes:
-        one_sentence_per_line: A line is a sentence; else it is a paragraph of sentences.
-        tokenized: Words are what whitespace separates; a line is a sentence.
+        one_sentence_per_line: A line is a sentence; otherwise a paragraph, which is split.
+        tokenized: Words are separated by whitespace, and a line is a sentence.
     """
 
     one_sentence_per_line: bool = False
@@ -39,12 +39,12 @@ class Reading:
     def sentences(self, line: str) -> list[list[str]]:
         """Return the words of each sentence of a line; an empty line has none."""
         if self.tokenized:
-            found = [line.split()]
+            sentences = [line.split()]
         elif self.one_sentence_per_line:
-            found = [words(line)]
+            sentences = [words(line)]
         else:
-            found = [words(line[start:end]) for start, end in split_sentences(line)]
-        return [sentence for sentence in found if sentence]
+            sentences = [words(line[start:end]) for start, end in split_sentences(line)]
+        return [sentence for sentence in sentences if sentence]
 
 
 class Sentence(NamedTuple):
@@ -66,9 +66,9 @@ def read_sentences(
 
     Args:
         files: Text files, see `read_lines`.
-        reading: How lines become sentences.
-        skip_bad: Leave out lines that are not UTF-8 instead of raising.
-        on_bad: Called with the message of each line left out.
+        reading: How lines are split.
+        skip_bad: Skip lines that are not UTF-8 instead of raising.
+        on_bad: Called with the problem of each skipped line.
     """
     reading = reading or Reading()
     for document, line in read_paragraphs(files, skip_bad=skip_bad, on_bad=on_bad):
@@ -79,7 +79,7 @@ def read_sentences(
 def read_paragraphs(
     files: Sequence[str | os.PathLike[str]], *, skip_bad: bool = False, on_bad: OnBad | None = None
 ) -> Iterator[tuple[int, Line]]:
-    """Read the lines that hold text, each with the number of its document, counted from 0."""
+    """Yield the lines with text, each with the number of its document, counted from 0."""
     document = -1
     for file in files:
         between = True  # documents: the next line with text starts one
@@ -100,17 +100,17 @@ def read_blocks(
     skip_bad: bool = False,
     on_bad: OnBad | None = None,
 ) -> Iterator[bytes]:
-    """Read text in blocks for work side by side.
+    """Yield text in blocks that can be processed in parallel.
 
-    A block is cut between lines, wherever that is in a document: one of a gigabyte is no harder
-    than many small ones. Inside a block an empty line stands before each document that begins
-    there, so one that does not start with an empty line goes on with the document before it.
+    A block ends at any line, also within a document. In a block, an empty line precedes each
+    document that begins there; a block that does not start with an empty line continues the last
+    document of the previous block.
 
     Args:
         files: Text files.
-        characters: What a block holds, at least, unless it is the last one.
-        skip_bad: Leave out lines that are not UTF-8 instead of raising.
-        on_bad: Called with the message of each line left out.
+        characters: Minimum size of a block, except the last one.
+        skip_bad: Skip lines that are not UTF-8 instead of raising.
+        on_bad: Called with the problem of each skipped line.
     """
     lines: list[str] = []
     n, last = 0, -1
@@ -130,38 +130,38 @@ def read_blocks(
 def check_files(
     files: Sequence[str | os.PathLike[str]], held_out: Sequence[str | os.PathLike[str]] = ()
 ) -> None:
-    """Raise for files that cannot be read, before hours go into those named before them.
+    """Raise for files that cannot be read, before any work starts.
 
     Args:
         files: Files to read.
         held_out: Files for evaluation, which must not be among `files`.
 
     Raises:
-        DataError: A file is missing, or one is named where it may not be.
+        DataError: A file is missing, or listed twice.
     """
     names = [os.fspath(file) for file in (*files, *held_out)]
     if names.count(STDIN) > 1:
-        raise DataError("Standard input ('-') can be read only once.")
+        raise DataError("Standard input ('-') can be used only once.")
     for name in names:
         if name != STDIN and not Path(name).exists():
             raise DataError(f"{name} does not exist.")
         if name != STDIN and Path(name).is_dir():
-            raise DataError(f"{name} is a directory, expected a text file. Name its files.")
+            raise DataError(f"{name} is a directory, expected a text file. List its files instead.")
     both = sorted(_real_paths(files) & _real_paths(held_out))
     if both:
         raise DataError(
-            f"{both[0]} is named for training and for evaluation. Text that was trained on says "
-            "nothing about a model; name other files."
+            f"{both[0]} is used for training and for evaluation. Evaluate on text that the model "
+            "was not trained on."
         )
 
 
 def plain_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
-    """Return the bytes of text in some files; None if that is not known before reading them."""
+    """Return the total size of some files; None if unknown, as for compressed files."""
     total = 0
     for file in files:
         path = Path(file)
-        packed = path.suffix.lower() in (".gz", ".xz", ".bz2", ".zst")
-        if os.fspath(file) == STDIN or packed or not path.is_file():
+        compressed = path.suffix.lower() in (".gz", ".xz", ".bz2", ".zst")
+        if os.fspath(file) == STDIN or compressed or not path.is_file():
             return None
         total += path.stat().st_size
     return total

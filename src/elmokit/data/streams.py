@@ -29,7 +29,7 @@ from elmokit.errors import DataError
 
 BEGIN, END, UNKNOWN = 0, 1, 2
 
-# Positions that are laid out at once, in batches: long enough to spread the cost per document.
+# Number of batches that are laid out at once, to reduce the cost per document.
 _BATCHES_AT_ONCE = 32
 
 
@@ -38,8 +38,8 @@ class StreamBatch:
     """T positions of every row; direction 0 is forward, 1 backward.
 
     Attributes:
-        inputs: Types read, shape (2, T, B).
-        targets: Types to be said next, shape (2, T, B).
+        inputs: Input types, shape (2, T, B).
+        targets: Types to predict, shape (2, T, B).
         starts: Where a row starts from the zero state, shape (2, T, B).
     """
 
@@ -52,17 +52,17 @@ class Streams:
     """The rows of a training run.
 
     Args:
-        tokens: All documents of a prepared corpus, one after another.
-        documents: Where each begins, and the end of the last.
+        tokens: The concatenated documents of a prepared corpus.
+        documents: The start of each document, and the end of the last one.
         rows: B.
         steps: T.
-        seed: Decides the order of documents and the restarts.
-        restart: Chance that a row starts from the zero state at the beginning of a sentence. It
-            always does at the beginning of a document.
-        share: Rows to give out, all if None. Where the others stand is followed, too, because all
-            rows take their documents from one queue, but only from the documents' lengths: the
-            shares of several processes together are the rows of one, bit by bit, and a position
-            is one of all rows.
+        seed: Seed of the order of documents and of the restarts.
+        restart: Probability that a row starts from the zero state at the beginning of a sentence.
+            It always does at the beginning of a document.
+        share: The rows of this process. Default: all rows. Because all rows take their documents
+            from one queue, the positions of the other rows are computed, too, from the lengths of
+            the documents: the rows of several processes are bit-identical to those of one, and a
+            position describes all rows.
     """
 
     def __init__(
@@ -79,18 +79,19 @@ class Streams:
         self._tokens, self._documents = tokens, split_long_documents(tokens, documents, rows, END)
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
         self._share = range(rows) if share is None else share
-        self._epoch, self._taken = 0, 0  # place in the queue of documents
+        self._epoch, self._taken = 0, 0  # position in the queue of documents
         self._order = self._shuffled(0)
-        self._document = np.full(rows, -1, dtype=np.int64)  # where each row stands, at the start
-        self._offset = np.zeros(rows, dtype=np.int64)  # of the block that is being given out
+        # The position of each row at the start of the current block.
+        self._document = np.full(rows, -1, dtype=np.int64)
+        self._offset = np.zeros(rows, dtype=np.int64)
         self._block_number = 0
-        self._given = 0  # batches of the block given out
+        self._given = 0  # batches of the current block that were returned
         self._block: StreamBatch | None = None
         self._after: dict[str, Any] = {}
 
     @property
     def n_documents(self) -> int:
-        """Documents in the queue, pieces of long ones counted each."""
+        """Number of documents in the queue, after long ones were split."""
         return int(np.count_nonzero(np.diff(self._documents)))
 
     # ------------------------------------------------------------------------------------ reading
@@ -154,15 +155,13 @@ class Streams:
             chance = rng.random((2, self._rows, length), dtype=np.float32)  # the same for any share
             mine = chance[:, self._share.start : self._share.stop]
             starts |= opening & (mine < self._restart)
-        turned = (0, 2, 1)  # rows were filled one by one, batches are cut by steps
-        return StreamBatch(
-            inputs.transpose(turned), targets.transpose(turned), starts.transpose(turned)
-        )
+        axes = (0, 2, 1)  # rows were filled one by one, batches are slices of steps
+        return StreamBatch(inputs.transpose(axes), targets.transpose(axes), starts.transpose(axes))
 
     def _copy_run(
         self, block: StreamBatch, row: int, filled: int, n: int, document: int, k: int
     ) -> None:
-        """Copy n positions of a document, from its k-th on, to a row of which some is filled."""
+        """Copy n positions of a document, from the k-th on, to a row after `filled` positions."""
         begin, end = self._documents[document : document + 2]
         inputs, targets, at = block.inputs, block.targets, slice(filled, filled + n)
         run = self._tokens[begin + k : begin + k + n]
@@ -194,9 +193,9 @@ class Streams:
     # ------------------------------------------------------------------------------------ position
 
     def position(self) -> dict[str, Any]:
-        """Return where the streams stand: what comes next depends on nothing else.
+        """Return the position, which determines all further batches.
 
-        Numbers, and two arrays of one number per row, which later reading does not change.
+        Its values are numbers and two arrays with a number per row, which are not modified later.
         """
         return {
             "documents": self.n_documents,
@@ -209,16 +208,17 @@ class Streams:
         }
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """Go on from where another run stood (same corpus, rows, steps and seed).
+        """Continue from the position of another run (with the same corpus, rows, steps and seed).
 
         Raises:
-            DataError: It stood among other documents.
+            DataError: The documents differ.
         """
-        then = int(position["documents"])
-        if then != self.n_documents:
+        before = int(position["documents"])
+        if before != self.n_documents:
             raise DataError(
-                f"The run stood among {then:,} documents; now there are {self.n_documents:,}, "
-                "because long ones are cut in another way. Start it anew, in another folder."
+                f"The run was started with {before:,} documents; now there are "
+                f"{self.n_documents:,}, because long documents are split differently. Start a new "
+                "run in another directory."
             )
         self._epoch, self._taken = int(position["epoch"]), int(position["taken"])
         self._block_number = int(position["block_number"])

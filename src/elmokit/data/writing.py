@@ -50,12 +50,12 @@ def write_corpus(
     Args:
         text: The counted text.
         held_out: Whether each document is held out.
-        settings: What the text was prepared with.
-        folder: Where the files go.
-        vocabulary: The vocabulary that `text` was counted with, if one was given.
+        settings: The settings.
+        folder: The output directory.
+        vocabulary: The given vocabulary with which `text` was counted, if there is one.
 
     Returns:
-        What was written.
+        The contents of meta.json.
 
     Raises:
         DataError: No word is frequent enough for the vocabulary.
@@ -76,8 +76,8 @@ def write_corpus(
         n_words = types.vocabulary_size(settings.min_count, settings.max_vocab)
     if n_words == N_SPECIALS:
         raise DataError(
-            f"No word comes {settings.min_count} times or more, so the vocabulary would be empty. "
-            "Give more text, or lower --min-count (in Python: min_count)."
+            f"No word occurs at least {settings.min_count} times, so that the vocabulary would be "
+            "empty. Use more text, or a lower --min-count (in Python: min_count)."
         )
     Vocabulary(types.words[:n_words]).save(folder / VOCABULARY)
     save_array(folder / COUNTS, types.counts)
@@ -106,7 +106,7 @@ def write_corpus(
 def _write_tokens(
     text: CountedText, held_out: Mask, ranks: NDArray[np.uint32], folder: Path
 ) -> None:
-    """Write the ids of all sentences to the files of the splits, and where documents start."""
+    """Write the ids and the document boundaries of the splits."""
     with ExitStack() as stack:
         splits = {TRAIN: False} | ({VALID: True} if held_out.any() else {})
         files = [
@@ -124,13 +124,13 @@ def _write_tokens(
 
 
 def _describe(counts: Counts, n_words: int, too_long: Mask, documents: int) -> SplitCounts:
-    """Count what a split holds.
+    """Return the counts of a split.
 
     Args:
-        counts: How often each id is in it.
+        counts: How often each id occurs in it.
         n_words: The size of the vocabulary.
-        too_long: Whether each type has more bytes than a row of characters.
-        documents: Its documents.
+        too_long: Whether each type has more bytes than `max_characters` allows.
+        documents: Its number of documents.
     """
     sentences = int(counts[END_ID])
     tokens = int(counts.sum()) - sentences

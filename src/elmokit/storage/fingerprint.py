@@ -22,7 +22,7 @@ def fingerprint_model(
     Args:
         config: JSON values.
         arrays: Names and arrays, in a fixed order; only one is in memory at a time.
-        texts: What else decides what the model computes.
+        texts: Other inputs that affect the results of the model.
     """
     import numpy as np
 

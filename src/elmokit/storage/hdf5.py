@@ -26,7 +26,7 @@ def open_hdf5(path: Path, *, error: type[ElmoError] = DataError) -> Any:
 
     Args:
         path: The file.
-        error: What to raise if it is missing or damaged.
+        error: The error to raise if it is missing or damaged.
     """
     import h5py
 
@@ -37,7 +37,7 @@ def open_hdf5(path: Path, *, error: type[ElmoError] = DataError) -> Any:
 
 @contextmanager
 def hdf5_errors(path: Path, *, error: type[ElmoError] = DataError) -> Iterator[None]:
-    """Turn whatever h5py raises for a damaged file into one error."""
+    """Convert all exceptions of h5py for a damaged file to one error."""
     try:
         yield
     except ElmoError:
@@ -47,7 +47,7 @@ def hdf5_errors(path: Path, *, error: type[ElmoError] = DataError) -> Iterator[N
     except Exception as reason:  # h5py raises nearly every type
         raise error(
             f"{path} cannot be read as HDF5 ({reason}). It may be truncated or damaged, or of "
-            "another kind; fetch or write it again."
+            "another kind; download or write it again."
         ) from reason
 
 
@@ -55,29 +55,29 @@ def find_dataset(file: Any, name: str, *, error: type[ElmoError] = DataError) ->
     """Return a dataset whose values are stored in the file itself, or None if there is none.
 
     Args:
-        file: What `open_hdf5` returned.
+        file: The open file.
         name: Its path in the file.
-        error: What to raise if it leads out of the file, or is far larger than what is stored.
+        error: The error to raise for links, and for sizes far larger than the stored data.
     """
     import h5py
 
-    found = file
+    item = file
     for part in name.split("/"):
-        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+        link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else None
         if link is None:
             return None
         if not isinstance(link, h5py.HardLink):
             raise error(f"'{name}' in {file.filename} is a link, which is not followed.")
-        found = found[part]
-    if not isinstance(found, h5py.Dataset):
+        item = item[part]
+    if not isinstance(item, h5py.Dataset):
         return None
-    if found.external or found.is_virtual:
-        raise error(f"'{name}' in {file.filename} has its values in other files.")
-    size, stored = int(found.nbytes), found.id.get_storage_size()
-    chunk = math.prod(found.chunks or ()) * found.dtype.itemsize
+    if item.external or item.is_virtual:
+        raise error(f"'{name}' in {file.filename} is stored in other files, which are not read.")
+    size, stored = int(item.nbytes), item.id.get_storage_size()
+    chunk = math.prod(item.chunks or ()) * item.dtype.itemsize
     if chunk > max(_MAX_CHUNK_BYTES, size) or size > _FREE_BYTES + _MAX_RATIO * stored:
         raise error(
-            f"'{name}' in {file.filename} claims {size:,} bytes in chunks of {chunk:,}; only "
-            f"{stored:,} are stored."
+            f"'{name}' in {file.filename} declares {size:,} bytes in chunks of {chunk:,}, but only "
+            f"{stored:,} bytes are stored. The file is damaged or malicious."
         )
-    return found
+    return item

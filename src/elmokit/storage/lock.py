@@ -1,8 +1,8 @@
 """Locks between processes. The operating system releases them when a process ends or is killed.
 
-A lock file exists while its lock is held and is removed at the end; a kill leaves it behind, which
-locks nobody out. On file systems without locks (some network file systems) every process goes on
-without one: files are still written atomically, but concurrent runs are not detected.
+A lock file exists while its lock is held, and is removed at the end; if a kill leaves it behind, it
+does not block other processes. On file systems without locks (some network file systems), processes
+continue without them: files are still written atomically, but concurrent runs are not detected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from elmokit.storage.regular import resolve_output
 RUN_LOCK = ".lock"
 
 _POLL_SECONDS = 0.01
-# `check_not_in_use` holds the lock for an instant, which must not turn a run away.
+# `check_not_in_use` holds the lock for an instant, which must not stop a run.
 _RUN_TIMEOUT_SECONDS = 0.5
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL}
 
@@ -53,7 +53,7 @@ def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
     try:
         yield lock.is_locked
     finally:
-        with suppress(OSError):  # before the release: a waiting process sees that it is gone
+        with suppress(OSError):  # before the release, so that a waiting process notices
             path.unlink(missing_ok=True)
         lock.release()
 

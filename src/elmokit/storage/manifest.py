@@ -17,8 +17,8 @@ def write_json(path: Path, values: Mapping[str, Any], **options: Any) -> None:
 
     Args:
         path: The file.
-        values: What it should hold.
-        options: For `json.dumps`. Default: an indent of 2.
+        values: The object.
+        options: Options of `json.dumps`. Default: an indent of 2.
 
     Raises:
         OutputError: The file cannot be written.
@@ -33,8 +33,8 @@ def read_json(
 
     Args:
         path: The file.
-        error: What to raise if it is missing, damaged or not a JSON object.
-        hint: What to do then, a sentence.
+        error: The error to raise if it is missing, damaged or not a JSON object.
+        hint: Advice for the error message, a sentence.
     """
     check_regular_files(path, error)
     try:
@@ -55,8 +55,8 @@ def parse_json(
     Args:
         text: The text.
         source: Where it came from, for messages.
-        error: What to raise if it is not a JSON object.
-        hint: What to do then, a sentence.
+        error: The error to raise if it is not a JSON object.
+        hint: Advice for the error message, a sentence.
     """
     try:
         values = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
@@ -64,7 +64,7 @@ def parse_json(
         raise error(f"{source} is damaged or not JSON: {reason}. {hint}".rstrip()) from reason
     if not isinstance(values, dict):
         kind = type(values).__name__
-        raise error(f"{source} should hold a JSON object, found {kind}. {hint}".rstrip())
+        raise error(f"{source} should contain a JSON object, found {kind}. {hint}".rstrip())
     return values
 
 
@@ -79,27 +79,27 @@ def check_format(
     error: type[ElmoError] = ConfigError,
     hint: str = "",
 ) -> None:
-    """Raise if a manifest is of another format, or of a version that this elmokit does not read.
+    """Raise if a manifest has another format or an unsupported version.
 
     Args:
         values: The manifest.
         source: Where it came from, for messages.
-        name: What its key `format` should say; None: it has none.
-        newest: The last version that is known.
-        oldest: The first version that is known.
+        name: The expected value of its key `format`; None: it has no such key.
+        newest: The newest supported version.
+        oldest: The oldest supported version.
         key: The key of the version.
-        error: What to raise.
-        hint: What to do if it is of another format or too old, a sentence.
+        error: The error to raise.
+        hint: Advice for another format or an old version, a sentence.
     """
     if name is not None and values.get("format") != name:
-        found = values.get("format")
-        raise error(f"{source}: 'format' should be '{name}', found {found!r}. {hint}".rstrip())
+        value = values.get("format")
+        raise error(f"{source}: 'format' should be '{name}', found {value!r}. {hint}".rstrip())
     version = values.get(key)
     if type(version) is int and version > newest:
         raise error(
-            f"{source} is of version {version}, written by a newer elmokit; this one reads up to "
+            f"{source} has version {version}, written by a newer elmokit; this one supports up to "
             f"version {newest}. Upgrade with: pip install --upgrade elmokit"
         )
     if type(version) is not int or version < oldest:
-        wanted = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"
-        raise error(f"{source}: '{key}' should be {wanted}, found {version!r}. {hint}".rstrip())
+        expected = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"
+        raise error(f"{source}: '{key}' should be {expected}, found {version!r}. {hint}".rstrip())

@@ -15,9 +15,9 @@ class Kind(NamedTuple):
     """A kind of directory.
 
     Attributes:
-        name: What it holds, for messages: "model".
-        files: The names of all files that it may hold.
-        matches: Tells whether a directory is of this kind.
+        name: Its name in messages: "model".
+        files: The names of all files that it may contain.
+        matches: Returns whether a directory is of this kind.
     """
 
     name: str
@@ -27,11 +27,11 @@ class Kind(NamedTuple):
 
 @contextmanager
 def new_directory(path: Path, kind: Kind, *, overwrite: bool) -> Iterator[Path]:
-    """Yield a temporary directory to fill, which then takes the place of `path`.
+    """Yield a temporary directory to fill, which then replaces `path`.
 
     Args:
-        path: The directory to make.
-        kind: What it will be.
+        path: The directory to create.
+        kind: Its kind.
         overwrite: Replace a directory of the same kind.
 
     Raises:
@@ -48,13 +48,14 @@ def new_directory(path: Path, kind: Kind, *, overwrite: bool) -> Iterator[Path]:
         foreign = [name for name in names if name not in kind.files]
         if foreign or (names and not kind.matches(path)):
             raise OutputError(
-                f"{path} is not replaced: it holds other files than a {kind.name} "
-                f"({', '.join((foreign or names)[:5])}). Choose a new or empty directory."
+                f"{path} is not replaced, because it contains files that are not part of a "
+                f"{kind.name} ({', '.join((foreign or names)[:5])}). Choose a new or empty "
+                "directory."
             )
         if names and not overwrite:
             raise OutputError(
-                f"{path} already holds a {kind.name}. Choose another directory, or replace it with "
-                "--overwrite (in Python: overwrite=True)."
+                f"{path} already contains a {kind.name}. Choose another directory, or replace it "
+                "with --overwrite (in Python: overwrite=True)."
             )
 
     restore_directory(path)

@@ -22,13 +22,13 @@ def open_tensors(
     error: type[ElmoError] = DataError,
     hint: str = "",
 ) -> Any:
-    """Open a safetensors file and check its header; the arrays are mapped when they are asked for.
+    """Open a safetensors file and check its header; arrays are memory-mapped on access.
 
     Args:
         path: The file.
-        framework: What arrays are read as: "np" (numpy) or "pt" (torch).
-        error: What to raise if the file is missing or damaged.
-        hint: What to do then, a sentence. Default: a guess from what the file looks like.
+        framework: The type of arrays: "np" (numpy) or "pt" (torch).
+        error: The error to raise if the file is missing or damaged.
+        hint: Advice for the error message, a sentence. Default: depends on the kind of the file.
 
     Returns:
         A `safetensors.safe_open`.
@@ -74,9 +74,9 @@ def _guess_kind(path: Path) -> str:
     except OSError:
         return "Check the path and the permissions."
     if start.startswith(b"version https://git-lfs"):
-        return "It is a Git LFS pointer and not the file itself: run 'git lfs pull' there."
+        return "It is a Git LFS pointer, not the file itself: run 'git lfs pull' there."
     if start.startswith(b"\x89HDF"):
-        return "It is an HDF5 file: give it together with its options.json."
+        return "It is an HDF5 file: load it together with its options.json."
     if start.startswith((b"\x80", b"PK")):
-        return "It looks like a torch pickle, which is not read because it can run code."
+        return "It may be a torch pickle, which is not supported because it can run code."
     return "It may be truncated or of another kind; download or save it again."

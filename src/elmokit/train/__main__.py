@@ -6,15 +6,15 @@ import os
 import runpy
 import sys
 
-# What a run should say or write once: rank 0 does.
+# Options for output that only rank 0 writes.
 _ONCE = ("--json", "--export-hdf5")
 
 
-def arguments(given: list[str], rank: int) -> list[str]:
+def arguments(options: list[str], rank: int) -> list[str]:
     """Return the arguments of `elmo` on a rank, given those of this module."""
     if rank > 0:
-        given = ["--quiet", *(argument for argument in given if argument not in _ONCE)]
-    return ["train", *given]
+        options = ["--quiet", *(option for option in options if option not in _ONCE)]
+    return ["train", *options]
 
 
 if __name__ == "__main__":

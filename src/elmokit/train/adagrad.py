@@ -14,25 +14,23 @@ from elmokit.train.step import TrainStep
 
 
 def take_accumulators(step: TrainStep, start: ModelParts | None) -> None:
-    """Put the accumulators of a model, if it has any, into a step that learns by Adagrad.
+    """Copy the accumulators of a model, if it has any, into a step that uses Adagrad.
 
     Args:
-        step: A new step; parameters without an accumulator keep the 1 that Adagrad starts from.
-        start: What the training starts from.
+        step: A new step; parameters without an accumulator keep the initial value, 1.
+        start: The model that the training starts from.
 
     Raises:
-        WeightsError: They are of another model.
+        WeightsError: The accumulators do not match the parameters.
     """
     if start is None or not start.accumulators or step.optimizer.config.kind != "adagrad":
         return
-    own = step.moments()  # views: what is copied into them is the step's
+    own = step.moments()  # views of the optimizer's tensors
     with torch.no_grad():
         for name, tensor in start.accumulators.items():
             mine = own.get(f"square.{name}")
             if mine is None or mine.shape != tensor.shape:
-                found = "no such parameter" if mine is None else f"shape {list(mine.shape)}"
                 raise WeightsError(
-                    f"The accumulator '{name}' {list(tensor.shape)} is not of this model, which "
-                    f"has {found}."
+                    f"The accumulator '{name}' {list(tensor.shape)} does not match the model."
                 )
             mine.copy_(tensor)

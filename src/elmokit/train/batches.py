@@ -15,13 +15,13 @@ _COLUMN_STEP = 8
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's work.
+    """The inputs of one step.
 
     Attributes:
-        types: The distinct types that are read, ordered by the columns they need, shape (U,).
-        groups: (columns, how many types need them), in that order.
-        index: Which of `types` stands where, shape (2, T, B).
-        targets: Words to be said next, unknown ones as `<UNK>`, shape (2, T, B).
+        types: The distinct input types, sorted by the columns they need, shape (U,).
+        groups: (columns, number of types that need them), in that order.
+        index: The position in `types` of each input, shape (2, T, B).
+        targets: Words to predict, unknown ones as `<UNK>`, shape (2, T, B).
         words: The distinct words among `targets`, shape (W,).
         starts: Where a row starts from the zero state, shape (2, T, B).
     """
@@ -35,7 +35,7 @@ class Batch:
 
 
 def columns_of(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint8]:
-    """Tell how many character columns each type needs for its x to be exact.
+    """Return how many character columns each type needs for an exact x.
 
     Words that need more than half of all columns are rare and get all of them.
     """
@@ -50,23 +50,23 @@ def columns_of(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint8]:
 
 
 def make_batch(stream: StreamBatch, columns: NDArray[np.uint8], n_words: int) -> Batch:
-    """Prepare one step.
+    """Build the inputs of one step.
 
     Args:
-        stream: What the rows read.
+        stream: The next positions of the rows.
         columns: Character columns that each type needs.
-        n_words: V: types beyond it are targets only as `<UNK>`.
+        n_words: V: as targets, types >= V are `<UNK>`.
     """
-    found, inverse = np.unique(stream.inputs, return_inverse=True)
-    needed = columns[found]
+    types, inverse = np.unique(stream.inputs, return_inverse=True)
+    needed = columns[types]
     order = np.argsort(needed, kind="stable")
-    place = np.empty(len(found), dtype=np.int64)
-    place[order] = np.arange(len(found))
+    place = np.empty(len(types), dtype=np.int64)
+    place[order] = np.arange(len(types))
     widths, counts = np.unique(needed, return_counts=True)
     targets = stream.targets.astype(np.int64)
     targets[targets >= n_words] = UNKNOWN
     return Batch(
-        types=found[order].astype(np.int64),
+        types=types[order].astype(np.int64),
         groups=list(zip(widths.tolist(), counts.tolist(), strict=True)),
         index=place[inverse.reshape(stream.inputs.shape)],
         targets=targets,

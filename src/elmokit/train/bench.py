@@ -1,4 +1,4 @@
-"""Measure training speed: whole steps, on synthetic text or on a prepared corpus."""
+"""Measure training speed: complete steps, on synthetic text or on a prepared corpus."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from elmokit.train.config import RunConfig
 from elmokit.train.step import PlainStep, TrainStep
 
 _SPECIAL = ["<S>", "</S>", "<UNK>"]
-_MADE_UP_TOKENS = 40_000_000
+_SYNTHETIC_TOKENS = 40_000_000
 
 
 class Text:
-    """What is trained on: a corpus, or made-up text."""
+    """The training text: a corpus, or synthetic text."""
 
     def __init__(self, corpus: Corpus | None, n_words: int) -> None:
         if corpus is not None:
@@ -32,9 +32,9 @@ class Text:
             self.chars, self.n_words = corpus.chars, corpus.n_words
             return
         n = n_words - len(_SPECIAL)
-        self.tokens = (draw_ids(n, _MADE_UP_TOKENS) + len(_SPECIAL)).astype(np.uint32)
+        self.tokens = (draw_ids(n, _SYNTHETIC_TOKENS) + len(_SPECIAL)).astype(np.uint32)
         self.tokens[24::25] = END
-        self.documents = np.arange(0, _MADE_UP_TOKENS + 1, 500, dtype=np.int64)
+        self.documents = np.arange(0, _SYNTHETIC_TOKENS + 1, 500, dtype=np.int64)
         self.chars = char_ids_table([*_SPECIAL, *make_words(n)]).astype(np.uint16)
         self.n_words = n_words
 
@@ -55,11 +55,11 @@ class Text:
 def measure(
     config: RunConfig, text: Text, device: torch.device, *, rounds: int = 40
 ) -> dict[str, Any]:
-    """Time whole training steps: encoder, LSTMs, sampled softmax, clipping, optimizer.
+    """Time complete training steps: encoder, LSTMs, sampled softmax, clipping, optimizer.
 
     Returns:
-        tokens_per_second (a token read by both directions counts once), milliseconds of a step (the
-        median), distinct words per step, the peak of device memory, and what was measured.
+        tokens_per_second (a token that both directions read counts once), the median of a step in
+        milliseconds, distinct words per step, peak device memory, and the settings.
     """
     torch.manual_seed(0)
     bilm = BiLM(config.model).to(device)
@@ -81,9 +81,9 @@ def measure(
     else:
         step = PlainStep(bilm, head, text.chars, config.step, config.optimizer)
     times = []
-    for number in range(-1, max(1, rounds // 4)):  # the first four are not counted
+    for number in range(-1, max(1, rounds // 4)):  # the first four are the warm-up
         before = time.perf_counter()
-        for i in range(4):  # in fours: a training run does not wait for each step either
+        for i in range(4):  # in fours, because training does not wait for each step
             step(batches[(4 * number + i) % len(batches)], 4 * number + i + 4, 1e-3)
         if on_gpu:
             torch.cuda.synchronize()

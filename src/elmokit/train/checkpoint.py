@@ -49,17 +49,17 @@ TRAINER = "trainer.json"
 
 @dataclass
 class Progress:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
-        step: Steps done.
-        position: Place in the data, see `Streams.position`.
+        step: Number of finished steps.
+        position: Position in the data, see `Streams.position`.
         best: Best held-out perplexity so far.
-        best_step: When it was reached.
+        best_step: The step of the best perplexity.
         evaluations_since_best: For early stopping.
-        evaluated: The step of the last evaluation, and what it found.
-        perplexity: What it found.
-        capacity: Buffer sizes of the fast step: the same sizes give the same bits.
+        evaluated: The step of the last evaluation.
+        perplexity: The result of the last evaluation.
+        capacity: Buffer sizes of the fast step, which affect the bits of results.
     """
 
     step: int
@@ -110,10 +110,10 @@ def newest(run: Path) -> Path | None:
 
 
 def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[str, Any]]:
-    """Return the newest checkpoint that is not damaged, how far the run had come, and its config.
+    """Return the newest checkpoint that is not damaged, its progress and its config.
 
     Raises:
-        WeightsError: All of them are damaged; the error is that of the newest.
+        WeightsError: All checkpoints are damaged; the error is that of the newest.
     """
     errors = []
     for path in _newest_first(run):
@@ -126,7 +126,7 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
 
 
 def load(path: Path, step: TrainStep, done: int, group: Group = ALONE) -> None:
-    """Put a checkpoint that was made after `done` steps into a step."""
+    """Load a checkpoint, saved after `done` steps, into a step."""
     parameters = {f"bilm.{n}": p for n, p in step.bilm.state_dict().items()}
     parameters |= {f"head.{n}": p for n, p in step.head.state_dict().items()}
     _fill(path / WEIGHTS, parameters)
@@ -146,14 +146,15 @@ def _newest_first(run: Path) -> list[Path]:
 
 
 def _open(path: Path) -> tuple[Progress, dict[str, Any]]:
-    """Read how far a run had come, and check all files of the checkpoint."""
+    """Read progress and config, and verify all files of the checkpoint."""
     check_regular_files(path, WeightsError)
-    hint = f"Remove {path} and resume from an older checkpoint, or start anew."
+    hint = f"Remove {path} and resume from an older checkpoint, or start a new run."
     values = read_json(path / TRAINER, error=WeightsError, hint=hint)
     damaged = [] if values.pop("check", None) == _check(values) else [TRAINER]
     files = values.pop("files", {})
-    found = {} if damaged else _fingerprints(path)
-    damaged += sorted(name for name in found.keys() | files if found.get(name) != files.get(name))
+    actual = {} if damaged else _fingerprints(path)
+    names = actual.keys() | files
+    damaged += sorted(name for name in names if actual.get(name) != files.get(name))
     if damaged:
         raise WeightsError(f"The checkpoint {path} is damaged ({', '.join(damaged)}). {hint}")
     config = values.pop("config")
@@ -176,12 +177,12 @@ def _of_all_rows(part: Tensor, group: Group) -> Tensor:
 
 
 def _set_random(path: Path, group: Group, random: Tensor, done: int) -> None:
-    """Go on with the random numbers of this rank; a rank that was not there begins its own."""
-    of_all = path / RANDOM
-    ranks = read_shapes(of_all)["random"][0] if of_all.is_file() else 1
+    """Restore the random state of this rank; a new rank gets a new one."""
+    file = path / RANDOM
+    ranks = read_shapes(file)["random"][0] if file.is_file() else 1
     if group.world > 1 and group.world == ranks:
         randoms = random.repeat(ranks, 1)
-        _fill(of_all, {"random": randoms})
+        _fill(file, {"random": randoms})
         random = randoms[group.rank].clone()  # torch 2.13 crashes on a view
     if group.first or group.world == ranks:
         torch.set_rng_state(random)
@@ -206,7 +207,7 @@ def _jsonable(value: object) -> object:
 
 
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:
-    # Newer ones are damaged; the run will replace them.
+    # Newer checkpoints are damaged; the run will replace them.
     newest = f"step-{progress.step:08d}"
     best = f"step-{progress.best_step:08d}"
     for path in [path for path in _newest_first(run) if path.name <= newest][keep:]:

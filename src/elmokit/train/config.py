@@ -31,17 +31,17 @@ class RunConfig(Settings):
     Attributes:
         model: Shape of the biLM.
         step: Rows, steps, negatives, dropout.
-        optimizer: How weights are changed.
-        max_steps: Steps in all.
-        restart: Chance that a row starts from the zero state at the beginning of a sentence, so
-            that `state="reset"` is familiar to the model; documents always start from zero.
+        optimizer: Optimizer and learning-rate schedule.
+        max_steps: Total number of steps.
+        restart: Probability that a row starts from the zero state at the beginning of a sentence,
+            so that the model learns `state="reset"`; documents always start from zero.
         log_every: Steps between two lines of metrics.
-        evaluate_every: Steps between two evaluations on held-out text; 0 only at the end.
-        checkpoint_every: Steps between two checkpoints; 0 only at the end.
-        keep: Checkpoints that are kept.
-        patience: Stop after so many evaluations without a better one; 0 never.
-        seed: Of initial weights, order of documents, negatives and dropout.
-        start: Digest of the weights that a finetuned model starts from; nothing for new weights.
+        evaluate_every: Steps between two evaluations on held-out text; 0: only at the end.
+        checkpoint_every: Steps between two checkpoints; 0: only at the end.
+        keep: Number of checkpoints to keep.
+        patience: Stop after this number of evaluations without improvement; 0: never.
+        seed: Seed of initial weights, order of documents, negatives and dropout.
+        start: Fingerprint of the weights that finetuning starts from; empty for new weights.
     """
 
     model: BiLMConfig
@@ -58,17 +58,17 @@ class RunConfig(Settings):
     start: Annotated[
         str,
         Field(pattern="^([0-9a-f]{32})?$"),
-        Expected("the digest that `elmo finetune` sets, or nothing"),
+        Expected("the fingerprint that `elmo finetune` sets, or an empty string"),
     ] = ""
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that a step reads; a token read by both directions counts once."""
+        """Tokens per step; a token that both directions read counts once."""
         return self.step.rows * self.step.steps
 
 
 def run_preset(name: str) -> RunConfig:
-    """Return the training settings that go with a model preset."""
+    """Return the training settings of a preset."""
     model = preset(name)
     if name == "toy":
         return RunConfig(
@@ -79,7 +79,7 @@ def run_preset(name: str) -> RunConfig:
             evaluate_every=200,
             checkpoint_every=200,
         )
-    # A long memory of squared gradients lags behind: see recipes/english.md.
+    # A larger beta2 adapts too slowly: see recipes/english.md.
     rate = {"small": 4e-3, "medium": 4e-3, "original": 2.5e-3}[name]
     return RunConfig(
         model,
@@ -97,21 +97,21 @@ def with_length(
     max_tokens: int | None = None,
     epochs: float | None = None,
 ) -> RunConfig:
-    """Set the number of steps, in one of three units; without any it stays as it is.
+    """Set the number of steps in one of three units.
 
     Args:
         config: The run.
-        n_tokens: Tokens of the corpus.
-        max_steps: Steps.
-        max_tokens: Tokens to read.
-        epochs: Passes over the corpus.
+        n_tokens: Number of tokens in the corpus.
+        max_steps: Number of steps. Default: that of `config`.
+        max_tokens: Number of tokens to read.
+        epochs: Number of passes over the corpus.
 
     Raises:
-        ConfigError: Several are given, or a value is invalid.
+        ConfigError: More than one is set, or a value is invalid.
     """
-    given = {"max_steps": max_steps, "max_tokens": max_tokens, "epochs": epochs}
-    if len(names := [name for name, value in given.items() if value is not None]) > 1:
-        raise ConfigError(f"Give one of {', '.join(given)}, not {' and '.join(names)}.")
+    units = {"max_steps": max_steps, "max_tokens": max_tokens, "epochs": epochs}
+    if len(names := [name for name, value in units.items() if value is not None]) > 1:
+        raise ConfigError(f"Expected only one of {', '.join(units)}, not {' and '.join(names)}.")
     if max_tokens is not None:
         max_steps = math.ceil(check("max_tokens", max_tokens, Positive) / config.tokens_per_step)
     if epochs is not None:

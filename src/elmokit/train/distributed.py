@@ -44,28 +44,28 @@ from torch import Tensor
 from elmokit.errors import ConfigError, ElmoError
 from elmokit.train.batches import Batch
 
-# The others wait for rank 0 to evaluate and export; a rank that died is noticed at once anyway, by
-# the closed connection or by torchrun.
-_PATIENCE = timedelta(hours=2)
+# Other ranks wait while rank 0 evaluates and exports. A rank that died is noticed at once, by its
+# closed connection or by torchrun.
+_TIMEOUT = timedelta(hours=2)
 
 
 class RankLostError(ElmoError):
-    """Another rank is gone."""
+    """Another rank has exited."""
 
 
 class RanksDifferError(ElmoError):
-    """Ranks that should hold the same do not."""
+    """The weights of ranks differ."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of a run as one of them sees them; a run in one process is a group of one.
+    """The processes of a run; a run in one process is a group of one.
 
-    Everything here but `share` and `part` must be called by all ranks, at the same place.
+    All methods except `share` and `part` must be called by all ranks in the same order.
 
     Attributes:
         rank: Number of this process.
-        world: How many there are.
+        world: Number of processes.
     """
 
     rank: int = 0
@@ -73,13 +73,13 @@ class Group:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes and speaks."""
+        """Whether this is the rank that writes and logs."""
         return self.rank == 0
 
     # -------------------------------------------------------------------------------------- rows
 
     def share(self, rows: int) -> range:
-        """Return which of all rows this rank reads."""
+        """Return the rows of this rank."""
         if rows % self.world:
             raise ConfigError(
                 f"{rows} rows cannot be shared evenly by {self.world} processes. Set step.rows to "
@@ -93,7 +93,7 @@ class Group:
         return whole.chunk(self.world, dim)[self.rank]
 
     def gather(self, part: Tensor, dim: int) -> Tensor:
-        """Join the shares of all ranks, in the order of rows."""
+        """Concatenate the shares of all ranks, in the order of rows."""
         if self.world == 1:
             return part
         mine = part.contiguous()
@@ -104,25 +104,25 @@ class Group:
     # -------------------------------------------------------------------------------------- step
 
     def with_words_of_all(self, batch: Batch, n_words: int) -> Batch:
-        """Return the batch with the words that should be said on any rank."""
+        """Return the batch with the target words of all ranks."""
         if self.world == 1:
             return batch
-        said = torch.zeros(n_words, dtype=torch.uint8)
-        said[torch.from_numpy(batch.words)] = 1
-        # On the host, where the words are: a GPU goes on with its work meanwhile.
-        dist.all_reduce(said, dist.ReduceOp.MAX)
-        return dataclasses.replace(batch, words=np.flatnonzero(said.numpy()))
+        used = torch.zeros(n_words, dtype=torch.uint8)
+        used[torch.from_numpy(batch.words)] = 1
+        # On the host, where the words are, so that a GPU does not wait.
+        dist.all_reduce(used, dist.ReduceOp.MAX)
+        return dataclasses.replace(batch, words=np.flatnonzero(used.numpy()))
 
     @torch.no_grad()
     def average(
         self, tensors: Sequence[Tensor], head: Mapping[str, Tensor], words: Sequence[Tensor]
     ) -> None:
-        """Put the mean over the ranks in the place of some tensors, in one reduction.
+        """Replace tensors by their mean over the ranks, in one reduction.
 
         Args:
             tensors: Gradients and losses.
-            head: Gradients of the head by name, zero but in some rows.
-            words: Those rows, the same on all ranks; repetitions are harmless.
+            head: Gradients of the head by name, zero except in some rows.
+            words: Those rows, the same on all ranks; they may repeat.
         """
         if self.world == 1:
             return
@@ -144,7 +144,7 @@ class Group:
     # --------------------------------------------------------------------------------- agreement
 
     def any(self, flag: bool) -> bool:
-        """Tell whether the flag is set on some rank; waits for all of them."""
+        """Return whether the flag is set on any rank."""
         if self.world == 1:
             return flag
         flags = torch.tensor([int(flag)])
@@ -152,52 +152,52 @@ class Group:
         return bool(flags.item())
 
     def from_first(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Give all ranks the plain values that rank 0 has; those of the others do not count."""
+        """Return the JSON values of rank 0 on all ranks."""
         if self.world == 1:
             return values
-        written = json.dumps(values).encode()
-        size = torch.tensor([len(written)])
+        encoded = json.dumps(values).encode()
+        size = torch.tensor([len(encoded)])
         dist.broadcast(size, 0)
         text = torch.zeros(int(size.item()), dtype=torch.uint8)
         if self.first:
-            text = torch.frombuffer(bytearray(written), dtype=torch.uint8)
+            text = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
         dist.broadcast(text, 0)
-        read: dict[str, Any] = json.loads(text.numpy().tobytes())
-        return read
+        received: dict[str, Any] = json.loads(text.numpy().tobytes())
+        return received
 
     def check_same(self, what: str, tensors: Iterable[Tensor]) -> None:
-        """Raise on all ranks if tensors are not the same to the bit on all of them."""
+        """Raise on all ranks if tensors are not bit-identical on all ranks."""
         if self.world == 1:
             return
         digest = hashlib.sha256()
         for tensor in tensors:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         mine = torch.frombuffer(bytearray(digest.digest()[:8]), dtype=torch.int64)
-        found = self.gather(mine, 0).tolist()
-        if len(set(found)) > 1:
-            ranks = [rank for rank, value in enumerate(found) if value != found[0]]
+        digests = self.gather(mine, 0).tolist()
+        if len(set(digests)) > 1:
+            ranks = [rank for rank, value in enumerate(digests) if value != digests[0]]
             raise RanksDifferError(
-                f"The {what} of rank {', '.join(map(str, ranks))} is not that of rank 0. All ranks "
-                "need the same version of elmokit and torch, the same settings, and folders DATA "
-                "and RUN that all of them see. Then go on with --resume."
+                f"The {what} of rank {', '.join(map(str, ranks))} differ from those of rank 0. All "
+                "ranks need the same versions of elmokit and torch, the same settings, and access "
+                "to the same directories DATA and RUN. Then continue with --resume."
             )
 
 
-#: One process on its own.
+#: A single process.
 ALONE = Group()
 
 
 @contextmanager
 def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
-    """Join the processes that torchrun has started, if it has, until the end of the block.
+    """Join the processes started by torchrun, if any, until the end of the block.
 
     Args:
-        device: What the user asked for.
+        device: The requested device.
 
     Yields:
         The group, and the device of this rank.
     """
-    # torchrun's variables; Slurm or Kubernetes set-ups for PyTorch give the same.
+    # Variables of torchrun; Slurm and Kubernetes set-ups for PyTorch set the same.
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or "RANK" not in os.environ:
         yield ALONE, device
@@ -205,36 +205,36 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     if device.type == "cuda":
         device = _own_gpu(device)
         torch.cuda.set_device(device)
-    # Decisions are made by the hosts over gloo, so that no GPU is waited for.
+    # Hosts communicate over gloo, so that they do not wait for a GPU.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=_PATIENCE)
+    dist.init_process_group(backend, timeout=_TIMEOUT)
     group = Group(dist.get_rank(), dist.get_world_size())
     try:
         yield group, device
-        # A rank that leaves early makes torchrun end the others, which may still be writing.
+        # If a rank exits early, torchrun ends the others, which may still be writing.
         group.any(False)
     except RuntimeError as error:
         if "gloo" not in str(error):
             raise
         raise RankLostError(
-            f"Rank {group.rank} lost another rank ({error}). What that one said tells why; "
-            "--resume goes on from the last checkpoint, on any number of ranks."
+            f"Rank {group.rank} lost another rank ({error}). See the output of that rank for the "
+            "reason; --resume continues from the last checkpoint, with any number of ranks."
         ) from error
     finally:
         dist.destroy_process_group()
 
 
 def _own_gpu(device: torch.device) -> torch.device:
-    """Return the GPU of this rank among those of its machine."""
+    """Return the GPU of this rank on its machine."""
     local, here = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if device.index is not None:
         raise ConfigError(
-            f"Several processes cannot share the one GPU '{device}': use --device cuda, and each "
-            "takes its own. CUDA_VISIBLE_DEVICES says which ones there are."
+            f"Several processes cannot share the GPU '{device}': use --device cuda, so that each "
+            "process uses its own. CUDA_VISIBLE_DEVICES selects GPUs."
         )
     if local >= here:
         raise ConfigError(
-            f"Process {local} of this machine has no GPU: there are {here}. Start at most as many "
+            f"Process {local} has no GPU: this machine has {here}. Start at most {here} processes "
             "with --nproc_per_node, or use --device cpu."
         )
     return torch.device("cuda", local)

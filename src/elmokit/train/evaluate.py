@@ -27,7 +27,7 @@ from elmokit.model.scoring import Losses, Scorer, TextTypes
 
 #: x_k of some types, shape (n, D).
 Encode = Callable[[NDArray[np.int64]], Tensor]
-#: What the token encoder reads for some types, shape (n, C) or (n,).
+#: The inputs of the token encoder for some types, shape (n, C) or (n,).
 Spell = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
@@ -39,10 +39,10 @@ class Perplexity:
         forward: Perplexity of the forward LM.
         backward: Perplexity of the backward LM.
         mean: Their geometric mean.
-        known: The same over words of the vocabulary alone.
-        targets: Words and sentence ends predicted, per direction.
+        known: The mean perplexity over words of the vocabulary only.
+        targets: Number of predicted words and sentence ends, per direction.
         unknown: How many of them were `<UNK>`.
-        state: What sentences started from.
+        state: The initial state of sentences.
     """
 
     forward: float
@@ -54,7 +54,7 @@ class Perplexity:
     state: str
 
     def to_dict(self) -> dict[str, float | int | str]:
-        """Return plain values."""
+        """Return JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -66,10 +66,10 @@ class Perplexity:
 
 
 class Tally:
-    """Losses summed up, from which a perplexity comes.
+    """Sums of losses.
 
     Attributes:
-        targets: Words and sentence ends so far, per direction.
+        targets: Number of words and sentence ends so far, per direction.
         unknown: How many of them were `<UNK>`.
     """
 
@@ -79,14 +79,14 @@ class Tally:
         self.unknown = 0
 
     def add(self, losses: Losses) -> None:
-        """Count the losses of a unit."""
+        """Add the losses of a unit."""
         known = np.where(losses.unknown, 0.0, losses.values)
         self._sums += np.stack([losses.values.sum(axis=1), known.sum(axis=1)], axis=1)
         self.targets += losses.values.shape[1]
         self.unknown += int(losses.unknown[0].sum())
 
     def perplexity(self, state: str) -> Perplexity:
-        """Return the perplexity of all that was counted."""
+        """Return the perplexity of all units."""
         means = self._sums[:, 0] / max(1, self.targets)
         known = self._sums[:, 1].sum() / max(1, 2 * (self.targets - self.unknown))
         return Perplexity(
@@ -101,25 +101,25 @@ class Tally:
 
 
 def _exp(loss: float) -> float:
-    """Return e to the power of a loss; infinity where a model has diverged that far."""
+    """Return the exponential of a loss; infinity if the model has diverged."""
     with np.errstate(over="ignore"):
         return float(np.exp(loss))
 
 
 def encoder_of(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:
-    """Return a function from types to x_k, given how every type is spelled (None: word input)."""
+    """Return a function from types to x_k, given the characters of all types (None: word input)."""
     if chars is None:
         return encoder_by(engine, lambda types: types + 1)
     return encoder_by(engine, lambda types: chars[types].astype(np.int64))
 
 
 def encoder_by(engine: Engine, spell: Spell) -> Encode:
-    """Return a function from types to x_k, given a function that spells types."""
+    """Return a function from types to x_k, given a function from types to inputs."""
     return lambda types: engine.encode(torch.from_numpy(spell(types)))
 
 
 def prepared_types(encode: Encode, n_words: int) -> TextTypes:
-    """Describe the types of text as `elmo prepare` stores it, for a head of `n_words` words."""
+    """Describe the types of prepared text, for a head with `n_words` words."""
 
     def words(types: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.where(types < n_words, types, UNKNOWN)
@@ -140,11 +140,11 @@ def evaluate(
 
     Args:
         scorer: The language models.
-        types: What the numbers of the text mean, see `prepared_types`.
-        tokens: Documents as `elmo prepare` stores them.
-        documents: Where each begins, and the end of the last.
+        types: The types of the text, see `prepared_types`.
+        tokens: The ids of a prepared corpus.
+        documents: The start of each document, and the end of the last one.
         state: "carry", "reset" or "warm".
-        warm: The state that "warm" starts from.
+        warm: The initial state of "warm".
     """
     tally = Tally()
     units = units_of(tokens, documents, state)
@@ -156,6 +156,6 @@ def evaluate(
 def units_of(
     tokens: NDArray[np.uint32], documents: NDArray[np.int64], state: str
 ) -> list[NDArray[np.uint32]]:
-    """Cut text into what is read in one go: documents if the state is carried, else sentences."""
+    """Split text into documents if the state is carried, otherwise into sentences."""
     bounds = documents if state == "carry" else np.append(0, np.flatnonzero(tokens == END) + 1)
     return [tokens[a:z] for a, z in itertools.pairwise(bounds) if z > a]

@@ -31,17 +31,17 @@ def export(
     *,
     warm_state: bool = False,
 ) -> None:
-    """Write the complete model directory; a model that is there is replaced.
+    """Write the complete model directory; an existing model is replaced.
 
     Args:
         step: The trained biLM and its language-model head.
-        corpus: The text it was trained on.
+        corpus: The training text.
         config: The settings of the run.
-        out: The run's folder.
-        progress: How far the run has come.
-        start: What the run started from, if it was a model.
-        log: Called with lines for the user: on a CPU the warm state may take minutes.
-        warm_state: Make the state of `state="warm"` from the beginning of the corpus.
+        out: The run directory.
+        progress: The progress of the run.
+        start: The model that the run started from, if any.
+        log: Called with messages.
+        warm_state: Compute the state of `state="warm"` from the beginning of the corpus.
     """
     bilm = step.bilm
     warm = None

@@ -34,8 +34,8 @@ from elmokit.train.optimizer import Optimizer, OptimizerConfig
 from elmokit.train.staging import Staging
 from elmokit.train.step import StepConfig, StepResult
 
-# Room beyond what a batch needs, so that few later ones do not fit, and the grain of capacities.
-_SPARE, _GRAIN = 1.08, 128
+# Buffers are larger than needed, so that most later batches fit, and multiples of a block.
+_SPARE, _BLOCK = 1.08, 128
 
 
 class FastStep:
@@ -43,13 +43,13 @@ class FastStep:
 
     Args:
         bilm: The model, on a CUDA device; its LSTM parameters become views of stacked storage.
-        head: The LM head, there too.
-        chars: Character ids of every type; the whole table is kept on the device.
+        head: The LM head, on the same device.
+        chars: Character ids of every type, which are copied to the device.
         config: Shape and objective; `rows` are those of this process.
-        optimizer: How the weights are changed.
-        dtype: Of products.
-        graphs: Record the step as a CUDA graph, if one process does it alone.
-        group: The processes that do the step together.
+        optimizer: The settings of the optimizer.
+        dtype: The type of matrix products.
+        graphs: Record the step as a CUDA graph, unless there are several processes.
+        group: The processes of the run.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FastStep:
             lstm, rows, steps, dropout=config.dropout, dtype=dtype, device=self.device
         )
         self.weights = StackedWeights.adopt(bilm)
-        # Products give gradients in their own dtype; a sum over ranks should not be rounded to it.
+        # Products return gradients in their dtype; sums over ranks need more precision.
         kept = dtype if group.world == 1 else torch.float32
         self.d_weights = StackedWeights.like(lstm, self.device, kept)
         self.optimizer = self._make_optimizer(optimizer)
@@ -85,9 +85,9 @@ class FastStep:
         self.hidden = self.cell.new_zeros(2 * lstm.n_layers, rows, lstm.projection_dim, dtype=dtype)
         self.negatives = Negatives(config, len(head.bias), self.device)
         self.result = torch.zeros(3, device=self.device)
-        #: How many types of each number of columns fit, and under 0 how many words to be said.
+        #: Number of types by number of columns, and under 0 the number of target words.
         self.capacity: dict[int, int] = {0: 0}
-        self.frozen = False  # whether only the head is learned now
+        self.frozen = False  # whether only the head is trained
         self._run: Callable[[], None] = self._work
         self.set_capacity(self.capacity)
 
@@ -102,17 +102,17 @@ class FastStep:
 
     @property
     def state(self) -> LstmState:
-        """Where the rows stand, in the layout of the plain modules."""
+        """The LSTM states of the rows, in the layout of the reference modules."""
         return LstmState(*(_by_direction(part) for part in (self.cell, self.hidden.float())))
 
     @state.setter
     def state(self, state: LstmState) -> None:
         self.cell.copy_(state.cell.transpose(0, 1).flatten(0, 1))
         self.hidden.copy_(state.hidden.transpose(0, 1).flatten(0, 1))
-        self._begin_anew()  # a state comes with weights, of which a recorded step has old copies
+        self._reset_graph()  # the weights were loaded, too, and a recorded step has old copies
 
     def moments(self) -> dict[str, Tensor]:
-        """Return the optimizer's averages, by its kinds of them and the names of parameters."""
+        """Return the optimizer's moments, by kind and name of the parameter."""
         named: dict[str, Tensor] = {}
         for kind, tensors in self.optimizer.moments.items():
             stacked = StackedWeights(*(tensors[name] for name in StackedWeights._fields))
@@ -124,26 +124,26 @@ class FastStep:
     # -------------------------------------------------------------------------------------- step
 
     def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
-        """Do step `number` with the learning rate `rate`."""
+        """Run step `number` with the learning rate `rate`."""
         frozen = number < self.optimizer.config.head_steps
         if frozen != self.frozen:
             self.frozen = frozen
-            self._begin_anew()
+            self._reset_graph()
         batch = self.group.with_words_of_all(batch, len(self.head.bias))
         if not self._fits(batch):
-            self._make_room(batch)
+            self._grow(batch)
         self._load(batch, number, rate)
         self.negatives.load(number)
         self._run()
-        self.gradient.words.clear()  # the optimizer has set those rows back to zero
+        self.gradient.words.clear()  # the optimizer has cleared those rows
         forward_loss, backward_loss, norm = self.result.clone().unbind()
         return StepResult(forward_loss, backward_loss, norm)
 
     def _work(self, *, recorded: bool = False) -> None:
-        """Everything a step does on the device, from the buffers and into them."""
+        """Run the device part of a step, from buffers to buffers."""
         wave = self.wave
         if not (recorded and isinstance(self.optimizer, FusedAdamW)):
-            wave.load_weights(self.weights)  # which the fused optimizer does for the next step
+            wave.load_weights(self.weights)  # the fused optimizer does it for the next step
         wave.load_state(self.cell, self.hidden)
         x_types = encode_types(EncoderWeights.of(self.encoder, self.dtype), self._groups())
         top = wave.forward(x_types.detach(), self.index).detach().requires_grad_()
@@ -163,16 +163,16 @@ class FastStep:
         (d_top,) = torch.autograd.grad(losses[0] + losses[1], top)
         changes = [] if self.frozen else self._changes(x_types, d_top)
         head_changes = {"weight": self.gradient.weight, "bias": self.gradient.bias}
-        words = [self.said, *drawn.words]
+        words = [self.target_words, *drawn.words]
         averaged = [loss.detach() for loss in losses]
         self.group.average([*changes, *averaged], head_changes, words)
-        norm = self.optimizer.step(self.rate, changes, head_changes, words, self.n_said)
+        norm = self.optimizer.step(self.rate, changes, head_changes, words, self.n_targets)
         for mine, now in zip((self.cell, self.hidden), wave.state(), strict=True):
             mine.copy_(now)
         self.result.copy_(torch.stack([*averaged, norm]))
 
     def _changes(self, x_types: Tensor, d_top: Tensor) -> list[Tensor]:
-        """Return the gradients of the biLM, given that of its top outputs."""
+        """Return the gradients of the biLM, given the gradient of its top outputs."""
         d_types = self.wave.backward(d_top, self.index, len(x_types), self.d_weights)
         learned = list(self.encoder.parameters())
         gradients = torch.autograd.grad(x_types, learned, d_types.to(self.dtype))
@@ -187,26 +187,26 @@ class FastStep:
 
     def _fits(self, batch: Batch) -> bool:
         fits = [self.capacity.get(columns, 0) >= count for columns, count in batch.groups]
-        return all(fits) and len(self.said) >= len(batch.words)
+        return all(fits) and len(self.target_words) >= len(batch.words)
 
-    def _make_room(self, batch: Batch) -> None:
+    def _grow(self, batch: Batch) -> None:
         for columns, count in [*batch.groups, (0, len(batch.words))]:
             if self.capacity.get(columns, 0) < count:
-                self.capacity[columns] = -(-int(count * _SPARE) // _GRAIN) * _GRAIN
-        # No more words can differ than there are.
+                self.capacity[columns] = -(-int(count * _SPARE) // _BLOCK) * _BLOCK
+        # There cannot be more distinct words than in the vocabulary.
         self.capacity[0] = min(self.capacity[0], len(self.head.bias))
         self.set_capacity(self.capacity)
 
     def set_capacity(self, capacity: Mapping[int, int]) -> None:
-        """Make buffers for so many types by columns (and, under 0, words to be said)."""
+        """Allocate buffers for numbers of types by columns (and, under 0, of target words)."""
         self.capacity = dict(capacity)
         n_types = sum(n for columns, n in capacity.items() if columns > 0)
         places = (2, self.config.steps, self.config.rows)
         self.staging = Staging(
             {
                 "types": ((n_types,), torch.int64),
-                "said": ((capacity[0],), torch.int64),
-                "n_said": ((), torch.int64),
+                "target_words": ((capacity[0],), torch.int64),
+                "n_targets": ((), torch.int64),
                 "index": (places, torch.int64),
                 "targets": (places, torch.int64),
                 "starts": (places, torch.uint8),
@@ -216,17 +216,18 @@ class FastStep:
             self.device,
         )
         there = self.staging.on_device
-        self.types, self.said, self.n_said = there["types"], there["said"], there["n_said"]
-        self.index, self.targets, self.rate = there["index"], there["targets"], there["rate"]
+        self.types, self.rate = there["types"], there["rate"]
+        self.target_words, self.n_targets = there["target_words"], there["n_targets"]
+        self.index, self.targets = there["index"], there["targets"]
         self.wave.starts, self.wave.seed = there["starts"], there["seed"]
-        self._begin_anew()
+        self._reset_graph()
 
-    def _begin_anew(self) -> None:
-        """See to it that the next step reads weights, buffers and phase as they are now."""
+    def _reset_graph(self) -> None:
+        """Record a new graph in the next step, because weights, buffers or phase have changed."""
         self._run = self._record if self.graphs else self._work
 
     def _load(self, batch: Batch, number: int, rate: float) -> None:
-        """Copy what a step needs into the buffers, each part filled up to its capacity."""
+        """Copy the inputs of a step into the buffers, padded to their capacity."""
         here = self.staging.next()
         types = here["types"]
         moved = np.empty(len(batch.types), dtype=np.int64)  # place of each type in the buffer
@@ -236,21 +237,21 @@ class FastStep:
             n = counts.get(columns, 0)
             types[to : to + n] = batch.types[source : source + n]
             moved[source : source + n] = np.arange(to, to + n)
-            # An unused place holds any word that needs no more columns; nothing refers to it.
+            # Padding is any word that needs no more columns; nothing refers to it.
             types[to + n : to + self.capacity[columns]] = batch.types[0]
             to, source = to + self.capacity[columns], source + n
         np.take(moved, batch.index, out=here["index"])
         here["targets"][...] = batch.targets
-        here["said"][:] = np.resize(batch.words, len(self.said))
-        here["n_said"][...] = len(batch.words)
+        here["target_words"][:] = np.resize(batch.words, len(self.target_words))
+        here["n_targets"][...] = len(batch.words)
         here["starts"][...] = batch.starts
-        # The rank stands in the upper half, which steps never reach: masks differ between ranks.
+        # The rank is in the upper half, so that masks differ between ranks.
         here["seed"][0] = self.config.seed * 1_000_003 + number + (self.group.rank << 32)
         here["rate"][...] = rate
         self.staging.send()
 
     def _record(self) -> None:
-        """Do the step once plainly, then record it for the steps to come."""
+        """Run the step once directly, then record it for the next steps."""
         self._work()
         torch.cuda.synchronize()
         snapshot = [t.clone() for t in self._changed()]
@@ -258,7 +259,7 @@ class FastStep:
         stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
-            self._work()  # the allocator's and cuBLAS's first needs on this stream
+            self._work()  # warm-up of the allocator and cuBLAS on this stream
             stream.synchronize()
             with torch.cuda.graph(graph, stream=stream):
                 self._work(recorded=True)
@@ -269,7 +270,7 @@ class FastStep:
         self._run = graph.replay
 
     def _changed(self) -> list[Tensor]:
-        """Everything that a step changes and a rehearsal must not."""
+        """Return all tensors that a step changes, which recording must restore."""
         moments = (*self.optimizer.moments.values(), *self.optimizer.row_moments.values())
         tensors = [*self.optimizer.tensors.values(), *self.optimizer.head.values()]
         tensors += [t for moment in moments for t in moment.values()]

@@ -36,19 +36,19 @@ from elmokit.train.metrics import evaluations
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
 
-# So many rows that a pass over the text has about this many steps, within bounds: a small text
-# needs many small steps, a large one fills the GPU.
+# The number of rows is chosen so that an epoch has about this many steps, within bounds: a small
+# text needs many small steps, a large one fills the GPU.
 _STEPS_PER_EPOCH = 1000
 _ROWS = (16, 1024)
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from.
+    """The model that a run starts from.
 
     Attributes:
         parts: The biLM, and a head for the words of the corpus.
-        new_head: Whether that head has learned nothing yet.
+        new_head: Whether that head is new.
     """
 
     parts: ModelParts
@@ -57,12 +57,12 @@ class Start:
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """How a run ended.
+    """The result of finetuning.
 
     Attributes:
-        run: Its end, as of any training run.
-        perplexity: Held-out perplexity "before", after the steps of the "head" alone (if there are
-            any) and "after"; what was not measured is not there.
+        run: The result of the training run.
+        perplexity: Held-out perplexity "before", after training the "head" alone (if there are such
+            steps) and "after", as far as they were measured.
     """
 
     run: TrainResult
@@ -70,25 +70,25 @@ class FinetuneResult:
 
 
 def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> Start:
-    """Take a model to start from, and give it a head if it has none.
+    """Prepare a model for finetuning; add a head if it has none.
 
     Args:
-        parts: The model; bare weights or with a head.
+        parts: The model, with or without a head.
         corpus: The text.
-        new_head: Make a new head even if there is one, for another vocabulary.
+        new_head: Create a new head for the vocabulary of the text, even if there is one.
 
     Raises:
-        ConfigError: The head is not one for the vocabulary of the text.
+        ConfigError: The head does not match the vocabulary of the text.
     """
     if parts.bilm.config.lexicon is not None:
         raise ConfigError(
-            f"{parts.source} reads by a lexicon of its own (ELMoForManyLangs): such models are "
-            "read here, not trained. Train one for your language with: elmo prepare, elmo train."
+            f"{parts.source} uses a lexicon (ELMoForManyLangs). Such models cannot be trained; "
+            "train a new one for your language with: elmo prepare, elmo train."
         )
     if parts.bilm.config.char_cnn is None:
         raise ConfigError(
-            f"{parts.source} reads words, not characters: there is nothing that it could learn "
-            "about the words of another text."
+            f"{parts.source} reads words, not characters. Such models cannot be finetuned, because "
+            "they cannot represent other words."
         )
     if parts.head is None or new_head:
         head = unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
@@ -98,30 +98,26 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
             head=head,
             warm=None,
             card=None,
-            accumulators=_of_bilm(parts.accumulators),
+            accumulators=parts.accumulators and _without_head(parts.accumulators),
         )
         return Start(started, new_head=True)
     if parts.vocabulary is None or parts.vocabulary.words != corpus.vocabulary.words:
         raise ConfigError(
-            f"{corpus.path} was prepared with another vocabulary than the head of {parts.source} "
-            f"has. Prepare the text again with: elmo prepare --vocab {parts.source} FILES... -o "
-            "DATA. Or give up that head and learn a new one for the words of this text: --new-head."
+            f"{corpus.path} was not prepared with the vocabulary of {parts.source}. Prepare the "
+            f"text again with: elmo prepare --vocab {parts.source} FILES... -o DATA. Or train a "
+            "new head for the words of this text: --new-head."
         )
     return Start(parts, new_head=False)
 
 
-def _of_bilm(accumulators: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
-    """Leave out those of the head: a new one has learned nothing yet."""
-    if accumulators is None:
-        return None
+def _without_head(accumulators: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in accumulators.items() if name.startswith("bilm.")}
 
 
 def unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
-    """Make a head that knows how frequent words are, and nothing else.
+    """Return a head that predicts the unigram distribution, independent of the biLM.
 
-    Its perplexity is that of the unigram distribution, whatever the biLM says: a fairer beginning
-    than random rows, and the first steps are not spent on unlearning them.
+    It is a better initialization than random rows, which would have to be unlearned.
     """
     head = LMHead(corpus.n_words, projection_dim)
     counts = corpus.target_counts.astype(np.float64) + 1.0  # a given vocabulary has unseen words
@@ -144,13 +140,14 @@ def finetune_config(
     """Return the settings of a run.
 
     Args:
-        start: What it starts from.
+        start: The model.
         corpus: The text.
-        epochs: Passes over the text; 1, and one more for a new head.
-        max_steps: Steps in all, instead of `epochs`.
-        head_steps: How many of them are the head's alone; half of them for a new head, else none.
+        epochs: Number of epochs. Default: 2 with a new head, otherwise 1.
+        max_steps: Total number of steps, instead of `epochs`.
+        head_steps: The number of first steps that only train the head. Default: half of all steps
+            for a new head, otherwise 0.
         settings: Changes by dotted names, see `with_settings`.
-        seed: Of the order of documents, negatives and dropout.
+        seed: Seed of the order of documents, negatives and dropout.
 
     Raises:
         ConfigError: A setting is invalid, or would change the shape of the model.
@@ -167,8 +164,8 @@ def finetune_config(
     config = with_settings(base, settings)
     if config.model != base.model:
         raise ConfigError(
-            f"The shape of {start.parts.source} cannot be changed: leave the settings of model, "
-            "lstm and char_cnn as they are."
+            f"The shape of {start.parts.source} cannot be changed. Remove the settings of model, "
+            "lstm and char_cnn."
         )
     if epochs is None and max_steps is None and config.max_steps == base.max_steps:
         epochs = 1.0 + start.new_head
@@ -197,16 +194,16 @@ def finetune(
     """Finetune a model; the arguments are those of `train`.
 
     Args:
-        config: Everything that decides the run, see `finetune_config`.
-        start: What it starts from, see `start_from`.
-        corpus: The prepared text; perplexities are of its "valid" part.
-        out: The run's folder.
-        resume: Go on from the newest checkpoint there.
-        device: Where to compute.
-        log: Called with lines for the user.
-        tensorboard: Log to TensorBoard, too.
-        deterministic: On a GPU, the same bits every time.
-        warm_state: Also make the state of `state="warm"`.
+        config: The settings of the run, see `finetune_config`.
+        start: The model, see `start_from`.
+        corpus: The prepared text; perplexity is measured on its "valid" part.
+        out: The run directory.
+        resume: Continue from the newest checkpoint in `out`.
+        device: The device.
+        log: Called with messages.
+        tensorboard: Also log to TensorBoard.
+        deterministic: On a GPU, give bit-identical results; slower.
+        warm_state: Also compute the state of `state="warm"`.
     """
     run = train(
         config,
@@ -226,12 +223,12 @@ def finetune(
         del steps["head"]
     if run.interrupted:
         del steps["after"]
-    found = {name: measured[step] for name, step in steps.items() if step in measured}
-    return FinetuneResult(run, found)
+    perplexity = {name: measured[step] for name, step in steps.items() if step in measured}
+    return FinetuneResult(run, perplexity)
 
 
 def _fingerprint(parts: ModelParts) -> str:
-    """Return the fingerprint of the biLM and the head that a run starts from."""
+    """Return the fingerprint of a biLM and its head."""
     assert parts.head is not None
     modules = {"bilm": parts.bilm, "head": parts.head}
     arrays = (

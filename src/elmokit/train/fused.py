@@ -24,7 +24,7 @@ _BLOCK = 1024
 
 @triton.jit
 def _change(w, g, mean, square, scalars_ptr, beta1, beta2, epsilon, decay):
-    """AdamW's new weight and averages. A scale of 0 stands for a gradient that is not finite."""
+    """Return AdamW's new weight and moments. A scale of 0 means that the gradient is not finite."""
     rate = tl.load(scalars_ptr)
     scale = tl.load(scalars_ptr + 1)
     missing_mean = tl.load(scalars_ptr + 2)
@@ -155,11 +155,11 @@ class FusedAdamW(Optimizer):
     """A fused `Optimizer` for AdamW on a GPU.
 
     Args:
-        tensors: What is learned, by name.
+        tensors: The tensors to train, by name.
         head: The LM head.
-        config: How.
-        copies: Tensors of the same shapes, by the same names, in the dtype of the products: they
-            are written with the new weights.
+        config: The settings.
+        copies: Tensors with the same shapes and names in the dtype of the products, which are
+            updated with the weights.
     """
 
     def __init__(
@@ -180,16 +180,16 @@ class FusedAdamW(Optimizer):
         gradients: Sequence[Tensor],
         head_gradients: Mapping[str, Tensor],
         words: Sequence[Tensor],
-        said: Tensor | None = None,
+        n_targets: Tensor | None = None,
     ) -> Tensor:
-        """Do as `Optimizer.step`; the gradients may be in the dtype of the products."""
+        """Run `Optimizer.step`; the gradients may be in the dtype of the products."""
         self.count += 1
-        rows, once = torch.cat(list(words)), self._once(words, said)
+        rows, once = torch.cat(list(words)), self._once(words, n_targets)
         norm = self._norm(gradients, head_gradients, rows, once)
         scale = torch.clamp(self.config.clip / (norm + 1e-6), max=1.0)
         scale = torch.where(norm <= self.config.skip_norm, scale, 0.0)
         if gradients:
-            # Averages that begin at 0 fall short at first; these began after the head's own steps.
+            # The bias correction starts after the steps that only train the head.
             scalars = self._scalars(rate, scale, self.count - self.config.head_steps)
             self._change_tensors(gradients, scalars)
         scalars = self._scalars(rate, scale, self.count)

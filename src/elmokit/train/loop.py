@@ -36,18 +36,16 @@ from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.prefetch import Prefetch
 from elmokit.train.step import PlainStep, StepResult, TrainStep
 
-# What `--resume` may change: how far a run goes, how often it is saved, and the remedies against a
-# loss that is not finite.
+# Settings that `--resume` may change: the length of the run, how often it is saved, and remedies
+# against a loss that is not finite.
 _MAY_CHANGE = (
     *("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience"),
     *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip", "optimizer.skip_norm"),
 )
-
-
 _REMEDY = (
-    "Continue from the last checkpoint, which was saved before, with --resume and a lower learning "
-    "rate (--set optimizer.learning_rate=...). If that fails too, remove the newest folder in "
-    "checkpoints/ and try again."
+    "Continue from the last checkpoint with --resume and a lower learning rate (--set "
+    "optimizer.learning_rate=...). If that fails, too, remove the newest directory in checkpoints/ "
+    "and try again."
 )
 
 
@@ -57,11 +55,11 @@ class NotFiniteError(ElmoError):
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a run ended.
+    """The result of a run.
 
     Attributes:
-        steps: Steps done.
-        tokens: Tokens read.
+        steps: Number of finished steps.
+        tokens: Number of tokens read.
         perplexity: The last held-out evaluation, if there is held-out text.
         interrupted: Whether a signal stopped the run; it can be resumed.
         model: The model directory.
@@ -87,19 +85,19 @@ def train(
     start: ModelParts | None = None,
     warm_state: bool = False,
 ) -> TrainResult:
-    """Train a biLM; started by torchrun, together with the other processes (see `distributed`).
+    """Train a biLM; if torchrun started this process, together with others (see `distributed`).
 
     Args:
-        config: Everything that decides the run.
-        corpus: The prepared text; its "valid" part, if any, is evaluated on.
-        out: The run's folder: checkpoints, metrics and, at the end, `model/`.
-        resume: Go on from the newest checkpoint there.
-        device: Where to compute; on CUDA the fast step is used.
-        log: Called with lines for the user.
-        tensorboard: Log to TensorBoard, too.
-        deterministic: On a GPU, sum in a fixed order, so that two runs give the same bits; slower.
+        config: The settings, which determine the run completely.
+        corpus: The prepared text; its "valid" part, if any, is used for evaluation.
+        out: The run directory: checkpoints, metrics and, at the end, `model/`.
+        resume: Continue from the newest checkpoint in `out`.
+        device: The device; on CUDA, the fast step is used.
+        log: Called with messages.
+        tensorboard: Also log to TensorBoard.
+        deterministic: On a GPU, give bit-identical results; slower.
         start: A biLM and head to start from, which are evaluated first; see `finetune`.
-        warm_state: Also make the state of `state="warm"`, which takes minutes on a CPU.
+        warm_state: Also compute the state of `state="warm"`, which takes minutes on a CPU.
     """
     with (
         distributed.join(torch.device(device)) as (group, device),
@@ -123,10 +121,11 @@ def train(
         )
         _warn_about_few_documents(streams.n_documents, config.step.rows, log)
         progress = _begin(config, corpus, out, step, resume=resume, log=log)
+        step.group.check_same("initial weights", _weights(step, progress.step))
         if progress.position:
             streams.go_to(progress.position)
         metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.first else None
-        assert config.model.char_cnn is not None  # else `make_step` refused
+        assert config.model.char_cnn is not None  # checked by `make_step`
         columns = columns_of(corpus.chars, config.model.char_cnn.max_width)
         batches = Prefetch(streams, columns, corpus.n_words)
         clock = Clock(config, progress.step)
@@ -152,7 +151,7 @@ def train(
                         log(f"No improvement in {n} evaluations; stopping early.")
                         break
                 interrupted = group.any(stopped.is_set())
-                if interrupted:  # further signals, such as torchrun's own, must wait for this
+                if interrupted:  # while further signals, such as torchrun's, are blocked
                     _save(out, step, progress, config, corpus, pending)
                     log(f"Stopped at step {progress.step:,}; continue with --resume.")
         finally:
@@ -179,14 +178,15 @@ def make_step(
     group: Group = ALONE,
     start: ModelParts | None = None,
 ) -> TrainStep:
-    """Make the model and the step that fits the device; the seed decides the initial weights."""
+    """Create the model and the step for a device; the seed determines the initial weights."""
     if config.model.char_cnn is None:
-        raise ConfigError("Training needs a model that reads characters (char_cnn).")
+        raise ConfigError("Only models that read characters (char_cnn) can be trained.")
     if config.model.char_cnn.max_characters_per_token != corpus.max_characters:
         raise ConfigError(
-            f"The model reads {config.model.char_cnn.max_characters_per_token} characters a token "
-            f"and the corpus was prepared with {corpus.max_characters}. Set char_cnn."
-            "max_characters_per_token, or prepare again with --max-characters."
+            f"The model has char_cnn.max_characters_per_token="
+            f"{config.model.char_cnn.max_characters_per_token}, but the corpus was prepared with "
+            f"{corpus.max_characters}. Change the setting, or prepare the corpus again with "
+            "--max-characters."
         )
     generator_state = torch.get_rng_state()
     torch.manual_seed(config.seed)
@@ -196,7 +196,7 @@ def make_step(
         bilm.load_state_dict(start.bilm.state_dict())
         head.load_state_dict(start.head.state_dict())
     torch.set_rng_state(generator_state)
-    torch.manual_seed(config.seed + 1 + 1_000_003 * group.rank)  # of dropout in the plain step
+    torch.manual_seed(config.seed + 1 + 1_000_003 * group.rank)  # for dropout in `PlainStep`
     bilm, head = bilm.to(device), head.to(device)
     shape = dataclasses.replace(config.step, rows=len(group.share(config.step.rows)))
     if device.type == "cuda" and config.model.lstm.has_projection:
@@ -215,7 +215,7 @@ def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
             f"note: {rows:,} rows but only {documents:,} documents (or parts of long documents), "
-            "so several rows read the same text at the same time. Fewer rows are as good and "
+            "so that several rows read the same text at the same time. Fewer rows are as good and "
             "faster: --set step.rows=..."
         )
 
@@ -223,16 +223,7 @@ def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
 def _begin(
     config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, log: LogFn
 ) -> Progress:
-    """Start anew or go on; a changed corpus or model is refused."""
-    progress = _found(config, corpus, out, step, resume=resume, log=log)
-    weights = [*step.bilm.parameters(), *step.head.parameters()]
-    step.group.check_same("start", [torch.tensor(progress.step), *weights])
-    return progress
-
-
-def _found(
-    config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, log: LogFn
-) -> Progress:
+    """Start a run, or resume it with the same corpus and settings."""
     newest = checkpoint.newest(out)
     if newest is None:
         if resume:
@@ -240,26 +231,31 @@ def _found(
         return Progress(step=0, position={})
     if not resume:
         raise ConfigError(
-            f"{out} already holds a run ({newest.name}). Go on with --resume, or choose another "
-            "folder."
+            f"{out} already contains a run ({newest.name}). Continue it with --resume, or choose "
+            "another directory."
         )
     path, progress, identity = checkpoint.newest_intact(out, log)
     if identity["corpus"] != corpus.fingerprint:
         raise DataError(
-            f"The run in {out} was trained on another corpus than {corpus.path}. Give the same "
-            "prepared folder, or start a new run."
+            f"The run in {out} was trained on another corpus than {corpus.path}. Use the same "
+            "corpus, or start a new run."
         )
     changed = differences(config, RunConfig.from_dict(identity["run"]), ignore=_MAY_CHANGE)
     if changed:
         raise ConfigError(
-            f"The run in {out} was started with different settings: {', '.join(changed)}. Give the "
-            "same ones, or start a new run in another folder."
+            f"The run in {out} was started with different settings: {', '.join(changed)}. Use the "
+            "same settings, or start a new run in another directory."
         )
     checkpoint.load(path, step, progress.step, step.group)
     if progress.capacity is not None:
         step.set_capacity({int(k): v for k, v in progress.capacity.items()})
     log(f"Resuming from step {progress.step:,}.")
     return progress
+
+
+def _weights(step: TrainStep, number: int) -> list[torch.Tensor]:
+    """Return what must be the same on all ranks: the number of the step and all weights."""
+    return [torch.tensor(number), *step.bilm.parameters(), *step.head.parameters()]
 
 
 def _save(
@@ -272,7 +268,7 @@ def _save(
 ) -> None:
     """Save a checkpoint, if all steps before it were finite."""
     _results(pending)
-    weights = [*step.bilm.parameters(), *step.head.parameters()]
+    weights = _weights(step, progress.step)
     if not all(torch.isfinite(weight).all() for weight in weights):
         raise NotFiniteError(f"Step {progress.step:,} gave infinite or NaN weights. {_REMEDY}")
     step.group.check_same("weights", weights)
@@ -292,36 +288,36 @@ def _evaluate(
     stopped: StopSignal,
     start: ModelParts | None,
 ) -> None:
-    """If it is time, evaluate on rank 0, while the others wait; all learn the result.
+    """If an evaluation is due, evaluate on rank 0 and send the result to all ranks.
 
-    A run that is stopped meanwhile evaluates when it is resumed.
+    If the run is stopped during the evaluation, it is repeated when the run is resumed.
     """
     if "valid" not in corpus.splits or not _evaluation_due(progress, config, start):
         return
     measured: dict[str, Any] = {}
     if step.group.first:
-        perplexity = stopped.unless_stopped(lambda: _held_out_perplexity(step, corpus))
-        measured = {} if perplexity is None else perplexity.to_dict()
+        result = stopped.unless_stopped(lambda: _held_out_perplexity(step, corpus))
+        measured = {} if result is None else result.to_dict()
     measured = step.group.from_first(measured)
     if not measured:
         return
-    found = Perplexity(**measured)
-    if not math.isfinite(found.forward + found.backward):
+    perplexity = Perplexity(**measured)
+    if not math.isfinite(perplexity.forward + perplexity.backward):
         raise NotFiniteError(
-            f"The held-out perplexity at step {progress.step:,} is {found.forward:.3g} / "
-            f"{found.backward:.3g}: the model has diverged. {_REMEDY}"
+            f"The held-out perplexity at step {progress.step:,} is {perplexity.forward:.3g} / "
+            f"{perplexity.backward:.3g}: the model has diverged. {_REMEDY}"
         )
-    progress.evaluated, progress.perplexity = progress.step, found
+    progress.evaluated, progress.perplexity = progress.step, perplexity
     progress.evaluations_since_best += 1
-    if progress.best is None or found.mean < progress.best:
-        progress.best, progress.best_step = found.mean, progress.step
+    if progress.best is None or perplexity.mean < progress.best:
+        progress.best, progress.best_step = perplexity.mean, progress.step
         progress.evaluations_since_best = 0
     tokens = progress.step * config.tokens_per_step
-    values = {f"valid_{k}": v for k, v in found.to_dict().items()}
+    values = {f"valid_{k}": v for k, v in perplexity.to_dict().items()}
     _log(metrics, {"step": progress.step, "tokens": tokens, **values})
     log(
-        f"step {progress.step:,}: held-out perplexity {found.mean:.2f} "
-        f"(forward {found.forward:.2f}, backward {found.backward:.2f})"
+        f"step {progress.step:,}: held-out perplexity {perplexity.mean:.2f} "
+        f"(forward {perplexity.forward:.2f}, backward {perplexity.backward:.2f})"
     )
 
 

@@ -12,16 +12,16 @@ from elmokit.train.config import RunConfig
 
 
 class OutOfMemoryError(ElmoError):
-    """The device has not enough memory for the batch."""
+    """The device does not have enough memory for a batch."""
 
 
 @contextmanager
 def explain_out_of_memory(config: RunConfig) -> Iterator[None]:
-    """Turn a device that is out of memory into an error that says what to do."""
+    """Convert out-of-memory errors into an error with advice."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        # Out of the CPU's memory, torch raises a RuntimeError and numpy a MemoryError.
+        # For CPU memory, torch raises a RuntimeError and numpy a MemoryError.
         known = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if not known and "allocate memory" not in str(error):
             raise

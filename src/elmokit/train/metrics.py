@@ -22,18 +22,18 @@ def check_tensorboard() -> None:
 
 
 class Metrics:
-    """The record of a run.
+    """Writes the metrics of a run.
 
     Args:
-        run: The run's folder.
-        done: Steps done so far; what an interrupted run wrote of later ones is taken back, so that
-            every step is in the file once.
-        tensorboard: Write event files, too.
+        run: The run directory.
+        done: Number of finished steps; lines of later steps, which an interrupted run has written,
+            are removed, so that every step is in the file once.
+        tensorboard: Also write event files.
     """
 
     def __init__(self, run: Path, done: int, *, tensorboard: bool = False) -> None:
         self._path = run / FILE
-        self._take_back(done)
+        self._remove_later(done)
         self._file = self._path.open("a", encoding="utf-8")
         self._board: Any = None
         if tensorboard:
@@ -57,8 +57,8 @@ class Metrics:
         if self._board is not None:
             self._board.close()
 
-    def _take_back(self, done: int) -> None:
-        # A run that begins anew keeps nothing, and a broken link is replaced.
+    def _remove_later(self, done: int) -> None:
+        # A new run keeps no lines, and a broken link is replaced.
         records = _records(self._path) if self._path.exists() else ()
         kept = [line for line, values in records if 0 < done >= values["step"]]
         with replace_file(self._path) as temporary:
@@ -66,7 +66,7 @@ class Metrics:
 
 
 def evaluations(run: Path) -> dict[int, dict[str, Any]]:
-    """Return the evaluations of a run by step; those before an interruption are there, too."""
+    """Return the evaluations of a run by step, including those before an interruption."""
     measured = {}
     for _, values in _records(run / FILE):
         valid = {k.removeprefix("valid_"): v for k, v in values.items() if k.startswith("valid_")}
@@ -76,7 +76,7 @@ def evaluations(run: Path) -> dict[int, dict[str, Any]]:
 
 
 class Clock:
-    """Tokens per second since the last look, and the time left."""
+    """Throughput and remaining time."""
 
     def __init__(self, config: RunConfig, step: int) -> None:
         self._config = config
@@ -84,7 +84,7 @@ class Clock:
         self._last, self._then = step, self._begin
 
     def rate(self, step: int) -> float:
-        """Return the tokens per second since it was last asked."""
+        """Return the tokens per second since the last call."""
         now = time.perf_counter()
         done = (step - self._last) * self._config.tokens_per_step
         rate = done / max(1e-9, now - self._then)
@@ -92,7 +92,7 @@ class Clock:
         return rate
 
     def format_line(self, values: dict[str, Any]) -> str:
-        """Say a line of the metrics to the user."""
+        """Format a line of metrics for the log."""
         step = values["step"]
         elapsed = time.perf_counter() - self._begin
         left = elapsed / max(1, step - self._first) * (self._config.max_steps - step)

@@ -11,12 +11,12 @@ from elmokit.train.step import StepConfig, sample_of_step
 class Negatives:
     """Fixed buffers for the sampled words of both directions.
 
-    Who draws depends on (seed, step, direction) alone, so the words of the next step can be drawn
-    on a stream of their own beside the step that runs; a step out of turn is drawn when it comes.
+    Samples depend only on (seed, step, direction), so that those of the next step can be drawn on a
+    separate stream while a step runs; if steps are not consecutive, they are drawn when needed.
 
     Attributes:
-        words: (2, K), those of the step that was given to `load` last.
-        time: (2,), how long each draw took, see `Sample`.
+        words: (2, K), the samples of the last step passed to `load`.
+        time: (2,), see `Sample`.
     """
 
     def __init__(self, config: StepConfig, n_words: int, device: torch.device) -> None:
@@ -31,7 +31,7 @@ class Negatives:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def load(self, number: int) -> None:
-        """Put the words of step `number` into the buffers, and begin to draw the next step's."""
+        """Load the words of step `number` into the buffers, and start drawing those of the next."""
         if self._stream is None:
             self._draw(number, self.words, self.time)
             return
@@ -45,7 +45,7 @@ class Negatives:
 
     def _draw_ahead(self, number: int, after: torch.cuda.Stream) -> None:
         assert self._stream is not None
-        self._stream.wait_stream(after)  # which has taken what was drawn before
+        self._stream.wait_stream(after)  # until the previous samples were copied
         with torch.cuda.stream(self._stream):
             self._draw(number, *self._ahead)
         self._drawn = number

@@ -22,25 +22,25 @@ Decay = Literal["cosine", "linear"]
 
 
 class OptimizerConfig(Settings):
-    """How weights are changed.
+    """The optimizer and its learning-rate schedule.
 
     Attributes:
         kind: "adagrad" as in the paper (0.2, accumulators start at 1), or "adamw".
-        learning_rate: Peak of the schedule.
-        warmup: Steps over which the rate rises from 0.
-        decay: How the rate falls after the warm-up: "cosine" or "linear".
-        final: Share of the peak at the end; 1 keeps the rate constant.
-        clip: Largest norm of the whole gradient; a larger gradient is scaled down.
-        skip_norm: A gradient with a norm above this is replaced by zero. Clipping alone does not
-            help against the rare gradients that explode in backpropagation through time: Adam
-            divides by their size, and the step changes whole matrices in one direction.
-        beta1: Of Adam.
-        beta2: Of Adam.
-        epsilon: Of Adam and Adagrad.
-        weight_decay: Of AdamW.
-        head_steps: First steps in which only the head is changed, as a new head on a finished biLM
-            needs; the schedule of the others begins after them.
-        head_rate: Peak of the schedule of those steps.
+        learning_rate: Peak learning rate.
+        warmup: Number of warm-up steps, in which the rate rises from 0.
+        decay: Decay of the rate after the warm-up: "cosine" or "linear".
+        final: Fraction of the peak rate at the end; 1 keeps the rate constant.
+        clip: Maximum norm of the complete gradient; a larger gradient is scaled down.
+        skip_norm: A gradient with a larger norm is replaced by zero. Clipping alone does not help
+            against the rare gradients that explode in backpropagation through time: Adam divides by
+            their size, and the step changes entire matrices in one direction.
+        beta1: For AdamW.
+        beta2: For AdamW.
+        epsilon: For AdamW and Adagrad.
+        weight_decay: For AdamW.
+        head_steps: Number of first steps that only train the head, for a new head on a trained
+            biLM; the main schedule starts after them.
+        head_rate: Peak learning rate of those steps.
     """
 
     kind: Kind = "adamw"
@@ -58,13 +58,13 @@ class OptimizerConfig(Settings):
     head_rate: Positive = 4e-3
 
     def rate(self, step: int, total: int) -> float:
-        """Return the learning rate of a step, counted from 0, of so many."""
+        """Return the learning rate of a step, counted from 0, of `total` steps."""
         if step < self.head_steps:
             return self.head_rate * self._share(step, self.head_steps)
         return self.learning_rate * self._share(step - self.head_steps, total - self.head_steps)
 
     def _share(self, step: int, total: int) -> float:
-        """Return the share of its peak that the rate has: it rises, then falls."""
+        """Return the rate as a fraction of its peak."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         if self.final == 1.0 or total <= self.warmup:
@@ -77,12 +77,12 @@ class OptimizerConfig(Settings):
 class Optimizer:
     """Adagrad or AdamW over the tensors of a biLM and the rows of its head.
 
-    Nothing in `step` waits for the device or depends on values, so it can be part of a CUDA graph.
+    `step` does not wait for the device or branch on values, so that it can be part of a CUDA graph.
 
     Args:
-        tensors: What is learned, by name.
-        head: The LM head; only some rows of it are changed in a step.
-        config: How.
+        tensors: The tensors to train, by name.
+        head: The LM head; a step updates only some of its rows.
+        config: The settings.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Optimizer:
         self.tensors = dict(tensors)
         self.head = {"weight": head.weight.data, "bias": head.bias.data}
         device = head.weight.device
-        self.count = torch.zeros((), device=device)  # of steps done
+        self.count = torch.zeros((), device=device)  # number of steps
         self._seen = torch.zeros(len(head.bias), dtype=torch.bool, device=device)
         start = {"adamw": {"mean": 0.0, "square": 0.0}, "adagrad": {"square": 1.0}}[config.kind]
         self.moments: dict[str, dict[str, Tensor]] = {
@@ -111,24 +111,24 @@ class Optimizer:
         gradients: Sequence[Tensor],
         head_gradients: Mapping[str, Tensor],
         words: Sequence[Tensor],
-        said: Tensor | None = None,
+        n_targets: Tensor | None = None,
     ) -> Tensor:
-        """Change the weights.
+        """Update the weights.
 
         Args:
             rate: Learning rate, a scalar tensor.
-            gradients: Of the tensors, in their order; they are scaled in place. None at all leave
-                the tensors alone, in the first `head_steps` steps.
-            head_gradients: Of the whole head, by name; the rows in `words` are set back to zero.
-            words: Rows of the head with a gradient: several lists, each without repetition.
-            said: How many of the first list count, if it is filled up with repetitions.
+            gradients: Gradients of the tensors, in their order; they are scaled in place. Empty in
+                the first `head_steps` steps, in which the tensors are frozen.
+            head_gradients: Gradients of the head, by name; the rows in `words` are cleared.
+            words: Rows of the head with a gradient: several lists, each without duplicates.
+            n_targets: Length of the first list, if it is padded with duplicates.
 
         Returns:
-            The norm of the whole gradient before clipping, a scalar tensor.
+            The norm of the complete gradient before clipping, a scalar tensor.
         """
         self.count += 1
         rows = torch.cat(list(words))
-        once = self._once(words, said)
+        once = self._once(words, n_targets)
         row_gradients = {n: g[rows] for n, g in head_gradients.items()}
         counted = [g * once.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
         norms = torch._foreach_norm([*gradients, *counted])
@@ -147,19 +147,19 @@ class Optimizer:
         return norm
 
     def head_moments(self) -> dict[str, Tensor]:
-        """Return the averages of the head's rows by name."""
+        """Return the moments of the head by name."""
         return {
             f"{kind}.head.{name}": tensor
             for kind, tensors in self.row_moments.items()
             for name, tensor in tensors.items()
         }
 
-    def _once(self, words: Sequence[Tensor], said: Tensor | None) -> Tensor:
+    def _once(self, words: Sequence[Tensor], n_targets: Tensor | None) -> Tensor:
         """Mark the first occurrence of each word among several lists."""
         marks = []
         for number, part in enumerate(words):
-            if number == 0 and said is not None:
-                marks.append(torch.arange(len(part), device=part.device) < said)
+            if number == 0 and n_targets is not None:
+                marks.append(torch.arange(len(part), device=part.device) < n_targets)
             else:
                 marks.append(~self._seen[part])
             self._seen.index_fill_(0, part, True)
@@ -178,7 +178,7 @@ class Optimizer:
             torch._foreach_mul_(gradients, rate)
             torch._foreach_sub_(tensors, gradients)
             return
-        # Adam makes up for averages that begin at 0, and these began after the head's own steps.
+        # The bias correction starts after the steps that only train the head.
         count = self.count - c.head_steps if c.head_steps else self.count
         torch._fused_adamw_(
             tensors,
@@ -197,8 +197,8 @@ class Optimizer:
         )
 
     def _row_step(self, rate: Tensor, name: str, rows: Tensor, gradient: Tensor) -> None:
-        # A row that is listed twice is computed twice from the same values: writing it twice is
-        # harmless, as long as everything is read before anything is written.
+        # A row that is listed twice is computed twice from the same values. Writing it twice is
+        # harmless if everything is read before anything is written.
         c = self.config
         weight, square = self.head[name], self.row_moments["square"][name]
         if c.kind == "adagrad":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,47 +15,37 @@ from elmokit.train.batches import Batch, make_batch
 
 _AHEAD = 6
 
+#: A batch, and the position of the streams after it.
+Item = tuple[Batch, dict[str, Any]]
+
 
 class Prefetch:
-    """An endless supply of batches.
+    """An endless iterator over batches, each with the position of the streams after it.
 
-    Iterating gives pairs: a batch, and the position of the streams after it. A checkpoint that
-    keeps the position of the last batch *used* loses nothing of what was made ahead.
+    A checkpoint with the position of the last batch *used* loses nothing of what was built ahead.
     """
 
     def __init__(self, streams: Streams, columns: NDArray[np.uint8], n_words: int) -> None:
         self._streams, self._columns, self._n_words = streams, columns, n_words
-        self._queue: queue.Queue[tuple[Batch, dict[str, Any]] | BaseException] = queue.Queue(_AHEAD)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True, name="elmokit-batches")
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, "elmokit-batches")
+        self._pending: deque[Future[Item]] = deque()
+        for _ in range(_AHEAD):
+            self._submit()
 
-    def _work(self) -> None:
-        try:
-            while not self._stop.is_set():
-                batch = make_batch(next(self._streams), self._columns, self._n_words)
-                self._put((batch, self._streams.position()))
-        except BaseException as error:  # raised in the consumer
-            self._put(error)
-
-    def _put(self, item: tuple[Batch, dict[str, Any]] | BaseException) -> None:
-        while not self._stop.is_set():
-            try:
-                self._queue.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def __iter__(self) -> Iterator[tuple[Batch, dict[str, Any]]]:
+    def __iter__(self) -> Iterator[Item]:
         return self
 
-    def __next__(self) -> tuple[Batch, dict[str, Any]]:
-        item = self._queue.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
+    def __next__(self) -> Item:
+        self._submit()
+        return self._pending.popleft().result()
 
     def close(self) -> None:
         """Stop the thread."""
-        self._stop.set()
-        self._thread.join()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _submit(self) -> None:
+        self._pending.append(self._thread.submit(self._build))
+
+    def _build(self) -> Item:
+        batch = make_batch(next(self._streams), self._columns, self._n_words)
+        return batch, self._streams.position()

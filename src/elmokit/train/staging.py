@@ -26,10 +26,10 @@ class Staging:
 
     Args:
         fields: Shape and dtype of each array.
-        device: Where they are read.
+        device: The device.
 
     Attributes:
-        on_device: The arrays there, by name. They stay where they are, as a CUDA graph needs.
+        on_device: The arrays on the device, by name, at fixed addresses for CUDA graphs.
     """
 
     def __init__(self, fields: Mapping[str, Field], device: torch.device) -> None:
@@ -51,14 +51,14 @@ class Staging:
         self.on_device: dict[str, Tensor] = self._views(self._there)
 
     def next(self) -> dict[str, NDArray[Any]]:
-        """Return arrays to write into; everything in them must be written."""
+        """Return arrays to write to; they must be overwritten completely."""
         self._turn = (self._turn + 1) % _BLOCKS
         if self._copied[self._turn] is not None:
             self._copied[self._turn].synchronize()
         return {name: view.numpy() for name, view in self._views(self._here[self._turn]).items()}
 
     def send(self) -> None:
-        """Copy what was written last to the device, in the order of its other work."""
+        """Copy the arrays that `next` returned to the device, on the current stream."""
         self._there.copy_(self._here[self._turn], non_blocking=True)
         if self._pinned:
             self._copied[self._turn] = torch.cuda.Event()  # type: ignore[no-untyped-call]

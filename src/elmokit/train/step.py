@@ -27,12 +27,12 @@ from elmokit.train.optimizer import Optimizer, OptimizerConfig
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step tells, as scalar tensors that are not waited for.
+    """The result of a step, as scalar tensors, so that the host does not wait.
 
     Attributes:
         forward_loss: Mean sampled loss of the forward LM.
         backward_loss: Mean sampled loss of the backward LM.
-        gradient_norm: Norm of the whole gradient before clipping.
+        gradient_norm: Norm of the complete gradient before clipping.
     """
 
     forward_loss: Tensor
@@ -44,12 +44,12 @@ class StepConfig(Settings):
     """The shape and objective of a step.
 
     Attributes:
-        rows: B, streams read side by side.
-        steps: T, tokens before the gradient is cut.
-        negatives: Words drawn against each true one; 0 compares with the whole vocabulary.
-        dropout: On the input of every layer and on the top output.
-        gradient_scale: Factor on the gradient before clipping; bilm-tf's is `steps`.
-        seed: Of the negatives and of dropout.
+        rows: B, the number of streams that are read in parallel.
+        steps: T, the length of truncated backpropagation through time.
+        negatives: Number of negative samples; 0 uses the full softmax.
+        dropout: Dropout on the input of every layer and on the top output.
+        gradient_scale: Factor of the gradient before clipping; `steps` in bilm-tf.
+        seed: Seed of the negatives and of dropout.
     """
 
     rows: Size = 128
@@ -61,14 +61,14 @@ class StepConfig(Settings):
 
 
 class TrainStep(Protocol):
-    """A training step, plain or fast.
+    """A training step: `PlainStep` or `FastStep`.
 
     Attributes:
         bilm: The model.
         head: The LM head.
-        optimizer: What changes them.
-        group: The processes that do the step together.
-        state: Where the rows stand.
+        optimizer: The optimizer of both.
+        group: The processes of the run.
+        state: The LSTM states of the rows.
     """
 
     bilm: BiLM
@@ -78,38 +78,38 @@ class TrainStep(Protocol):
     state: LstmState
 
     def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
-        """Do step `number` with the learning rate `rate`."""
+        """Run step `number` with the learning rate `rate`."""
 
     def moments(self) -> dict[str, Tensor]:
-        """Return the optimizer's averages by parameter; views, so that copying restores them."""
+        """Return views of the optimizer's moments, by kind and name of the parameter."""
 
     @property
     def capacity(self) -> Mapping[int, int] | None:
-        """The sizes of fixed buffers, if there are any: the same sizes give the same bits."""
+        """The sizes of fixed buffers, if any, which affect the bits of results."""
 
     def set_capacity(self, capacity: Mapping[int, int]) -> None:
-        """Make buffers of these sizes."""
+        """Allocate buffers of these sizes."""
 
 
 def sample_of_step(
     config: StepConfig, n_words: int, number: int, direction: int, device: torch.device
 ) -> Sample:
-    """Draw the negatives of one step and direction from (seed, step, direction) alone."""
+    """Draw the negatives of a step and direction; they depend only on (seed, step, direction)."""
     generator = torch.Generator(device)
     generator.manual_seed((config.seed * 1_000_003 + number) * 2 + direction)
     return draw_sample(n_words, config.negatives or n_words, generator)
 
 
 class PlainStep:
-    """The training step by the book.
+    """The reference implementation of the training step.
 
     Args:
         bilm: The model; its dropout is set from `config`.
         head: The LM head.
         chars: Character ids of every type, shape (types, C); None for a word-input model.
         config: Shape and objective; `rows` are those of this process.
-        optimizer: How the weights are changed.
-        group: The processes that do the step together.
+        optimizer: The settings of the optimizer.
+        group: The processes of the run.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class PlainStep:
         self.state = LstmState.zeros(bilm.config.lstm, config.rows, like=like)
 
     def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
-        """Do step `number` with the learning rate `rate`."""
+        """Run step `number` with the learning rate `rate`."""
         self.bilm.train()
         frozen = number < self.optimizer.config.head_steps
         self.bilm.requires_grad_(not frozen)
@@ -183,10 +183,10 @@ class PlainStep:
         """No fixed buffers."""
 
     def set_capacity(self, capacity: Mapping[int, int]) -> None:
-        """Do nothing, because there are no fixed buffers."""
+        """Ignore the sizes, because there are no fixed buffers."""
 
     def moments(self) -> dict[str, Tensor]:
-        """Return the optimizer's averages, by its kinds of them and the names of parameters."""
+        """Return views of the optimizer's moments, by kind and name of the parameter."""
         named = {
             f"{kind}.bilm.{name}": tensor
             for kind, tensors in self.optimizer.moments.items()
@@ -200,7 +200,7 @@ class PlainStep:
         if self.chars is None:
             x: Tensor = encoder(torch.from_numpy(batch.types + 1).to(self.device))
             return x
-        # Types lie by the columns they need; short words are not convolved over all of them.
+        # Types are sorted by the columns they need, so that short words need fewer convolutions.
         parts, end = [], 0
         for columns, count in batch.groups:
             begin, end = end, end + count

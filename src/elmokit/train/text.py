@@ -36,20 +36,19 @@ from elmokit.train.evaluate import (
     units_of,
 )
 
-# A group is this long, or as long as its last document makes it: the backward LM reads a document
-# from its end, so it must be here as a whole.
+# Minimum size of a group. The backward LM reads a document from its end, so that a group contains
+# complete documents.
 _GROUP_TOKENS = 1 << 17
 
 
 @dataclass(frozen=True)
 class TextGroup:
-    """Some whole documents (or, if states are not carried, some sentences) as ids.
+    """Some complete documents (or, if states are not carried, some sentences) as ids.
 
     Attributes:
         tokens: The ids, each sentence followed by that of `</S>`.
-        documents: Where each document begins, and the end of the last.
-        first_document: The number of the first document in the text; a document that was begun
-            in an earlier group counts there.
+        documents: The start of each document, and the end of the last one.
+        first_document: The number of the first document in the text.
         words: All words by their ids.
     """
 
@@ -59,7 +58,7 @@ class TextGroup:
     words: Sequence[str]
 
     def encoder(self, bilm: BiLM, engine: Engine, vocabulary: Vocabulary | None) -> Encode:
-        """Return the function from types of this group to x_k."""
+        """Return a function from types of this group to x_k."""
         cnn = bilm.config.char_cnn
 
         def spell(types: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -68,7 +67,7 @@ class TextGroup:
                 return char_ids_table(words, cnn.max_characters_per_token)
             if isinstance(bilm.encoder, LexiconEncoder):
                 return bilm.encoder.known.spell(words)
-            assert vocabulary is not None  # a word-input model is not loaded without one
+            assert vocabulary is not None  # a word-input model always has one
             return np.array([vocabulary.index(word) + 1 for word in words], dtype=np.int64)
 
         return encoder_by(engine, spell)
@@ -86,8 +85,8 @@ def text_groups(
     Args:
         sentences: The text, see `elmokit.data.reading.read_sentences`.
         vocabulary: The model's words, if it has any.
-        whole_documents: Never cut a document, however long.
-        group_tokens: Tokens in a group, about.
+        whole_documents: Never split a document.
+        group_tokens: Approximate size of a group in tokens.
     """
     limit = _GROUP_TOKENS if group_tokens is None else group_tokens
     known = [*SPECIALS, *(word for word in vocabulary or () if word not in SPECIALS)]
@@ -104,7 +103,7 @@ def text_groups(
 
 
 class _Group:
-    """A group that is being filled."""
+    """Builds a group."""
 
     def __init__(self, known: list[str], ids: dict[str, int]) -> None:
         self.tokens = array("I")
@@ -113,14 +112,16 @@ class _Group:
         self._starts: list[int] = []
         self._known = known
         self._ids = ids
-        self._others = Numbers({})  # words beyond the vocabulary, forgotten with the group
+        self._others = Numbers({})  # words of this group that are not in the vocabulary
 
     def add(self, sentence: Sentence) -> None:
         if sentence.document != self.document:
             self._starts.append(len(self.tokens))
             self._first = sentence.document if self._first < 0 else self._first
             self.document = sentence.document
-        shift = len(self._known) - len(SPECIALS)  # the numbers of others start behind the specials
+        shift = len(self._known) - len(
+            SPECIALS
+        )  # the ids of others start after the special symbols
         for word in sentence.words:
             number = self._ids.get(word)
             self.tokens.append(self._others[word] + shift if number is None else number)
@@ -140,11 +141,11 @@ class ScoredSentence(NamedTuple):
 
     Attributes:
         document: The document it is in, counted from 0.
-        state: What it started from.
+        state: Its initial state.
         words: Its words.
         forward: Loss of each word and of `</S>`, forward.
         backward: Loss of `<S>` and of each word, backward.
-        unknown: Which words are not in the vocabulary.
+        unknown: Whether each word is missing from the vocabulary.
     """
 
     document: int
@@ -166,26 +167,26 @@ def evaluate_text(
     on_sentence: Callable[[ScoredSentence], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Perplexity]:
-    """Measure the perplexity of text, which is read once and held group by group.
+    """Measure the perplexity of text, which is read once, in groups of documents.
 
     Args:
         bilm: The model.
         scorer: Its language models.
         vocabulary: The words of their head.
         sentences: The text, see `elmokit.data.reading.read_sentences`.
-        states: What to measure: "carry", "reset", "warm".
-        warm: The state that "warm" starts from.
+        states: The initial states to measure: "carry", "reset", "warm".
+        warm: The initial state of "warm".
         on_sentence: Called with every sentence, in the order of the text.
-        on_progress: Called with the targets so far.
+        on_progress: Called with the number of targets so far.
 
     Returns:
-        The perplexity from each of `states`.
+        The perplexity for each of `states`.
     """
     vocabulary.require_specials()
     if vocabulary.words[: len(SPECIALS)] != SPECIALS:
         raise ConfigError(
-            f"The vocabulary of the model should begin with {', '.join(SPECIALS)}, as "
-            f"`elmo prepare` makes it; found {', '.join(vocabulary.words[: len(SPECIALS)])}."
+            f"The vocabulary of the model should begin with {', '.join(SPECIALS)}, as written by "
+            f"`elmo prepare`; found {', '.join(vocabulary.words[: len(SPECIALS)])}."
         )
     tallies = [Tally() for _ in states]
     for group in text_groups(sentences, vocabulary, whole_documents="carry" in states):
@@ -205,7 +206,7 @@ def evaluate_text(
         if on_progress is not None:
             on_progress(tallies[0].targets)
     if not tallies[0].targets:
-        raise DataError("There are no words in the text. Give files with text.")
+        raise DataError("There are no words in the text. Expected files with text.")
     return [tally.perplexity(state) for state, tally in zip(states, tallies, strict=True)]
 
 

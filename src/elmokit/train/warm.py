@@ -27,12 +27,12 @@ SENTENCES = 10_000
 
 
 class WarmState(NamedTuple):
-    """A warm state and what it stands on.
+    """A warm state.
 
     Attributes:
         state: Shapes (2, L, 1, H) and (2, L, 1, D).
-        sentences: How many sentence ends were averaged in each direction; 0 if the text was too
-            short for any, and the state is only where its rows ended.
+        sentences: Number of sentence ends that were averaged in each direction; 0 if the text was
+            too short, so that the state is the one at the end of the text.
     """
 
     state: LstmState
@@ -49,23 +49,23 @@ def average_state(
 ) -> WarmState:
     """Average (c, r) of each layer and direction over the ends of sentences in running text.
 
-    The text is cut into rows that are read side by side, each from the zero state; a row's first
-    sentence does not count.
+    The text is split into rows that are read in parallel, each from the zero state; the first
+    sentence of a row is ignored.
 
     Args:
         bilm: The model.
         encode: From types to x_k, see `evaluate.encoder_of`.
-        tokens: Text as `elmo prepare` stores it.
-        sentences: Sentence ends to average over, if the text has as many.
-        progress: Called with how many tokens are read, of those in both directions.
+        tokens: The ids of a prepared corpus.
+        sentences: Maximum number of sentence ends to average.
+        progress: Called with the number of processed tokens of both directions.
 
     Raises:
         DataError: There is no sentence.
     """
     ends = np.flatnonzero(tokens == END)
     if not len(ends):
-        raise DataError("A warm state needs text with at least one sentence.")
-    wanted = min(len(ends), 2 * sentences)  # first sentences and row ends are lost
+        raise DataError("The warm state needs text with at least one sentence.")
+    wanted = min(len(ends), 2 * sentences)  # first sentences and ends of rows are ignored
     text = np.asarray(tokens[: int(ends[wanted - 1]) + 1])
     rows = max(1, min(_ROWS, len(text) // 200))
     steps = len(text) // rows
@@ -98,31 +98,31 @@ def warm_state_of_text(
     *,
     progress: ProgressFn = no_log,
 ) -> WarmState:
-    """Make the warm state from plain text; no more of it is read than is needed.
+    """Compute the warm state from plain text, of which only the needed part is read.
 
     Args:
         bilm: The model.
         vocabulary: Its words, if it has any.
         sentences: The text, see `elmokit.data.reading.read_sentences`.
-        wanted: Sentence ends to average over.
-        progress: Called with how many tokens are read, of those in both directions.
+        wanted: Maximum number of sentence ends to average.
+        progress: Called with the number of processed tokens of both directions.
     """
-    # One group: rows are cut from the text as a whole.
+    # One group, because rows are slices of the complete text.
     needed = itertools.islice(sentences, 2 * wanted)
     group = next(text_groups(needed, vocabulary, group_tokens=sys.maxsize), None)
     if group is None:
-        raise DataError("There are no words in the text. Give files with text.")
+        raise DataError("There are no words in the text. Expected files with text.")
     encode = group.encoder(bilm, exact_engine(bilm), vocabulary)
     return average_state(bilm, encode, group.tokens, wanted, progress=progress)
 
 
 class _Rows(NamedTuple):
-    """Text that is read in rows side by side.
+    """Text in rows that are read in parallel.
 
     Attributes:
-        places: The number of each token's type, shape (steps, rows).
+        places: The index of each token's type, shape (steps, rows).
         closings: Where it is </S>, same shape.
-        begin: The number of <S>.
+        begin: The index of <S>.
     """
 
     places: NDArray[np.int64]
@@ -149,7 +149,7 @@ def _average(
     count = 0
     seen = np.zeros(rows, dtype=bool)
     for row, closing in zip(places, closings, strict=True):
-        # Before a sentence is opened, the state is that of the end of the one before.
+        # Before a sentence starts, the state is that at the end of the previous one.
         counted = closing & seen
         if counted.any():
             where = torch.from_numpy(np.flatnonzero(counted)).to(x_types.device)
