@@ -58,7 +58,6 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     for name, value in values:
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise WeightsError(
-                f"{path} should contain a dict from names to tensors, found a "
-                f"{type(value).__name__}."
+                f"{path} should contain a dict from names to tensors, found {type(value).__name__}."
             )
     return dict(state)

@@ -73,9 +73,9 @@ def test_every_cut_of_a_pickle_is_an_error(old: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("held", "said"),
     [
-        ([1, 2], "from names to tensors, found a list"),
-        ({"a": 1}, "found a int"),
-        ({3: torch.ones(1)}, "found a Tensor"),
+        ([1, 2], "from names to tensors, found list"),
+        ({"a": 1}, "found int"),
+        ({3: torch.ones(1)}, "found Tensor"),
     ],
 )
 def test_what_is_no_state_dict_is_told(held: Any, said: str, tmp_path: Path) -> None:
