@@ -17,9 +17,10 @@ left, </S> turned into <S>.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,22 @@ class StreamBatch:
     inputs: NDArray[np.uint32]
     targets: NDArray[np.uint32]
     starts: NDArray[np.bool_]
+
+
+class _Place(NamedTuple):
+    """Where all rows are.
+
+    Attributes:
+        epoch: The number of the queue of documents.
+        taken: How many documents were taken from it.
+        document: The document of each row; -1: it takes the next one.
+        offset: The position of each row in its document.
+    """
+
+    epoch: int
+    taken: int
+    document: NDArray[np.int64]
+    offset: NDArray[np.int64]
 
 
 class Streams:
@@ -79,15 +96,13 @@ class Streams:
         self._tokens, self._documents = tokens, split_long_documents(tokens, documents, rows, END)
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
         self._share = range(rows) if share is None else share
-        self._epoch, self._taken = 0, 0  # position in the queue of documents
-        self._order = self._shuffled(0)
-        # The position of each row at the start of the current block.
-        self._document = np.full(rows, -1, dtype=np.int64)
-        self._offset = np.zeros(rows, dtype=np.int64)
+        self._order = functools.lru_cache(2)(self._shuffled)
+        zeros = np.zeros(rows, dtype=np.int64)
+        self._start = _Place(0, 0, zeros - 1, zeros)  # of the current block
+        self._end = self._start
         self._block_number = 0
         self._given = 0  # batches of the current block that were returned
         self._block: StreamBatch | None = None
-        self._after: dict[str, Any] = {}
 
     @property
     def n_documents(self) -> int:
@@ -100,36 +115,36 @@ class Streams:
         return self
 
     def __next__(self) -> StreamBatch:
-        if self._given == _BATCHES_AT_ONCE:
-            self._enter_next_block()
         if self._block is None:
-            self._block = self._lay_out()
+            self._block, self._end = self._lay_out()
         at = slice(self._given * self._steps, (self._given + 1) * self._steps)
-        self._given += 1
-        block = self._block
-        return StreamBatch(
-            np.ascontiguousarray(block.inputs[:, at]),
-            np.ascontiguousarray(block.targets[:, at]),
-            np.ascontiguousarray(block.starts[:, at]),
+        batch = StreamBatch(
+            np.ascontiguousarray(self._block.inputs[:, at]),
+            np.ascontiguousarray(self._block.targets[:, at]),
+            np.ascontiguousarray(self._block.starts[:, at]),
         )
+        self._given += 1
+        if self._given == _BATCHES_AT_ONCE:
+            self._start, self._given, self._block = self._end, 0, None
+            self._block_number += 1
+        return batch
 
-    def _lay_out(self) -> StreamBatch:
-        """Lay out a block of batches, document by document."""
+    def _lay_out(self) -> tuple[StreamBatch, _Place]:
+        """Lay out a block of batches, document by document; return it and its end."""
         length = _BATCHES_AT_ONCE * self._steps
         size = (2, len(self._share), length)
         inputs, targets = np.empty(size, np.uint32), np.empty(size, np.uint32)
         starts = np.zeros(size, np.bool_)
         block = StreamBatch(inputs, targets, starts)
-        document, offset = self._document.copy(), self._offset.copy()
-        epoch, taken, order = self._epoch, self._taken, self._order
+        epoch, taken, document, offset = self._start
+        document, offset = document.copy(), offset.copy()
         for row in range(self._rows):
             filled = 0
             while filled < length:
                 if document[row] < 0:
-                    if taken == len(order):
+                    if taken == len(self._order(epoch)):
                         epoch, taken = epoch + 1, 0
-                        order = self._shuffled(epoch)
-                    document[row], offset[row] = order[taken], 0
+                    document[row], offset[row] = self._order(epoch)[taken], 0
                     taken += 1
                 begin, end = self._documents[document[row] : document[row] + 2]
                 n = int(min(length - filled, end - begin - offset[row]))
@@ -140,13 +155,6 @@ class Streams:
                 if offset[row] == end - begin:
                     document[row] = -1
                 filled += n
-        self._after = {
-            "epoch": epoch,
-            "taken": taken,
-            "order": order,
-            "document": document,
-            "offset": offset,
-        }
         inputs[0][inputs[0] == END] = BEGIN
         targets[1][targets[1] == END] = BEGIN
         if self._restart > 0:
@@ -156,7 +164,10 @@ class Streams:
             mine = chance[:, self._share.start : self._share.stop]
             starts |= opening & (mine < self._restart)
         axes = (0, 2, 1)  # rows were filled one by one, batches are slices of steps
-        return StreamBatch(inputs.transpose(axes), targets.transpose(axes), starts.transpose(axes))
+        return (
+            StreamBatch(inputs.transpose(axes), targets.transpose(axes), starts.transpose(axes)),
+            _Place(epoch, taken, document, offset),
+        )
 
     def _copy_run(
         self, block: StreamBatch, row: int, filled: int, n: int, document: int, k: int
@@ -176,15 +187,6 @@ class Streams:
         if k == 0:
             block.starts[:, row, filled] = True
 
-    def _enter_next_block(self) -> None:
-        if self._block is None:
-            self._lay_out()
-        after = self._after
-        self._epoch, self._taken, self._order = after["epoch"], after["taken"], after["order"]
-        self._document, self._offset = after["document"], after["offset"]
-        self._block_number += 1
-        self._given, self._block = 0, None
-
     def _shuffled(self, epoch: int) -> NDArray[np.int64]:
         lengths = np.diff(self._documents)
         order = np.random.default_rng((self._seed, 0, epoch)).permutation(len(lengths))
@@ -199,12 +201,9 @@ class Streams:
         """
         return {
             "documents": self.n_documents,
-            "epoch": self._epoch,
-            "taken": self._taken,
             "block_number": self._block_number,
             "given": self._given,
-            "document": self._document,
-            "offset": self._offset,
+            **self._start._asdict(),
         }
 
     def go_to(self, position: dict[str, Any]) -> None:
@@ -220,10 +219,11 @@ class Streams:
                 f"{self.n_documents:,}, because long documents are split differently. Start a new "
                 "run in another directory."
             )
-        self._epoch, self._taken = int(position["epoch"]), int(position["taken"])
-        self._block_number = int(position["block_number"])
-        self._given = int(position["given"])
-        self._document = np.array(position["document"], dtype=np.int64)
-        self._offset = np.array(position["offset"], dtype=np.int64)
-        self._order = self._shuffled(self._epoch)
+        self._start = _Place(
+            int(position["epoch"]),
+            int(position["taken"]),
+            np.array(position["document"], dtype=np.int64),
+            np.array(position["offset"], dtype=np.int64),
+        )
+        self._block_number, self._given = int(position["block_number"]), int(position["given"])
         self._block = None

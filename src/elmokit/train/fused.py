@@ -23,12 +23,16 @@ _BLOCK = 1024
 
 
 @triton.jit
-def _change(w, g, mean, square, scalars_ptr, beta1, beta2, epsilon, decay):
+def _change(w, g, mean, square, scalars_ptr):
     """Return AdamW's new weight and moments. A scale of 0 means that the gradient is not finite."""
     rate = tl.load(scalars_ptr)
     scale = tl.load(scalars_ptr + 1)
     missing_mean = tl.load(scalars_ptr + 2)
     missing_square = tl.load(scalars_ptr + 3)
+    beta1 = tl.load(scalars_ptr + 4)
+    beta2 = tl.load(scalars_ptr + 5)
+    epsilon = tl.load(scalars_ptr + 6)
+    decay = tl.load(scalars_ptr + 7)
     g = tl.where(scale > 0, g * scale, 0.0)
     mean = mean + (1 - beta1) * (g - mean)
     square = square + (1 - beta2) * (g * g - square)
@@ -46,10 +50,6 @@ def _change_all(
     copy_ptr,
     scalars_ptr,
     n,
-    beta1,
-    beta2,
-    epsilon,
-    decay,
     COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -61,10 +61,6 @@ def _change_all(
         tl.load(mean_ptr + at, inside, 0.0),
         tl.load(square_ptr + at, inside, 0.0),
         scalars_ptr,
-        beta1,
-        beta2,
-        epsilon,
-        decay,
     )
     tl.store(w_ptr + at, w, inside)
     tl.store(mean_ptr + at, mean, inside)
@@ -105,10 +101,6 @@ def _change_rows(
     mean_bias_ptr,
     square_bias_ptr,
     scalars_ptr,
-    beta1,
-    beta2,
-    epsilon,
-    decay,
     D: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -125,10 +117,6 @@ def _change_rows(
         tl.load(mean_ptr + at, inside, 0.0),
         tl.load(square_ptr + at, inside, 0.0),
         scalars_ptr,
-        beta1,
-        beta2,
-        epsilon,
-        decay,
     )
     tl.store(w_ptr + at, w, inside)
     tl.store(mean_ptr + at, mean, inside)
@@ -140,10 +128,6 @@ def _change_rows(
         tl.load(mean_bias_ptr + row),
         tl.load(square_bias_ptr + row),
         scalars_ptr,
-        beta1,
-        beta2,
-        epsilon,
-        decay,
     )
     tl.store(w_bias_ptr + row, w)
     tl.store(mean_bias_ptr + row, mean)
@@ -172,6 +156,8 @@ class FusedAdamW(Optimizer):
         assert config.kind == "adamw"
         super().__init__(tensors, head, config)
         self.copies = dict(copies)
+        constants = [config.beta1, config.beta2, config.epsilon, config.weight_decay]
+        self._constants = torch.tensor(constants, device=head.weight.device)
 
     @torch.no_grad()
     def step(
@@ -223,10 +209,10 @@ class FusedAdamW(Optimizer):
 
     def _scalars(self, rate: Tensor, scale: Tensor, count: Tensor) -> Tensor:
         c = self.config
-        return torch.stack([rate, scale, 1 - c.beta1**count, 1 - c.beta2**count])
+        changing = torch.stack([rate, scale, 1 - c.beta1**count, 1 - c.beta2**count])
+        return torch.cat([changing, self._constants])
 
     def _change_tensors(self, gradients: Sequence[Tensor], scalars: Tensor) -> None:
-        c = self.config
         for (name, w), g in zip(self.tensors.items(), gradients, strict=True):
             n = w.numel()
             _change_all[(triton.cdiv(n, _BLOCK),)](
@@ -237,10 +223,6 @@ class FusedAdamW(Optimizer):
                 self.copies.get(name, w),
                 scalars,
                 n,
-                c.beta1,
-                c.beta2,
-                c.epsilon,
-                c.weight_decay,
                 COPY=name in self.copies,
                 BLOCK=_BLOCK,
             )
@@ -252,7 +234,6 @@ class FusedAdamW(Optimizer):
         once: Tensor,
         scalars: Tensor,
     ) -> None:
-        c = self.config
         mean, square = self.row_moments["mean"], self.row_moments["square"]
         d = self.head["weight"].shape[1]
         _change_rows[(len(rows),)](
@@ -267,10 +248,6 @@ class FusedAdamW(Optimizer):
             mean["bias"],
             square["bias"],
             scalars,
-            c.beta1,
-            c.beta2,
-            c.epsilon,
-            c.weight_decay,
             D=d,
             BLOCK=triton.next_power_of_2(d),
         )
