@@ -38,7 +38,7 @@ WORDS = ["<S>", "</S>", "<UNK>", *(f"word{i}" * (1 + i % 6) for i in range(90))]
 def test_several_steps_change_the_weights_as_the_plain_step_does(
     kind: str, head_steps: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fast, "_GRAIN", 2)  # words are filled up to it: slow in the interpreter
+    monkeypatch.setattr(fast, "_BLOCK", 2)  # words are filled up to it: slow in the interpreter
     torch.backends.cudnn.allow_tf32 = False  # of the plain convolutions on a GPU
     torch.manual_seed(0)
     bilm, head = BiLM(CONFIG), LMHead(V, 8)
