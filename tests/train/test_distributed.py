@@ -278,7 +278,7 @@ def test_ranks_hold_the_same_weights_to_the_bit(corpus: Corpus, tmp_path: Path, 
     np.testing.assert_allclose(first["found"], expected, atol=1e-6)
     for part, whole in zip(first["state"], alone.state, strict=True):
         np.testing.assert_allclose(part, whole, atol=1e-5)
-    assert "weights of rank 1 is not that of rank 0" in second["error"]
+    assert "weights of rank 1 differ from those of rank 0" in second["error"]
 
 
 # ------------------------------------------------------------------------------ without processes

@@ -93,7 +93,7 @@ def test_it_is_read_and_not_trained(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"words": None}, "0 words and the model's table 9 rows"),
-        ({"words": "abc"}, "'words' should be a list of strings or null"),
+        ({"words": "abc"}, "Invalid 'words' .* Expected a list of strings"),
         ({"characters": [*CHARACTERS, "a"]}, "holds 'a' twice"),
         ({"characters": [*CHARACTERS, "ж"]}, "22 characters and the model's table 21 rows"),
     ],
