@@ -119,8 +119,11 @@ def _read_set(data: Path) -> EvaluationSet:
                 raise DataError(f"{where}: <{element.tag}> has no text.")
             words += split_form(form)
             if element.tag == "instance":
+                name, entry, pos = _word(element.attrib, data)
                 place = (len(dataset.sentences), first, len(words))
-                dataset.instances.append(_instance(element.attrib, place, gold, data))
+                dataset.instances.append(
+                    Instance(name, *place, entry, pos, gold.get(name, frozenset()))
+                )
         dataset.sentences.append(tuple(words))
     if different := gold.keys() ^ {instance.name for instance in dataset.instances}:
         raise DataError(
@@ -143,20 +146,15 @@ def _parse(path: Path) -> ElementTree.Element:
         raise DataError(f"Cannot read {path}: {error.strerror}.") from None
 
 
-def _instance(
-    attributes: Mapping[str, str],
-    place: tuple[int, int, int],
-    gold: Mapping[str, frozenset[str]],
-    path: Path,
-) -> Instance:
+def _word(attributes: Mapping[str, str], path: Path) -> tuple[str, Entry, str]:
+    """Return the id, the entry and the part of speech of an instance."""
     name, lemma, pos = (attributes.get(key, "") for key in ("id", "lemma", "pos"))
     if not (name and lemma) or pos not in POS_TYPES:
         raise DataError(
             f"{path}: found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>; expected "
             f"all three, and pos to be one of {', '.join(POS_TYPES)}."
         )
-    entry = Entry(lemma.lower().replace(" ", "_"), POS_TYPES[pos])
-    return Instance(name, *place, entry, pos, gold.get(name, frozenset()))
+    return name, Entry(lemma.lower().replace(" ", "_"), POS_TYPES[pos]), pos
 
 
 def _read_gold(path: Path) -> dict[str, frozenset[str]]:
@@ -166,9 +164,9 @@ def _read_gold(path: Path) -> dict[str, frozenset[str]]:
         if not fields:
             continue
         if len(fields) < 2 or fields[0] in gold:
-            found = f"'{fields[0]}' twice" if len(fields) > 1 else f"'{line.text:.60}'"
+            problem = f"'{fields[0]}' twice" if len(fields) > 1 else f"'{line.text:.60}'"
             raise line.error(
-                f"found {found}, expected an id and its sense keys, separated by spaces, each id "
+                f"found {problem}, expected an id and its sense keys, separated by spaces, each id "
                 "once."
             )
         gold[fields[0]] = frozenset(fields[1:])

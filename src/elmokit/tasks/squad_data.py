@@ -278,19 +278,17 @@ class _Reader:
         """Return the first and the last token of an answer; None: it cannot be trained on."""
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first, last = passage.cover(start, end)
-        problem = None
         if not answer.text.strip():
-            problem = _EMPTY
+            self._problems[_EMPTY].append(name)
         elif start < 0 or passage.text[start:end] != answer.text or first > last:
-            problem = _ELSEWHERE
+            self._problems[_ELSEWHERE].append(name)
         elif last >= LONGEST:
-            problem = _BEYOND
-        if problem is not None:
-            self._problems[problem].append(name)
-            return None
-        if passage.text[passage.starts[first] : passage.ends[last]] != answer.text.strip():
-            self._problems[_INSIDE].append(name)
-        return first, last
+            self._problems[_BEYOND].append(name)
+        else:
+            if passage.text[passage.starts[first] : passage.ends[last]] != answer.text.strip():
+                self._problems[_INSIDE].append(name)
+            return first, last
+        return None
 
 
 def _name(question: _Question) -> str:

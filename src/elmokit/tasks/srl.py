@@ -85,11 +85,6 @@ class SrlConfig(Settings):
 class SrlModel(TaskModel[Sentence]):
     """A deep tagger of the arguments of a predicate, and a small network for the predicates."""
 
-    _transitions: Tensor
-    _start: Tensor
-    _end: Tensor
-    _other: Tensor
-
     def __init__(
         self, config: TaskConfig, roles: Sequence[str], words: Words, elmo: LayerShape | None
     ) -> None:
@@ -109,13 +104,9 @@ class SrlModel(TaskModel[Sentence]):
         nn.init.normal_(self.marks.weight, std=0.01)
         nn.init.orthogonal_(self.emit.weight)
         nn.init.zeros_(self.emit.bias)
-        # Not stored with the weights, because they follow from the labels.
-        rules = allowed(self.labels, "BIO").scores()
-        for name, scores in zip(("_transitions", "_start", "_end"), rules, strict=True):
-            self.register_buffer(name, scores, persistent=False)
+        self._rules = allowed(self.labels, "BIO").scores()
         itself = (PREDICATE, CONTINUED + PREDICATE)
-        is_other = torch.tensor([label[2:] not in itself for label in self.labels])
-        self.register_buffer("_other", is_other, persistent=False)
+        self._is_other = torch.tensor([label[2:] not in itself for label in self.labels])
 
     def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor, TokenBatch]:
         """Score the tags for the first predicate of each sentence.
@@ -208,8 +199,9 @@ class SrlModel(TaskModel[Sentence]):
         # A predicate is V or a continuation of it, and never its own argument.
         every = torch.arange(len(pairs), device=x.device)
         own = emissions[every, predicates]
-        emissions[every, predicates] = own.masked_fill(self._other, -torch.inf)
-        rules = (self._transitions, self._start, self._end)
+        is_other = self._is_other.to(x.device)
+        emissions[every, predicates] = own.masked_fill(is_other, -torch.inf)
+        rules = (scores.to(x.device) for scores in self._rules)
         best = viterbi(emissions, tokens.mask[rows], *rules).tolist()
         return [
             tuple(spans_of([self.labels[number] for number in row[:length]]))

@@ -82,19 +82,19 @@ class Words:
             config: Number of words to keep, and the size of vectors without a table.
             table: Pretrained vectors, see `load_table`.
             training: Training texts.
-            others: Other texts, such as those of the dev set. Only words with vectors in the table
-                are taken from them.
+            others: Other texts, such as those of the dev set; only their words with vectors in
+                the table are added.
             seed: Seed of the vectors of words that are not in the table.
         """
         counts = Counter(token for text in training for token in text)
         places: dict[str, int | None] = {}  # a word -> its row in the table
-        loose: Counter[str] = Counter()
+        without: Counter[str] = Counter()  # lowercased words that are not in the table
         for token, count in counts.items():
             if table is None or (place := table.place(token)) is None:
-                loose[token.lower()] += count
+                without[token.lower()] += count
             else:
                 places[table.words[place]] = place
-        for token, count in loose.items():
+        for token, count in without.items():
             if count >= _SEEN:
                 places.setdefault(token, None)
         n_training = len(places) + 1
@@ -108,7 +108,8 @@ class Words:
 
     def save(self, folder: Path) -> None:
         """Write words and vectors to a directory."""
-        text = "".join(f"{_line(word)}\n" for word in self.words)
+        lines = (word.replace("\n", " ").replace("\r", " ") for word in self.words)
+        text = "".join(f"{line}\n" for line in lines)
         (folder / FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
         tensors = {
             "training": torch.from_numpy(self.vectors[: self.n_training]),
@@ -135,7 +136,7 @@ class Words:
         if len(vectors) != len(words) + 1:
             raise WeightsError(
                 f"{folder / FILE} has {len(words):,} words and {VECTORS} {len(vectors) - 1:,} "
-                "vectors. The files belong to different models."
+                "vectors. The files are of different models."
             )
         return cls(words, len(tensors["training"]), vectors)
 
@@ -143,10 +144,6 @@ class Words:
 def load_table(config: StaticConfig) -> StaticVectors | None:
     """Load the static vectors of a task model, if it uses any."""
     return None if config.source == "none" else load_static(config.source)
-
-
-def _line(word: str) -> str:
-    return word.replace("\n", " ").replace("\r", " ")
 
 
 def _vectors(
