@@ -15,7 +15,7 @@ from elmokit.errors import DataError
 from elmokit.probes import wic as module
 from elmokit.probes.alignment import align
 from elmokit.probes.statistics import json_values
-from elmokit.probes.wic import Usage, WicPair, half_of, judge, measure_wic, read_wic
+from elmokit.probes.wic import WicPair, half_of, judge, measure_wic, read_wic
 from tests.conftest import TINY_MODEL
 
 SENTENCES = ["A play on words .", "They play well.", "She can't play the well-known play today."]
@@ -66,7 +66,7 @@ def test_characters_find_their_tokens(start: int, end: int, expected: tuple[Any,
 def test_pairs_are_read_with_their_answers(tmp_path: Path) -> None:
     pairs = read_wic(write(tmp_path, [item(0), item(1)]))
     assert [pair.same for pair in pairs] == [True, False]
-    assert pairs[0].usages[0] == Usage(SENTENCES[0], 2, 6)
+    assert (pairs[0].sentence1, pairs[0].start1, pairs[0].end1) == (SENTENCES[0], 2, 6)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_scores_are_the_cosines_of_the_two_tokens(
     monkeypatch.setattr(module, "judge", spy)
     measure_wic(elmo, pairs)
     for n, pair in enumerate(pairs):
-        a, b = (elmo.embed(u.sentence).word("play") for u in pair.usages)
+        a, b = (elmo.embed(text).word("play") for text in (pair.sentence1, pair.sentence2))
         for j in range(3):
             expected = a[j] @ b[j] / np.linalg.norm(a[j]) / np.linalg.norm(b[j])
             assert seen[f"layer {j}"][n] == pytest.approx(expected, abs=2e-6)
@@ -177,8 +177,13 @@ def test_a_word_without_a_static_vector_is_judged_by_its_form(
 
 
 def make_pairs(n: int) -> list[WicPair]:
-    usages = (Usage("", 0, 0), Usage("", 0, 0))
-    return [WicPair(str(i), f"w{i // 2}", "NV"[i % 2], usages, i % 3 == 0) for i in range(n)]
+    values = {**item(0), "start1": 0, "end1": 0, "start2": 0, "end2": 0}
+    return [
+        WicPair(
+            **values | {"id": str(i), "lemma": f"w{i // 2}", "pos": "NV"[i % 2]}, same=i % 3 == 0
+        )
+        for i in range(n)
+    ]
 
 
 def test_the_halves_never_move_and_hold_whole_lemmas() -> None:

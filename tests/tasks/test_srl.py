@@ -301,6 +301,12 @@ def test_text_and_json_can_be_predicted_on() -> None:
             list(TASK.parse([Line("x", 4, bad)], "jsonl"))
 
 
+def test_very_long_sentences_of_raw_text_are_split() -> None:
+    pieces = list(TASK.parse([Line("x", 7, "word " * 515)], "text"))
+    assert [len(s.tokens) for s in pieces] == [512, 3]
+    assert pieces[1].offsets == tuple((5 * i, 5 * i + 4) for i in range(512, 515))
+
+
 def test_training_data_without_arguments_is_refused() -> None:
     with pytest.raises(DataError):
         TASK.learn([Sentence.of(("a",), [Frame.of(0, [], verb=True)])])

@@ -222,16 +222,22 @@ def measure_pos(
     correct: dict[str, Correct] = {}
     results: list[PosResult] = []
 
-    def take(
-        name: str,
-        right: Correct,
-        by_seed: Sequence[float] = (),
-        probes: Sequence[LinearProbe] = (),
-    ) -> None:
-        correct[name] = right
-        results.append(_result(name, right, words, seeds[0], by_seed, probes))
+    def record(name: str, right: NDArray[np.bool_], probes: Sequence[LinearProbe] = ()) -> None:
+        """Add the result of a way to tag; `right` has a row for each seed."""
+        mean = right.mean(axis=0)
+        correct[name] = mean
+        result = PosResult(
+            name,
+            float(mean.mean()),
+            clustered_interval(mean, words.clusters[2], seed=seeds[0]),
+            float(mean[words.unseen].mean()) if words.unseen.any() else float("nan"),
+            tuple(right.mean(axis=1).tolist()),
+            tuple(probe.dev_accuracy for probe in probes),
+            tuple(probe.epochs for probe in probes),
+        )
+        results.append(result)
         if on_result is not None:
-            on_result(results[-1], right)
+            on_result(result, mean)
 
     def probe(name: str, vectors: HalfArray | LayerTable) -> None:
         train, dev, test = words.examples(vectors)
@@ -241,11 +247,9 @@ def measure_pos(
             )
             for seed in seeds
         ]
-        right = np.stack([(p.predict(test) == test.labels).astype(np.float64) for p in probes])
-        take(name, right.mean(axis=0), right.mean(axis=1).tolist(), probes)
+        record(name, np.stack([p.predict(test) == test.labels for p in probes]), probes)
 
-    guess = most_frequent_tag(words)
-    take("most frequent tag", (guess == words.labels[2]).astype(np.float64))
+    record("most frequent tag", most_frequent_tag(words)[None] == words.labels[2])
     static_unknown = None
     if static is not None:
         table, known = static.table(words.forms)
@@ -271,26 +275,6 @@ def measure_pos(
         static_unknown,
         tuple(results),
         difference(correct, words.clusters[2], *COMPARED, seed=seeds[0]),
-    )
-
-
-def _result(
-    name: str,
-    right: Correct,
-    words: Words,
-    seed: int,
-    by_seed: Sequence[float] = (),
-    probes: Sequence[LinearProbe] = (),
-) -> PosResult:
-    accuracy = float(right.mean())
-    return PosResult(
-        name,
-        accuracy,
-        clustered_interval(right, words.clusters[2], seed=seed),
-        float(right[words.unseen].mean()) if words.unseen.any() else float("nan"),
-        tuple(by_seed) or (accuracy,),
-        tuple(probe.dev_accuracy for probe in probes),
-        tuple(probe.epochs for probe in probes),
     )
 
 

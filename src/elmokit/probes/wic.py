@@ -47,24 +47,22 @@ _PAIRS = 512
 _EXPECTED = "Expected an MCL-WiC file: a JSON list of items."
 
 
-@dataclass(frozen=True)
-class Usage:
-    """A word in a sentence: its characters start, ..., end - 1."""
+class WicPair(BaseModel, coerce_numbers_to_str=True):
+    """Two usages of a lemma, at characters start, ..., end - 1, and whether the sense is the same.
 
-    sentence: str
-    start: int
-    end: int
+    The names are those of the keys in the file.
+    """
 
-
-@dataclass(frozen=True)
-class WicPair:
-    """Two usages of a lemma, and whether they have the same sense."""
-
-    name: str
+    id: str
     lemma: str
     pos: str
-    usages: tuple[Usage, Usage]
-    same: bool
+    sentence1: str
+    sentence2: str
+    start1: int
+    end1: int
+    start2: int
+    end2: int
+    same: bool = False
 
 
 class Target(NamedTuple):
@@ -162,13 +160,11 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
     data = Path(data)
     gold = data.with_suffix(".gold") if gold is None else Path(gold)
     answers = {item.id: item.tag == "T" for item in _read(gold, _Answers).root}
-    pairs = []
-    for item in _read(data, _Items).root:
-        if item.id not in answers:
-            raise DataError(f"{data}: '{item.id}' has no gold label in {gold}.")
-        first = Usage(item.sentence1, item.start1, item.end1)
-        second = Usage(item.sentence2, item.start2, item.end2)
-        pairs.append(WicPair(item.id, item.lemma, item.pos, (first, second), answers[item.id]))
+    pairs = _read(data, _Pairs).root
+    for pair in pairs:
+        if pair.id not in answers:
+            raise DataError(f"{data}: '{pair.id}' has no gold label in {gold}.")
+        pair.same = answers[pair.id]
     if not pairs:
         raise DataError(f"{data} contains no pairs.")
     return pairs
@@ -179,23 +175,11 @@ class _Answer(BaseModel, coerce_numbers_to_str=True):
     tag: Literal["T", "F"]
 
 
-class _Item(BaseModel, coerce_numbers_to_str=True):
-    id: str
-    lemma: str
-    pos: str
-    sentence1: str
-    sentence2: str
-    start1: int
-    end1: int
-    start2: int
-    end2: int
-
-
 class _Answers(RootModel[list[_Answer]]):
     pass
 
 
-class _Items(RootModel[list[_Item]]):
+class _Pairs(RootModel[list[WicPair]]):
     pass
 
 
@@ -238,9 +222,10 @@ def measure_wic(
     targets: list[tuple[Target, Target]] = []
     left_out: list[str] = []
     for pair in pairs:
-        first, second = (_target(usage, fits) for usage in pair.usages)
+        first = _target(pair.sentence1, pair.start1, pair.end1, fits)
+        second = _target(pair.sentence2, pair.start2, pair.end2, fits)
         if first is None or second is None:
-            left_out.append(pair.name)
+            left_out.append(pair.id)
         else:
             used.append(pair)
             targets.append((first, second))
@@ -267,9 +252,9 @@ def measure_wic(
     )
 
 
-def _target(usage: Usage, fits: Counter[str]) -> Target | None:
-    tokens = tokenize(usage.sentence)
-    place = align([(token.start, token.end) for token in tokens], usage.start, usage.end)
+def _target(sentence: str, start: int, end: int, fits: Counter[str]) -> Target | None:
+    tokens = tokenize(sentence)
+    place = align([(token.start, token.end) for token in tokens], start, end)
     fits[place.fit] += 1
     if place.fit == "none":
         return None

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from elmokit.tasks.jsonl import Token, read_objects
+from elmokit.tasks.raw_text import split_text
 from elmokit.text.lines import Line
-from elmokit.text.sentences import tokenize_sentences
 
 #: Counts of irregularities in the data.
 Oddities = Counter[str]
@@ -118,10 +118,9 @@ class Document:
 
 def _document(text: str, name: str = "") -> Document:
     """Split raw text into sentences and tokens."""
-    tokenized = list(tokenize_sentences(text))
-    sentences = tuple(tuple(token.text for token in sentence) for sentence in tokenized)
-    offsets = tuple((token.start, token.end) for sentence in tokenized for token in sentence)
-    return Document(sentences, name=name, offsets=offsets)
+    pairs = list(split_text(text))
+    offsets = tuple(chain.from_iterable(offsets for _, offsets in pairs))
+    return Document(tuple(tokens for tokens, _ in pairs), name=name, offsets=offsets)
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Document]:

@@ -34,10 +34,10 @@ from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
+from elmokit.tasks.raw_text import split_text
 from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel, unknown_labels
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
-from elmokit.text.sentences import tokenize_sentences
 
 DOCSTART = "-DOCSTART-"
 
@@ -111,9 +111,8 @@ def _sentence(rows: list[list[str]], *, tagged: bool) -> Iterator[Sentence]:
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Split lines of raw text into sentences and tokens."""
     for line in lines:
-        for tokens in tokenize_sentences(line.text):
-            offsets = tuple((token.start, token.end) for token in tokens)
-            yield Sentence(tuple(token.text for token in tokens), offsets=offsets)
+        for tokens, offsets in split_text(line.text):
+            yield Sentence(tokens, offsets=offsets)
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:

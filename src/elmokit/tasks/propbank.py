@@ -26,8 +26,8 @@ from elmokit.tasks.classify import treebank_tokens
 from elmokit.tasks.jsonl import Token, read_object, read_objects
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.metrics.srl import PREDICATE
+from elmokit.tasks.raw_text import split_text
 from elmokit.text.lines import Line
-from elmokit.text.sentences import tokenize_sentences
 
 NO_TARGET = "-"
 
@@ -129,9 +129,8 @@ def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Split lines of raw text into sentences and tokens."""
     for line in lines:
-        for tokens in tokenize_sentences(line.text):
-            offsets = tuple((token.start, token.end) for token in tokens)
-            yield Sentence(tuple(token.text for token in tokens), offsets=offsets)
+        for tokens, offsets in split_text(line.text):
+            yield Sentence(tokens, offsets=offsets)
 
 
 # ------------------------------------------------------------------------------------------- JSON
