@@ -18,9 +18,7 @@ from elmokit.tasks.coref_model import CorefConfig, CorefModel, Resolved
 from elmokit.tasks.documents import Document, Mention, Oddities, read_jsonl, read_text
 from elmokit.tasks.metrics.coref import coref_scores, without_singletons
 from elmokit.tasks.metrics.spans import shown_span
-from elmokit.tasks.nn.elmo import LayerShape
 from elmokit.tasks.task import LabelInfo, Scores, Task
-from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
 __all__ = ["Coref", "CorefConfig", "CorefModel", "Resolved"]
@@ -50,6 +48,7 @@ class Coref(Task[Document]):
         ),
     }
     inputs = ("text", "conll", "jsonl")
+    network = CorefModel
 
     def read(self, path: str) -> list[Document]:
         """Read a file in columns, or all *.conll (otherwise *gold_conll) files of a directory."""
@@ -77,12 +76,6 @@ class Coref(Task[Document]):
                 "last column."
             )
         return {"genres": sorted({document.genre for document in examples} - {""})}
-
-    def model(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
-    ) -> CorefModel:
-        """Create the network."""
-        return CorefModel(config, facts["genres"], words, elmo)
 
     def score(self, examples: Sequence[Document], predictions: Sequence[Any]) -> Scores:
         """Return the mean F1 of MUC, B3 and CEAFe, and each of them.

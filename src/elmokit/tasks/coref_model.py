@@ -36,7 +36,7 @@ from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.spans import SpanEncoder, all_spans, keep_best
 from elmokit.tasks.nn.tokens import CharCnn, WordVectors
-from elmokit.tasks.task import TaskModel
+from elmokit.tasks.task import LabelInfo, TaskModel
 from elmokit.tasks.words import Words
 
 # Sizes of chunks, so that memory does not grow with the document.
@@ -118,12 +118,14 @@ class CorefModel(TaskModel[Document]):
     """End-to-end coreference by span ranking."""
 
     def __init__(
-        self, config: TaskConfig, genres: Sequence[str], words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> None:
         super().__init__()
         own: CorefConfig = config.model
         self.own = own
-        self._genres = {genre: number for number, genre in enumerate(genres, 1)}  # 0: another
+        self._genres = {
+            genre: number for number, genre in enumerate(facts["genres"], 1)
+        }  # 0: another
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.chars = nn.ModuleList(
             CharCnn(dim=own.char_dim, filters=own.char_filters, width=int(width))
@@ -146,7 +148,7 @@ class CorefModel(TaskModel[Document]):
             nn.Linear(own.scorer, 1),
         )
         self.pairs = PairScorer(
-            self.spans.dim, own.scorer, own.feature_dim, 1 + len(genres), dropout=own.dropout
+            self.spans.dim, own.scorer, own.feature_dim, 1 + len(self._genres), dropout=own.dropout
         )
 
     def loss(self, batch: Batch[Document]) -> Tensor:

@@ -177,12 +177,12 @@ class NerModel(TaskModel[Sentence]):
     """A biLSTM-CRF tagger."""
 
     def __init__(
-        self, config: TaskConfig, types: Sequence[str], words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> None:
         super().__init__()
         own: NerConfig = config.model
         self.scheme = own.scheme
-        self.labels = labels_of(types, own.scheme)
+        self.labels = labels_of(facts["types"], own.scheme)
         self._numbers = {label: number for number, label in enumerate(self.labels)}
         self.encoder = TokenEncoder(
             WordVectors(words, trainable=config.static.trainable, word_dropout=own.word_dropout),
@@ -257,6 +257,7 @@ class Ner(Task[Sentence]):
         ),
     }
     inputs = ("text", "conll", "jsonl")
+    network = NerModel
 
     def read(self, path: str) -> list[Sentence]:
         """Read a file in columns, with tags."""
@@ -274,12 +275,6 @@ class Ner(Task[Sentence]):
         if not types:
             raise DataError(f"All tags in the training data are O. {_COLUMNS}")
         return {"types": types}
-
-    def model(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
-    ) -> NerModel:
-        """Create the tagger."""
-        return NerModel(config, facts["types"], words, elmo)
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
         """Return F1 over spans, as conlleval does."""

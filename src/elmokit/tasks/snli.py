@@ -160,9 +160,9 @@ class Esim(Classifier[Pair]):
     """Enhanced sequential inference model."""
 
     def __init__(
-        self, config: TaskConfig, labels: Sequence[str], words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> None:
-        super().__init__(labels)
+        super().__init__(facts["labels"])
         own: SnliConfig = config.model
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.elmo = ElmoPlaces(config.elmo, elmo)
@@ -176,7 +176,7 @@ class Esim(Classifier[Pair]):
             nn.Linear(4 * self.composer.output_dim, own.hidden),
             nn.ReLU(),
             nn.Dropout(own.dropout),
-            nn.Linear(own.hidden, len(labels)),
+            nn.Linear(own.hidden, len(self.labels)),
         )
         for layer in self.modules():
             # As published; PyTorch's smaller initial weights learn slowly.
@@ -233,6 +233,7 @@ class Snli(Classification[Pair]):
         ),
     }
     inputs = ("text", "jsonl")
+    network = Esim
 
     def read(self, path: str) -> list[Pair]:
         """Read a file of labeled pairs; skip pairs without agreement, with a warning."""
@@ -248,12 +249,6 @@ class Snli(Classification[Pair]):
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Pair]:
         """Read tab-separated sentences or JSON lines; labels are ignored."""
         return read_pairs(lines, labeled=False, form=form)
-
-    def model(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
-    ) -> Esim:
-        """Create ESIM."""
-        return Esim(config, facts["labels"], words, elmo)
 
     def show(self, example: Pair, prediction: Any, *, as_json: bool) -> str:
         """Return the label and the sentences separated by tabs, or an object."""

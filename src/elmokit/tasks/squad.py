@@ -141,7 +141,9 @@ def best_spans(start: Tensor, end: Tensor, longest: int) -> tuple[Tensor, Tensor
 class SquadModel(TaskModel[Question]):
     """Bidirectional attention, self-attention, and pointers to start and end of the answer."""
 
-    def __init__(self, config: TaskConfig, words: Words, elmo: LayerShape | None) -> None:
+    def __init__(
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+    ) -> None:
         super().__init__()
         own: SquadConfig = config.model
         self.longest_answer = own.longest_answer
@@ -246,6 +248,7 @@ class Squad(Task[Question]):
         ),
     }
     inputs = ("text", "jsonl", "squad")
+    network = SquadModel
 
     def read(self, path: str) -> list[Question]:
         """Read a SQuAD file, or several concatenated ones."""
@@ -276,12 +279,6 @@ class Squad(Task[Question]):
                 "characters)."
             )
         return {}
-
-    def model(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
-    ) -> SquadModel:
-        """Create the network."""
-        return SquadModel(config, words, elmo)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Any]) -> Scores:
         """Return F1 and exact match, as the official script does."""

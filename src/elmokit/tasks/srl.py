@@ -86,11 +86,11 @@ class SrlModel(TaskModel[Sentence]):
     """A deep tagger of the arguments of a predicate, and a small network for the predicates."""
 
     def __init__(
-        self, config: TaskConfig, roles: Sequence[str], words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> None:
         super().__init__()
         self.own: SrlConfig = config.model
-        self.labels = labels_of(roles, "BIO")
+        self.labels = labels_of(facts["roles"], "BIO")
         self._numbers = {label: number for number, label in enumerate(self.labels)}
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.elmo = ElmoPlaces(config.elmo, elmo)
@@ -249,6 +249,7 @@ class Srl(Task[Sentence]):
         ),
     }
     inputs = ("text", "jsonl")
+    network = SrlModel
 
     def read(self, path: str) -> list[Sentence]:
         """Read a file of sentences with frames; warn about overlapping arguments."""
@@ -284,12 +285,6 @@ class Srl(Task[Sentence]):
                 "CoNLL-2005 or CoNLL-2012 columns."
             )
         return {"roles": sorted(roles)}
-
-    def model(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
-    ) -> SrlModel:
-        """Create the tagger."""
-        return SrlModel(config, facts["roles"], words, elmo)
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
         """Return F1 over the arguments of the given predicates, as srl-eval.pl does."""

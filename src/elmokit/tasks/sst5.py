@@ -175,9 +175,9 @@ class Bcn(Classifier[Review]):
     """A biattentive classification network."""
 
     def __init__(
-        self, config: TaskConfig, labels: Sequence[str], words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> None:
-        super().__init__(labels)
+        super().__init__(facts["labels"])
         own: Sst5Config = config.model
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.elmo = ElmoPlaces(config.elmo, elmo)
@@ -197,7 +197,7 @@ class Bcn(Classifier[Review]):
             nn.Dropout(own.maxout_dropout),
             Maxout(4 * own.hidden, 2 * own.hidden, own.pieces),
             nn.Dropout(own.last_dropout),
-            Maxout(2 * own.hidden, len(labels), own.pieces),
+            Maxout(2 * own.hidden, len(self.labels), own.pieces),
         )
 
     def forward(self, batch: Batch[Review]) -> Tensor:
@@ -238,6 +238,7 @@ class Sst5(Classification[Review]):
         ),
     }
     inputs = ("text", "jsonl", "trees")
+    network = Bcn
 
     def read(self, path: str) -> list[Review]:
         """Read a file of trees."""
@@ -269,12 +270,6 @@ class Sst5(Classification[Review]):
         if neutral := len(examples) - len(scored):
             warn(f"{neutral:,} neutral examples are not scored.")
         return scored
-
-    def model(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
-    ) -> Bcn:
-        """Create the network."""
-        return Bcn(config, facts["labels"], words, elmo)
 
     def show(self, example: Review, prediction: Any, *, as_json: bool) -> str:
         """Return the label and the text separated by a tab, or an object."""

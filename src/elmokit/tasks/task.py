@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic
 
 from torch import Tensor, nn
@@ -69,12 +69,14 @@ class Task(ABC, Generic[E]):
         metric: The dev score that selects the best epoch; larger is better.
         presets: Complete settings by name; the first is the default.
         inputs: Input formats of `parse`; the first is the default.
+        network: The class of the network; its arguments are those of `model`.
     """
 
     name: ClassVar[str]
     metric: ClassVar[str]
     presets: ClassVar[Mapping[str, TaskConfig]]
     inputs: ClassVar[Sequence[str]]
+    network: ClassVar[Callable[..., TaskModel[Any]]]
 
     @abstractmethod
     def read(self, path: str) -> list[E]:
@@ -96,11 +98,18 @@ class Task(ABC, Generic[E]):
     def learn(self, examples: Sequence[E]) -> LabelInfo:
         """Collect the labels from the training data."""
 
-    @abstractmethod
     def model(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> TaskModel[E]:
-        """Create the network."""
+        """Create the network.
+
+        Args:
+            config: The settings.
+            facts: Result of `learn`.
+            words: The words that the task model has vectors for.
+            elmo: The layers of the biLM; None: without ELMo.
+        """
+        return type(self).network(config, facts, words, elmo)
 
     @abstractmethod
     def score(self, examples: Sequence[E], predictions: Sequence[Any]) -> Scores:
