@@ -226,4 +226,4 @@ def test_what_cannot_be_learned_is_told() -> None:
     one = Document((("a", "b"),), ((Mention(0, 1),),), "GUM_news_x")
     told = TASK.notes([one], {"genres": ["bio"]})
     assert told[0].startswith("1 singleton mentions")
-    assert told[1] == "1 documents of genres that are not in the training data (news)."
+    assert told[1] == "1 document of genres that are not in the training data (news)."
