@@ -215,7 +215,7 @@ FAULTS = [
     fault(
         "token-check",
         "serve/middleware.py",
-        "self._token is None or secrets.compare_digest(given, self._token)",
+        "self._token is None or secrets.compare_digest(header, self._token)",
         "True",
         "Security: the service accepts any token.",
         "serve/test_guarding.py serve/test_routes.py serve",

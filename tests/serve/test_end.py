@@ -123,9 +123,9 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, full_model: Path) -> None
         Server(replace(ALONE, host="no.such.host.example"))
     with pytest.raises(ConfigError, match="no trained task model"):
         Server(replace(ALONE, tasks={"x": tmp_path})).run()
-    with pytest.raises(ConfigError, match="requires a trained model"):
+    with pytest.raises(ConfigError, match="Expected a trained model"):
         replace(ALONE, task_files=[tmp_path / "my_task.py"])
-    with pytest.raises(ConfigError, match="no model"):
+    with pytest.raises(ConfigError, match="at least one model"):
         replace(ALONE, models={})
     with pytest.raises(ConfigError, match="expected NAME=PATH"):
         named(["a/b"], "model")

@@ -1,4 +1,4 @@
-"""Answers, as OpenAPI documents them; routes write them straight from arrays."""
+"""The bodies of responses, as OpenAPI documents them; routes write them directly from arrays."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from elmokit.embed.substitutes import Candidate
+
 
 class Limit(BaseModel):
-    """A limit that was passed."""
+    """A limit that was exceeded."""
 
     name: str
     value: int
@@ -16,7 +18,7 @@ class Limit(BaseModel):
 
 
 class ErrorDetail(BaseModel):
-    """What was found, what was expected, what to do."""
+    """What is wrong, what was expected, and how to fix it."""
 
     type: str
     status: int
@@ -26,20 +28,20 @@ class ErrorDetail(BaseModel):
 
 
 class Error(BaseModel):
-    """A request that is not answered."""
+    """The response to a request that failed."""
 
     error: ErrorDetail
 
 
 class Usage(BaseModel):
-    """What was read."""
+    """The size of the input."""
 
     sentences: int
     tokens: int
 
 
 class TextAnswer(BaseModel):
-    """What every answer about sentences has."""
+    """The fields of every response about sentences."""
 
     model: str
     state: str
@@ -48,14 +50,14 @@ class TextAnswer(BaseModel):
 
 
 class Tokens(BaseModel):
-    """The tokens of a sentence; offsets are null where tokens were given."""
+    """The tokens of a sentence; offsets are null if the request contains tokens."""
 
     tokens: list[str]
     offsets: list[tuple[int, int]] | None
 
 
 class SentenceVectorsAnswer(Tokens):
-    """Vectors: [layer][token][number]; without [layer] if one was asked for."""
+    """Vectors: [layer][token][dimension]; without [layer] for a single layer."""
 
     vectors: list[Any]
 
@@ -70,7 +72,7 @@ class EmbedAnswer(TextAnswer):
 
 
 class LayerCosines(BaseModel):
-    """Cosines of all tokens with all tokens; null where a word has no static vector."""
+    """Cosines of all pairs of tokens; null if a word has no static vector."""
 
     name: str
     matrix: list[list[float | None]]
@@ -95,10 +97,10 @@ class Point(BaseModel):
 
 
 class Plane(BaseModel):
-    """A layer seen from where its points spread most.
+    """The principal plane of a layer.
 
-    Coordinates are comparable between the layers of an answer: each plane is turned so that points
-    move as little as possible.
+    Coordinates are comparable between the layers of a response: each plane is rotated so that
+    points move as little as possible.
     """
 
     name: str
@@ -112,7 +114,7 @@ class Plane(BaseModel):
 
 
 class StaticWord(BaseModel):
-    """The one vector that a static table has for the word, wherever it stands."""
+    """The static vector of the word, which is the same in every sentence."""
 
     table: str
     word: str
@@ -132,7 +134,7 @@ class ProjectAnswer(TextAnswer):
 
 
 class NeighborsAnswer(BaseModel):
-    """For each query the nearest tokens in each layer."""
+    """The nearest tokens of each query in each layer."""
 
     model: str
     index: dict[str, Any]
@@ -162,40 +164,31 @@ class ScoreAnswer(TextAnswer):
     sentences: list[SentenceScoreAnswer]
 
 
-class CandidateAnswer(BaseModel):
-    """A word and its probability."""
-
-    word: str
-    probability: float
-
-
 class Place(BaseModel):
-    """What is expected in a place."""
+    """The words predicted at a position."""
 
     position: int
     word: str
-    forward: list[CandidateAnswer]
-    backward: list[CandidateAnswer]
-    combined: list[CandidateAnswer]
+    forward: list[Candidate]
+    backward: list[Candidate]
+    combined: list[Candidate]
 
 
-class SubstitutesAnswer(TextAnswer):
-    """What is expected in the places of a sentence."""
+class SubstitutesAnswer(TextAnswer, Tokens):
+    """The words predicted at positions of a sentence."""
 
-    tokens: list[str]
-    offsets: list[tuple[int, int]] | None
     places: list[Place]
 
 
 class MixAnswer(BaseModel):
-    """The weights that a task learned."""
+    """The layer weights that a task model learned."""
 
     s: list[float]
     gamma: float
 
 
 class TaskCard(BaseModel):
-    """A trained task."""
+    """A trained task model."""
 
     name: str
     task: str
@@ -210,13 +203,13 @@ class TaskCard(BaseModel):
 
 
 class TasksAnswer(BaseModel):
-    """The trained tasks."""
+    """The trained task models."""
 
     tasks: list[TaskCard]
 
 
 class TaskAnswer(BaseModel):
-    """For each example its predictions: more than one where a text holds several sentences."""
+    """The predictions for each example; several if a text contains several sentences."""
 
     task: str
     results: list[list[dict[str, Any]]]
@@ -265,14 +258,14 @@ class EmbeddingAnswer(BaseModel):
 
 
 class EmbeddingsUsage(BaseModel):
-    """What was read."""
+    """The size of the input, as OpenAI's clients expect it."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class EmbeddingsAnswer(BaseModel):
-    """As OpenAI's clients expect it."""
+    """The vectors of texts, as OpenAI's clients expect them."""
 
     object: Literal["list"]
     data: list[EmbeddingAnswer]
@@ -281,6 +274,6 @@ class EmbeddingsAnswer(BaseModel):
 
 
 class Health(BaseModel):
-    """Where the service stands."""
+    """The status of the service."""
 
     status: Literal["ok", "loading", "stopping"]

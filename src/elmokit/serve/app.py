@@ -1,4 +1,4 @@
-"""The application: routes, errors, the page."""
+"""The ASGI application: routes, errors, the page."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -26,7 +27,9 @@ from elmokit.serve.service import Service
 
 STATIC = Path(__file__).with_name("static")
 _PROBES = ("/healthz", "/readyz")
-_SHOWN = 5  # problems of a request that are reported together
+# Documents the token in the OpenAPI schema; the middleware checks it.
+_BEARER = HTTPBearer(scheme_name="bearer", auto_error=False)
+_SHOWN = 5  # maximum number of problems in an error
 _KIND = re.compile(r"[\[(]|^(str|int|dict|list|constrained-(str|int)|MarkedSentence)$")
 _ABOUT = """Contextual word vectors, and the predictions of the two language models.
 
@@ -35,21 +38,20 @@ Errors are `{"error": {"type", "status", "message", "param", "limit"}}`. Respons
 
 
 def create_app(service: Service) -> ASGIApp:
-    """Make the ASGI application of a service; who runs it starts and stops the service."""
+    """Return the ASGI application of a service; the caller starts and stops the service."""
     app = FastAPI(
         title="elmokit",
         version=elmokit.__version__,
         description=_ABOUT,
-        docs_url=None,  # both pages fetch their scripts from elsewhere
+        docs_url=None,  # both pages load scripts from other hosts
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,  # a redirect repeats the Host of the request
+        dependencies=[] if service.settings.token is None else [Depends(_BEARER)],
     )
     app.state.service = service
     for part in (embed, geometry, neighbors, words, tasks, about):
         app.include_router(part.router)
-    if service.settings.token is not None:
-        _document_token(app)
     app.add_exception_handler(ElmoError, _rejected)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
@@ -69,21 +71,12 @@ def create_app(service: Service) -> ASGIApp:
 
 
 class _Page(Mount):
-    """The page, at every path that is no route's: else it would answer a GET where a POST is."""
+    """The page, at all paths except routes: otherwise it would respond to a GET of a POST route."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Leave the routes alone."""
+        """Match no route."""
         path = scope.get("path", "")
         return (Match.NONE, {}) if is_api(path) or path in _PROBES else super().matches(scope)
-
-
-def _document_token(app: FastAPI) -> None:
-    """Say in the OpenAPI schema that a bearer token is asked for."""
-    schema = app.openapi()
-    schema.setdefault("components", {})["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer"}
-    }
-    schema["security"] = [{"bearer": []}]
 
 
 async def _rejected(_: Request, error: Exception) -> Response:
@@ -101,22 +94,22 @@ async def _invalid(request: Request, error: Exception) -> Response:
             RequestRejected(400, f"The body is not valid JSON: {first['ctx']['error']}.")
         )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if tuple(first["loc"]) == ("body",) and not kind.endswith("json"):  # of curl -d, for one
+    if tuple(first["loc"]) == ("body",) and not kind.endswith("json"):  # for example, curl -d
         wanted = "Expected a JSON body with the header Content-Type: application/json"
-        found = f"found {kind:.100}" if kind else "found no such header"
-        return _response(RequestRejected(422, f"{wanted}; {found}.", param="body"))
+        actual = f"found {kind:.100}" if kind else "found no such header"
+        return _response(RequestRejected(422, f"{wanted}; {actual}.", param="body"))
     messages: dict[str, list[str]] = {}
     for problem in problems:
         messages.setdefault(_place(problem["loc"]), []).append(problem["msg"])
-    # A place has several problems where it may hold several kinds of values: one of them, then.
-    lines = [f"{place}: {', or '.join(dict.fromkeys(found))}" for place, found in messages.items()]
+    # A field that accepts several types has one problem per type.
+    lines = [f"{place}: {', or '.join(dict.fromkeys(texts))}" for place, texts in messages.items()]
     rest = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     message = f"{'; '.join(lines[:_SHOWN])}{rest}. See /openapi.json for the expected format."
     return _response(RequestRejected(422, message, param=_place(first["loc"])))
 
 
 def _place(location: Sequence[str | int]) -> str:
-    """Name the part of a request that is meant, without the kinds that were tried for it."""
+    """Return the path of a field, without the types that pydantic tried for it."""
     parts = [str(part) for part in location if part != "body"]
     return ".".join(part for part in parts if not _KIND.search(part)) or "body"
 
@@ -132,7 +125,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    """Answer; starlette raises the error again, and the middleware logs it."""
+    """Return an error; starlette raises the exception again, and the middleware logs it."""
     return _response(internal_error())
 
 

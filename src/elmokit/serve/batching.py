@@ -1,15 +1,15 @@
-"""The sentences of many clients, run together on one thread.
+"""Compute the sentences of many requests together, on one thread.
 
-A request becomes a `Job`: items (sentences, mostly) and the `Work` to do on them. The one thread
-that computes fills a batch with items of the same work and of similar length from all jobs that
-wait, in the order in which they are due: an item is due `_STRETCH` times as long after the arrival
-of its job as the job takes to compute up to and including that item, but after half of the timeout
-at most. So a single sentence does not wait for a thousand of another request, and those are not
-postponed forever by single ones. A job is accepted if the work that waits, by the measured speed,
-takes the other half at most; it is answered before its timeout, or rejected at once.
+A request becomes a `Job`: items (usually sentences) and the `Work` to do with them. The computing
+thread fills each batch with items of the same work and of similar length from all waiting jobs, in
+the order of their deadlines. The deadline of an item is the arrival of its job plus `_STRETCH`
+times the time needed to compute the job up to this item, but at most half of the timeout. So a
+single sentence does not wait for a thousand sentences of another request, and large requests do not
+starve. A job is accepted if the pending work, at the measured speed, takes at most the other half
+of the timeout; otherwise it is rejected immediately.
 
-The result of an item does not depend on its batch (2e-6), and an item that cannot be computed fails
-its own request, never the others of its batch.
+The result of an item does not depend on its batch (2e-6). If an item cannot be computed, only its
+own request fails.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from elmokit.serve.errors import RequestRejected, shutting_down
 from elmokit.serve.metrics import Metrics
 
 _STRETCH = 16.0
-#: Seconds up to which a batch is filled with further items of the same jobs, if others wait; twice
-#: as long if none do. A job that arrives meanwhile waits for the batch.
+#: Seconds up to which a batch is filled with more items of the same jobs while others wait; twice
+#: as long if none do. A job that arrives in the meantime waits for the batch.
 _BATCH_SECONDS = 0.5
-_SHORT = 128  # items up to this cost are similar; then those up to 4, 16, ... times as much
+_SHORT = 128  # items up to this cost are similar, then those up to 4, 16, ... times as much
 _LONGEST_RETRY = 60  # seconds
 _DECAY = 0.8  # weight of earlier batches in the measured speed
 
 
 @dataclass(eq=False)
 class Work:
-    """What can be done to many items at once. Items of the same object run together.
+    """A computation on many items. Items of the same object run together.
 
     Attributes:
-        name: For the metrics.
-        run: Items -> the result of each, in their order.
-        budget: Cost of a batch at most; an item that costs more runs alone.
-        most: Items of a batch at most.
+        name: The label in the metrics.
+        run: Items -> the result of each, in the same order.
+        budget: Maximum cost of a batch; an item that costs more runs alone.
+        most: Maximum number of items in a batch.
     """
 
     name: str
@@ -58,18 +58,18 @@ class Work:
 
     @property
     def rate(self) -> float:
-        """Seconds per unit of cost, by the latest batches."""
+        """Seconds per unit of cost in the latest batches."""
         return self._seconds / self._cost
 
     def measured(self, cost: int, seconds: float) -> None:
-        """Take the time of a batch into account."""
+        """Update the rate with the time of a batch."""
         self._seconds = _DECAY * self._seconds + seconds
         self._cost = _DECAY * self._cost + cost
 
 
 @dataclass(eq=False)
 class Job:
-    """One request's items and their results so far."""
+    """The items of a request and their results so far."""
 
     work: Work
     items: Sequence[Any]
@@ -81,41 +81,41 @@ class Job:
     def __post_init__(self) -> None:
         self.results: list[Any] = [None] * len(self.items)
         self.missing = len(self.items)
-        self.taken = 0
-        self.taken_cost = 0
+        self.next = 0  # the next item to compute
+        self.started_cost = 0
         self.waiting_cost = sum(self.costs)
 
     @property
     def waits(self) -> bool:
-        """Whether items are left to be computed."""
-        return self.taken < len(self.items)
+        """Whether items are left to compute."""
+        return self.next < len(self.items)
 
     def due(self, longest: float) -> float:
-        """Return when the next item is due, `longest` seconds after the arrival at most."""
-        cost = self.taken_cost + self.costs[self.taken]
+        """Return the deadline of the next item, at most `longest` seconds after the arrival."""
+        cost = self.started_cost + self.costs[self.next]
         return self.arrival + min(_STRETCH * self.work.rate * cost, longest)
 
     @property
     def length(self) -> int:
-        """Of the next item, as a class: a long one would delay a batch of short ones."""
-        return (((self.costs[self.taken] - 1) // _SHORT).bit_length() + 1) // 2
+        """The length class of the next item: a long one would delay a batch of short ones."""
+        return (((self.costs[self.next] - 1) // _SHORT).bit_length() + 1) // 2
 
     def take(self) -> int:
-        """Take the next item, and return its number."""
-        cost = self.costs[self.taken]
-        self.taken_cost += cost
+        """Start the next item, and return its number."""
+        cost = self.costs[self.next]
+        self.started_cost += cost
         self.waiting_cost -= cost
-        self.taken += 1
-        return self.taken - 1
+        self.next += 1
+        return self.next - 1
 
 
 class Batcher:
-    """The queue, and the thread that works on it.
+    """The queue and the computing thread.
 
     Args:
-        queue: Jobs that may wait.
-        timeout: Seconds that a job may wait and take.
-        metrics: Where to count.
+        queue: Maximum number of waiting jobs.
+        timeout: Maximum seconds of a job, including its waiting time.
+        metrics: The metrics to update.
     """
 
     def __init__(self, queue: int, timeout: float, metrics: Metrics) -> None:
@@ -124,12 +124,12 @@ class Batcher:
         self._jobs: list[Job] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._running_until = 0.0  # when the batch that is computed now should be finished
+        self._running_until = 0.0  # when the current batch should be finished
         self._thread: threading.Thread | None = None
         metrics.queue_requests.set_function(lambda: len(self._jobs))
         metrics.queue_tokens.set_function(lambda: sum(job.waiting_cost for job in self._jobs))
 
-    # --------------------------------------------------------------------------- the asking side
+    # ---------------------------------------------------------------------------- event loop side
 
     async def submit(
         self,
@@ -141,9 +141,9 @@ class Batcher:
         """Compute items, together with those of other jobs.
 
         Args:
-            work: What to do.
-            items: To what.
-            costs: How much each is, in tokens.
+            work: The computation.
+            items: Its items.
+            costs: The cost of each item, in tokens.
             keep: Reduces a result to what the request needs, on the computing thread.
 
         Raises:
@@ -173,7 +173,7 @@ class Batcher:
             seconds = max(0.0, self._running_until - time.monotonic()) + waiting
             own = job.work.rate * job.waiting_cost
             too_long = seconds + own - self._timeout / 2
-            # A job that finds an empty queue may try, whatever the estimate says.
+            # With an empty queue a job is always accepted, because the estimate may be wrong.
             if len(self._jobs) >= self._most_jobs or (self._jobs and too_long > 0):
                 self._metrics.rejected.labels("queue").inc()
                 raise RequestRejected.retry(
@@ -192,7 +192,7 @@ class Batcher:
             if job in self._jobs:
                 self._jobs.remove(job)
 
-    # ------------------------------------------------------------------------ the computing side
+    # ----------------------------------------------------------------------------- computing side
 
     def start(self, prepare: Callable[[], None]) -> None:
         """Start the thread; it first calls `prepare`, which must not raise."""
@@ -206,7 +206,7 @@ class Batcher:
         self._thread.start()
 
     def close(self, timeout: float | None = None) -> None:
-        """Take no more jobs, finish those that wait, and end the thread."""
+        """Reject new jobs, finish the waiting ones, and stop the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -214,7 +214,7 @@ class Batcher:
             self._thread.join(timeout)
 
     def _take(self) -> list[tuple[Job, int]] | None:
-        """Wait for work and return a batch, the items that are due first; None is the end."""
+        """Wait for jobs; return a batch of the items with the earliest deadlines, or None."""
         with self._changed:
             while not self._jobs:
                 if self._closed:
@@ -237,10 +237,10 @@ class Batcher:
             while similar and len(batch) < work.most:
                 _, i, job = similar[0]
                 budget = further if job in members else work.budget
-                if batch and size + job.costs[job.taken] > budget:
+                if batch and size + job.costs[job.next] > budget:
                     break
                 members.add(job)
-                size += job.costs[job.taken]
+                size += job.costs[job.next]
                 batch.append((job, job.take()))
                 if job.waits and job.length == length:
                     heapreplace(similar, (job.due(longest), i, job))
@@ -255,7 +255,7 @@ class Batcher:
         work = batch[0][0].work
         try:
             self._run(work, batch)
-        except Exception:  # one of the jobs is to blame: each for itself
+        except Exception:  # find the job that caused it
             for job in dict.fromkeys(job for job, _ in batch):
                 try:
                     self._run(work, [(other, i) for other, i in batch if other is job])
@@ -271,13 +271,13 @@ class Batcher:
         if not batch:
             return
         results = work.run([job.items[i] for job, i in batch])
-        # All of them before any is stored: if one fails, the jobs are run again one by one.
+        # Before any result is stored: if one fails, the jobs are run again one by one.
         kept = [job.keep(result) for (job, _), result in zip(batch, results, strict=True)]
         for (job, i), result in zip(batch, kept, strict=True):
             job.results[i] = result
             job.missing -= 1
             if not job.missing:
-                with suppress(InvalidStateError):  # cancelled a moment ago
+                with suppress(InvalidStateError):  # it was cancelled in the meantime
                     job.future.set_result(job.results)
 
     def _fail(self, job: Job, error: Exception) -> None:

@@ -1,9 +1,9 @@
-"""Errors as clients see them: what is wrong, what was expected, how to fix it.
+"""Errors as responses: what is wrong, what was expected, how to fix it.
 
     {"error": {"type": "too_large", "status": 413, "message": "...", "param": null,
                "limit": {"name": "max_body", "value": 2097152, "found": 10485760}}}
 
-The shape is that of OpenAI's errors, so that its clients show the message.
+The format is that of OpenAI's errors, so that its clients show the message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from elmokit.errors import ElmoError
 
-#: The kind of each status, for programs that should not parse messages.
+#: The type of each status, so that programs need not parse messages.
 TYPES: dict[int, str] = {
     400: "bad_request",
     401: "unauthorized",
@@ -35,12 +35,12 @@ TYPES: dict[int, str] = {
 
 
 class RequestRejected(ElmoError):
-    """A request that is answered with an error.
+    """A request that gets an error as its response.
 
     Attributes:
         status: The HTTP status.
-        param: The part of the request that is invalid, if it is one.
-        headers: Further headers of the answer.
+        param: The invalid part of the request, if there is one.
+        headers: Additional headers of the response.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RequestRejected(ElmoError):
     def over_limit(
         cls, name: str, value: int, found: int, what: str, remedy: str, status: int = 422
     ) -> RequestRejected:
-        """Reject a request that exceeds a limit, and name the limit."""
+        """Return the error for a request that exceeds a limit."""
         return cls(
             status,
             f"The request has {found:,} {what}; the limit {name} is {value:,}. {remedy}",
@@ -79,7 +79,7 @@ class RequestRejected(ElmoError):
         limit: Mapping[str, Any] | None = None,
         close: bool = False,
     ) -> RequestRejected:
-        """Reject a request that may succeed later; `close` ends its connection."""
+        """Return the error for a request that may succeed later; `close` closes its connection."""
         return cls(
             status,
             f"{message} Retry after {seconds} second{'s' if seconds > 1 else ''}.",
@@ -88,7 +88,7 @@ class RequestRejected(ElmoError):
         )
 
     def body(self) -> bytes:
-        """Return the body of the answer."""
+        """Return the body of the response."""
         error: dict[str, Any] = {
             "type": TYPES.get(self.status, "error"),
             "status": self.status,
@@ -101,10 +101,10 @@ class RequestRejected(ElmoError):
 
 
 def internal_error() -> RequestRejected:
-    """Return the answer to a request that failed through a fault of the service."""
+    """Return the error for a request that failed because of a bug of the service."""
     return RequestRejected(500, "Internal server error; see the log of the service.")
 
 
 def shutting_down() -> RequestRejected:
-    """Return the answer to requests that come while the service shuts down."""
+    """Return the error for requests that arrive while the service shuts down."""
     return RequestRejected.retry(503, "The service is shutting down.", 5, close=True)

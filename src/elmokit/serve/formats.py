@@ -1,16 +1,16 @@
-"""Answers as JSON, npy or Arrow, by the `Accept` of a request.
+"""Responses as JSON, npy or Arrow, selected by the `Accept` header.
 
-application/json                        everything (the default)
-application/x-npy                       one float32 array, the tokens of all sentences in a row;
-                                        X-Elmo-Lengths says how many each sentence has
-application/vnd.apache.arrow.stream     a row per token (or per sentence, if they are pooled)
+application/json                        the default
+application/x-npy                       one float32 array with the tokens of all sentences;
+                                        X-Elmo-Lengths contains the number of tokens per sentence
+application/vnd.apache.arrow.stream     one row per token (or per sentence, with pooling)
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ _ALIASES = {
     "application/json": JSON,
     "application/*": JSON,
     "*/*": JSON,
-    "text/html": JSON,  # a browser that is shown an answer
+    "text/html": JSON,  # a browser
     "application/x-npy": NPY,
     "application/npy": NPY,
     "application/vnd.apache.arrow.stream": ARROW,
@@ -37,7 +37,7 @@ _ALIASES = {
 
 
 def wanted(accept: str | None) -> str:
-    """Choose a format by an `Accept` header: the first that is known."""
+    """Return the first supported format of an `Accept` header."""
     for part in (accept or JSON).split(","):
         kind = part.partition(";")[0].strip().lower()
         if kind in _ALIASES:
@@ -47,18 +47,14 @@ def wanted(accept: str | None) -> str:
     )
 
 
-def to_json(values: Any) -> bytes:
-    """Write plain values and arrays; float32 in as few digits as it takes to read it back."""
-    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def json_response(values: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer with JSON."""
-    return Response(to_json(values), media_type=JSON, headers=dict(headers or {}))
+def json_response(values: Any) -> Response:
+    """Return values and arrays as JSON; float32 with the fewest digits that restore it."""
+    body = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(body, media_type=JSON)
 
 
 def npy(vectors: Sequence[FloatArray], lengths: Sequence[int], headers: dict[str, str]) -> Response:
-    """Answer with one array: what the sentences have, side by side along the axis of tokens."""
+    """Return one array: the vectors of all sentences, concatenated along the axis of tokens."""
     joined = np.concatenate(vectors, axis=-2)
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(joined))
@@ -68,7 +64,7 @@ def npy(vectors: Sequence[FloatArray], lengths: Sequence[int], headers: dict[str
 
 
 def arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -> Response:
-    """Answer with a table: sentence, token, start, end, and a column per layer.
+    """Return a table with the columns sentence, token, start and end, and one per layer.
 
     Columns are named as in the Parquet files of `elmo embed`: `vector`, or `layer_0` and so on.
     """
@@ -92,8 +88,11 @@ def arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) ->
         numbers = np.repeat(np.arange(len(vectors), dtype=np.int32), texts.lengths)
         columns["sentence"] = pa.array(numbers)
         columns["token"] = pa.array([t for tokens in texts.tokens for t in tokens], pa.string())
-        columns["start"] = pa.array(_ends(texts, 0), pa.int32())
-        columns["end"] = pa.array(_ends(texts, 1), pa.int32())
+        pairs: list[tuple[int | None, int | None]] = []
+        for offsets, n in zip(texts.offsets, texts.lengths, strict=True):
+            pairs += [(None, None)] * n if offsets is None else offsets
+        columns["start"] = pa.array([start for start, _ in pairs], pa.int32())
+        columns["end"] = pa.array([end for _, end in pairs], pa.int32())
     for name, layer in zip(names, joined if several else joined[None], strict=True):
         flat = pa.array(np.ascontiguousarray(layer).reshape(-1))
         columns[name] = pa.FixedSizeListArray.from_arrays(flat, layer.shape[-1])
@@ -102,10 +101,3 @@ def arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) ->
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
-
-
-def _ends(texts: Texts, side: int) -> list[int | None]:
-    found: list[int | None] = []
-    for tokens, offsets in zip(texts.tokens, texts.offsets, strict=True):
-        found += [None] * len(tokens) if offsets is None else [pair[side] for pair in offsets]
-    return found

@@ -1,4 +1,4 @@
-"""What is served: models, trained tasks, an index, static vectors; and the work they can do."""
+"""What is served: models, task models, an index, static vectors, and the work they can do."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from elmokit.tasks.saved import SavedTask
     from elmokit.tasks.task import Task
 
-# The full softmax costs several times as much per token as the biLM itself.
+# The full softmax costs several times as much per token as the biLM.
 _HEAD_TOKENS = 512
 _TASK_TOKENS = 2048
-# Characters of a token for models that look words up.
+# Maximum characters of a token for models without a character encoder.
 _LONGEST = 1000
 
 
 @dataclass
 class Hosted:
-    """The models and tasks by name, and what can be done with them.
+    """The models and task models by name.
 
     Attributes:
-        models: The first is the default.
-        prints: The fingerprint of each model.
-        longest: Characters of a token that could make a difference to a model.
-        tasks: Trained tasks.
-        index: For neighbors, if there is one, made with the model `index_model`.
-        static: Static vectors to compare with, if there are.
+        models: The models; the first is the default.
+        fingerprints: The fingerprint of each model.
+        longest: The number of characters of a token that each model reads at most.
+        tasks: The task models.
+        index: The index for neighbors, if there is one, built with the model `index_model`.
+        static: Static vectors to compare with, if there are any.
     """
 
     models: dict[str, ElmoModel]
-    prints: dict[str, str] = field(default_factory=dict)
-    longest: dict[str, int] = field(default_factory=dict)
+    fingerprints: dict[str, str]
+    longest: dict[str, int]
     tasks: dict[str, SavedTask[Any]] = field(default_factory=dict)
     index: TokenIndex | None = None
     index_model: str = ""
@@ -50,35 +50,17 @@ class Hosted:
 
     def model(self, name: str | None) -> tuple[str, ElmoModel]:
         """Return a model and its name; None is the first."""
-        if name is None:
-            name = next(iter(self.models))
-        if name not in self.models:
-            raise RequestRejected(
-                404,
-                f"Unknown model '{name:.80}'.{nearest(name, self.models)} Available models: "
-                f"{', '.join(self.models)}.",
-                param="model",
-            )
+        name = next(iter(self.models)) if name is None else name
+        _check_known("model", name, self.models)
         return name, self.models[name]
 
     def task(self, name: str) -> SavedTask[Any]:
-        """Return a trained task."""
-        if name not in self.tasks:
-            there = (
-                f"Available tasks: {', '.join(self.tasks)}."
-                if self.tasks
-                else "No tasks are available."
-            )
-            raise RequestRejected(
-                404,
-                f"Unknown task '{name:.80}'.{nearest(name, self.tasks)} {there} To serve one, use: "
-                "elmo serve --task NAME=DIRECTORY",
-                param="name",
-            )
+        """Return a task model."""
+        _check_known("task", name, self.tasks)
         return self.tasks[name]
 
     def check(self, name: str, state: str, *, language_model: bool = False) -> None:
-        """Refuse what a model cannot do; the library's own errors would tell where it lies."""
+        """Reject what a model cannot do; the library's errors would reveal where it is stored."""
         model = self.models[name]
         if state == "warm" and model.warm is None:
             raise RequestRejected(
@@ -129,25 +111,35 @@ class Hosted:
 
     def predictions(self, name: str) -> Work:
         """Examples of a task -> predictions."""
-        saved = self.tasks[name]
-        return self._work(("task", name, ""), saved.predict, _TASK_TOKENS)
+        return self._work(("task", name, ""), self.tasks[name].predict, _TASK_TOKENS)
 
     def _work(self, key: tuple[str, str, str], run: Any, budget: int, most: int = 128) -> Work:
-        if key not in self._works:
-            self._works[key] = Work(":".join(part for part in key[:2]), run, budget, most)
-        return self._works[key]
+        """Return the one work of this kind: only items of the same object run together."""
+        return self._works.setdefault(key, Work(":".join(key[:2]), run, budget, most))
+
+
+def _check_known(kind: str, name: str, known: Mapping[str, object]) -> None:
+    if name not in known:
+        raise RequestRejected(
+            404,
+            f"Unknown {kind} '{name:.80}'.{nearest(name, known)} Available {kind}s: "
+            f"{', '.join(known) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
+            param="model" if kind == "model" else "name",
+        )
 
 
 def host(settings: Settings) -> Hosted:
-    """Load all that is asked for.
+    """Load everything that the settings name.
 
     Raises:
-        ElmoError: Something is not there, or does not fit.
+        ElmoError: A file is missing or invalid, or does not match the others.
     """
     import torch
 
     from elmokit.embed.fingerprint import fingerprint
     from elmokit.embed.model import load
+    from elmokit.embed.static import load_static
+    from elmokit.tasks.registry import load_task
 
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
@@ -155,36 +147,29 @@ def host(settings: Settings) -> Hosted:
         name: load(path, device=settings.device, precision=settings.precision)
         for name, path in settings.models.items()
     }
-    found = Hosted(models, {name: fingerprint(model) for name, model in models.items()})
-    found.longest = {name: _longest(model) for name, model in models.items()}
-    if settings.tasks:
-        own = _own_tasks(settings)
-        for name, folder in settings.tasks.items():
-            found.tasks[name] = _shared(_task(folder, own, settings.device), found)
+    hosted = Hosted(
+        models,
+        {name: fingerprint(model) for name, model in models.items()},
+        {name: _longest(model) for name, model in models.items()},
+    )
+    custom = {task.name: task for task in map(load_task, map(str, settings.task_files))}
+    for name, folder in settings.tasks.items():
+        hosted.tasks[name] = _shared(_task(folder, custom, settings.device), hosted)
     if settings.static is not None:
-        from elmokit.embed.static import load_static
-
-        found.static = load_static(settings.static)
+        hosted.static = load_static(settings.static)
     if settings.index is not None:
-        found.index, found.index_model = _index(settings, models)
-    return found
+        hosted.index, hosted.index_model = _index(settings.index, models)
+    return hosted
 
 
 def _longest(model: ElmoModel) -> int:
     cnn = model.config.char_cnn
-    read = _LONGEST if cnn is None else cnn.max_characters_per_token
+    characters = _LONGEST if cnn is None else cnn.max_characters_per_token
     words = () if model.vocabulary is None else model.vocabulary.words
-    return max([read, *map(len, words)])
+    return max([characters, *map(len, words)])
 
 
-def _own_tasks(settings: Settings) -> dict[str, Task[Any]]:
-    from elmokit.tasks.registry import load_task
-
-    tasks = [load_task(str(file)) for file in settings.task_files]
-    return {task.name: task for task in tasks}
-
-
-def _task(folder: Path, own: Mapping[str, Task[Any]], device: str) -> SavedTask[Any]:
+def _task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> SavedTask[Any]:
     from elmokit.tasks.registry import TASKS, load_task
     from elmokit.tasks.saved import is_task_dir, load_saved, read_config
 
@@ -194,33 +179,32 @@ def _task(folder: Path, own: Mapping[str, Task[Any]], device: str) -> SavedTask[
             f"TRAIN DEV -o {folder}"
         )
     name = str(read_config(folder)["task"])
-    if name not in own and name not in TASKS:
+    if name not in custom and name not in TASKS:
         raise ConfigError(
             f"{folder} contains a model of the custom task '{name}'. Specify the file that defines "
             "it: --task-file my_task.py"
         )
-    return load_saved(folder, own[name] if name in own else load_task(name), device=device)
+    return load_saved(folder, custom[name] if name in custom else load_task(name), device=device)
 
 
-def _shared(saved: SavedTask[Any], found: Hosted) -> SavedTask[Any]:
-    """Let a task use a model that is served already, if it is the one it was trained with."""
+def _shared(saved: SavedTask[Any], hosted: Hosted) -> SavedTask[Any]:
+    """Let a task model use a model that is already served, if it was trained with it."""
     from elmokit.embed.fingerprint import fingerprint
 
     if saved.elmo is None:
         return saved
     state = saved.config.elmo.state
     own = fingerprint(saved.elmo, state)
-    for model in found.models.values():
+    for model in hosted.models.values():
         if model.precision == saved.elmo.precision and fingerprint(model, state) == own:
             return replace(saved, elmo=model)
     return saved
 
 
-def _index(settings: Settings, models: Mapping[str, ElmoModel]) -> tuple[TokenIndex, str]:
+def _index(directory: Path, models: Mapping[str, ElmoModel]) -> tuple[TokenIndex, str]:
     from elmokit.search.index import TokenIndex
 
-    assert settings.index is not None
-    index = TokenIndex.open(settings.index)
+    index = TokenIndex.open(directory)
     for name, model in models.items():
         try:
             index.check(model)
@@ -228,7 +212,7 @@ def _index(settings: Settings, models: Mapping[str, ElmoModel]) -> tuple[TokenIn
             continue
         return index, name
     raise ConfigError(
-        f"The index {settings.index} was built with a model that is not served (served: "
+        f"The index {directory} was built with a model that is not served (served: "
         f"{', '.join(models)}). Add that model with --model NAME=PATH, or rebuild the index with: "
         "elmo index"
     )

@@ -1,17 +1,17 @@
-"""How much one request may ask for, and how much may wait."""
+"""Limits on a request and on the queue."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from elmokit.serve.errors import RequestRejected
+from elmokit.settings import Count, Positive, Settings
 
-#: Tokens whose cosines with each other are one answer: a matrix grows with the square.
+#: Tokens of one similarity matrix, which grows with the square.
 MATRIX_TOKENS = 256
 #: Uses of a word on one plane.
 POINTS = 512
-#: Places of which the language models list what they expect: each costs a whole softmax.
+#: Positions to predict words for: each costs a full softmax.
 PLACES = 128
 #: Words or neighbors in a list.
 LISTED = 100
@@ -19,53 +19,49 @@ LISTED = 100
 QUERIES = 16
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Settings):
     """The limits that `elmo serve` has options for.
 
     Attributes:
         body: Bytes of a request.
         tokens: Tokens in the sentences of a request.
         sentences: Sentences of a request.
-        answer: Numbers in the vectors of an answer.
-        queue: Requests that may wait; further ones are rejected.
-        connections: Connections that are open at once; idle ones make room for new ones.
-        timeout: Seconds for sending a request, for computing the answer, and for reading that.
+        answer: Values in the vectors of a response.
+        queue: Pending requests; more are rejected.
+        connections: Open connections; idle ones are closed to accept new ones.
+        timeout: Seconds to receive a request, to compute the response, and to send it.
     """
 
-    body: int = 2 * 2**20
-    tokens: int = 4096
-    sentences: int = 256
-    answer: int = 2**24
-    queue: int = 256
-    connections: int = 1024
-    timeout: float = 60.0
+    body: Count = 2 * 2**20
+    tokens: Count = 4096
+    sentences: Count = 256
+    answer: Count = 2**24
+    queue: Count = 256
+    connections: Count = 1024
+    timeout: Positive = 60.0
 
-    def check_sentences(self, n: int, most: int | None = None) -> None:
-        """Reject a request of too many sentences; `most` is a limit of the route's own."""
-        limit = self.sentences if most is None else min(most, self.sentences)
-        if n > limit:
+    def check_sentences(self, n: int) -> None:
+        """Reject a request with too many sentences."""
+        if n > self.sentences:
             raise RequestRejected.over_limit(
-                "max_sentences", limit, n, "sentences", "Split them into several requests."
+                "max_sentences", self.sentences, n, "sentences", "Split them into several requests."
             )
 
-    def check_tokens(self, sentences: Sequence[Sequence[str]], most: int | None = None) -> int:
-        """Reject a request of too many tokens, and return how many there are."""
-        n = sum(map(len, sentences))
-        limit = self.tokens if most is None else min(most, self.tokens)
+    def check_tokens(self, sentences: Sequence[Sequence[str]], route_limit: int = 10**9) -> None:
+        """Reject a request with too many tokens; a route may have a lower limit."""
+        n, limit = sum(map(len, sentences)), min(self.tokens, route_limit)
         if n > limit:
             raise RequestRejected.over_limit(
                 "max_tokens", limit, n, "tokens", "Split them into several requests."
             )
-        return n
 
-    def check_answer(self, numbers: int) -> None:
+    def check_answer(self, values: int) -> None:
         """Reject a request whose vectors would be too large, before they are computed."""
-        if numbers > self.answer:
+        if values > self.answer:
             raise RequestRejected.over_limit(
                 "max_answer",
                 self.answer,
-                numbers,
+                values,
                 "values in the response",
                 "Request fewer layers, or split the sentences into several requests.",
             )

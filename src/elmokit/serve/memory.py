@@ -1,8 +1,8 @@
-"""The memory of all requests together.
+"""A limit on the memory of all requests together.
 
-A byte of a body and a number of an answer are counted alike: parsed to Python objects, or held as
-an array and as JSON, each takes about 16 bytes. A request keeps what it has reserved until its
-answer is sent, so clients that read slowly cannot fill the memory.
+A byte of a body and a value of a response count the same: as Python objects, or as an array and
+JSON, each takes about 16 bytes. A request keeps its reservation until its response is sent, so
+clients that read slowly cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.limits import Limits
 
-# Bodies and answers of the largest size that are held at once.
+# Maximum number of bodies and responses of the largest size at the same time.
 _BODIES = 32
 _ANSWERS = 4
 
 
 class MemoryBudget:
-    """What all requests may hold at once."""
+    """The budget of all requests."""
 
     def __init__(self, limits: Limits) -> None:
         self.total = max(_BODIES * limits.body, _ANSWERS * limits.answer)
@@ -27,7 +27,7 @@ class MemoryBudget:
 
     @contextmanager
     def reserve(self) -> Iterator[Reservation]:
-        """Return a reservation of nothing yet; the end of the block releases it."""
+        """Return an empty reservation, which is released at the end of the block."""
         reservation = Reservation(self)
         try:
             yield reservation
@@ -36,7 +36,7 @@ class MemoryBudget:
 
 
 class Reservation:
-    """What one request holds."""
+    """The memory of one request."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget

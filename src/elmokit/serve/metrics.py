@@ -1,4 +1,4 @@
-"""What the service counts, for Prometheus. Labels are bounded: routes, statuses, names of works."""
+"""Metrics for Prometheus. All labels are bounded: routes, statuses, kinds of work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The metrics of one service, in a registry of its own."""
+    """The metrics of one service, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()

@@ -1,8 +1,8 @@
-"""What every request passes before and after its route, outside of FastAPI.
+"""The middleware of every request, outside of FastAPI.
 
-The Host and the token are checked; a body is read whole, within a size and a time; a client that
-disconnects takes its work with it; an answer is sent in chunks, and a client that does not read
-them is disconnected; every error is JSON.
+It checks the Host and the token, reads the body with a size limit and a timeout, cancels the work
+of clients that disconnect, sends the response in chunks, disconnects clients that do not read
+them, and returns every error as JSON.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from elmokit.serve.errors import RequestRejected, internal_error, shutting_down
 from elmokit.serve.memory import MemoryBudget, Reservation
 from elmokit.serve.service import Service
 
-#: Bytes of an answer that are sent at once; the next chunk waits until there is room.
+#: Bytes of a response to send at once; the next chunk waits until the buffer has space.
 _CHUNK = 256 * 1024
-#: Bytes a second at which a client must read a large answer.
+#: Minimum speed of a client that reads a large response, in bytes per second.
 _SLOWEST = 100_000
-#: Bytes of a body that are read and discarded, so that its client reads the error.
+#: Bytes of a rejected body to read and discard, so that the client reads the error.
 _DRAINED = 64 * 2**20
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _PAGE_HEADERS = (
-    # The page loads nothing from elsewhere and is shown in no frame.
+    # The page loads nothing from other hosts and cannot be framed.
     (
         b"content-security-policy",
         b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -46,11 +46,11 @@ class ClientDisconnected(Exception):
 
 
 class ServiceMiddleware:
-    """The outermost part of the application.
+    """The outermost middleware.
 
     Args:
-        app: The application inside.
-        service: The service whose limits hold.
+        app: The application.
+        service: The service, for its settings and limits.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -63,7 +63,7 @@ class ServiceMiddleware:
         self._memory = MemoryBudget(service.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -72,7 +72,7 @@ class ServiceMiddleware:
         sender = _Sender(scope, send, self._service.limits.timeout)
         try:
             with self._memory.reserve() as held:
-                await self._answer(scope, receive, sender, held)
+                await self._handle(scope, receive, sender, held)
         except RequestRejected as error:
             await sender.send_error(error)
         except ClientDisconnected:
@@ -86,7 +86,7 @@ class ServiceMiddleware:
             metrics.requests.labels(route, str(sender.status)).inc()
             metrics.request_seconds.labels(route).observe(time.perf_counter() - begin)
 
-    async def _answer(
+    async def _handle(
         self, scope: Scope, receive: Receive, sender: _Sender, held: Reservation
     ) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -100,7 +100,7 @@ class ServiceMiddleware:
         await _run(self._app, scope, body, receive, sender)
 
     def _check_host(self, host: str) -> None:
-        """Reject foreign names: a page could let its own name resolve to this service."""
+        """Reject foreign names: the name of a malicious page could resolve to this service."""
         if not host or "*" in self._hosts:
             return
         try:
@@ -116,13 +116,13 @@ class ServiceMiddleware:
             "set with --allowed-host.",
         )
 
-    def _check_token(self, given: bytes) -> None:
-        if self._token is None or secrets.compare_digest(given, self._token):
+    def _check_token(self, header: bytes) -> None:
+        if self._token is None or secrets.compare_digest(header, self._token):
             return
         self._service.metrics.rejected.labels("token").inc()
         raise RequestRejected(
             401,
-            f"{'Invalid token' if given else 'Missing Authorization header'}. Expected "
+            f"{'Invalid token' if header else 'Missing Authorization header'}. Expected "
             "'Authorization: Bearer TOKEN' with the token of the service.",
             headers={"WWW-Authenticate": "Bearer"},
         )
@@ -130,9 +130,9 @@ class ServiceMiddleware:
     async def _read_body(
         self, headers: dict[bytes, bytes], receive: Receive, held: Reservation
     ) -> bytes:
-        """Read a body, if it is not too large and arrives in time."""
+        """Read a body; reject one that is too large or arrives too slowly."""
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            # Proxies disagree on which of the two counts, and so on where a request ends.
+            # Proxies disagree on which of the two applies, and so on where a request ends.
             raise RequestRejected(
                 400,
                 "The request has both Content-Length and Transfer-Encoding. Send only one of them.",
@@ -174,12 +174,12 @@ class ServiceMiddleware:
 
 
 class _Sender:
-    """Sends an answer, and knows how much of it is sent.
+    """Sends a response.
 
     Attributes:
         status: Its status.
-        begun: Whether its head is sent.
-        done: Whether all of it is.
+        begun: Whether its headers have been sent.
+        done: Whether it has been sent completely.
     """
 
     def __init__(self, scope: Scope, send: Send, timeout: float) -> None:
@@ -212,7 +212,7 @@ class _Sender:
         await self._send({**message, "body": bytes(view)} if body else message)
 
     async def send_error(self, error: RequestRejected) -> None:
-        """Send an error, or abort an answer that is half sent."""
+        """Send an error, or abort a response that is partly sent."""
         if self.begun:
             if not self.done:
                 self._abort()
@@ -228,7 +228,7 @@ class _Sender:
 
 
 async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender: _Sender) -> None:
-    """Run the application on a body, and cancel it when the client disconnects."""
+    """Run the application, and cancel it if the client disconnects."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -255,7 +255,7 @@ async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender
 
 
 def is_api(path: str) -> bool:
-    """Tell whether a path needs the token; the page and the probes do not."""
+    """Return whether a path requires the token; the page and the probes do not."""
     return path.startswith("/v1/") or path in ("/metrics", "/openapi.json")
 
 
@@ -268,7 +268,7 @@ def _is_address(name: str) -> bool:
 
 
 def _route(scope: Scope) -> str:
-    """Name the route of a request by its template: paths of clients must not become labels."""
+    """Return the template of a route, because paths of clients must not become labels."""
     route: Any = scope.get("route")
     path = getattr(route, "path", None)
     if isinstance(path, str) and path:

@@ -1,7 +1,7 @@
-"""HTTP connections with a time limit on the header of a request, and a cap on their number.
+"""HTTP connections with a timeout for request headers and a limit on their number.
 
-uvicorn waits for the header of a request without a limit, and accepts connections until the process
-has no file descriptors left.
+uvicorn waits for the header of a request without a timeout, and accepts connections until the
+process runs out of file descriptors.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ HEADER_SECONDS = 15.0
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """Closes connections that do not finish a header, and idle ones when there are too many."""
+    """Closes connections with late headers, and idle ones if there are too many."""
 
     _deadline: asyncio.TimerHandle | None = None
     _idle_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for a request; at the cap, the connection that is idle for longest makes room."""
+        """Wait for a request; at the limit, close the connection that has been idle longest."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort}
         self._idle_since = self.loop.time()
@@ -31,12 +31,12 @@ class HeaderTimeoutProtocol(H11Protocol):
         if len(self.connections) >= self.limit_concurrency:
             idle = (c for c in self.connections if isinstance(c, HeaderTimeoutProtocol) and c.idle)
             oldest = min(idle, key=lambda connection: connection._idle_since)
-            # At once, and not when the transport says so: the next one counts them, too.
+            # Before the transport closes it, because the next connection counts them again.
             self.connections.discard(oldest)
             oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Receive some bytes; if they are part of a header, the rest must arrive soon."""
+        """Receive bytes; if they are part of a header, the rest must arrive in time."""
         super().data_received(data)
         if self.idle:
             self._start_timer()
@@ -44,19 +44,19 @@ class HeaderTimeoutProtocol(H11Protocol):
             self._stop_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the timer."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request as long as uvicorn keeps connections."""
+        """Wait for the next request; uvicorn closes idle connections."""
         self._stop_timer()
         self._idle_since = self.loop.time()
         super().on_response_complete()
 
     @property
     def idle(self) -> bool:
-        """Whether no request is being answered."""
+        """Whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
     def _start_timer(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests, as routes take them and OpenAPI documents them."""
+"""The bodies of requests, as the routes accept them and OpenAPI documents them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _READ = "I read the book yesterday."
 _LETTER = "Can you read the letter now?"
 
 
-#: Errors of a request that are listed. More come from unknown fields only, see `FailFastList`.
+#: Maximum number of errors to list. Only unknown fields can cause more, see `FailFastList`.
 _ERRORS = 100
 
 T = TypeVar("T")
-# Validation stops at the first wrong element: a body of 2 MB can hold a million of them, and
+# Validation stops at the first invalid element: a body of 2 MB can contain a million of them, and
 # collecting their errors would block the event loop for half a minute.
 FailFastList = Annotated[list[T], Field(fail_fast=True)]
 
 
 class RawJson(bytes):
-    """A body that was sent as JSON and is not parsed yet."""
+    """The body of a JSON request, not parsed yet."""
 
 
 class _FromJson:
-    """Parse and validate a `RawJson` in one pass, without Python objects for what is invalid."""
+    """Parse and validate `RawJson` in one pass, without creating objects for invalid values."""
 
     def __get_pydantic_core_schema__(
         self, source: type[BaseModel], handler: GetCoreSchemaHandler
@@ -52,16 +52,15 @@ class _FromJson:
         return core_schema.no_info_before_validator_function(parse, handler(source))
 
 
-#: A request model as the body of a route.
+#: The type of a route's body: one of the models below.
 Json = Annotated[T, _FromJson()]
 
 
 Sentence = Annotated[
     str | FailFastList[str],
-    Field(
-        description="A string is tokenized as one sentence; lists of tokens are used as they are."
-    ),
+    Field(description="A string is tokenized as one sentence; a list of tokens is used as it is."),
 ]
+Sentences = Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
 ModelName = Annotated[str | None, Field(description="A model of /v1/models. Default: the first.")]
 State = Annotated[
     Literal["reset", "warm"],
@@ -70,7 +69,7 @@ State = Annotated[
         "model (warm)."
     ),
 ]
-# Which of them a model has is checked by `LayerChoice`.
+# `LayerChoice` checks whether the model has the layer.
 Layer = Annotated[str, Field(max_length=20)] | int
 Layers = Annotated[
     Layer | Annotated[FailFastList[Layer], Field(min_length=1, max_length=64)],
@@ -80,7 +79,7 @@ Layers = Annotated[
         "of these."
     ),
 ]
-# Larger ones overflow float32 in vectors, sums or norms.
+# Larger weights overflow float32 in vectors, sums or norms.
 Weight = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Mix = Annotated[
     FailFastList[Weight] | None,
@@ -90,38 +89,41 @@ Gamma = Annotated[Weight, Field(description="Scale gamma of layer mix.")]
 
 
 class Strict(BaseModel):
-    """A request; unknown fields are errors, so that a misspelled name is not ignored."""
+    """A request. Unknown fields are errors, so that a misspelled name is not ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class ModelRequest(Strict):
+    """A request to a model."""
+
+    model: ModelName = None
+    state: State = "reset"
+
+
 class LayerRequest(Strict):
-    """A choice of layers; by default every layer, and the average where layers are compared."""
+    """A request for layers; by default every layer and the average."""
 
     layer: Layers = list(ALL_AND_AVERAGE)  # pydantic copies it
     mix: Mix = None
 
 
-class EmbedRequest(LayerRequest):
-    """Vectors of every token, or their mean."""
+class EmbedRequest(ModelRequest, LayerRequest):
+    """Compute the vectors of every token, or their mean."""
 
-    sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
-    model: ModelName = None
+    sentences: Sentences
     layer: Layers = "all"
     gamma: Gamma = 1.0
-    state: State = "reset"
     pooling: Annotated[
         Literal["none", "mean"],
         Field(description="none: one vector per token. mean: one vector per sentence."),
     ] = "none"
 
 
-class SimilarityRequest(LayerRequest):
-    """Cosines between all tokens of some sentences."""
+class SimilarityRequest(ModelRequest, LayerRequest):
+    """Compute the cosines between all tokens of some sentences."""
 
-    sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
-    model: ModelName = None
-    state: State = "reset"
+    sentences: Sentences
     static: Annotated[bool, Field(description="Also compare static vectors, if available.")] = False
     gram: Annotated[
         bool,
@@ -132,8 +134,8 @@ class SimilarityRequest(LayerRequest):
     ] = False
 
 
-class ProjectRequest(LayerRequest):
-    """The uses of a word on a plane."""
+class ProjectRequest(ModelRequest, LayerRequest):
+    """Project the uses of a word onto a plane."""
 
     sentences: Annotated[
         FailFastList[Sentence],
@@ -156,12 +158,10 @@ class ProjectRequest(LayerRequest):
         Literal["auto"] | Annotated[int, Field(ge=1, le=12)],
         Field(description="Number of clusters. auto: the best-separated number, up to 6."),
     ] = "auto"
-    model: ModelName = None
-    state: State = "reset"
 
 
 class MarkedSentence(Strict):
-    """A word in its sentence: brackets, or a position, or a word that is looked for."""
+    """A word in a sentence, selected by brackets, by its position or by the word itself."""
 
     sentence: Sentence
     position: Annotated[
@@ -171,7 +171,7 @@ class MarkedSentence(Strict):
 
 
 class NeighborsRequest(LayerRequest):
-    """The nearest tokens of the index."""
+    """Find the nearest tokens in the index."""
 
     queries: Annotated[
         FailFastList[str | Annotated[int, Field(ge=0)] | MarkedSentence],
@@ -200,16 +200,14 @@ class NeighborsRequest(LayerRequest):
     )
 
 
-class ScoreRequest(Strict):
-    """How probable both language models find sentences."""
+class ScoreRequest(ModelRequest):
+    """Compute the probability of sentences under both language models."""
 
-    sentences: Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ]])]
-    model: ModelName = None
-    state: State = "reset"
+    sentences: Sentences
 
 
-class SubstitutesRequest(Strict):
-    """What both language models expect."""
+class SubstitutesRequest(ModelRequest):
+    """List the words that both language models predict."""
 
     sentence: Annotated[Sentence, Field(examples=["I [read] the book ."])]
     positions: Annotated[
@@ -220,12 +218,10 @@ class SubstitutesRequest(Strict):
         ),
     ] = None
     k: Annotated[int, Field(ge=1, le=limits.LISTED)] = 10
-    model: ModelName = None
-    state: State = "reset"
 
 
 class TaskRequest(Strict):
-    """Examples of a trained task."""
+    """Apply a trained task model to examples."""
 
     examples: Annotated[
         FailFastList[str | dict[str, Any]],
@@ -238,7 +234,7 @@ class TaskRequest(Strict):
 
 
 class EmbeddingsRequest(BaseModel):
-    """As OpenAI's clients ask for vectors of texts."""
+    """Compute the vectors of texts, as OpenAI's clients request them."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 

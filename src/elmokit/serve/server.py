@@ -1,4 +1,4 @@
-"""The process: address, event loop, signals, and a shutdown that answers pending requests."""
+"""The server process: address, event loop, signals, and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ with optional_imports("serve", "elmo serve"):
     from elmokit.serve.app import create_app
     from elmokit.serve.protocol import HeaderTimeoutProtocol
 
-#: Seconds that an idle connection is kept; proxies keep theirs for a minute.
+#: Seconds that an idle connection is kept open; proxies keep theirs open for a minute.
 _KEEP_ALIVE = 75
-#: Connections that the event loop accepts in one go, before it can close any of them.
+#: Connections that the event loop accepts at once, before it can close any of them.
 _BACKLOG = 256
-#: File descriptors for everything but connections: models, sockets, threads.
+#: File descriptors for everything except connections: models, sockets, threads.
 _OTHER_FILES = 128
 
 
@@ -35,13 +35,13 @@ class Server:
     """A service that listens on an address.
 
     Args:
-        settings: What to serve.
+        settings: The settings.
         ready: Called with the server when the models are loaded.
 
     Attributes:
         service: The service.
         url: Its address.
-        signal: The signal that ended it, if one did.
+        signal: The signal that stopped it, if there was one.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Server:
         )
 
     def run(self) -> None:
-        """Serve until a signal or `stop` ends it.
+        """Serve until a signal arrives or `stop` is called.
 
         Raises:
-            ElmoError: What should be served could not be loaded.
+            ElmoError: A model, task model or index could not be loaded.
         """
         with self._signals():
             asyncio.run(self._serve())
@@ -83,7 +83,7 @@ class Server:
             raise self.service.failure
 
     def stop(self) -> None:
-        """Answer pending requests and end; the second time end at once."""
+        """Answer pending requests and stop; the second call stops immediately."""
         self._uvicorn.force_exit = self._uvicorn.should_exit
         self._uvicorn.should_exit = True
         self.service.stop()
@@ -105,19 +105,19 @@ class Server:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let SIGINT, SIGTERM and SIGHUP end the server, except one that is ignored (nohup)."""
+        """Stop on SIGINT, SIGTERM and SIGHUP, except signals that are ignored (nohup)."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def end(number: int, _: FrameType | None) -> None:
+        def handle(number: int, _: FrameType | None) -> None:
             self.signal = number
             self.stop()
 
         names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         before = {
-            number: signal.signal(number, end)
+            number: signal.signal(number, handle)
             for number in numbers
             if signal.getsignal(number) is not signal.SIG_IGN
         }
@@ -133,7 +133,7 @@ class _Uvicorn(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `Server`."""
+        """Do not install handlers: `Server` does."""
         yield
 
 
@@ -162,7 +162,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _allowed_connections(wanted: int) -> int:
-    """Raise the limit of open files for so many connections; return how many it allows."""
+    """Raise the limit of open files for this many connections; return how many it allows."""
     try:
         import resource  # not on Windows
     except ImportError:

@@ -1,14 +1,14 @@
-"""The service and where it stands: loading, ready, stopping."""
+"""The service: its models, its threads and its status."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from elmokit.serve.batching import Batcher, Work
+from elmokit.serve.batching import Batcher
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.hosted import Hosted, host
 from elmokit.serve.metrics import Metrics
@@ -17,20 +17,21 @@ from elmokit.serve.settings import Settings
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Threads for long work outside of the networks: tokenizing, writing large answers, searching.
+# Threads for long work other than computing: tokenizing, writing large responses, searching.
 _THREADS = 2
 
 
 class Service:
-    """What the routes use.
+    """The state that the routes share.
 
     Attributes:
-        settings: What to serve, and where.
-        limits: How much one request may ask for.
-        metrics: Counts, for Prometheus.
-        shutdown: Whether the service takes no new requests.
-        failure: Why loading did not succeed.
-        seconds: How long loading took.
+        settings: The settings.
+        limits: The limits on a request and on the queue.
+        metrics: The metrics, for Prometheus.
+        batcher: Computes sentences of several requests together.
+        shutdown: Whether the service rejects new requests.
+        failure: The error of loading the models, if there was one.
+        seconds: Seconds that loading took.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -41,13 +42,11 @@ class Service:
         self.seconds = 0.0
         self._hosted: Hosted | None = None
         self.shutdown = False
-        self._batcher = Batcher(self.limits.queue, self.limits.timeout, self.metrics)
+        self.batcher = Batcher(self.limits.queue, self.limits.timeout, self.metrics)
         self._threads = ThreadPoolExecutor(_THREADS, "elmo-thread")
         self.metrics.ready.set_function(lambda: self.ready)
         self.metrics.cache_hits.set_function(lambda: sum(m.cache.hits for m in self._models()))
         self.metrics.cache_misses.set_function(lambda: sum(m.cache.misses for m in self._models()))
-
-    # ---------------------------------------------------------------------------------- life
 
     def start(self, done: Callable[[], object] = lambda: None) -> None:
         """Load the models on the thread that will compute, then call `done` there."""
@@ -61,16 +60,16 @@ class Service:
             self.seconds = time.perf_counter() - begin
             done()
 
-        self._batcher.start(load)
+        self.batcher.start(load)
 
     def stop(self) -> None:
-        """Take no new requests; finish the pending ones."""
+        """Reject new requests; pending ones are finished."""
         self.shutdown = True
 
     def close(self) -> None:
-        """Finish pending work and end the threads."""
+        """Finish pending work and stop the threads."""
         self.stop()
-        self._batcher.close(self.limits.timeout)
+        self.batcher.close(self.limits.timeout)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -87,29 +86,17 @@ class Service:
 
     @property
     def hosted(self) -> Hosted:
-        """What is served.
+        """The models and task models.
 
         Raises:
-            RequestRejected: 503, as long as it is not loaded.
+            RequestRejected: 503, while they are being loaded.
         """
         if self._hosted is None:
             raise RequestRejected.retry(503, "The models are being loaded; see /readyz.", 2)
         return self._hosted
 
-    # ---------------------------------------------------------------------------------- work
-
-    async def compute(
-        self,
-        work: Work,
-        items: Sequence[Any],
-        costs: Sequence[int],
-        keep: Callable[[Any], Any] = lambda result: result,
-    ) -> list[Any]:
-        """Compute items together with those of other requests."""
-        return await self._batcher.submit(work, items, costs, keep)
-
     async def run_in_thread(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function that takes a while, without blocking the event loop."""
+        """Run a slow function without blocking the event loop."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: do(*args, **kwargs))
 

@@ -1,44 +1,47 @@
-"""What to serve, and where."""
+"""The settings of `elmo serve`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+from typing import Annotated, Self
 
+from pydantic import model_validator
+
+from elmokit import settings
 from elmokit.errors import ConfigError
 from elmokit.serve.limits import Limits
+from elmokit.settings import Bounds, Count, invalid
 
-DEFAULT_PORT = 8017
-#: The name of the model that comes with the package.
+#: The name of the bundled model.
 BUNDLED = "english"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What `elmo serve` was asked for.
+class Settings(settings.Settings):
+    """What `elmo serve` serves, and where.
 
     Attributes:
         host: The address to listen on.
-        port: The port; 0 lets the system choose one.
-        models: Models by name, as `elmokit.load` takes them; None is the one of the package. The
-            first is used where a request names none.
-        tasks: Directories of trained tasks by name.
-        task_files: Python files that define tasks of the user's own.
+        port: The port; 0: any free port.
+        models: Models by name, as for `elmokit.load`; None is the bundled model. The first model
+            is the default of requests.
+        tasks: Directories of trained task models by name.
+        task_files: Python files that define custom tasks.
         index: A directory of `elmo index`, for neighbors.
         static: Static vectors to compare with.
-        device: Where to compute.
+        device: The device to compute on.
         precision: "exact" or "fast".
-        threads: CPU threads; None is torch's own choice.
-        token: What clients must send as `Authorization: Bearer`; None asks for nothing.
-        allowed_hosts: Names by which clients may address the service, besides IP addresses,
-            "localhost" and the name of this machine; "*" is any.
-        cors: Origins whose pages may read answers; "*" is all.
-        limits: How much one request may ask for.
+        threads: CPU threads; None: chosen by torch.
+        token: The token that clients must send as `Authorization: Bearer`; None: no authentication.
+        allowed_hosts: Accepted host names, in addition to IP addresses, "localhost" and the name of
+            this machine; "*" accepts any.
+        cors: Origins whose pages may read responses; "*" accepts all.
+        limits: Limits on a request and on the queue.
     """
 
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
+    port: Annotated[int, Bounds(ge=0, le=65535)] = 8017
     models: Mapping[str, str | None] = field(default_factory=lambda: {BUNDLED: None})
     tasks: Mapping[str, Path] = field(default_factory=dict)
     task_files: Sequence[Path] = ()
@@ -46,42 +49,36 @@ class Settings:
     static: str | None = None
     device: str = "auto"
     precision: str = "exact"
-    threads: int | None = None
+    threads: Count | None = None
     token: str | None = None
     allowed_hosts: Sequence[str] = ()
     cors: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
 
-    def __post_init__(self) -> None:
-        """Find all that is wrong at once."""
-        wrong = []
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
         if not self.models:
-            wrong.append("no model (add one with --model NAME=PATH)")
-        if self.threads is not None and self.threads < 1:
-            wrong.append(f"threads must be at least 1, found {self.threads}")
-        if not 0 <= self.port < 65536:
-            wrong.append(f"port must be between 0 and 65535, found {self.port}")
+            raise invalid("models", {}, "at least one model (--model NAME=PATH)")
         if self.token is not None and (not self.token.isascii() or not self.token.strip()):
-            wrong.append("the token must be non-empty ASCII text")
+            raise invalid("token", "...", "non-empty ASCII text")
         if self.task_files and not self.tasks:
-            wrong.append("--task-file requires a trained model (--task NAME=DIR)")
-        if wrong:
-            raise ConfigError(f"Invalid settings: {'; '.join(wrong)}.")
+            raise invalid("tasks", {}, "a trained model for --task-file (--task NAME=DIR)")
+        return self
 
 
-def named(given: Sequence[str], what: str) -> dict[str, str]:
-    """Read `NAME=VALUE` arguments; a name may stand once."""
-    found: dict[str, str] = {}
-    for argument in given:
-        name, equals, value = argument.partition("=")
-        if not (name and equals and value) or not name.replace("-", "").replace("_", "").isalnum():
+def named(arguments: Sequence[str], option: str) -> dict[str, str]:
+    """Parse the `NAME=VALUE` arguments of an option; names must be unique."""
+    values: dict[str, str] = {}
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if not value or not name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(
-                f"Invalid --{what} '{argument}': expected NAME=PATH, where NAME consists of "
+                f"Invalid --{option} '{argument}': expected NAME=PATH, where NAME consists of "
                 "letters, digits, - and _."
             )
-        if name in found:
+        if name in values:
             raise ConfigError(
-                f"Duplicate name '{name}' in --{what}. Give each {what} a unique name."
+                f"Duplicate name '{name}' in --{option}. Give each {option} a unique name."
             )
-        found[name] = value
-    return found
+        values[name] = value
+    return values

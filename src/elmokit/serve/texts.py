@@ -1,16 +1,17 @@
-"""Sentences as clients give them -> tokens."""
+"""Tokenize the sentences of a request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from elmokit.config import BiLMConfig
 from elmokit.embed.tokenized import cut_tokens, longest_token, tokens_of
 from elmokit.progress import plural
 from elmokit.serve.service import Service
 
-#: Characters that are cut into tokens at once on the thread that answers; more go aside.
+#: Maximum number of characters to tokenize on the event loop; longer texts use another thread.
 _SHORT = 4096
 
 
@@ -19,10 +20,10 @@ class Texts:
     """The sentences of a request.
 
     Attributes:
-        tokens: Tokens of each sentence, as they were given.
-        offsets: (start, end) of each in its string; None where tokens were given.
-        read: The tokens as the models read them.
-        warnings: What the client should know.
+        tokens: The tokens of each sentence.
+        offsets: (start, end) of each token in its string; None for lists of tokens.
+        read: The tokens as the model reads them: very long ones are cut.
+        warnings: Warnings for the client.
     """
 
     tokens: list[list[str]]
@@ -32,38 +33,41 @@ class Texts:
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens in each sentence."""
+        """The number of tokens in each sentence."""
         return [len(tokens) for tokens in self.tokens]
+
+    def sentences(self) -> list[dict[str, Any]]:
+        """Return the tokens and offsets of each sentence as JSON values."""
+        rows = zip(self.tokens, self.offsets, strict=True)
+        return [{"tokens": tokens, "offsets": offsets} for tokens, offsets in rows]
+
+    def answer(self, model: str, state: str) -> dict[str, Any]:
+        """Return the fields of every response about sentences."""
+        usage = {"sentences": len(self.tokens), "tokens": sum(self.lengths)}
+        return {"model": model, "state": state, "usage": usage, "warnings": self.warnings}
 
 
 async def texts_of(
-    service: Service,
-    model: str,
-    sentences: Sequence[str | list[str]],
-    *,
-    most_tokens: int | None = None,
-    most_sentences: int | None = None,
+    service: Service, model: str, sentences: Sequence[str | list[str]], max_tokens: int = 10**9
 ) -> Texts:
-    """Tokenize the sentences of a request for a model, and refuse too many."""
-    service.limits.check_sentences(len(sentences), most_sentences)
+    """Tokenize the sentences of a request for a model, and reject too many."""
+    service.limits.check_sentences(len(sentences))
+
+    def tokenize() -> list[tuple[list[str], list[tuple[int, int]] | None]]:
+        return [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
+
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
-    if size <= _SHORT:
-        found = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
-    else:
-        found = await service.run_in_thread(
-            lambda: [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
-        )
-    tokens = [words for words, _ in found]
-    service.limits.check_tokens(tokens, most_tokens)
-    # Of a token longer than any that is known the cache would keep the rest for nothing.
+    tokenized = tokenize() if size <= _SHORT else await service.run_in_thread(tokenize)
+    tokens = [words for words, _ in tokenized]
+    service.limits.check_tokens(tokens, max_tokens)
+    # The rest of a very long token does not change its vector, but would fill the token cache.
     longest = service.hosted.longest[model]
     read = [[token[:longest] for token in words] for words in tokens]
-    note = cut_note(service.hosted.models[model].config, tokens)
-    return Texts(tokens, [offsets for _, offsets in found], read, note)
+    warnings = _truncation_warnings(service.hosted.models[model].config, tokens)
+    return Texts(tokens, [offsets for _, offsets in tokenized], read, warnings)
 
 
-def cut_note(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Say which tokens are longer than the token encoder reads."""
+def _truncation_warnings(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
     cut = cut_tokens(config, sentences)
     if not cut:
         return []

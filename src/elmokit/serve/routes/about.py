@@ -1,9 +1,8 @@
-"""What is served, and how the service fares."""
+"""`/v1/models`, `/healthz`, `/readyz` and `/metrics`: what is served, and its status."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -11,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import elmokit
-from elmokit.embed.model import ElmoModel
 from elmokit.serve import answers, formats
 from elmokit.serve.hosted import Hosted
 from elmokit.serve.limits import LISTED, MATRIX_TOKENS, PLACES, POINTS, QUERIES
@@ -25,10 +23,11 @@ _STARTED = int(time.time())
 
 @router.answer("GET", "/v1/models", answers.ModelsAnswer)
 async def models(request: Request) -> Response:
-    """List the models, in the shape that OpenAI's clients read."""
+    """List the models, in the format of OpenAI's clients."""
     service = service_of(request)
     hosted = service.hosted
-    own = {
+    limits = {
+        **service.limits.to_dict(),
         "matrix_tokens": MATRIX_TOKENS,
         "points": POINTS,
         "places": PLACES,
@@ -38,17 +37,17 @@ async def models(request: Request) -> Response:
     values = {
         "object": "list",
         "data": [card(hosted, name) for name in hosted.models],
-        "index": (None if hosted.index is None else about_index(hosted.index, hosted.index_model)),
+        "index": None if hosted.index is None else about_index(hosted.index, hosted.index_model),
         "static": None if hosted.static is None else hosted.static.name,
         "tasks": list(hosted.tasks),
-        "limits": {**asdict(service.limits), **own},
+        "limits": limits,
         "version": elmokit.__version__,
     }
     return formats.json_response(values)
 
 
 @router.answer("GET", "/v1/models/{name}", answers.ModelCard, 404)
-async def model(name: str, request: Request) -> Response:
+async def model_card(name: str, request: Request) -> Response:
     """Describe a model."""
     hosted = service_of(request).hosted
     return formats.json_response(card(hosted, hosted.model(name)[0]))
@@ -56,7 +55,7 @@ async def model(name: str, request: Request) -> Response:
 
 @router.get("/healthz", summary="Liveness", responses={200: {"model": answers.Health}})
 async def healthz() -> Response:
-    """Answer as long as the process lives."""
+    """Return 200 while the process runs."""
     return formats.json_response({"status": "ok"})
 
 
@@ -67,7 +66,7 @@ async def healthz() -> Response:
     responses={200: {"model": answers.Health}, 503: {"model": answers.Health}},
 )
 async def readyz(request: Request) -> Response:
-    """Answer 200 if requests are answered, 503 while models are loaded and at the end."""
+    """Return 200 if the service is ready, 503 while it loads models or shuts down."""
     service = service_of(request)
     response = formats.json_response({"status": service.status})
     response.status_code = 200 if service.ready else 503
@@ -76,29 +75,28 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
-    """Return counts, times and sizes in the text format of Prometheus."""
+    """Return the metrics in the text format of Prometheus."""
     return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 def card(hosted: Hosted, name: str) -> dict[str, Any]:
-    """Describe a model, without telling where on the machine it is."""
-    found: ElmoModel = hosted.models[name]
-    has_words = found.head is not None and found.vocabulary is not None
+    """Describe a model, without revealing where it is stored."""
+    model = hosted.models[name]
     return {
         "id": name,
         "object": "model",
         "created": _STARTED,
         "owned_by": "elmokit",
         "default": name == next(iter(hosted.models)),
-        "n_layers": found.config.n_layers,
-        "dim": found.config.output_dim,
-        "parameters": sum(p.numel() for p in found.bilm.parameters()),
-        "language": found.metadata.get("language"),
-        "license": found.metadata.get("license"),
-        "language_model": has_words,
-        "vocabulary": None if found.vocabulary is None else len(found.vocabulary),
-        "warm_state": found.warm is not None,
-        "precision": found.precision,
-        "device": found.device.type,
-        "fingerprint": hosted.prints[name],
+        "n_layers": model.config.n_layers,
+        "dim": model.config.output_dim,
+        "parameters": sum(p.numel() for p in model.bilm.parameters()),
+        "language": model.metadata.get("language"),
+        "license": model.metadata.get("license"),
+        "language_model": model.head is not None and model.vocabulary is not None,
+        "vocabulary": None if model.vocabulary is None else len(model.vocabulary),
+        "warm_state": model.warm is not None,
+        "precision": model.precision,
+        "device": model.device.type,
+        "fingerprint": hosted.fingerprints[name],
     }

@@ -1,4 +1,4 @@
-"""`/v1/embed`: vectors of sentences, and `/v1/embeddings`: the same for OpenAI's clients."""
+"""`/v1/embed`: vectors of sentences; `/v1/embeddings`: the same for OpenAI's clients."""
 
 from __future__ import annotations
 
@@ -14,21 +14,15 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest, Json
-from elmokit.serve.routes.common import (
-    SMALL,
-    Router,
-    choices_of,
-    layers_of,
-    service_of,
-    tokens_of,
-    usage,
-)
+from elmokit.serve.routes.common import Router, choices_of, layers_of, service_of
 from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts, texts_of
 from elmokit.text.sentences import split_sentences
 
 router = Router("vectors")
 
+#: Maximum number of values in JSON that is written on the event loop.
+_SMALL = 65536
 _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -38,7 +32,7 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
     content={formats.NPY: _BINARY, formats.ARROW: _BINARY},
 )
 async def embed(body: Json[EmbedRequest], request: Request) -> Response:
-    """Return h_{k,j} of every token, or a mix of its layers, or their mean over a sentence."""
+    """Return the layers h_{k,j} of every token, a mix of them, or their mean over a sentence."""
     service = service_of(request)
     form = formats.wanted(request.headers.get("accept"))
     name, model = service.hosted.model(body.model)
@@ -60,12 +54,13 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
         return chosen.mean(axis=-2, keepdims=True) if pooled else chosen
 
     rows = len(texts.tokens) if pooled else sum(texts.lengths)
-    numbers = rows * len(choices) * dim
-    vectors = await layers_of(request, name, body.state, texts, keep, numbers)
+    values = rows * len(choices) * dim
+    vectors = await layers_of(request, name, body.state, texts, keep, values)
+    names = [int(c.name) if c.name.isdigit() else c.name for c in choices]
     about = {
         "model": name,
         "state": body.state,
-        "layer": [_asked(choice) for choice in choices] if stacked else _asked(choices[0]),
+        "layer": names if stacked else names[0],
         "pooling": body.pooling,
         "dim": dim,
     }
@@ -78,23 +73,18 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     if form == formats.ARROW:
         return await service.run_in_thread(formats.arrow, vectors, texts, about)
     sentences = [
-        {**sentence, "vectors": np.ascontiguousarray(found[..., 0, :] if pooled else found)}
-        for sentence, found in zip(tokens_of(texts), vectors, strict=True)
+        {**sentence, "vectors": np.ascontiguousarray(h[..., 0, :] if pooled else h)}
+        for sentence, h in zip(texts.sentences(), vectors, strict=True)
     ]
-    values = {**about, "sentences": sentences, "usage": usage(texts), "warnings": texts.warnings}
-    return await as_json(service, values, sum(found.size for found in vectors))
+    answer = {**texts.answer(name, body.state), **about, "sentences": sentences}
+    return await _as_json(service, answer, values)
 
 
-@router.answer(
-    "POST",
-    "/v1/embeddings",
-    answers.EmbeddingsAnswer,
-    404,
-)
+@router.answer("POST", "/v1/embeddings", answers.EmbeddingsAnswer, 404)
 async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Response:
     """Return one vector per text: the mean over its tokens of the average of all layers.
 
-    A text may have several sentences; each is read by itself.
+    A text can have several sentences, which are embedded independently.
     """
     service = service_of(request)
     name, model = service.hosted.model(body.model)
@@ -106,11 +96,11 @@ async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Respons
             "and cannot be shortened.",
             param="dimensions",
         )
-    given = [body.input] if isinstance(body.input, str) else body.input
-    service.limits.check_sentences(len(given))
-    sentences, owners = await service.run_in_thread(_split, given)
-    texts = await texts_of(service, name, sentences, most_sentences=10**9)
-    counts = np.bincount(owners, weights=texts.lengths, minlength=len(given)).astype(int)
+    inputs = [body.input] if isinstance(body.input, str) else body.input
+    service.limits.check_sentences(len(inputs))
+    sentences, owners = await service.run_in_thread(_split, inputs)
+    texts = await texts_of(service, name, sentences)
+    counts = np.bincount(owners, weights=texts.lengths, minlength=len(inputs)).astype(int)
     if empty := [i for i, n in enumerate(counts) if not n]:
         raise RequestRejected(422, f"Text {empty[0]} has no words. Remove it.", param="input")
     average = LayerChoice.parse("average", model.config.n_layers)
@@ -120,7 +110,7 @@ async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Respons
         return total
 
     sums = await layers_of(request, name, "reset", texts, keep, len(sentences) * dim)
-    means = np.zeros((len(given), dim), dtype=np.float32)
+    means = np.zeros((len(inputs), dim), dtype=np.float32)
     np.add.at(means, owners, np.stack(sums))
     means /= counts[:, None]
     data = [
@@ -128,35 +118,26 @@ async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Respons
         for i, row in enumerate(means)
     ]
     n = int(counts.sum())
-    used = {"prompt_tokens": n, "total_tokens": n}
-    values = {"object": "list", "data": data, "model": name, "usage": used}
-    return await as_json(service, values, means.size)
+    usage = {"prompt_tokens": n, "total_tokens": n}
+    answer = {"object": "list", "data": data, "model": name, "usage": usage}
+    return await _as_json(service, answer, means.size)
 
 
-async def as_json(service: Service, values: Any, size: int) -> Response:
-    """Answer with JSON of `size` numbers; a large one is written aside."""
-    if size <= SMALL:
-        return formats.json_response(values)
-    return await service.run_in_thread(formats.json_response, values)
-
-
-def _asked(choice: LayerChoice) -> str | int:
-    return int(choice.name) if choice.name.isdigit() else choice.name
+async def _as_json(service: Service, answer: Any, values: int) -> Response:
+    """Return JSON; a large response is written on another thread."""
+    if values <= _SMALL:
+        return formats.json_response(answer)
+    return await service.run_in_thread(formats.json_response, answer)
 
 
 def _encoded(row: FloatArray, form: str) -> FloatArray | str:
     return row if form == "float" else base64.b64encode(row.astype("<f4").tobytes()).decode()
 
 
-def _split(given: list[str]) -> tuple[list[str | list[str]], list[int]]:
-    """Find the sentences of texts, and say which text each is of."""
-    sentences: list[str | list[str]] = []
-    owners: list[int] = []
-    for i, text in enumerate(given):
-        for start, end in split_sentences(text):
-            sentences.append(text[start:end])
-            owners.append(i)
-    return sentences, owners
+def _split(inputs: list[str]) -> tuple[list[str], list[int]]:
+    """Return the sentences of texts, and the number of the text that each is from."""
+    spans = [(text[a:b], i) for i, text in enumerate(inputs) for a, b in split_sentences(text)]
+    return [sentence for sentence, _ in spans], [i for _, i in spans]
 
 
 def _check_not_empty(texts: Texts) -> None:

@@ -1,8 +1,9 @@
-"""`/v1/similarity`: cosines between tokens, and `/v1/project`: the uses of a word on a plane."""
+"""`/v1/similarity`: cosines between tokens; `/v1/project`: the uses of a word on a plane."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,62 +15,50 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.plot import plane
+from elmokit.progress import plural
 from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.limits import MATRIX_TOKENS, POINTS
-from elmokit.serve.marks import Uses, uses_of
+from elmokit.serve.marks import find_uses
 from elmokit.serve.requests import Json, ProjectRequest, SimilarityRequest
-from elmokit.serve.routes.common import (
-    Router,
-    choices_of,
-    layers_of,
-    service_of,
-    tokens_of,
-    usage,
-)
+from elmokit.serve.routes.common import Router, choices_of, layers_of, service_of
 from elmokit.serve.texts import texts_of
 
 router = Router("geometry")
 
-_NEAREST = 8  # words that are shown beside the static vector of a word
+_NEAREST = 8  # nearest words of a static vector
 
 
 # ------------------------------------------------------------------------------------- similarity
 
 
-@router.answer(
-    "POST",
-    "/v1/similarity",
-    answers.SimilarityAnswer,
-    404,
-)
+@router.answer("POST", "/v1/similarity", answers.SimilarityAnswer, 404)
 async def similarity(body: Json[SimilarityRequest], request: Request) -> Response:
     """Return a matrix of cosines for every layer, the average and a mix."""
     service = service_of(request)
-    hosted = service.hosted
-    name, model = hosted.model(body.model)
+    static = service.hosted.static
+    name, model = service.hosted.model(body.model)
     choices = choices_of(body, model.config.n_layers)
-    texts = await texts_of(service, name, body.sentences, most_tokens=MATRIX_TOKENS)
-    found = await layers_of(request, name, body.state, texts)
+    texts = await texts_of(service, name, body.sentences, MATRIX_TOKENS)
+    sentences = await layers_of(request, name, body.state, texts)
     words = [token for tokens in texts.tokens for token in tokens]
 
     def compare() -> Response:
-        layers = np.concatenate(found, axis=1)
-        matrices = [{"name": c.label, "matrix": _cosines(c.apply(layers))} for c in choices]
-        if body.static and hosted.static is not None:
-            matrices.append({"name": "static", "matrix": _static_cosines(hosted.static, words)})
-        values: dict[str, Any] = {
-            "model": name,
-            "state": body.state,
-            "sentences": tokens_of(texts),
+        layers = np.concatenate(sentences, axis=1)
+        matrices: list[dict[str, Any]] = [
+            {"name": c.label, "matrix": _cosines(c.apply(layers))} for c in choices
+        ]
+        if body.static and static is not None:
+            matrices.append({"name": "static", "matrix": _static_cosines(static, words)})
+        answer = {
+            **texts.answer(name, body.state),
+            "sentences": texts.sentences(),
             "starts": np.cumsum([0, *texts.lengths])[:-1].tolist(),
             "layers": matrices,
-            "usage": usage(texts),
-            "warnings": texts.warnings,
         }
         if body.gram:
-            values["gram"] = np.round(np.einsum("iad,jbd->ijab", layers, layers), 4)
-        return formats.json_response(values)
+            answer["gram"] = np.round(np.einsum("iad,jbd->ijab", layers, layers), 4)
+        return formats.json_response(answer)
 
     return await service.run_in_thread(compare)
 
@@ -80,18 +69,12 @@ def _cosines(vectors: FloatArray) -> FloatArray:
     return cosines
 
 
-def _static_cosines(table: StaticVectors, words: Sequence[str]) -> list[list[float | None]]:
-    known = [word in table for word in words]
-    dim = table.vectors.shape[1]
-    rows = [
-        table.vector(w) if k else np.zeros(dim, np.float32)
-        for w, k in zip(words, known, strict=True)
-    ]
-    cosines = _cosines(np.stack(rows)).tolist() if rows else []
-    return [
-        [value if known[a] and known[b] else None for b, value in enumerate(row)]
-        for a, row in enumerate(cosines)
-    ]
+def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
+    """Return the cosines of static vectors; NaN, which is null in JSON, for unknown words."""
+    vectors, known = table.table(words)
+    cosines = _cosines(vectors)
+    cosines[~np.outer(known, known)] = np.nan
+    return cosines
 
 
 # ---------------------------------------------------------------------------------------- project
@@ -99,56 +82,72 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> list[list[flo
 
 @router.answer("POST", "/v1/project", answers.ProjectAnswer, 404)
 async def project(body: Json[ProjectRequest], request: Request) -> Response:
-    """Return for every layer where the uses of a word lie, and the clusters they fall into."""
+    """Return the positions of the uses of a word in every layer, and their clusters."""
     service = service_of(request)
-    hosted = service.hosted
-    name, model = hosted.model(body.model)
+    name, model = service.hosted.model(body.model)
     choices = choices_of(body, model.config.n_layers)
     service.limits.check_sentences(len(body.sentences))
-    uses = await service.run_in_thread(uses_of, body.sentences, body.word, body.senses)
-    if len(uses.points) > POINTS:
-        raise RequestRejected.over_limit(
-            "points", POINTS, len(uses.points), "uses", "Send fewer sentences."
+    senses = [None] * len(body.sentences) if body.senses is None else body.senses
+    if len(senses) != len(body.sentences):
+        raise RequestRejected(
+            422,
+            f"Found {plural(len(senses), 'sense')} for {plural(len(body.sentences), 'sentence')}; "
+            "expected one per sentence (null if unknown).",
+            param="senses",
         )
-    texts = await texts_of(service, name, uses.tokens)
-    texts = uses.with_offsets(texts)
-    found = await layers_of(request, name, body.state, texts)
-    vectors = np.stack([found[i][:, k] for i, k in uses.points], axis=1)  # (L + 1, n, 2D)
+    uses = await service.run_in_thread(find_uses, body.sentences, body.word)
+    points = [
+        {"sentence": i, "position": k, "word": use.tokens[k], "sense": senses[i]}
+        for i, use in enumerate(uses)
+        for k in use.positions
+    ]
+    if len(points) > POINTS:
+        raise RequestRejected.over_limit(
+            "points", POINTS, len(points), "uses", "Send fewer sentences."
+        )
+    words = [str(point["word"]) for point in points]
+    is_one_word = len({word.casefold() for word in words}) == 1
+    word = words[0] if is_one_word else None
+    texts = await texts_of(service, name, [use.tokens for use in uses])
+    texts = replace(texts, offsets=[use.offsets for use in uses])
+    layers = await layers_of(request, name, body.state, texts)
+    vectors = np.concatenate(  # (L + 1, n, 2D)
+        [h[:, use.positions] for h, use in zip(layers, uses, strict=True)], axis=1
+    )
 
     def show() -> Response:
-        values = {
-            "model": name,
-            "state": body.state,
-            "word": uses.word if body.word is None else body.word,
-            "sentences": tokens_of(texts),
-            "points": uses.shown(),
-            "without": uses.without,
-            "layers": _planes(vectors, choices, uses, body.clusters),
-            "static": _static(hosted.static, uses.word),
-            "usage": usage(texts),
-            "warnings": texts.warnings,
+        answer = {
+            **texts.answer(name, body.state),
+            "word": word if body.word is None else body.word,
+            "sentences": texts.sentences(),
+            "points": points,
+            "without": [i for i, use in enumerate(uses) if not use.positions],
+            "layers": _planes(vectors, choices, [p["sense"] for p in points], body.clusters),
+            "static": _static(service.hosted.static, word),
         }
-        return formats.json_response(values)
+        return formats.json_response(answer)
 
     return await service.run_in_thread(show)
 
 
 def _planes(
-    vectors: FloatArray, choices: Sequence[LayerChoice], uses: Uses, clusters: str | int
+    vectors: FloatArray,
+    choices: Sequence[LayerChoice],
+    senses: Sequence[Any],
+    clusters: str | int,
 ) -> list[dict[str, Any]]:
-    """Describe each space; its plane is turned towards that of the last layer asked for."""
-    seen = [choice.apply(vectors) for choice in choices]
-    flat = [plane.principal_plane(points) for points in seen]
+    """Describe each layer; its plane is rotated towards that of the last requested layer."""
+    chosen = [choice.apply(vectors) for choice in choices]
+    planes = [plane.principal_plane(points) for points in chosen]
     layers = [i for i, choice in enumerate(choices) if choice.number is not None]
-    reference = flat[layers[-1] if layers else 0][0]
-    senses = uses.point_senses()
+    reference = planes[layers[-1] if layers else 0][0]
     known = [i for i, sense in enumerate(senses) if sense is not None]
-    names = sorted({str(senses[i]) for i in known})
-    numbers = np.array([names.index(str(senses[i])) for i in known], dtype=np.int64)
+    known_senses = [str(senses[i]) for i in known]
+    _, sense_numbers = np.unique(known_senses, return_inverse=True)
     rows = []
-    for choice, points, (coordinates, shares) in zip(choices, seen, flat, strict=True):
+    for choice, points, (coordinates, shares) in zip(choices, chosen, planes, strict=True):
         labels = plane.cluster(points, None if clusters == "auto" else int(clusters))
-        grouped = [int(labels[i]) for i in known]
+        purity = plane.purity(labels[known].tolist(), known_senses) if known else None
         rows.append(
             {
                 "name": choice.label,
@@ -156,12 +155,8 @@ def _planes(
                 "explained": [round(share, 4) for share in shares],
                 "clusters": labels,
                 "silhouette": _round(plane.silhouette(points, labels)),
-                "sense_silhouette": _round(plane.silhouette(points[known], numbers)),
-                "sense_purity": (
-                    _round(plane.purity(grouped, [str(senses[i]) for i in known]))
-                    if known
-                    else None
-                ),
+                "sense_silhouette": _round(plane.silhouette(points[known], sense_numbers)),
+                "sense_purity": _round(purity),
                 "mean_cosine": _round(plane.mean_cosine(points)),
             }
         )
@@ -169,7 +164,7 @@ def _planes(
 
 
 def _static(table: StaticVectors | None, word: str | None) -> dict[str, Any] | None:
-    """Describe the one vector that a static table has for a word, whatever stands around it."""
+    """Describe the static vector of a word, which is the same in every sentence."""
     if table is None or word is None:
         return None
     known = word in table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,7 @@ from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.marks import marked
 from elmokit.serve.requests import Json, MarkedSentence, NeighborsRequest
-from elmokit.serve.routes.common import (
-    Router,
-    choices_of,
-    layers_of,
-    service_of,
-)
+from elmokit.serve.routes.common import Router, choices_of, layers_of, service_of
 from elmokit.serve.texts import texts_of
 
 router = Router("neighbors")
@@ -30,7 +26,7 @@ router = Router("neighbors")
 
 @router.answer("POST", "/v1/neighbors", answers.NeighborsAnswer, 404)
 async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
-    """Return the tokens of the index that are nearest to words in their sentences."""
+    """Return the tokens of the index that are nearest to words in context."""
     service = service_of(request)
     hosted = service.hosted
     index = hosted.index
@@ -41,16 +37,19 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
             "service with: elmo serve --index INDEX",
         )
     name, model = hosted.model(hosted.index_model)
-    asked = "layer" in body.model_fields_set or body.mix is not None
-    choices = choices_of(body, model.config.n_layers) if asked else None
-    meant = [_meant(query, i, index) for i, query in enumerate(body.queries)]
-    new = [query for query in meant if query.token is None]
+    is_set = "layer" in body.model_fields_set or body.mix is not None
+    choices = choices_of(body, model.config.n_layers) if is_set else None
+    queries = [_query(query, i, index) for i, query in enumerate(body.queries)]
+    new = [query for query in queries if query.token is None]
     texts = await texts_of(service, name, [list(query.at.tokens) for query in new])
     layers = await layers_of(request, name, index.meta.state, texts)
-    found = iter(
-        replace(query, layers=h[:, query.at.position]) for query, h in zip(new, layers, strict=True)
-    )
-    queries = [next(found) if query.token is None else query for query in meant]
+    rest = iter(layers)
+    queries = [
+        query
+        if query.token is not None
+        else replace(query, layers=next(rest)[:, query.at.position])
+        for query in queries
+    ]
     rules = Rules(body.words, body.distinct, body.other_sentences)
     try:
         near = await service.run_in_thread(
@@ -70,7 +69,7 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
 
 
 def about_index(index: TokenIndex, model: str) -> dict[str, Any]:
-    """Describe an index without telling where on the machine it is."""
+    """Describe an index, without revealing where it is stored."""
     meta = index.meta
     return {
         "model": model,
@@ -79,12 +78,12 @@ def about_index(index: TokenIndex, model: str) -> dict[str, Any]:
         "state": meta.state,
         "stored_layers": list(meta.layers),
         "layers": [choice.label for choice in index.choices],
-        "inputs": [Path(str(given)).name for given in meta.inputs],
+        "inputs": [Path(str(name)).name for name in meta.inputs],
     }
 
 
-def _meant(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
-    """Read a query; its vectors are still to be computed, if it is no token of the index."""
+def _query(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
+    """Parse a query; its vectors are computed later, unless it is a token of the index."""
     if isinstance(query, int):
         if query >= index.tokens:
             raise RequestRejected(
@@ -102,12 +101,11 @@ def _meant(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
 
 
 def _shown(values: dict[str, Any]) -> dict[str, Any]:
-    """Tell the names of files, not their folders."""
-    for hits in values["neighbors"].values():
-        for hit in hits:
-            for key in ("where", "file"):
-                if isinstance(hit.get(key), str):
-                    hit[key] = Path(hit[key]).name
+    """Reduce paths to file names."""
+    for hit in chain.from_iterable(values["neighbors"].values()):
+        for key in ("where", "file"):
+            if isinstance(hit.get(key), str):
+                hit[key] = Path(hit[key]).name
     return values
 
 

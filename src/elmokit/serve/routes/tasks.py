@@ -1,4 +1,4 @@
-"""`/v1/tasks`: what is trained, and predictions of it."""
+"""`/v1/tasks`: the trained task models and their predictions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from elmokit.text.lines import Line
 router = Router("tasks")
 
 _JSON_LINES = "jsonl"
-# Python keeps one list of warnings for all threads.
+# `catch_warnings` affects all threads.
 _WARNINGS = threading.Lock()
 
 
 @router.answer("GET", "/v1/tasks", answers.TasksAnswer)
 async def tasks(request: Request) -> Response:
-    """List the trained tasks, with the layer weights that they learned and their scores."""
+    """List the trained task models, with their learned layer weights and scores."""
     hosted = service_of(request).hosted
     cards = [card(name, saved) for name, saved in hosted.tasks.items()]
     return formats.json_response({"tasks": cards})
@@ -38,7 +38,7 @@ async def tasks(request: Request) -> Response:
 
 @router.answer("POST", "/v1/tasks/{name}", answers.TaskAnswer, 404)
 async def predict(name: str, body: Json[TaskRequest], request: Request) -> Response:
-    """Predict entities, labels, answers: what the task is trained for."""
+    """Return the predictions of a task model: entities, labels, answers."""
     service = service_of(request)
     saved = service.hosted.task(name)
     service.limits.check_sentences(len(body.examples))
@@ -46,26 +46,26 @@ async def predict(name: str, body: Json[TaskRequest], request: Request) -> Respo
     examples = [example for group in groups for example in group]
     costs = [max(1, sum(map(len, example.texts))) for example in examples]
     service.limits.check_tokens([words for e in examples for words in e.texts])
-    found = iter(await service.compute(service.hosted.predictions(name), examples, costs))
+    work = service.hosted.predictions(name)
+    predictions = iter(await service.batcher.submit(work, examples, costs))
     results = [
-        [json.loads(saved.task.show(example, next(found), as_json=True)) for example in group]
+        [json.loads(saved.task.show(example, next(predictions), as_json=True)) for example in group]
         for group in groups
     ]
     return formats.json_response({"task": name, "results": results, "warnings": notes})
 
 
 def card(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
-    """Describe a trained task."""
-    task, results = saved.task, saved.results
-    has_elmo = saved.elmo is not None
+    """Describe a trained task model."""
+    task, results, elmo = saved.task, saved.results, saved.elmo
     return {
         "name": name,
         "task": task.name,
         "title": TASKS.get(task.name, task.name),
         "metric": task.metric,
         "inputs": list(task.inputs),
-        "elmo": str(saved.elmo.metadata.get("name", "")) if saved.elmo is not None else None,
-        "place": saved.config.elmo.place if has_elmo else None,
+        "elmo": None if elmo is None else str(elmo.metadata.get("name", "")),
+        "place": None if elmo is None else saved.config.elmo.place,
         "mixes": results.get("mixes", {}),
         "scores": {part: results[part] for part in ("dev", "test") if results.get(part)},
         "labels": saved.facts,
@@ -73,15 +73,15 @@ def card(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
 
 
 def _parse(
-    task: Task[Any], given: Sequence[str | dict[str, Any]]
+    task: Task[Any], inputs: Sequence[str | dict[str, Any]]
 ) -> tuple[list[list[Any]], list[str]]:
-    """Read examples as the task reads its files; one may hold several sentences, or none."""
+    """Parse examples like lines of a file; one can contain several sentences, or none."""
     groups: list[list[Any]] = []
     with _WARNINGS, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ElmoWarning)
-        for i, example in enumerate(given):
+        for i, example in enumerate(inputs):
             groups.append(list(task.parse(_lines(example, i), _form(task, example, i))))
-    notes = [str(one.message) for one in caught if issubclass(one.category, ElmoWarning)]
+    notes = [str(w.message) for w in caught if issubclass(w.category, ElmoWarning)]
     return groups, notes
 
 
@@ -90,15 +90,15 @@ def _form(task: Task[Any], example: str | dict[str, Any], i: int) -> str:
         return "text"
     if _JSON_LINES in task.inputs and isinstance(example, dict):
         return _JSON_LINES
-    found = "a string" if isinstance(example, str) else "an object"
+    kind = "a string" if isinstance(example, str) else "an object"
     raise RequestRejected(
         422,
-        f"Example {i} is {found}; the task {task.name} accepts: {', '.join(task.inputs)}.",
+        f"Example {i} is {kind}; the task {task.name} accepts: {', '.join(task.inputs)}.",
         param="examples",
     )
 
 
 def _lines(example: str | dict[str, Any], i: int) -> list[Line]:
-    """Make lines of an example, as of a file; errors of the task name it by its number."""
+    """Return an example as lines of a file; errors name it by its number."""
     text = example if isinstance(example, str) else json.dumps(example, ensure_ascii=False)
     return [Line(f"example {i}", n, line) for n, line in enumerate(text.split("\n"), start=1)]
