@@ -122,7 +122,7 @@ def test_sentences_can_be_forgotten_or_be_the_keys(
     ("text", "settings", "message"),
     [
         ("a\n\nb\n  \n", {}, "blank lines.* line 2, 4"),
-        ("a\nb\na\n", {"use_sentence_keys": True}, "Line 3 is the same as line 1"),
+        ("a\nb\na\n", {"use_sentence_keys": True}, "The line 'a' occurs 2 times"),
         ("a\na/b\n", {"use_sentence_keys": True}, "'a/b' cannot be stored"),
         (".\n", {"use_sentence_keys": True}, "'.' cannot be stored"),
     ],

@@ -1,12 +1,11 @@
-"""ELMo in the tools that people already use, each imported only by whoever asks for it.
+"""Integrations with other libraries; each module needs the extra of its name.
 
-spacy         a pipe `elmokit`: vectors of spaCy's own tokens (extra `spacy`)
-sklearn       `ElmoVectorizer`, a step of a scikit-learn pipeline (extra `sklearn`)
-gensim        `KeyedVectors` of words, from layer 0 or averaged over a corpus (extra `gensim`)
-flair         `ElmoEmbeddings`, token embeddings of flair (extra `flair`)
-sentence_transformers  `ElmoTokens`, the first module of a SentenceTransformer (extra of that name)
-hub           a model folder for the Hugging Face hub (`elmokit.load("hf://user/model")` reads one)
-arrow         vectors as Arrow columns over the same memory, for pandas and polars (extra `arrow`)
-layers        one vector per token: `layer` and `mix`, said alike everywhere
-named         a model by its name, loaded when it is needed and shared within the process
+spacy         a pipeline component `elmokit`: vectors of spaCy's tokens
+sklearn       `ElmoVectorizer`, a transformer for scikit-learn pipelines
+gensim        `KeyedVectors` of words, from layer 0 or averaged over a corpus
+flair         `ElmoEmbeddings`, token embeddings for flair
+sentence_transformers  `ElmoTokens`, the first module of a SentenceTransformer
+hub           model directories for the Hugging Face Hub (`elmokit.load("hf://user/model")`)
+arrow         vectors as zero-copy Arrow columns, for pandas and polars
+named         a reference to a model, which is loaded on first use
 """

@@ -1,13 +1,13 @@
-"""Vectors as Arrow columns over the same memory, and from there to pandas and polars.
+"""Vectors as Arrow columns without copying, for pandas and polars.
 
     to_arrow(out)                       a `pyarrow.Table`, one row per token
-    to_pandas(out), to_polars(out)      data frames over the same numbers
-    from_arrow(table)                   `SentenceVectors` again, from any of the three
+    to_pandas(out), to_polars(out)      data frames that share the memory
+    from_arrow(table)                   `SentenceVectors` from any of the three
 
 A row has `sentence`, `token_index`, `token`, `start`, `end` (null for tokenized input) and
-`layer_0`, `layer_1`, ... (2D numbers each, lists of fixed size), or `vector` if one vector per
-token is asked for: the names that the Parquet files of `elmo embed` have. Layers are not copied:
-every sentence is a chunk of the table, and its numbers stay where `embed` put them.
+`layer_0`, `layer_1`, ... (fixed-size lists of 2D numbers), or `vector` for one vector per token, as
+in the Parquet files of `elmo embed`. Layers are not copied: every sentence is a chunk of the table
+that shares the memory of its vectors.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def to_arrow(
     """Return vectors as a table, one row per token.
 
     Args:
-        vectors: What `embed` returned.
-        layer: One vector per token, in the column `vector`: the number of a layer, "top",
-            "average", "concat" or "mix". "all" gives every layer a column of its own.
-        mix: With "mix", the weights s, one per layer, used as they are.
-        gamma: With "mix", the scale.
+        vectors: The result of `embed`.
+        layer: One vector per token, in the column `vector`: a layer number, "top", "average",
+            "concat" or "mix". "all": one column per layer.
+        mix: With "mix": the weights s, one per layer, not normalized.
+        gamma: With "mix": the scale.
 
     Returns:
-        A table with one chunk per sentence that has tokens. What is a layer as it stands shares
-        the memory of `vectors`, which must not be written to from then on.
+        A table with one chunk per sentence that has tokens. Columns that are single layers share
+        the memory of `vectors`, which must not be modified afterwards.
     """
     items = [vectors] if isinstance(vectors, SentenceVectors) else list(vectors)
     if not items:
@@ -98,7 +98,7 @@ def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: An
     """Return a `pandas.DataFrame` whose columns are Arrow's, over the same memory.
 
     Args:
-        vectors: What `embed` returned.
+        vectors: The result of `embed`.
         chosen: `layer`, `mix` and `gamma`, as for `to_arrow`.
     """
     with optional_imports(None, "pandas output"):
@@ -110,7 +110,7 @@ def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: An
     """Return a `polars.DataFrame` over the same memory; only the strings are copied.
 
     Args:
-        vectors: What `embed` returned.
+        vectors: The result of `embed`.
         chosen: `layer`, `mix` and `gamma`, as for `to_arrow`.
     """
     with optional_imports(None, "polars output"):
@@ -125,9 +125,9 @@ def matrix(column: Any) -> FloatArray:
         column: A column of a table, or of a data frame of polars or (Arrow-backed) pandas.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        # The protocol that all three speak; a series of pandas does since pandas 3.
-        speaks = hasattr(column, "__arrow_c_stream__")
-        column = pa.chunked_array(column) if speaks else pa.array(column)
+        # All three support this protocol; a pandas series since pandas 3.
+        is_stream = hasattr(column, "__arrow_c_stream__")
+        column = pa.chunked_array(column) if is_stream else pa.array(column)
     chunks = [column] if isinstance(column, pa.Array) else column.chunks
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise DataError(
@@ -144,18 +144,18 @@ def matrix(column: Any) -> FloatArray:
 
 
 def from_arrow(table: Any) -> list[SentenceVectors]:
-    """Return the sentences of a table that `to_arrow` made, with all layers.
+    """Return the sentences of a table of `to_arrow` with all layers.
 
-    Each sentence gets one array of its own, so the numbers are copied. A sentence without tokens
-    has no row; it comes back empty if a later one has some.
+    The vectors are copied to one array per sentence. A sentence without tokens has no row; it is
+    restored if a later sentence has tokens.
 
     Args:
-        table: The table, or a data frame of pandas or polars made of it.
+        table: The table, or its data frame in pandas or polars.
     """
     table = pa.table(table)
     names = [name for name in table.column_names if name.startswith(_LAYER)]
-    wanted = {*_PLAIN, *(f"{_LAYER}{j}" for j in range(max(len(names), 1)))}
-    if missing := sorted(wanted - set(table.column_names)):
+    expected = {*_PLAIN, *(f"{_LAYER}{j}" for j in range(max(len(names), 1)))}
+    if missing := sorted(expected - set(table.column_names)):
         raise DataError(
             f"The table has no column {', '.join(missing)}, so it does not contain all layers; "
             f"found {', '.join(table.column_names)}. Create it with to_arrow, without `layer`."
@@ -168,13 +168,13 @@ def from_arrow(table: Any) -> list[SentenceVectors]:
     starts, ends = (table.column(name).to_pylist() for name in ("start", "end"))
     last = int(numbers[-1]) if len(numbers) else -1
     bounds = np.searchsorted(numbers, np.arange(last + 2)).tolist()
-    found = []
+    sentences = []
     for first, end in pairwise(bounds):
-        places = list(zip(starts[first:end], ends[first:end], strict=True))
-        known = all(start is not None for start, _ in places)
+        offsets = list(zip(starts[first:end], ends[first:end], strict=True))
+        known = all(start is not None for start, _ in offsets)
         h = np.stack([layer[first:end] for layer in layers])
-        found.append(SentenceVectors(words[first:end], places if known else None, h))
-    return found
+        sentences.append(SentenceVectors(words[first:end], offsets if known else None, h))
+    return sentences
 
 
 def _lists(rows: FloatArray) -> pa.FixedSizeListArray:

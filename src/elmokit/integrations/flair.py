@@ -1,20 +1,20 @@
-"""Token embeddings for flair, in place of the class that flair lost together with AllenNLP.
+"""Token embeddings for flair, in place of the class that flair removed with AllenNLP.
 
     tagger = SequenceTagger(embeddings=ElmoEmbeddings(layer="top"), ...)
 
-The biLM is frozen. Each sentence of flair is read by itself, its tokens as they are. A saved flair
-model holds the settings, the name of the model and its fingerprint, not the weights of the biLM;
+The biLM is frozen. Sentences are embedded independently, with flair's tokens. A saved flair model
+contains the settings, the name of the model and its fingerprint, not the weights of the biLM;
 import this module before `SequenceTagger.load`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from elmokit.embed.layer_choice import LayerChoice
 from elmokit.errors import optional_imports
 from elmokit.integrations.named import NamedModel
 
@@ -30,13 +30,13 @@ class ElmoEmbeddings(TokenEmbeddings):  # type: ignore[misc]
 
     Args:
         model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
-        layer: The vector of a token: the number of a layer, "top", "average", "mix", or "concat"
-            (all layers side by side, L + 1 times as long).
-        mix: With layer "mix", the weights s, one per layer, used as they are.
-        gamma: With layer "mix", a factor of the whole vector.
+        layer: The vector of a token: a layer number, "top", "average", "mix", or "concat" (all
+            layers concatenated, L + 1 times as long).
+        mix: With layer "mix": the weights s, one per layer, not normalized.
+        gamma: With layer "mix": the scale.
         precision: "exact" or "fast".
-        batch_tokens: Tokens that run together at most; None leaves the model's own bound.
-        fingerprint: What the model must have; `load` of flair passes what was saved.
+        batch_tokens: Maximum number of tokens per batch; None: the model's default.
+        fingerprint: The expected fingerprint of the model; set when flair loads a saved model.
     """
 
     def __init__(
@@ -53,40 +53,34 @@ class ElmoEmbeddings(TokenEmbeddings):  # type: ignore[misc]
         super().__init__()
         self.name = f"elmo-{model or 'default'}-{layer}"
         self.static_embeddings = True
-        self._model = NamedModel(model, precision, str(flair.device), batch_tokens, fingerprint)
-        self._chosen: dict[str, Any] = {"layer": layer, "mix": mix, "gamma": gamma}
+        self._model = NamedModel(
+            *(model, precision, str(flair.device), batch_tokens, fingerprint, layer, mix, gamma)
+        )
         with self._model.loaded() as elmo:
-            self._choice = LayerChoice.parse(
-                layer, elmo.config.n_layers, mix, gamma, allow_all=False
-            )
+            self._choice = self._model.choice(elmo.config.n_layers)
             self._length = self._choice.dim(elmo.config.output_dim)
         self.eval()
 
     @property
     def embedding_length(self) -> int:
-        """The dimensions of a vector."""
+        """The dimension of a vector."""
         return self._length
 
     def _add_embeddings_internal(self, sentences: list[Sentence]) -> None:
         with self._model.loaded() as elmo:
-            found = elmo.embed([[token.text for token in sentence] for sentence in sentences])
-        for sentence, vectors in zip(sentences, found, strict=True):
+            embedded = elmo.embed([[token.text for token in sentence] for sentence in sentences])
+        for sentence, vectors in zip(sentences, embedded, strict=True):
             rows = torch.from_numpy(self._choice.apply(vectors.layers)).to(flair.device)
             for token, row in zip(sentence, rows, strict=True):
                 token.set_embedding(self.name, row)
 
     def to_params(self) -> dict[str, Any]:
-        """Return what a saved flair model stores."""
-        own = self._model
-        return {
-            "model": own.name,
-            **self._chosen,
-            "precision": own.precision,
-            "batch_tokens": own.batch_tokens,
-            "fingerprint": own.identify(),
-        }
+        """Return the arguments that a saved flair model stores."""
+        values = asdict(self._model) | {"fingerprint": self._model.identify()}
+        del values["device"]  # flair's
+        return {"model": values.pop("name"), **values}
 
     @classmethod
     def from_params(cls, params: dict[str, Any]) -> ElmoEmbeddings:
-        """Make the embeddings that `to_params` described."""
+        """Create the embeddings from the arguments of `to_params`."""
         return cls(**params)

@@ -1,10 +1,9 @@
-"""Words with one vector each, as gensim's `KeyedVectors`: its searches, analogies and formats.
+"""One vector per word, as gensim's `KeyedVectors`, for its searches, analogies and file formats.
 
-layer_zero    what the token encoder says of words: context plays no part
+layer_zero    layer 0 of words, which is independent of context
 averaged      the mean of the vectors of all uses of a word in a corpus
-to_keyed      a table of static vectors, such as `elmokit.embed.static` reads from the text files
-              of word2vec and GloVe
-from_keyed    such a table from what gensim has, which also reads word2vec's binary files
+to_keyed      static vectors (see `elmokit.embed.static`) as `KeyedVectors`
+from_keyed    `KeyedVectors` as static vectors; gensim also reads word2vec's binary files
 """
 
 from __future__ import annotations
@@ -27,20 +26,22 @@ from elmokit.text.lines import read_lines
 with optional_imports("gensim", "KeyedVectors"):
     from gensim.models import KeyedVectors
 
-_BLOCK = 4096  # words that are encoded together
+_BLOCK = 4096  # words per batch of the token encoder
 
 Corpus = str | Path | Iterable[str] | Iterable[Sequence[str]]
 
 
 def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
-    """Return layer 0 of words, h_{k,0} = [x_k; x_k]: words that are spelled alike are near.
+    """Return layer 0 of words, h_{k,0} = [x_k; x_k]: words with similar spelling are near.
 
     Args:
         elmo: The model.
-        words: The words; one that comes twice is there once.
+        words: The words; duplicates are removed.
     """
     chosen = list(dict.fromkeys(words))
-    _check_words(chosen)
+    if not chosen:
+        raise DataError("The list of words is empty. Give at least one word.")
+    tokens_of(chosen, 0)  # checks that they are strings
     blocks = []
     with torch.inference_mode():
         for first in range(0, len(chosen), _BLOCK):
@@ -60,23 +61,24 @@ def averaged(
     min_count: int = 5,
     max_words: int = 100_000,
 ) -> KeyedVectors:
-    """Return the mean of each word's vectors over a corpus, read sentence by sentence.
+    """Return the mean of each word's vectors over a corpus, which is read sentence by sentence.
 
-    Memory is bounded by the words, not by the corpus: their count, and `max_words` sums.
+    Memory depends on the number of words, not on the size of the corpus.
 
     Args:
         elmo: The model.
-        sentences: Strings or lists of tokens, or a text file with a sentence per line. Read twice
-            unless `words` are given, first to count: so no iterator that is spent after once.
-        layer: The vector of a token: the number of a layer, "top", "average", "concat" or "mix".
-        mix: With "mix", the weights s, one per layer, used as they are.
-        gamma: With "mix", the scale.
-        words: Average these; one that never comes is left out. Else the most frequent ones.
-        min_count: Leave out words that come less often. A mean of few uses is noise.
-        max_words: Keep no more than this many, the most frequent.
+        sentences: Strings or lists of tokens, or a text file with one sentence per line. Without
+            `words` they are read twice, first to count words, so they cannot be an iterator.
+        layer: The vector of a token: a layer number, "top", "average", "concat" or "mix".
+        mix: With "mix": the weights s, one per layer, not normalized.
+        gamma: With "mix": the scale.
+        words: The words to average; words that do not occur are omitted. Default: the most
+            frequent words.
+        min_count: Omit words that occur less often, because the mean of few uses is noisy.
+        max_words: Maximum number of words; keeps the most frequent.
 
     Returns:
-        The vectors, most frequent word first, each with its "count" as attribute.
+        The vectors, most frequent word first, with the attribute "count".
     """
     if min_count < 1 or max_words < 1:
         raise ConfigError(
@@ -111,22 +113,17 @@ def averaged(
 
 
 def to_keyed(table: StaticVectors) -> KeyedVectors:
-    """Return a table of static vectors as gensim's; of a word that is there twice the first."""
-    places: dict[str, int] = {}
-    for place, word in enumerate(table.words):
-        places.setdefault(word, place)
-    vectors = np.asarray(table.vectors, dtype=np.float32)
-    if len(places) < len(table.words):
-        vectors = vectors[list(places.values())]
-    return _keyed(list(places), vectors)
+    """Return static vectors as gensim's; of duplicate words, the first is used."""
+    words = list(dict.fromkeys(table.words))
+    return _keyed(words, table.table(words)[0])
 
 
 def from_keyed(keyed: KeyedVectors, name: str = "gensim") -> StaticVectors:
-    """Return gensim's vectors as a table that elmokit compares with; the numbers are shared.
+    """Return gensim's vectors as static vectors, without copying them.
 
     Args:
-        keyed: The vectors, for instance `KeyedVectors.load_word2vec_format(path, binary=True)`.
-        name: What the table is called in results.
+        keyed: The vectors, for example `KeyedVectors.load_word2vec_format(path, binary=True)`.
+        name: The name of the table in results.
     """
     return StaticVectors(name, list(keyed.index_to_key), keyed.vectors)
 
@@ -137,23 +134,10 @@ def _keyed(words: list[str], vectors: FloatArray) -> KeyedVectors:
     return keyed
 
 
-def _check_words(words: Sequence[object]) -> None:
-    if not words:
-        raise DataError("The list of words is empty.")
-    for word in words:
-        if not isinstance(word, str):
-            raise DataError(
-                f"Invalid word {word!r:.40}: expected a string, got {type(word).__name__}."
-            )
-
-
 def _tokenized(sentences: Corpus) -> Iterator[list[str]]:
-    given = (
-        (line.text for line in read_lines([sentences]))
-        if isinstance(sentences, str | Path)
-        else sentences
-    )
-    for index, sentence in enumerate(given):
+    if isinstance(sentences, str | Path):
+        sentences = (line.text for line in read_lines([sentences]))
+    for index, sentence in enumerate(sentences):
         yield tokens_of(sentence, index)[0]
 
 

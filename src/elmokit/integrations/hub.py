@@ -1,10 +1,10 @@
-"""A model as a folder for the Hugging Face hub; `elmokit.load("hf://user/model")` reads it there.
+"""Model directories for the Hugging Face Hub, which `elmokit.load("hf://user/model")` reads.
 
     save_pretrained("run/model", "my-elmo", license="cc-by-sa-4.0", language="de")
-    # then, with the hub's own command:   hf upload user/my-elmo my-elmo
+    # then, with the command of the Hub:   hf upload user/my-elmo my-elmo
 
-The folder is a model directory like any other, safetensors and JSON. Its card begins with the
-header that the hub reads: license, language, library, tags. Nothing is sent anywhere from here.
+The directory is an ordinary model directory, safetensors and JSON. Its card begins with the header
+that the Hub reads: license, language, library, tags. This module uploads nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elmokit.sources.tensors import Storage
 
 _HEADER = "---\n"
 _TAGS = ("elmo", "elmokit", "word-embeddings", "bilm")
-# The hub's names of licenses that models are given out under; others are "other", with their name.
+# Common licenses, as the Hub names them; all others are "other", with their name.
 _LICENSES = frozenset(
     {"apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "lgpl-3.0", "agpl-3.0", "mpl-2.0"}
     | {"cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0"}
@@ -43,21 +43,20 @@ def save_pretrained(
     storage: Storage = "float32",
     overwrite: bool = False,
 ) -> Path:
-    """Write a model folder that can be uploaded as it is.
+    """Write a model directory that can be uploaded.
 
     Args:
-        model: A loaded model, or what `elmokit.load` takes. A path or a name also keeps the card
-            that somebody wrote, which a loaded model does not have.
-        folder: The folder to make.
-        license: Of the weights, in the hub's spelling or as people write it; by default what the
-            model itself tells.
-        language: One code or several ("de"); by default what the model itself tells.
-        tags: Further tags.
-        storage: "float32", or "float16" or "int8" for a half or a quarter of the size.
-        overwrite: Replace a model that is there.
+        model: A loaded model, or an argument of `elmokit.load`. With a path or a name, a card
+            written by hand is kept; a loaded model does not have it.
+        folder: The directory to write.
+        license: The license of the weights. Default: as in the model's metadata.
+        language: One or several language codes ("de"). Default: as in the model's metadata.
+        tags: Additional tags.
+        storage: "float32", or "float16" or "int8" for half or a quarter of the size.
+        overwrite: Replace an existing model.
 
     Returns:
-        The folder.
+        The directory.
     """
     folder = Path(folder)
     parts = _parts(model) if isinstance(model, ElmoModel) else load_parts(model)
@@ -92,10 +91,10 @@ def _card(parts: ModelParts, name: str) -> str:
 
 
 def _with_header(text: str, values: dict[str, Any]) -> str:
-    """Put the header before a card; one that has a header keeps it."""
+    """Add the header to a card, unless it has one."""
     if text.startswith(_HEADER):
         return text
-    # A value in JSON is one in YAML, too, so that no text can break out of its line.
+    # JSON values are valid YAML, and no text can break out of its line.
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
     return _HEADER + "\n".join(lines) + "\n" + _HEADER + "\n" + text
 

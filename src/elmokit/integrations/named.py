@@ -1,38 +1,42 @@
-"""A model by its name: what pipelines store and pickle instead of hundreds of megabytes.
+"""A reference to a model, which pipelines store and pickle instead of hundreds of megabytes.
 
-It is loaded when it is first needed, once for all that ask for the same in a process. Whoever has
-stored its fingerprint learns if another model answers to the name today.
+The model is loaded on first use, once per process. A stored fingerprint shows whether the name
+still refers to the same model.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel, load
 from elmokit.embed.precision import check_precision
 from elmokit.errors import ConfigError, WeightsError
 
-# Models that stay loaded though nobody holds them: a grid search asks for the same one again and
-# again, and holds none in between.
-_KEPT = 2
+# Models that stay loaded without a reference: a grid search loads the same one repeatedly.
+_CACHED = 2
 
 
 @dataclass(frozen=True)
 class NamedModel:
-    """What to load.
+    """A model and the vectors to use.
 
     Attributes:
         name: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
         precision: "exact" or "fast".
         device: "auto", "cpu", "cuda", ...
-        batch_tokens: Tokens that run together at most; None leaves the model's own bound.
-        fingerprint: What the model must have, if it is known.
+        batch_tokens: Maximum number of tokens per batch; None: the model's default.
+        fingerprint: The expected fingerprint of the model, if known.
+        layer: The vector of a token: a layer number, "top", "average", "concat" or "mix".
+        mix: With layer "mix": the weights s, one per layer, not normalized.
+        gamma: With layer "mix": the scale.
     """
 
     name: str | None = None
@@ -40,12 +44,15 @@ class NamedModel:
     device: str = "auto"
     batch_tokens: int | None = None
     fingerprint: str | None = None
+    layer: str | int = "average"
+    mix: Sequence[float] | None = None
+    gamma: float = 1.0
 
     def __post_init__(self) -> None:
         if self.name is not None and not isinstance(self.name, str):
             raise ConfigError(
-                f"Expected the name or path of a model, which is stored with a pipeline; got "
-                f"{type(self.name).__name__}. A loaded model has it as `elmo.source`."
+                "Expected the name or path of a model, which is stored with the pipeline; got "
+                f"{type(self.name).__name__}. For a loaded model, use `elmo.source`."
             )
         check_precision(self.precision)
         n = self.batch_tokens
@@ -54,30 +61,33 @@ class NamedModel:
 
     @contextmanager
     def loaded(self) -> Iterator[ElmoModel]:
-        """Give the model, to one thread at a time, and refuse another one than was meant."""
-        kept = self._kept()
-        if self.fingerprint not in (None, kept.fingerprint):
+        """Load the model for one thread at a time, and check its fingerprint."""
+        cached = self._load()
+        if self.fingerprint not in (None, cached.fingerprint):
             raise WeightsError(
-                f"The model '{kept.elmo.source}' has changed: its fingerprint is "
-                f"{kept.fingerprint}, but the pipeline was saved with {self.fingerprint}. Restore "
-                "the old model under that name, or recreate the pipeline with this one."
+                f"The model '{cached.elmo.source}' has changed: its fingerprint is "
+                f"{cached.fingerprint}, but the pipeline was saved with {self.fingerprint}. "
+                "Restore the old model under that name, or recreate the pipeline with this one."
             )
-        with kept.elmo.lock:
-            yield kept.elmo
+        with cached.elmo.lock:
+            yield cached.elmo
 
     def identify(self) -> str:
-        """Return the fingerprint of the model that answers to the name now."""
-        return self._kept().fingerprint
+        """Return the fingerprint of the model that the name refers to now."""
+        return self._load().fingerprint
 
-    def _kept(self) -> _Kept:
+    def choice(self, n_layers: int) -> LayerChoice:
+        """Return the layer choice for a model with `n_layers` layers."""
+        return LayerChoice.parse(self.layer, n_layers, self.mix, self.gamma, allow_all=False)
+
+    def _load(self) -> _Cached:
         with _LOADING:
             return _load(
                 self.name, self.precision, self.device, self.batch_tokens, _stamp(self.name)
             )
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Cached(NamedTuple):
     elmo: ElmoModel
     fingerprint: str
 
@@ -86,23 +96,23 @@ _LOADING = threading.Lock()
 
 
 def _stamp(name: str | None) -> tuple[int, int] | None:
-    """Tell one state of a local model from the next, so that a new one is loaded."""
+    """Return a value that changes with the files of a local model, so that it is loaded again."""
     path = None if name is None else Path(name).expanduser() / "model.safetensors"
     if path is None or not path.is_file():
         return None
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def _load(
     name: str | None,
     precision: str,
     device: str,
     batch_tokens: int | None,
     stamp: tuple[int, int] | None,
-) -> _Kept:
+) -> _Cached:
     elmo = load(name, device=device, precision=precision)
     if batch_tokens is not None:
         elmo.batch_tokens = batch_tokens
-    return _Kept(elmo, fingerprint(elmo))
+    return _Cached(elmo, fingerprint(elmo))

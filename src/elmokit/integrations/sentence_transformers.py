@@ -1,11 +1,11 @@
-"""The first module of a SentenceTransformer: ELMo's vectors of tokens, with a learned mix.
+"""The first module of a SentenceTransformer: token vectors of ELMo with a learned mix.
 
     tokens = ElmoTokens()
     SentenceTransformer(modules=[tokens, Pooling(tokens.get_embedding_dimension()), Dense(...)])
 
-A text is tokenized and read as one sentence. The mix of the layers is trained together with the
-modules behind it; the biLM is frozen by default. `save` writes all of it, so that
-`SentenceTransformer(path)` needs nothing else; no pickle.
+A text is tokenized and embedded as one sentence. The mix of the layers is trained together with the
+following modules; the biLM is frozen by default. `save` writes everything that
+`SentenceTransformer(path)` needs, without pickle.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _MIX = "mix.safetensors"
 
 
 class ElmoTokens(InputModule):  # type: ignore[misc]
-    """Texts in, a vector per token out.
+    """Computes a vector per token.
 
     Args:
         model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
-        finetune: Train the biLM, too.
-        dropout: On the mixed vectors, in training.
-        max_seq_length: Tokens of a text that are read at most.
+        finetune: Also train the biLM.
+        dropout: Dropout of the mixed vectors in training.
+        max_seq_length: Maximum number of tokens per text; the rest is truncated.
     """
 
     config_keys = ("finetune", "dropout", "max_seq_length")
@@ -64,7 +64,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
     def preprocess(
         self, inputs: Sequence[str | Sequence[str]], prompt: str | None = None, **_: Any
     ) -> dict[str, Tensor]:
-        """Tokenize texts and spell their tokens; a list of tokens is taken as it is."""
+        """Tokenize texts and return their character ids; lists of tokens are used as they are."""
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else inputs
         tokens = [tokens_of(text, i)[0][: self.max_seq_length] for i, text in enumerate(texts)]
         lengths = torch.tensor([len(row) for row in tokens])
@@ -76,24 +76,24 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
         return {**features, "token_embeddings": self.elmo(features["input_ids"]).representations[0]}
 
     def get_embedding_dimension(self) -> int:
-        """Return the dimensions of a vector, 2D."""
+        """Return the dimension of a vector, 2D."""
         return self.elmo.output_dim
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the settings, the mix and the biLM to a folder."""
+        """Write the settings, the mix and the biLM to a directory."""
         self.save_config(output_path)
         save_tensors(self.elmo.mixes.state_dict(), Path(output_path) / _MIX)
         modeldir.save(self._parts, Path(output_path) / _BILM, overwrite=True)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> ElmoTokens:
-        """Read what `save` wrote, from a folder or the Hugging Face hub."""
+        """Load a directory of `save`, from disk or the Hugging Face Hub."""
         keys = ("token", "cache_folder", "revision", "local_files_only")
         hub = {key: options[key] for key in keys if key in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **hub)
         config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
-        found = cls(Path(str(folder)) / _BILM, **config)
-        state = found.elmo.mixes.state_dict()
+        module = cls(Path(str(folder)) / _BILM, **config)
+        state = module.elmo.mixes.state_dict()
         shapes = {name: tuple(value.shape) for name, value in state.items()}
-        found.elmo.mixes.load_state_dict(read_tensors(Path(str(folder)) / _MIX, shapes))
-        return found
+        module.elmo.mixes.load_state_dict(read_tensors(Path(str(folder)) / _MIX, shapes))
+        return module

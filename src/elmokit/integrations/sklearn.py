@@ -1,9 +1,9 @@
-"""A step of scikit-learn: texts in, one vector per text out.
+"""A scikit-learn transformer from texts to vectors.
 
     make_pipeline(ElmoVectorizer(layer="top"), LogisticRegression()).fit(texts, labels)
 
-A string is split into sentences and tokens; a list of tokens is one sentence and is taken as it is.
-The vectors of all tokens of a text are pooled into one. A text without tokens gives zeros.
+A string is split into sentences and tokens; a list of tokens is used as one sentence. The vectors
+of all tokens of a text are pooled into one. A text without tokens gives zeros.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from elmokit.embed.layer_choice import LayerChoice
-from elmokit.embed.model import ElmoModel
 from elmokit.embed.sentence import check_pooling, check_texts, encode
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import optional_imports
@@ -25,23 +23,23 @@ with optional_imports("sklearn", "ElmoVectorizer"):
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """One vector per text, pooled from the vectors of its tokens.
 
-    `fit` only records the model. Pickles contain the name of the model and its fingerprint, not its
-    weights; the model is loaded on first use, once per process.
+    `fit` only stores the fingerprint of the model. Pickles contain the name of the model and its
+    fingerprint, not its weights; the model is loaded on first use, once per process.
 
     Args:
         model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
-        layer: The vector of a token: the number of a layer, "top", "average", "concat" (all layers
-            side by side, L + 1 times as long) or "mix".
+        layer: The vector of a token: a layer number, "top", "average", "concat" (all layers
+            concatenated, L + 1 times as long) or "mix".
         pooling: "mean" or "max" over the tokens of a text, or its "first" token.
-        mix: With layer "mix", the weights s, one per layer, used as they are.
-        gamma: With layer "mix", the scale.
+        mix: With layer "mix": the weights s, one per layer, not normalized.
+        gamma: With layer "mix": the scale.
         precision: "exact" or "fast".
         device: "auto", "cpu", "cuda", ...
-        batch_tokens: Tokens that run together at most; None leaves the model's own bound.
+        batch_tokens: Maximum number of tokens per batch; None: the model's default.
 
     Attributes:
-        fingerprint_: Of the model that `fit` saw; another one is refused afterwards.
-        n_features_out_: Numbers per text.
+        fingerprint_: The fingerprint of the model in `fit`; `transform` rejects other models.
+        n_features_out_: The dimension of a vector.
     """
 
     def __init__(
@@ -66,16 +64,16 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.batch_tokens = batch_tokens
 
     def fit(self, X: Iterable[Any], y: Any = None) -> ElmoVectorizer:
-        """Remember which model it is; nothing is learned from the texts.
+        """Store the fingerprint of the model; nothing is learned from the texts.
 
         Args:
             X: The texts: strings, or lists of tokens.
-            y: Not looked at.
+            y: Ignored.
         """
         check_texts(X)
         named = self._named(None)
         with named.loaded() as elmo:
-            self.n_features_out_ = self._choice(elmo).dim(elmo.config.output_dim)
+            self.n_features_out_ = named.choice(elmo.config.n_layers).dim(elmo.config.output_dim)
         self.fingerprint_ = named.identify()
         return self
 
@@ -86,17 +84,16 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             X: The texts: strings, or lists of tokens.
         """
         check_texts(X)
-        with self._named(getattr(self, "fingerprint_", None)).loaded() as elmo:
-            dim = elmo.config.output_dim
-            return encode(elmo, X, self._choice(elmo), self.pooling, dim=dim)
+        named = self._named(getattr(self, "fingerprint_", None))
+        with named.loaded() as elmo:
+            choice = named.choice(elmo.config.n_layers)
+            return encode(elmo, X, choice, self.pooling, dim=elmo.config.output_dim)
 
     def _named(self, fingerprint: str | None) -> NamedModel:
-        return NamedModel(self.model, self.precision, self.device, self.batch_tokens, fingerprint)
-
-    def _choice(self, elmo: ElmoModel) -> LayerChoice:
         check_pooling(self.pooling)
-        return LayerChoice.parse(
-            self.layer, elmo.config.n_layers, self.mix, self.gamma, allow_all=False
+        return NamedModel(
+            *(self.model, self.precision, self.device, self.batch_tokens, fingerprint),
+            *(self.layer, self.mix, self.gamma),
         )
 
     @property
@@ -104,7 +101,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.n_features_out_
 
     def __sklearn_tags__(self) -> Any:
-        """Say that texts are read, and that `fit` may be left out."""
+        """Declare that inputs are texts and that `fit` is optional."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.one_d_array = True

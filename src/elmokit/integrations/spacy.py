@@ -1,4 +1,4 @@
-"""A pipe of spaCy: contextual vectors of spaCy's own tokens.
+"""A spaCy pipeline component: contextual vectors of spaCy's tokens.
 
     nlp = spacy.blank("en")
     nlp.add_pipe("elmokit", config={"layer": "top"})
@@ -7,17 +7,17 @@
 
 It sets
 
-    doc._.elmo       `SentenceVectors` of the whole doc, a column per token of spaCy: all layers
-    doc.tensor       (T, D), one vector per token as `layer` chooses
+    doc._.elmo       `SentenceVectors` of the doc: all layers of spaCy's tokens
+    doc.tensor       (T, D), one vector per token as selected by `layer`
     .vector, .similarity() of tokens, spans and docs
 
-Each sentence is read by itself: those of the doc if a component before has set them, else those
-that elmokit finds. Tokens of whitespace are not read; their vectors are zero, and a span's or a
-doc's vector is the mean of the others.
+Sentences are embedded independently: those that an earlier component has set, or else those that
+elmokit finds. Whitespace tokens are not embedded; their vectors are zero, and the vector of a span
+or a doc is the mean of the others.
 
-With a pipeline the settings are stored, the name of the model and its fingerprint, not the weights.
-A doc that comes back from bytes, a `DocBin` or another process has its vectors, but spaCy does not
-store hooks: `attach(doc)` sets them again.
+A saved pipeline contains the settings, the name of the model and its fingerprint, not the weights.
+A doc from bytes, a `DocBin` or another process has its vectors, but spaCy does not store hooks:
+`attach(doc)` sets them again.
 """
 
 from __future__ import annotations
@@ -40,67 +40,53 @@ with optional_imports("spacy", "The spaCy pipe"):
     from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
 
-#: Where the layers of a doc lie in `doc.user_data`, and the choice that makes one vector of them.
+#: Keys of `doc.user_data`: the layers of a doc, and the choice that reduces them to one vector.
 LAYERS = "elmokit_layers"
 CHOICE = "elmokit_choice"
 
-# Tokens of a stream of docs that are read together.
+# Maximum number of tokens of a stream of docs to embed together.
 _WINDOW_TOKENS = 16384
 _FILE = "elmokit.json"
 
 
 class ElmoPipe:
-    """The pipe; `nlp.add_pipe("elmokit", config={...})` makes one.
+    """The component, which `nlp.add_pipe("elmokit", config={...})` creates.
 
     Args:
-        model: What to load, when the first doc comes.
-        layer: The vector of a token: the number of a layer, "top", "average", "concat" or "mix".
-        mix: With "mix", the weights s, one per layer, used as they are.
-        gamma: With "mix", the scale.
+        model: The model, which is loaded with the first doc, and the vectors to use.
     """
 
-    def __init__(
-        self,
-        model: NamedModel,
-        layer: str | int = "average",
-        mix: Sequence[float] | None = None,
-        gamma: float = 1.0,
-    ) -> None:
+    def __init__(self, model: NamedModel) -> None:
         self.model = model
-        self.layer = layer
-        self.mix = None if mix is None else [float(weight) for weight in mix]
-        self.gamma = gamma
 
     def __call__(self, doc: Doc) -> Doc:
         """Set the vectors of a doc."""
         return next(self.pipe([doc]))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Set the vectors of many docs, which are read together.
+        """Set the vectors of many docs, which are embedded together.
 
         Args:
             stream: The docs.
-            batch_size: Docs that are held at most; fewer, where they are long.
+            batch_size: Maximum number of docs per batch; fewer if they are long.
         """
-        held: list[Doc] = []
-        tokens = 0
+        batch: list[Doc] = []
         for doc in stream:
-            held.append(doc)
-            tokens += len(doc)
-            if len(held) >= batch_size or tokens >= _WINDOW_TOKENS:
-                yield from self._read(held)
-                held, tokens = [], 0
-        yield from self._read(held)
+            batch.append(doc)
+            if len(batch) >= batch_size or sum(map(len, batch)) >= _WINDOW_TOKENS:
+                yield from self._embed(batch)
+                batch = []
+        yield from self._embed(batch)
 
-    def _read(self, docs: Sequence[Doc]) -> Sequence[Doc]:
-        places = [(doc, place) for doc in docs for place in _sentences(doc)]
+    def _embed(self, docs: Sequence[Doc]) -> Sequence[Doc]:
+        sentences = [(doc, tokens) for doc in docs for tokens in _sentences(doc)]
         with self.model.loaded() as elmo:
             n_layers, dim = elmo.config.n_layers, elmo.config.output_dim
-            choice = LayerChoice.parse(self.layer, n_layers, self.mix, self.gamma, allow_all=False)
-            found = elmo.embed([[doc[i].text for i in place] for doc, place in places])
+            choice = self.model.choice(n_layers)
+            embedded = elmo.embed([[doc[i].text for i in tokens] for doc, tokens in sentences])
         layers = {id(doc): np.zeros((n_layers, len(doc), dim), np.float32) for doc in docs}
-        for (doc, place), vectors in zip(places, found, strict=True):
-            layers[id(doc)][:, place] = vectors.layers
+        for (doc, tokens), vectors in zip(sentences, embedded, strict=True):
+            layers[id(doc)][:, tokens] = vectors.layers
         for doc in docs:
             doc.user_data[LAYERS] = layers[id(doc)]
             doc.user_data[CHOICE] = choice.to_json()
@@ -111,45 +97,38 @@ class ElmoPipe:
     # ------------------------------------------------------------------------------ serializing
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Store the settings, with the name and the fingerprint of the model."""
-        stored: bytes = srsly.msgpack_dumps(self._settings())
-        return stored
+        """Return the settings, with the name and the fingerprint of the model."""
+        data: bytes = srsly.msgpack_dumps(self._settings())
+        return data
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoPipe:
-        """Take the settings that `to_bytes` stored."""
-        return self._take(srsly.msgpack_loads(data))
+        """Restore the settings from `to_bytes`."""
+        return self._restore(srsly.msgpack_loads(data))
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Store the settings in a folder."""
+        """Write the settings to a directory."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         srsly.write_json(folder / _FILE, self._settings())
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoPipe:
-        """Take the settings that `to_disk` stored."""
-        return self._take(srsly.read_json(Path(path) / _FILE))
+        """Restore the settings from `to_disk`."""
+        return self._restore(srsly.read_json(Path(path) / _FILE))
 
     def _settings(self) -> dict[str, Any]:
-        stored = {**asdict(self.model), "fingerprint": self.model.identify()}
-        return stored | {"layer": self.layer, "mix": self.mix, "gamma": self.gamma}
+        return asdict(self.model) | {"fingerprint": self.model.identify()}
 
-    def _take(self, stored: Any) -> ElmoPipe:
+    def _restore(self, stored: Any) -> ElmoPipe:
+        # The path of the model, the device and the batch size may differ on this machine: the
+        # configuration of the pipeline takes precedence, and the fingerprint is checked.
+        own = {"name": self.model.name, "batch_tokens": self.model.batch_tokens}
+        own = {key: value for key, value in own.items() if value is not None}
         try:
-            # Where the model lies and what computes may be another matter on this machine. If the
-            # configuration of the pipeline says it, that counts; the fingerprint tells the rest.
-            model = NamedModel(
-                name=self.model.name if self.model.name is not None else stored["name"],
-                precision=stored["precision"],
-                device=self.model.device,
-                batch_tokens=self.model.batch_tokens or stored["batch_tokens"],
-                fingerprint=stored["fingerprint"],
-            )
-            self.layer, self.mix, self.gamma = stored["layer"], stored["mix"], stored["gamma"]
-        except (TypeError, KeyError) as error:
+            self.model = NamedModel(**{**stored, **own, "device": self.model.device})
+        except TypeError as error:
             raise DataError(
-                f"The stored data does not belong to this pipe: {error!r:.80}."
+                f"The stored data are not settings of the pipe 'elmokit': {error!r:.80}."
             ) from error
-        self.model = model
         return self
 
 
@@ -164,8 +143,8 @@ def make_pipe(
     device: str,
     batch_tokens: int | None,
 ) -> ElmoPipe:
-    """Make the pipe that `nlp.add_pipe("elmokit")` asks for."""
-    return ElmoPipe(NamedModel(model, precision, device, batch_tokens), layer, mix, gamma)
+    """Create the component for `nlp.add_pipe("elmokit")`."""
+    return ElmoPipe(NamedModel(model, precision, device, batch_tokens, None, layer, mix, gamma))
 
 
 Language.factory(
@@ -188,12 +167,12 @@ Language.factory(
 
 
 def _sentences(doc: Doc) -> list[list[int]]:
-    """Return the tokens of each sentence, by their numbers, without those of whitespace."""
+    """Return the token numbers of each sentence, without whitespace tokens."""
     if doc.has_annotation("SENT_START"):
         spans = [range(sentence.start, sentence.end) for sentence in doc.sents]
     else:
         starts = [start for start, _ in split_sentences(doc.text)]
-        # A token is of the sentence in which it starts, though it may reach into the next.
+        # A token belongs to the sentence in which it starts, even if it extends into the next.
         firsts = np.searchsorted([token.idx for token in doc], starts).tolist()
         ends = [*firsts[1:], len(doc)]
         spans = [range(first, end) for first, end in zip(firsts, ends, strict=True)]
@@ -201,11 +180,11 @@ def _sentences(doc: Doc) -> list[list[int]]:
     return [sentence for sentence in sentences if sentence]
 
 
-# ----------------------------------------------------------------------------- what users see
+# ------------------------------------------------------------------------------ vectors of docs
 
 
 def attach(doc: Doc) -> Doc:
-    """Let the vectors of a doc, its spans and tokens be those that the pipe stored in it."""
+    """Set the hooks, so that a doc, its spans and tokens use the vectors stored in the doc."""
     if LAYERS not in doc.user_data:
         raise DataError(
             "This doc has no elmokit vectors. Process it with a pipeline that contains the pipe "
@@ -219,7 +198,7 @@ def attach(doc: Doc) -> Doc:
 
 
 def _elmo(doc: Doc) -> SentenceVectors | None:
-    """Return what `doc._.elmo` is: None before the pipe has seen the doc."""
+    """Return the value of `doc._.elmo`; None if the doc was not processed by the pipe."""
     layers: FloatArray | None = doc.user_data.get(LAYERS)
     if layers is None:
         return None
@@ -243,10 +222,10 @@ def _part(piece: Doc | Span | Token) -> tuple[Doc, slice]:
 def _rows(doc: Doc, part: slice) -> FloatArray:
     layers: FloatArray | None = doc.user_data.get(LAYERS)
     if layers is None or layers.shape[1] != len(doc):
-        # Cut out of another doc, or tokens were merged: spaCy has then changed the tensor with it.
+        # Part of another doc, or with merged tokens: spaCy has changed the tensor accordingly.
         rows: FloatArray = doc.tensor[part]
         return rows
-    # Not the tensor: a component after the pipe may have put its own there.
+    # Not the tensor, which a later component may have replaced.
     choice = LayerChoice.parse(n_layers=len(layers), **doc.user_data[CHOICE])
     return choice.apply(layers[:, part])
 
@@ -254,8 +233,8 @@ def _rows(doc: Doc, part: slice) -> FloatArray:
 def _vector(piece: Doc | Span | Token) -> FloatArray:
     doc, part = _part(piece)
     rows = _rows(doc, part)
-    read = rows[[not token.is_space for token in doc[part]]]
-    mean: FloatArray = read.mean(axis=0) if len(read) else np.zeros(rows.shape[1], np.float32)
+    words = rows[[not token.is_space for token in doc[part]]]
+    mean: FloatArray = words.mean(axis=0) if len(words) else np.zeros(rows.shape[1], np.float32)
     return mean
 
 
@@ -265,7 +244,7 @@ def _has_vector(piece: Doc | Span | Token) -> bool:
 
 
 def _similarity(piece: Doc | Span | Token, other: Any) -> float:
-    """Return the cosine; the same word in two places is not the same vector."""
+    """Return the cosine of the contextual vectors."""
     a, b = piece.vector, other.vector
     if a.shape != b.shape:
         raise DataError(

@@ -1,34 +1,34 @@
-"""AllenNLP's ELMo classes over our modules: a migrating user changes the import line.
+"""AllenNLP's ELMo classes, computed by elmokit's modules: to migrate, change the import.
 
     from elmokit.compat.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 
-Names, signatures, shapes, `state_dict` keys and values, and the state that is carried from call to
-call are those of AllenNLP 2.10.1 (`ElmoEmbedder`: of 0.9.0, the last one that had it). The options
-and weights may be paths, addresses, or anything else that `elmokit.load` takes (then the weights
-are None). `Elmo(..., stateful=False)` starts every call from zero; setting
-`elmo._elmo_lstm._elmo_lstm.stateful = False` does too, as it did there.
+Names, signatures, shapes, `state_dict` keys and values, and the state carried from call to call are
+those of AllenNLP 2.10.1 (`ElmoEmbedder`: of 0.9.0, the last version that had it). Options and
+weights can be paths, URLs, or anything else that `elmokit.load` accepts (then the weights are
+None). `Elmo(..., stateful=False)` starts every call from the zero state, as does setting
+`elmo._elmo_lstm._elmo_lstm.stateful = False`, which AllenNLP also supports.
 
-What is different, always in places where AllenNLP crashed or was silently wrong:
+Differences, all in places where AllenNLP crashed or was silently wrong:
 
-- Errors are `elmokit.ElmoError`s that name the remedy, also where AllenNLP raised ValueError,
-  IndexError, AssertionError or FileNotFoundError.
-- Input with padding before the last token (left-padded, or a hole) is an error; AllenNLP returned
-  wrong numbers. So is a real word at index 0 of `vocab_to_cache`, once it occurs in `word_inputs`.
-- Batches without a sentence, or of empty sentences only, work (`batch_to_ids([])` and `([[]])`
-  too); so do 4-D input with kept boundaries, views that are not contiguous, and short ints.
+- Errors are `elmokit.ElmoError`s that say how to fix the problem, also where AllenNLP raised
+  ValueError, IndexError, AssertionError or FileNotFoundError.
+- Padding before the last token (left padding, or a gap) is an error; AllenNLP returned wrong
+  vectors. So is a real word at index 0 of `vocab_to_cache`, if it occurs in `word_inputs`.
+- Batches without sentences or with only empty sentences work (also `batch_to_ids([])` and
+  `batch_to_ids([[]])`), as do 4-D input with sentence boundaries, non-contiguous views, and short
+  integers.
 - A larger batch after `stateful=False`, a smaller one after `inference_mode`, and `.double()` or
   `.to(device)` between two calls work. The tensors in `_states` are never changed in place, so a
   reference to them stays valid. `reset_states(mask)` without a state does nothing.
 - Models without skip connections, clips or projections are read.
 - `vocab_to_cache` with `requires_grad=True` can be trained for more than one step and copied.
-- `ElmoEmbedder` gives an empty sentence the model's own shape and float32, not (3, 0, 1024) of
-  float64; `embed_file` writes beside and renames, so that an error leaves no half file;
-  `batch_size=0` is an error.
-- Deprecated machinery (`from_params`, indexers, the `allennlp elmo` command) is not here.
+- For an empty sentence, `ElmoEmbedder` returns the shape of the model in float32, not (3, 0, 1024)
+  in float64; `embed_file` writes the file atomically; `batch_size=0` is an error.
+- `from_params`, indexers and the `allennlp elmo` command are not supported.
 
-While nothing is trained, the biLM's weights are kept in our layout too: about 0.7 GB instead of
-0.4 GB for the original model. Writing to a weight through `.data` between two evaluations is not
-seen; `.eval()`, `load_state_dict`, `.to()` and in-place changes without `.data` are.
+If the biLM is frozen, its weights are also kept in elmokit's layout: about 0.7 GB instead of 0.4 GB
+for the original model. Changes of a weight through `.data` between two evaluations are not
+noticed; `.eval()`, `load_state_dict`, `.to()` and in-place changes without `.data` are.
 """
 
 from __future__ import annotations

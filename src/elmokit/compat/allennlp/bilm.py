@@ -1,4 +1,4 @@
-"""AllenNLP's `_ElmoBiLm`: characters, or words known beforehand, to all layers."""
+"""AllenNLP's `_ElmoBiLm`: character ids, or ids of cached words, to all layers."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from elmokit.sources.resolve import load_parts
 
 _log = logging.getLogger(__name__)
 
-# Words that go through the character encoder together while a vocabulary is cached.
+# Words per batch of the character encoder when a vocabulary is cached.
 _WORDS_AT_ONCE = 512
 
 
 class BiLmOutput(TypedDict):
-    """What the biLM returns: L + 1 tensors (B, T + 2, 2D), and (B, T + 2)."""
+    """The output of the biLM: L + 1 tensors (B, T + 2, 2D), and (B, T + 2)."""
 
     activations: list[Tensor]
     mask: Tensor
 
 
 class _ElmoBiLm(nn.Module):
-    """The biLM: all layers of every position, boundaries included.
+    """The biLM: all layers of every position, including boundaries.
 
     Args:
-        options_file: The `options.json`, or anything that `elmokit.load` takes.
+        options_file: The `options.json`, or anything that `elmokit.load` accepts.
         weight_file: The HDF5 file.
         requires_grad: Whether the weights can be trained.
-        vocab_to_cache: Words whose x_k is computed now, for `word_inputs`. The first is padding.
+        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first is padding.
         stateful: See `ElmoLstm`.
     """
 
@@ -81,7 +81,7 @@ class _ElmoBiLm(nn.Module):
         return 2 * self._elmo_lstm.hidden_size
 
     def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
-        """Compute x_k of the words that `word_inputs` may name by their index, 0 being padding."""
+        """Encode the words whose indices `word_inputs` can contain; index 0 is padding."""
         encoder = self._token_embedder
         words = [BEGIN_SENTENCE, END_SENTENCE, *tokens]
         ids = torch.from_numpy(char_ids_table(words, encoder.config.max_characters_per_token)).to(
@@ -98,17 +98,17 @@ class _ElmoBiLm(nn.Module):
         self._word_embedding.requires_grad_(self._requires_grad)
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> BiLmOutput:
-        """Read a batch.
+        """Compute the layers of a batch.
 
         Args:
-            inputs: Character ids (B, T, C); not looked at if `word_inputs` are used.
-            word_inputs: Indices into `vocab_to_cache` (B, T). If one of them is not in it, the
-                whole batch is read from its characters.
+            inputs: Character ids (B, T, C); ignored if `word_inputs` are used.
+            word_inputs: Indices into `vocab_to_cache` (B, T). If one of them is out of range, the
+                whole batch is encoded from its characters.
         """
-        known = None if word_inputs is None else self._look_up(word_inputs)
-        if known is None:
-            known = self._token_embedder(inputs)
-        x, mask = known["token_embedding"], known["mask"]
+        encoded = None if word_inputs is None else self._look_up(word_inputs)
+        if encoded is None:
+            encoded = self._token_embedder(inputs)
+        x, mask = encoded["token_embedding"], encoded["mask"]
         layers: Tensor = self._elmo_lstm(x, mask)
         first = torch.cat([x, x], dim=-1) * mask.unsqueeze(-1)  # h_{k,0} = [x_k; x_k]
         return {"activations": [first, *layers.unbind()], "mask": mask}

@@ -17,15 +17,15 @@ from elmokit.model.chars import batch_ids
 
 _log = logging.getLogger(__name__)
 
-#: What the classes use that have a default model.
+#: The default model of the classes that have one.
 DEFAULT_MODEL = "allennlp:original"
 
 
 def batch_to_ids(batch: Iterable[Iterable[str]]) -> Tensor:
-    """Spell a batch of tokenized sentences.
+    """Return the character ids of a batch of tokenized sentences.
 
     Returns:
-        Character ids (B, T, 50), zero where there is no token.
+        Character ids (B, T, 50), zero for padding.
     """
     return torch.from_numpy(
         batch_ids([row if isinstance(row, str) else list(row) for row in batch])
@@ -33,29 +33,30 @@ def batch_to_ids(batch: Iterable[Iterable[str]]) -> Tensor:
 
 
 class ElmoOutput(TypedDict):
-    """What `Elmo` returns: one tensor (B, T, 2D) per mix, and (B, T)."""
+    """The output of `Elmo`: one tensor (B, T, 2D) per mix, and (B, T)."""
 
     elmo_representations: list[Tensor]
     mask: Tensor
 
 
 class Elmo(nn.Module):
-    """ELMo for a task model: one run of the biLM, mixed once per place where it enters.
+    """ELMo for a task model: one pass of the biLM, mixed once per output.
 
     Args:
-        options_file: The `options.json`: a path, an address, or anything that `elmokit.load` takes.
-        weight_file: The HDF5 file; None if the first argument is a whole model.
+        options_file: The `options.json`: a path, a URL, or anything that `elmokit.load` accepts.
+        weight_file: The HDF5 file; None if the first argument is a complete model.
         num_output_representations: The number of mixes.
         requires_grad: Whether the biLM can be trained.
-        do_layer_norm: Normalize each layer before mixing, over all tokens of the batch together.
-        dropout: On each mixed vector.
-        vocab_to_cache: Words whose x_k is computed now, for `word_inputs`. The first is padding.
-        keep_sentence_boundaries: Return the positions of <S> and </S> too.
+        do_layer_norm: Normalize each layer before mixing, over all tokens of the batch.
+        dropout: Dropout of the mixed vectors.
+        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first is padding.
+        keep_sentence_boundaries: Also return the positions of <S> and </S>.
         scalar_mix_parameters: Fixed weights of the layers, before the softmax.
-        module: What to use in the place of the biLM: it has `num_layers` and `get_output_dim()`,
-            and `module(inputs, word_inputs)` returns `activations` and `mask` with boundaries.
-        stateful: Each row of a batch starts where the same row of the last batch ended, as
-            AllenNLP always does. False: from zero, so that the same input gives the same vectors.
+        module: A replacement of the biLM, with `num_layers` and `get_output_dim()`;
+            `module(inputs, word_inputs)` returns `activations` and `mask` with boundaries.
+        stateful: Each row of a batch starts with the final state of the same row of the previous
+            batch, as always in AllenNLP. False: with the zero state, so that the same input gives
+            the same vectors.
     """
 
     def __init__(
@@ -109,22 +110,22 @@ class Elmo(nn.Module):
 
     def get_output_dim(self) -> int:
         """Return the size of each representation, 2D."""
-        size = self._elmo_lstm.get_output_dim  # of whatever module was given
+        size = self._elmo_lstm.get_output_dim  # `module` may be any nn.Module
         assert callable(size)
         return int(size())
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> ElmoOutput:
-        """Represent a batch.
+        """Compute the mixed vectors of a batch.
 
         Args:
-            inputs: Character ids from `batch_to_ids`, (B, T, 50); with more dimensions before
-                them, all but the last two are one batch.
-            word_inputs: Indices into `vocab_to_cache`, (B, T) or the same shape as `inputs` but
-                for its last dimension.
+            inputs: Character ids from `batch_to_ids`, (B, T, 50); additional leading dimensions
+                are treated as part of the batch.
+            word_inputs: Indices into `vocab_to_cache`, (B, T), or the shape of `inputs` without its
+                last dimension.
 
         Returns:
-            `elmo_representations`, a list of (B, T, 2D), zero where there is no token, and `mask`,
-            (B, T), True where there is one; or the shape of the input.
+            `elmo_representations`, a list of (B, T, 2D), zero for padding, and `mask`, (B, T), True
+            for tokens; with the leading dimensions of the input.
         """
         if not isinstance(inputs, Tensor):
             raise DataError(
@@ -158,15 +159,15 @@ class Elmo(nn.Module):
 
 
 class ElmoTokenEmbedder(nn.Module):
-    """One mix, and perhaps a projection, as a layer that returns a tensor.
+    """One mix with an optional projection, as a layer that returns a tensor.
 
     Args:
-        options_file: See `Elmo`; nothing means the original published model.
+        options_file: See `Elmo`. Default: the original published model.
         weight_file: See `Elmo`.
         do_layer_norm: See `Elmo`.
         dropout: See `Elmo`.
         requires_grad: See `Elmo`.
-        projection_dim: The size to project the vectors to.
+        projection_dim: The dimension of the projection. Default: no projection.
         vocab_to_cache: See `Elmo`.
         scalar_mix_parameters: See `Elmo`.
         stateful: See `Elmo`.
@@ -206,11 +207,11 @@ class ElmoTokenEmbedder(nn.Module):
             self.output_dim = projection_dim
 
     def get_output_dim(self) -> int:
-        """Return the size of the vectors."""
+        """Return the dimension of the vectors."""
         return self.output_dim
 
     def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
-        """Represent a batch; see `Elmo.forward`."""
+        """Compute the vectors of a batch; see `Elmo.forward`."""
         output: ElmoOutput = self._elmo(elmo_tokens, word_inputs)
         mixed = output["elmo_representations"][0]
         if self._projection is not None:
@@ -219,12 +220,12 @@ class ElmoTokenEmbedder(nn.Module):
 
 
 def without_boundaries(vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Drop the positions of <S> and </S>.
+    """Remove the positions of <S> and </S>.
 
     Shape:
         (B, T + 2, 2D), (B, T + 2) -> (B, T, 2D), (B, T)
     """
-    inner = mask[:, 2:]  # one position to the left, less one for </S>
+    inner = mask[:, 2:]  # shifted by <S>, and one shorter for </S>
     return vectors[:, 1:-1].masked_fill(~inner.unsqueeze(-1), 0).contiguous(), inner
 
 

@@ -1,12 +1,12 @@
-"""AllenNLP's `ElmoEmbedder`: sentences to arrays, and files to HDF5."""
+"""AllenNLP's `ElmoEmbedder`: vectors of sentences, and of files as HDF5."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,8 +18,10 @@ from torch import Tensor
 from elmokit.compat.allennlp.bilm import _ElmoBiLm
 from elmokit.compat.allennlp.elmo import DEFAULT_MODEL, batch_to_ids, without_boundaries
 from elmokit.device import choose_device
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.precision import exact
 from elmokit.errors import ConfigError, DataError
+from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.storage.atomic import replace_file
 
 _log = logging.getLogger(__name__)
@@ -29,23 +31,19 @@ Array = NDArray[np.float32]
 DEFAULT_BATCH_SIZE = 64
 _SENTENCE_TO_INDEX = "sentence_to_index"
 
-_FORMATS: dict[str, Callable[[Array], Array]] = {
-    "all": lambda layers: layers,
-    "top": lambda layers: layers[-1],
-    "average": lambda layers: layers.mean(axis=0),
-}
+_FORMATS = ("all", "top", "average")
 
 
 class ElmoEmbedder:
-    """A biLM that turns tokenized sentences into arrays of all layers, (L + 1, T, 2D).
+    """Computes all layers of tokenized sentences, (L + 1, T, 2D).
 
-    Each sentence starts where the one in the same place of the last batch ended, for the life of
-    the object: `embedder.elmo_bilm._elmo_lstm.reset_states()` starts again, and with
-    `stateful=False` every batch does.
+    Each sentence starts with the final state of the sentence at the same position of the previous
+    batch: `embedder.elmo_bilm._elmo_lstm.reset_states()` resets the states, and with
+    `stateful=False` every batch starts with the zero state.
 
     Args:
-        options_file: The `options.json`: a path, an address, or anything that `elmokit.load`
-            takes. Nothing means the original published model.
+        options_file: The `options.json`: a path, a URL, or anything that `elmokit.load` accepts.
+            Default: the original published model.
         weight_file: The HDF5 file.
         cuda_device: The GPU, or -1 for the CPU.
         stateful: See above.
@@ -66,12 +64,12 @@ class ElmoEmbedder:
         self.cuda_device = cuda_device
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        """Compute the layers of a batch as it is.
+        """Compute the layers of a batch.
 
         Returns:
-            Layers (B, L + 1, T, 2D), zero where there is no token, and mask (B, T), 0 or 1.
+            Layers (B, L + 1, T, 2D), zero for padding, and mask (B, T), 0 or 1.
         """
-        # Not `cuda_device`: people move the biLM themselves.
+        # Not `cuda_device`, because users can move the biLM.
         device = next(self.elmo_bilm.parameters()).device
         with torch.no_grad(), exact(device):
             output = self.elmo_bilm(batch_to_ids(batch).to(device))
@@ -84,10 +82,10 @@ class ElmoEmbedder:
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
-        """Embed sentences together, in their order; see `embed_sentences` for many.
+        """Embed sentences in one batch; see `embed_sentences` for many.
 
-        An empty sentence among others is read as its two boundaries; a batch of nothing but empty
-        sentences is not read at all.
+        An empty sentence among others consists of its two boundaries; a batch of only empty
+        sentences is not computed and does not change the state.
         """
         lengths = [len(sentence) for sentence in batch]
         if not any(lengths):
@@ -96,12 +94,12 @@ class ElmoEmbedder:
                 np.zeros((bilm.num_layers, 0, bilm.get_output_dim()), np.float32) for _ in batch
             ]
         layers = self.batch_to_embeddings(batch)[0].cpu().numpy()
-        return [found[:, :length] for found, length in zip(layers, lengths, strict=True)]
+        return [h[:, :length] for h, length in zip(layers, lengths, strict=True)]
 
     def embed_sentences(
         self, sentences: Iterable[Sequence[str]], batch_size: int = DEFAULT_BATCH_SIZE
     ) -> Iterator[Array]:
-        """Embed any number of sentences, in their order, as they are asked for."""
+        """Yield the vectors of any number of sentences, in order."""
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, found {batch_size}.")
         remaining = iter(sentences)
@@ -125,10 +123,10 @@ class ElmoEmbedder:
         Args:
             input_file: The open text file.
             output_file_path: The file to write.
-            output_format: "all" layers, the "top" one or their "average".
-            batch_size: Lines that run together.
-            forget_sentences: Leave `sentence_to_index` out.
-            use_sentence_keys: Name the datasets by their lines, and leave `sentence_to_index` out.
+            output_format: "all" layers, the "top" layer or the "average".
+            batch_size: Lines per batch.
+            forget_sentences: Omit `sentence_to_index`.
+            use_sentence_keys: Name the datasets by their lines, and omit `sentence_to_index`.
         """
         import h5py
         from tqdm import tqdm
@@ -140,10 +138,16 @@ class ElmoEmbedder:
         lines = [line.strip() for line in input_file]
         keys = _keys(lines, use_sentence_keys)
         tokens = (line.split() for line in lines)
-        with replace_file(Path(output_file_path)) as temporary, _writing(temporary) as file:
-            found = self.embed_sentences(tokens, batch_size)
-            for key, layers in zip(keys, tqdm(found, total=len(lines)), strict=True):
-                _put(file, key, _FORMATS[output_format](layers))
+        choice = LayerChoice.parse(output_format, self.elmo_bilm.num_layers)
+        with (
+            replace_file(Path(output_file_path)) as temporary,
+            Hdf5Sink(temporary) as sink,
+            h5py.File(sink, "w") as file,
+        ):
+            vectors = self.embed_sentences(tokens, batch_size)
+            for key, layers in zip(keys, tqdm(vectors, total=len(lines)), strict=True):
+                _store(file, key, choice.apply(layers))
+                sink.check()
             if not (forget_sentences or use_sentence_keys):
                 index = dict(zip(lines, keys, strict=True))  # the last of equal lines counts
                 table = file.create_dataset(_SENTENCE_TO_INDEX, (1,), h5py.string_dtype())
@@ -152,7 +156,7 @@ class ElmoEmbedder:
 
 
 def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
-    """Choose the name of each line's dataset, before anything is computed."""
+    """Return the name of each line's dataset; check them before anything is computed."""
     blank = [str(number) for number, line in enumerate(lines, start=1) if not line]
     if blank:
         raise DataError(
@@ -164,36 +168,22 @@ def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
     _log.warning(
         "A slash in a sentence that is used as a key creates an HDF5 group; read it by its path."
     )
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if line in seen:
+    for line, count in Counter(lines).items():
+        if count > 1:
             raise DataError(
-                f"Line {number} is the same as line {seen[line]}, so it cannot be used as a key. "
+                f"The line '{line:.80}' occurs {count} times, so it cannot be used as a key. "
                 "Disable use_sentence_keys."
             )
-        seen[line] = number
     return lines
 
 
-def _put(file: Any, key: str, vectors: Array) -> None:
+def _store(file: Any, key: str, vectors: Array) -> None:
     try:
         file.create_dataset(key, data=vectors, dtype="float32")
     except (RuntimeError, TypeError, ValueError) as error:
-        if key.isdigit():  # then it is not the fault of the key
+        if key.isdigit():  # then the key is not the reason
             raise
         raise DataError(
             f"The vectors of '{key}' cannot be stored with the sentence as key ({error}). "
             "Disable use_sentence_keys."
         ) from error
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[Any]:
-    """Open a new file; what HDF5 says when the disk is full becomes an `OSError`."""
-    import h5py
-
-    try:
-        with h5py.File(path, "w") as file:
-            yield file
-    except (RuntimeError, ValueError) as error:
-        raise OSError(f"cannot write HDF5 ({error})") from error

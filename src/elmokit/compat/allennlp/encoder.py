@@ -1,4 +1,4 @@
-"""AllenNLP's `_ElmoCharacterEncoder`: our token encoder over weights in its layout."""
+"""AllenNLP's `_ElmoCharacterEncoder`: elmokit's encoder with weights in AllenNLP's layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elmokit.model.elmo import add_boundaries
 
 
 class EncoderOutput(TypedDict):
-    """What the character encoder returns: (B, T + 2) and (B, T + 2, D)."""
+    """The output of the character encoder: (B, T + 2) and (B, T + 2, D)."""
 
     mask: Tensor
     token_embedding: Tensor
@@ -33,10 +33,10 @@ class Highway(nn.Module):
 
 
 class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
-    """Characters -> x_k, for every position and the two boundaries.
+    """Character ids -> x_k, for every position and the two boundaries.
 
     Args:
-        encoder: The encoder of ours whose weights to take.
+        encoder: The encoder whose weights to copy.
         requires_grad: Whether they can be trained.
     """
 
@@ -56,7 +56,7 @@ class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
             self._projection = None
             if projection is not None:
                 self._projection = nn.Linear(cnn.n_filters, self.output_dim)
-        self._take(encoder, requires_grad)
+        self._copy_weights(encoder, requires_grad)
 
     def get_output_dim(self) -> int:
         """Return D."""
@@ -76,7 +76,7 @@ class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
         )
         ids = add_boundaries(ids, lengths, begin, end)  # (B, T + 2, C)
         mask = positions_up_to(lengths + 2, ids.shape[1])
-        # All padding positions are spelled alike, so one vector serves them: the last one here.
+        # All padding positions have the same ids, so they share one vector: the last one here.
         x = self.encode(torch.cat([ids[mask], ids.new_zeros(1, ids.shape[2])]))
         place = torch.full(mask.shape, len(x) - 1, device=ids.device)
         place[mask] = torch.arange(len(x) - 1, device=ids.device)

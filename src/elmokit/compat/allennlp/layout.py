@@ -1,13 +1,13 @@
-"""AllenNLP's layout of the biLM's weights, and how our modules compute with it.
+"""AllenNLP's layout of the weights, and how elmokit's modules compute with it.
 
-    theirs                                          ours
+    theirs (AllenNLP)                               ours (elmokit)
     LSTM gates in the order i, f, g, o              i, g, f, o
     forget bias stored with its +1                  the +1 is added at run time
     highway: one matrix [transform; -carry]         two matrices
     character table of 262 rows, the first zero     261 rows
 
-A module here owns parameters in their layout, so that names, shapes, optimizers and checkpoints
-are theirs, and has the arithmetic done by one of our modules that is fed from them.
+Modules here own parameters in AllenNLP's layout, for compatible names, shapes, optimizers and
+checkpoints. They compute with one of elmokit's modules, whose weights are made from these.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OurModule = TypeVar("OurModule", bound=nn.Module)
 
 
 class Translation(NamedTuple):
-    """One parameter of theirs and those of ours that it consists of.
+    """One of their parameters, and those of ours that it consists of.
 
     Attributes:
         theirs: Its name.
@@ -41,40 +41,40 @@ class Translation(NamedTuple):
 
 
 class Mirror(nn.Module, Generic[OurModule]):
-    """Parameters in AllenNLP's layout, computed with by a module of ours.
+    """Parameters in AllenNLP's layout, and one of our modules that computes with them.
 
-    A subclass says what module (`_skeleton`) and which parameters (`_translations`).
+    A subclass defines the module (`_skeleton`) and the parameters (`_translations`).
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # In a tuple, or nn.Module would register it and its tensors would be parameters too.
+        # In a tuple, because nn.Module would register it and its parameters.
         self._made: tuple[OurModule] | None = None
         self._made_from: list[object] = []
 
     def _skeleton(self) -> OurModule:
-        """Make our module, without values."""
+        """Return our module, without values."""
         raise NotImplementedError
 
     def _translations(self) -> Iterable[Translation]:
-        """List all parameters."""
+        """Return the translations of all parameters."""
         raise NotImplementedError
 
-    def _take(self, ours: nn.Module, requires_grad: bool) -> None:
-        """Take the weights of one of our modules."""
+    def _copy_weights(self, ours: nn.Module, requires_grad: bool) -> None:
+        """Copy the weights of one of our modules."""
         state = ours.state_dict()
         theirs = {t.theirs: t.pack(*(state[n] for n in t.ours)) for t in self._translations()}
         self.load_state_dict(theirs, assign=True)
         self.requires_grad_(requires_grad)
 
     def ours(self) -> OurModule:
-        """Return our module with the present weights; gradients flow through it to theirs."""
+        """Return our module with the current weights; gradients flow to their parameters."""
         theirs = [self._theirs(translation.theirs) for translation in self._translations()]
         if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in theirs):
             return self._make(theirs)
         made_from = [_identity(parameter) for parameter in theirs]
         if self._made is None or self._made_from != made_from:
-            # Outside of inference mode: what is kept may take part in a later training step.
+            # Outside of inference mode, because a later training step may use it.
             with torch.inference_mode(False), torch.no_grad():
                 self._made = (self._make(theirs),)
             self._made_from = made_from
@@ -93,7 +93,7 @@ class Mirror(nn.Module, Generic[OurModule]):
             for name, value in zip(translation.ours, translation.unpack(tensor), strict=True):
                 path, _, leaf = name.rpartition(".")
                 owner = module.get_submodule(path)
-                # A plain tensor in the place of the parameter, because it may have a history.
+                # A plain tensor instead of the parameter, because it may have a history.
                 delattr(owner, leaf)
                 setattr(owner, leaf, value)
         return module
@@ -101,14 +101,14 @@ class Mirror(nn.Module, Generic[OurModule]):
     def _forget(self) -> None:
         self._made, self._made_from = None, []
 
-    # `.to()`, `.half()`, ... end here, and `.eval()` and `.train()` in the next.
+    # `.to()`, `.half()`, ... call this method; `.eval()` and `.train()` call the next.
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
         self._forget()
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode; weights changed behind our back are read anew."""
+        """Set the training mode; weights that were changed through `.data` are read again."""
         self._forget()
         return super().train(mode)
 
@@ -117,23 +117,23 @@ class Mirror(nn.Module, Generic[OurModule]):
 
 
 def _identity(tensor: Tensor) -> object:
-    """Return something that changes when the tensor is replaced or changed in place."""
+    """Return a value that changes when the tensor is replaced or changed in place."""
     version = None if tensor.is_inference() else tensor._version
     return tensor.data_ptr(), tensor.device, tensor.dtype, version
 
 
 def same(theirs: str, ours: str) -> Translation:
-    """Translate a parameter that is the same in both."""
+    """Translate a parameter that is the same in both layouts."""
     return Translation(theirs, (ours,), lambda a: a, lambda a: (a,))
 
 
 def gates(theirs: str, ours: str) -> Translation:
-    """Translate a matrix over the gates of an LSTM."""
+    """Translate a weight matrix of the gates of an LSTM."""
     return Translation(theirs, (ours,), _swap_gates, lambda w: (_swap_gates(w),))
 
 
 def gate_bias(theirs: str, ours: str) -> Translation:
-    """Translate a bias of the gates of an LSTM."""
+    """Translate the bias of the gates of an LSTM."""
 
     def pack(bias: Tensor) -> Tensor:
         i, g, f, o = bias.chunk(4)
@@ -147,7 +147,7 @@ def gate_bias(theirs: str, ours: str) -> Translation:
 
 
 def highway(theirs: str, transform: str, carry: str) -> Translation:
-    """Translate a highway's matrix or bias; the gate of theirs opens where ours closes."""
+    """Translate the matrix or bias of a highway layer; their gate has the opposite sign."""
 
     def unpack(both: Tensor) -> tuple[Tensor, Tensor]:
         t, c = both.chunk(2)
@@ -157,7 +157,7 @@ def highway(theirs: str, transform: str, carry: str) -> Translation:
 
 
 def characters(theirs: str, ours: str) -> Translation:
-    """Translate the table of characters: theirs has a row of zeros for padding."""
+    """Translate the character embeddings; theirs have a row of zeros for padding."""
     return Translation(
         theirs,
         (ours,),

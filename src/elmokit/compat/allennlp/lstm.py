@@ -1,4 +1,4 @@
-"""AllenNLP's `ElmoLstm`: our LSTMs over weights in its layout, with a memory between calls."""
+"""AllenNLP's `ElmoLstm`: elmokit's LSTMs with AllenNLP's weights and carried states."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class LstmCellWithProjection(nn.Module):
 
 
 class ElmoLstm(Mirror[BiLM]):
-    """Both directions' LSTMs. Each row of a batch goes on where the same row ended before.
+    """The LSTMs of both directions. Each row of a batch starts with the last state of this row.
 
     Args:
-        bilm: The biLM of ours whose weights to take.
+        bilm: The biLM whose weights to copy.
         requires_grad: Whether they can be trained.
-        stateful: Start from `_states`. Without it they are written but not read.
+        stateful: Start from `_states`; otherwise they are stored but not used.
 
     Attributes:
-        _states: Where each row ended: hidden (L, rows, 2D) and memory (L, rows, 2H), forward
-            before backward; None if nothing was read yet. No part of the `state_dict`.
+        _states: The final states of the rows: hidden (L, rows, 2D) and memory (L, rows, 2H),
+            forward before backward; None before the first batch. Not part of the `state_dict`.
     """
 
     def __init__(self, bilm: BiLM, requires_grad: bool = False, stateful: bool = True) -> None:
@@ -55,7 +55,7 @@ class ElmoLstm(Mirror[BiLM]):
             for i in range(config.n_layers):
                 self.add_module(f"forward_layer_{i}", LstmCellWithProjection(config))
                 self.add_module(f"backward_layer_{i}", LstmCellWithProjection(config))
-        self._take(bilm, requires_grad)
+        self._copy_weights(bilm, requires_grad)
 
     @property
     def forward_layers(self) -> list[nn.Module]:
@@ -68,7 +68,7 @@ class ElmoLstm(Mirror[BiLM]):
         return [self.get_submodule(f"backward_layer_{i}") for i in range(self.num_layers)]
 
     def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Read a batch.
+        """Compute the layers of a batch.
 
         Shape:
             inputs (B, T, D), mask (B, T) -> (L, B, T, 2D)
@@ -83,7 +83,7 @@ class ElmoLstm(Mirror[BiLM]):
         return nn.functional.pad(outputs, (0, 0, 0, mask.shape[1] - outputs.shape[2]))
 
     def reset_states(self, mask: Tensor | None = None) -> None:
-        """Start again from zero.
+        """Reset the states to zero.
 
         Args:
             mask: The rows to reset, shape (rows,), True = reset; None resets all.
@@ -109,14 +109,14 @@ class ElmoLstm(Mirror[BiLM]):
         known = [state.to(like)[:, :rows] for state in self._states]
         new = rows - known[0].shape[1]
         hidden, memory = (nn.functional.pad(state, (0, 0, 0, new)) for state in known)
-        # New tensors: what inference mode left behind could not enter a graph.
+        # New tensors, because tensors of inference mode cannot be part of a graph.
         return LstmState(cell=_directions(memory), hidden=_directions(hidden))
 
     def _keep(self, state: LstmState) -> None:
         hidden, cell = (
             torch.cat(part.detach().unbind(), -1) for part in (state.hidden, state.cell)
         )
-        if self._states is not None:  # rows that this batch did not have stay as they were
+        if self._states is not None:  # keep the states of rows that this batch does not have
             rows = hidden.shape[1]
             hidden, cell = (
                 torch.cat([new, old.to(new)[:, rows:]], dim=1)
@@ -125,7 +125,7 @@ class ElmoLstm(Mirror[BiLM]):
         self._states = (hidden, cell)
 
     def _skeleton(self) -> BiLM:
-        # Token vectors come in from outside, so any token encoder will do, and it gets no weights.
+        # Token vectors are computed elsewhere, so the token encoder is not used.
         return BiLM(BiLMConfig(self.config, None, n_words=1))
 
     def _translations(self) -> Iterator[Translation]:

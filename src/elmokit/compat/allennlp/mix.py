@@ -1,4 +1,4 @@
-"""AllenNLP's `ScalarMix`: our mix, with one parameter per layer."""
+"""AllenNLP's `ScalarMix`: elmokit's mix, with one parameter per layer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ScalarMix(mix.ScalarMix):
 
     Args:
         mixture_size: The number of layers.
-        do_layer_norm: Normalize each layer first, over all tokens of the batch together.
-        initial_scalar_parameters: w, before the softmax; else zero.
+        do_layer_norm: Normalize each layer before mixing, over all tokens of the batch.
+        initial_scalar_parameters: w, before the softmax. Default: zeros.
         trainable: Whether w and gamma are learned.
     """
 
@@ -28,8 +28,8 @@ class ScalarMix(mix.ScalarMix):
         initial_scalar_parameters: Sequence[float] | None = None,
         trainable: bool = True,
     ) -> None:
-        # Not our mix's own constructor: its parameters have other names, and its warning that
-        # this normalization depends on the batch would tell people what they have asked for.
+        # Not the constructor of our mix: its parameters have other names, and it warns that this
+        # normalization depends on the batch, which is AllenNLP's documented behavior.
         nn.Module.__init__(self)
         initial = [0.0] * mixture_size
         if initial_scalar_parameters is not None:
@@ -48,7 +48,7 @@ class ScalarMix(mix.ScalarMix):
         )
 
     @property
-    def w(self) -> Tensor:  # type: ignore[override]  # what is one parameter there is several here
+    def w(self) -> Tensor:  # type: ignore[override]  # one parameter there, several here
         """The weights before the softmax, shape (L + 1,)."""
         return torch.cat(list(self.scalar_parameters))
 

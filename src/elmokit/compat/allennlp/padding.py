@@ -1,4 +1,4 @@
-"""Rows of a batch whose padding is at their end, as ELMo needs them."""
+"""Check that the padding of a batch is at the end of its rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elmokit.errors import DataError
 
 
 def right_padded(mask: Tensor, remedy: str) -> Tensor:
-    """Return the length of each row, or raise if its padding is not all at its end.
+    """Return the length of each row; raise an error for padding before the last token.
 
     Shape:
         (B, T) -> (B,)
