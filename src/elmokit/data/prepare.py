@@ -28,9 +28,9 @@ from elmokit.data.layout import (
 )
 from elmokit.data.reading import Reading, check_files, plain_size
 from elmokit.data.split import choose_documents
-from elmokit.data.workers import available_cores
 from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, warn
+from elmokit.parallel import available_cores
 from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import SPECIALS, Vocabulary

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.streams import UNKNOWN, StreamBatch
+from elmokit.data.streams import UNKNOWN, StreamBatch, Streams
 from elmokit.model.chars import spelled_length
 
 _COLUMN_STEP = 8
@@ -73,3 +75,14 @@ def make_batch(stream: StreamBatch, columns: NDArray[np.uint8], n_words: int) ->
         words=np.unique(targets),
         starts=stream.starts,
     )
+
+
+def read_batches(
+    streams: Streams, columns: NDArray[np.uint8], n_words: int
+) -> Iterator[tuple[Batch, dict[str, Any]]]:
+    """Yield batches without end, each with the position of the streams after it.
+
+    A checkpoint with the position of the last batch *used* loses nothing of what was built ahead.
+    """
+    for stream in streams:
+        yield make_batch(stream, columns, n_words), streams.position()

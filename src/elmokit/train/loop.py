@@ -18,6 +18,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.engine import exact_engine
 from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
+from elmokit.parallel import prefetched
 from elmokit.progress import LogFn, no_log
 from elmokit.settings import differences
 from elmokit.shutdown import StopSignal, stop_signals
@@ -25,7 +26,7 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.lock import run_lock
 from elmokit.train import checkpoint, distributed
 from elmokit.train.adagrad import take_accumulators
-from elmokit.train.batches import columns_of
+from elmokit.train.batches import columns_of, read_batches
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import ALONE, Group
@@ -33,7 +34,6 @@ from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_ty
 from elmokit.train.export import MODEL, export
 from elmokit.train.memory import explain_out_of_memory
 from elmokit.train.metrics import Clock, Metrics
-from elmokit.train.prefetch import Prefetch
 from elmokit.train.step import PlainStep, StepResult, TrainStep
 
 # Settings that `--resume` may change: the length of the run, how often it is saved, and remedies
@@ -47,6 +47,8 @@ _REMEDY = (
     "optimizer.learning_rate=...). If that fails, too, remove the newest directory in checkpoints/ "
     "and try again."
 )
+
+_BATCHES_AHEAD = 6
 
 
 class NotFiniteError(ElmoError):
@@ -127,7 +129,7 @@ def train(
         metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.first else None
         assert config.model.char_cnn is not None  # checked by `make_step`
         columns = columns_of(corpus.chars, config.model.char_cnn.max_width)
-        batches = Prefetch(streams, columns, corpus.n_words)
+        batches = prefetched(read_batches(streams, columns, corpus.n_words), _BATCHES_AHEAD)
         clock = Clock(config, progress.step)
         pending: list[tuple[int, StepResult]] = []
         try:

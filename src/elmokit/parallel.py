@@ -1,0 +1,94 @@
+"""Threads and processes that work ahead of their consumer.
+
+Processes are spawned, which works on every system and with threads. They exit with the process that
+started them, even if it is killed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def prefetched(items: Iterator[Item], n: int = 2) -> Generator[Item, None, None]:
+    """Iterate in a separate thread, `n` items ahead of the consumer; items are not None."""
+    with ThreadPoolExecutor(1) as reader:
+        ahead = deque(reader.submit(next, items, None) for _ in range(n))
+        try:
+            while (item := ahead.popleft().result()) is not None:
+                ahead.append(reader.submit(next, items, None))
+                yield item
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+@contextmanager
+def process_pool(
+    n: int, start: Callable[..., None] | None = None, *arguments: Any
+) -> Iterator[ProcessPoolExecutor]:
+    """Start processes on demand; they exit with this process, or at the end of the block.
+
+    Args:
+        n: Maximum number of processes.
+        start: Called at the start of each.
+        arguments: Its arguments.
+    """
+    context = multiprocessing.get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    # Otherwise the first process starts it, with SIGINT unblocked.
+    resource_tracker.ensure_running()
+    with _Pool(n, context, initializer=_begin, initargs=(theirs, start, arguments)) as pool:
+        try:
+            yield pool
+        finally:
+            ours.close()  # the processes exit
+
+
+class _Pool(ProcessPoolExecutor):
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        with _interrupts_blocked():  # Ctrl-C goes to this process, which then ends the others
+            return super().submit(*args, **kwargs)
+
+
+def _begin(parent: Connection, start: Callable[..., None] | None, arguments: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    if start is not None:
+        start(*arguments)
+
+
+def _exit_with(parent: Connection) -> None:
+    """Exit when the process that started this one closes the pipe or dies."""
+    parent.poll(None)
+    os._exit(1)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):  # not a POSIX system
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
