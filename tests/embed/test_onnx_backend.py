@@ -153,7 +153,7 @@ def test_the_folder_tells_what_rounding_costs(tmp_path: Path) -> None:
         ({"device": "cuda"}, ConfigError, "runs on the CPU"),
         ({"precision": "fast"}, ConfigError, "holds float32, and precision='fast'"),
         ({"weights": "w.hdf5"}, WeightsError, "is complete"),
-        ({"backend": "torch"}, WeightsError, "is a model in ONNX, which embeds and no more"),
+        ({"backend": "torch"}, WeightsError, "is an ONNX model"),
     ],
 )
 def test_what_a_folder_of_onnx_cannot(

@@ -39,12 +39,16 @@ def parallel_map(
     pending: deque[Future[Result]] = deque()
     try:
         with process_pool(n_workers) as pool:
-            for job in rest:
-                pending.append(pool.submit(work, job))
-                if len(pending) > 2 * n_workers:  # no process waits, and memory stays bounded
+            try:
+                for job in rest:
+                    pending.append(pool.submit(work, job))
+                    if len(pending) > 2 * n_workers:  # no process waits, and memory stays bounded
+                        yield pending.popleft().result()
+                while pending:
                     yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+            finally:
+                # Processes that exit with large jobs in the queue would block the pool forever.
+                pool.shutdown(cancel_futures=True)
     except BrokenProcessPool as error:
         raise ElmoError(
             f"One of {n_workers} worker processes was killed, probably because memory ran out. Use "
