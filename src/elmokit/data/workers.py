@@ -47,7 +47,7 @@ def parallel_map(
                 while pending:
                     yield pending.popleft().result()
             finally:
-                # Processes that exit with large jobs in the queue would block the pool forever.
+                # A process that exits while it sends a large result would block the pool forever.
                 pool.shutdown(cancel_futures=True)
     except BrokenProcessPool as error:
         raise ElmoError(
