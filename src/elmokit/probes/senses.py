@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from elmokit.text.treebank import unescape
+
 _KEY = re.compile(r"[^%\s;]+%[1-5]:[0-9]+:[0-9]+:[^:\s;]*:[0-9]*")
 _SATELLITE = "5"
 POS_TYPES = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
@@ -52,16 +54,10 @@ def entry_of(key: str) -> Entry:
     return Entry(lemma.lower(), "3" if rest[0] == _SATELLITE else rest[0])
 
 
-# Escapes of the Penn Treebank, and the characters of raw text, which models are trained on.
-_PENN = {"``": '"', "''": '"', "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]"}
-
-
 def split_form(form: str) -> list[str]:
     """Split a form into words: "took place" and "took_place" are two.
 
     Quotes and brackets of the Penn Treebank are replaced by those of raw text.
     """
-    if form in _PENN:
-        return [_PENN[form]]
     parts = form.split() if " " in form else form.split("_")
-    return [part for part in parts if part] or [form]
+    return [unescape(part) for part in parts if part] or [form]

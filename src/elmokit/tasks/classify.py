@@ -18,21 +18,10 @@ from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel, unknown_label
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
+from elmokit.text.treebank import unescape
 
 #: Longer texts are truncated, because the memory of attention is quadratic in the length.
 LONGEST = 512
-
-# Treebank escapes of brackets and quotes, and the characters that the biLM expects.
-_UNESCAPED = {
-    "-LRB-": "(",
-    "-RRB-": ")",
-    "-LSB-": "[",
-    "-RSB-": "]",
-    "-LCB-": "{",
-    "-RCB-": "}",
-    "``": '"',
-    "''": '"',
-}
 
 
 class Labeled(Example, Protocol):
@@ -122,8 +111,7 @@ def text_tokens(text: str, line: Line) -> tuple[str, ...]:
 
 def treebank_tokens(leaves: Sequence[str], line: Line) -> tuple[str, ...]:
     """Replace the escapes of a treebank by plain text."""
-    written = [_UNESCAPED.get(leaf) or leaf.replace("\\/", "/") for leaf in leaves]
-    return bounded([leaf.replace("\\*", "*") for leaf in written], line)
+    return bounded([unescape(leaf) for leaf in leaves], line)
 
 
 def bounded(tokens: Sequence[str], line: Line) -> tuple[str, ...]:

@@ -22,12 +22,12 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AliasChoices, BaseModel, Field, StringConstraints, model_validator
 
-from elmokit.tasks.classify import treebank_tokens
 from elmokit.tasks.jsonl import Token, read_object, read_objects
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.metrics.srl import PREDICATE
 from elmokit.tasks.raw_text import split_text
 from elmokit.text.lines import Line
+from elmokit.text.treebank import unescape
 
 NO_TARGET = "-"
 
@@ -300,8 +300,7 @@ def _targets(rows: list[_Row], column: int) -> list[int]:
 
 
 def _words(rows: list[_Row], column: int) -> list[str]:
-    """Return the words without treebank escapes."""
-    return [treebank_tokens([row.fields[column]], row.line)[0] for row in rows]
+    return [unescape(row.fields[column]) for row in rows]
 
 
 def _spans(rows: list[_Row], column: int) -> list[Span]:

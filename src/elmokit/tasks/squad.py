@@ -195,8 +195,8 @@ class SquadModel(TaskModel[Question]):
         log_p = self(batch)
         gold = np.zeros(log_p.shape, dtype=np.bool_)
         for row, question in enumerate(batch.examples):
-            gold[0, row, question.starts] = True
-            gold[1, row, question.ends] = True
+            for start, end in question.spans:
+                gold[0, row, start] = gold[1, row, end] = True
         chosen = log_p.masked_fill(~torch.from_numpy(gold).to(batch.device), -torch.inf)
         mean: Tensor = -chosen.logsumexp(dim=2).sum(dim=0).mean()
         return mean

@@ -11,7 +11,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator
@@ -104,16 +103,6 @@ class Question:
     def texts(self) -> Sequence[Sequence[str]]:
         """The sentences that the biLM reads."""
         return (self.passage.tokens, self.tokens)
-
-    @cached_property
-    def starts(self) -> list[int]:
-        """The first tokens of the gold answers."""
-        return sorted({start for start, _ in self.spans})
-
-    @cached_property
-    def ends(self) -> list[int]:
-        """The last tokens of the gold answers."""
-        return sorted({end for _, end in self.spans})
 
 
 def shortened(question: Question, longest: int) -> Question:

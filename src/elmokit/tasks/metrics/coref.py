@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmokit.errors import optional_imports
+from elmokit.tasks.metrics.spans import f_score, percent
 
 with optional_imports("coref", "Coreference"):
     from scipy.optimize import linear_sum_assignment
@@ -36,11 +37,8 @@ class Counts(NamedTuple):
 
     def to_dict(self) -> dict[str, float]:
         """Return F1, precision and recall in percent; 0 if a denominator is 0."""
-        recall = 100 * self.recalled / self.gold if self.gold else 0.0
-        precision = 100 * self.right / self.predicted if self.predicted else 0.0
-        both = precision + recall
-        f1 = 2 * precision * recall / both if both else 0.0
-        return {"f1": f1, "precision": precision, "recall": recall}
+        recall, precision = percent(self.recalled, self.gold), percent(self.right, self.predicted)
+        return {"f1": f_score(precision, recall), "precision": precision, "recall": recall}
 
 
 def coref_scores(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str, Any]:

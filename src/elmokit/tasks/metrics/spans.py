@@ -110,9 +110,8 @@ def _parts(tag: str) -> tuple[str, str]:
 def figures(gold: int, predicted: int, right: int) -> dict[str, float]:
     """Return F1, precision and recall in percent, and their counts."""
     precision, recall = percent(right, predicted), percent(right, gold)
-    both = precision + recall
     return {
-        "f1": 2 * precision * recall / both if both else 0.0,
+        "f1": f_score(precision, recall),
         "precision": precision,
         "recall": recall,
         "gold": gold,
@@ -121,6 +120,11 @@ def figures(gold: int, predicted: int, right: int) -> dict[str, float]:
     }
 
 
-def percent(part: int, total: int) -> float:
+def f_score(precision: float, recall: float) -> float:
+    """Return F1, the harmonic mean; 0 if both are 0."""
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def percent(part: float, total: int) -> float:
     """Return a percentage; 0 if the total is 0."""
     return 100 * part / total if total else 0.0
