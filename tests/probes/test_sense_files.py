@@ -12,7 +12,7 @@ from elmokit.errors import DataError
 from elmokit.probes import wordnet as wordnet_module
 from elmokit.probes.raganato import Instance, f1_score, read_sets
 from elmokit.probes.semcor import read_semcor
-from elmokit.probes.senses import Entry, Stretch, entry_of, split_form
+from elmokit.probes.senses import Entry, SenseSpan, entry_of, split_form
 from elmokit.probes.wordnet import read_wordnet
 from tests.probes.sense_data import GOLD, XML, token, write_index, write_semcor, write_set
 
@@ -37,12 +37,12 @@ def test_semcor_gives_words_and_stretches(tmp_path: Path) -> None:
     sentences = read_semcor(write_semcor(tmp_path))
     assert len(sentences) == 6
     assert sentences[3].words == ("A", "bank", "took", "place")
-    assert sentences[3].stretches == (
-        Stretch(1, 2, ("bank%1:14:00::", "bank%1:17:01::")),  # the alternative had no lemma
-        Stretch(2, 4, ("take_place%2:30:00::",)),
+    assert sentences[3].spans == (
+        SenseSpan(1, 2, ("bank%1:14:00::", "bank%1:17:01::")),  # the alternative had no lemma
+        SenseSpan(2, 4, ("take_place%2:30:00::",)),
     )
-    assert sentences[4].stretches[0].keys == ("old%5:00:00:past:00",)  # its mark is gone
-    assert sentences[5].stretches == ()
+    assert sentences[4].spans[0].keys == ("old%5:00:00:past:00",)  # its mark is gone
+    assert sentences[5].spans == ()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ pair (word, related word, kind of relation) is measured in two ways:
 
 The bundled list has inflected, derived, compound, misspelled and invented words, and look-alikes as
 a control: words with similar spelling that are unrelated ("desert" / "dessert"). A layer that ranks
-those as high as related words goes by letters, not by meaning. Static vectors are measured on the
+those as high as related words represents letters, not meaning. Static vectors are measured on the
 pairs that they contain.
 """
 

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from elmokit.errors import DataError
-from elmokit.probes.senses import SenseSentence, Stretch, is_key, split_form
+from elmokit.probes.senses import SenseSentence, SenseSpan, is_key, split_form
 from elmokit.text.lines import Line, read_lines
 from elmokit.text.typed_json import parse_json
 
@@ -40,7 +40,7 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
         DataError: A line is invalid, or no word has a sense.
     """
     sentences = [_sentence(line) for line in read_lines([path]) if line.text.strip()]
-    if not any(sentence.stretches for sentence in sentences):
+    if not any(sentence.spans for sentence in sentences):
         raise DataError(f"{path} contains no words with a sense. {_EXPECTED}")
     return sentences
 
@@ -48,15 +48,15 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
 def _sentence(line: Line) -> SenseSentence:
     item = parse_json(_Item, line.text, f"{line.path}, line {line.number}", _EXPECTED)
     words: list[str] = []
-    stretches: list[Stretch] = []
+    spans: list[SenseSpan] = []
     for number, (form, _, _, key) in enumerate(item.tokens):
         if not form.strip():
             raise line.error(f"tokens[{number}]: empty form. {_EXPECTED}")
         first = len(words)
         words += split_form(form)
         if key is not None:
-            stretches.append(Stretch(first, len(words), _keys(key, line, number)))
-    return SenseSentence(tuple(words), tuple(stretches))
+            spans.append(SenseSpan(first, len(words), _keys(key, line, number)))
+    return SenseSentence(tuple(words), tuple(spans))
 
 
 def _keys(text: str, line: Line, number: int) -> tuple[str, ...]:

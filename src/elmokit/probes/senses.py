@@ -2,7 +2,7 @@
 
 A WordNet sense key has the form `lemma%type:file:id:head:id`; the type is 1 noun, 2 verb, 3
 adjective, 4 adverb, 5 adjective satellite, which is treated as an adjective. A multiword expression
-("took place") is a stretch of several words, because that is what a model reads; its vector is
+("took place") is a span of several words, because that is what a model reads; its vector is
 their mean.
 """
 
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     pos: str
 
 
-class Stretch(NamedTuple):
+class SenseSpan(NamedTuple):
     """The words first, ..., last - 1 of a sentence, and their senses."""
 
     first: int
@@ -40,7 +40,7 @@ class SenseSentence(NamedTuple):
     """A sentence and its words with senses."""
 
     words: tuple[str, ...]
-    stretches: tuple[Stretch, ...]
+    spans: tuple[SenseSpan, ...]
 
 
 def is_key(key: str) -> bool:

@@ -138,17 +138,17 @@ def sense_centroids(
 
     A use with alternatives counts fully for each of them.
     """
-    keys = (key for s in sentences for stretch in s.stretches for key in stretch.keys)
+    keys = (key for s in sentences for span in s.spans for key in span.keys)
     rows = {key: row for row, key in enumerate(dict.fromkeys(k for k in keys if k in known))}
     counts = np.zeros(len(rows), dtype=np.int64)
     sums: FloatArray | None = None  # (S, R, D): contiguous by sense
     for sentence, layers in zip(sentences, readings, strict=True):
         if sums is None:
             sums = np.zeros((len(rows), layers.shape[0], layers.shape[2]), dtype=np.float32)
-        for stretch in sentence.stretches:
-            places = [rows[key] for key in stretch.keys if key in rows]
+        for span in sentence.spans:
+            places = [rows[key] for key in span.keys if key in rows]
             if places:
-                sums[places] += layers[:, stretch.first : stretch.last].mean(axis=1)
+                sums[places] += layers[:, span.first : span.last].mean(axis=1)
                 counts[places] += 1
     if sums is None or not rows:
         raise DataError(
@@ -243,7 +243,7 @@ def measure_wsd(
     if not sets:
         raise DataError("No test data: expected at least one dataset.")
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
-    tagged = [sentence for sentence in training if sentence.stretches]
+    tagged = [sentence for sentence in training if sentence.spans]
     total = sum(len(s.words) for s in tagged) + sum(len(w) for s in sets for w in s.sentences)
     done = 0
 
@@ -275,7 +275,7 @@ def measure_wsd(
     queries = [_queries(read(s.sentences), s) for s in sets]
     ways = {choice.label: choice for choice in choices}
     answers |= _nearest(ways, queries, sets, centroids, candidates)
-    stretches = [stretch for s in tagged for stretch in s.stretches]
+    spans = [span for s in tagged for span in s.spans]
     unmet = {s.name: [i.entry for i in s.instances if i.entry not in candidates.met] for s in sets}
     results, compared = _results(answers, sets, seed)
     return WsdReport(
@@ -283,9 +283,9 @@ def measure_wsd(
         backed_off={s.name: len(unmet[s.name]) for s in sets},
         unanswered={s.name: sum(wordnet.first(e) is None for e in unmet[s.name]) for s in sets},
         senses=len(centroids.rows),
-        uses=len(stretches),
-        alternatives=sum(len(stretch.keys) > 1 for stretch in stretches),
-        unknown=sum(key not in wordnet for stretch in stretches for key in stretch.keys),
+        uses=len(spans),
+        alternatives=sum(len(span.keys) > 1 for span in spans),
+        unknown=sum(key not in wordnet for span in spans for key in span.keys),
         static_unknown=static_unknown,
         results=results,
         difference=compared,
