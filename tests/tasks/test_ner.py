@@ -300,8 +300,8 @@ def test_a_folder_cannot_have_a_biLM_fetched(
     def fetched(*_: object, **__: object) -> None:
         raise AssertionError("something was fetched")
 
-    for place in (resolve, hub, published):
-        monkeypatch.setattr(place, "fetch", fetched)
+    for place, function in ((resolve, "fetch"), (published, "fetch"), (hub, "_fetch")):
+        monkeypatch.setattr(place, function, fetched)
     shutil.copytree(trained[0], tmp_path / "run")
     config = tmp_path / "run" / "config.json"
     values = json.loads(config.read_text())
