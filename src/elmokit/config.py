@@ -27,7 +27,7 @@ Activation = Literal["relu", "tanh"]
 Characters = Annotated[int, Bounds(ge=3, le=1024)]
 Highways = Annotated[int, Bounds(ge=0, le=128)]
 #: Integers are not converted to floats, because they are part of a model's fingerprint.
-Clip = Annotated[int | float | None, Bounds(gt=0)]
+Clip = Annotated[int | float | None, Bounds(gt=0, le=10**9)]
 Filters = Annotated[
     tuple[tuple[Size, Size], ...],
     Field(max_length=64),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from elmokit.errors import ConfigError, WeightsError
+from elmokit.errors import ConfigError, ElmoError, WeightsError
 from elmokit.model.softmax import LMHead
 from elmokit.sources.modeldir import load, save
 from tests.sources.models import CONFIGS, WORDS, make_parts, same_bits
@@ -262,6 +263,20 @@ def test_a_config_that_is_no_json_object_is_an_error(saved: Path, content: bytes
 def test_unknown_metadata_is_kept(saved: Path) -> None:
     change_config(saved, lambda c: c.update(name="mine", note=[1, {"a": None}]))
     assert load(saved).metadata == {"name": "mine", "note": [1, {"a": None}]}
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt", "README.md"])
+def test_huge_text_files_are_not_read(name: str, tmp_path: Path) -> None:
+    save(make_parts(full=True), tmp_path / "model")
+    os.truncate(tmp_path / "model" / name, 2**40)  # sparse: takes no space
+    with pytest.raises(ElmoError, match="bytes; the limit is"):
+        load(tmp_path / "model")
+
+
+def test_a_clip_beyond_the_number_type_is_an_error(saved: Path) -> None:
+    change_config(saved, lambda c: c["bilm"]["lstm"].update(cell_clip=1e308))
+    with pytest.raises(ConfigError, match="cell_clip"):
+        load(saved)
 
 
 # ------------------------------------------------------------------------------------ vocabulary

@@ -61,3 +61,11 @@ def test_a_pipe_and_a_nul_in_the_path_are_our_errors(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", tmp_path / "a\0b"):
         with pytest.raises(ConfigError):
             read_json(path)
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    path.touch()
+    os.truncate(path, 2**40)  # sparse: takes no space
+    with pytest.raises(ConfigError, match=r"1,099,511,627,776 bytes; the limit is"):
+        read_json(path)

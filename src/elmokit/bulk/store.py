@@ -35,7 +35,7 @@ from elmokit.errors import ConfigError, DataError, OutputError, output_error
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
 from elmokit.storage.manifest import check_format, parse_json
-from elmokit.storage.regular import resolve_output
+from elmokit.storage.regular import read_bounded, resolve_output
 
 MANIFEST = "manifest.json"
 SHARDS = "shards.json"
@@ -277,7 +277,7 @@ class ChunkStore:
         source = f"{self.place}/{name}"
         try:
             if self._is_local:
-                text = (Path(self._path) / name).read_bytes()
+                text = read_bounded(Path(self._path) / name, DataError)
             else:
                 with self._remote.open_input_stream(f"{self._path}/{name}") as stream:
                     text = stream.read()

@@ -34,6 +34,7 @@ from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import FORGET_BIAS
 from elmokit.storage.manifest import read_json
+from elmokit.storage.regular import read_bounded
 
 CONFIG = "config.json"
 CHARACTERS = "char.dic"
@@ -290,7 +291,7 @@ def _read_dic(path: Path) -> list[str]:
     A line with an empty entry is that of the ideographic space, as in the original.
     """
     try:
-        lines = path.read_text("utf-8").split("\n")
+        lines = read_bounded(path, WeightsError).decode("utf-8").split("\n")
     except FileNotFoundError:
         raise WeightsError(f"There is no {path}, the lexicon of the model.") from None
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.lexicon import Lexicon
 from elmokit.storage.manifest import check_format, read_json, write_json
+from elmokit.storage.regular import read_bounded
 
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"
@@ -69,4 +70,4 @@ def read_lexicon(path: Path, max_characters: int) -> Lexicon:
 def read_card(path: Path) -> str | None:
     """Read the model card, if it exists."""
     # Bytes, to keep line endings. Invalid characters in a card are no reason for an error.
-    return path.read_bytes().decode("utf-8", "replace") if path.is_file() else None
+    return read_bounded(path, WeightsError).decode("utf-8", "replace") if path.is_file() else None

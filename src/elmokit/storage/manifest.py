@@ -9,7 +9,10 @@ from typing import Any
 
 from elmokit.errors import ConfigError, ElmoError
 from elmokit.storage.atomic import write_text
-from elmokit.storage.regular import check_regular_files
+from elmokit.storage.regular import check_regular_files, read_bounded
+
+# JSON takes up to twenty times as much memory when parsed.
+_MAX_BYTES = 2**26
 
 
 def write_json(path: Path, values: Mapping[str, Any], **options: Any) -> None:
@@ -38,7 +41,7 @@ def read_json(
     """
     check_regular_files(path, error)
     try:
-        text = path.read_bytes()
+        text = read_bounded(path, error, most=_MAX_BYTES)
     except FileNotFoundError:
         raise error(f"There is no file {path}. {hint}".rstrip()) from None
     except (OSError, ValueError) as reason:  # a NUL in the path is a ValueError

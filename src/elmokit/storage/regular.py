@@ -1,4 +1,4 @@
-"""Reject pipes and devices, which would block or never end, and impossible output paths."""
+"""Reject what cannot be read or written: pipes, devices, oversized files, impossible paths."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ def check_regular_files(path: Path, error: type[ElmoError]) -> None:
     for entry in [path, *path.rglob("*")] if path.is_dir() else [path]:
         if entry.exists() and not (entry.is_file() or entry.is_dir()):
             raise error(f"{entry} is not a regular file. Replace it by a copy of the original.")
+
+
+def read_bounded(path: Path, error: type[ElmoError], *, most: int = 2**28) -> bytes:
+    """Read a text file of a model or another directory.
+
+    Args:
+        path: The file.
+        error: What to raise if it is larger than `most`: such a file would fill the memory.
+        most: The maximum size in bytes.
+    """
+    size = path.stat().st_size
+    if size > most:
+        raise error(f"{path} has {size:,} bytes; the limit is {most:,}. Copy the original again.")
+    return path.read_bytes()
 
 
 def resolve_output(path: str | PathLike[str]) -> Path:

@@ -21,6 +21,7 @@ from elmokit.embed.static import StaticVectors, load_static
 from elmokit.errors import WeightsError
 from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import restore_directory
+from elmokit.storage.regular import read_bounded
 from elmokit.tasks.config import StaticConfig
 
 UNKNOWN_ROW = 0
@@ -124,7 +125,7 @@ class Words:
         shapes = read_shapes(folder / VECTORS)
         tensors = read_tensors(folder / VECTORS, shapes)
         try:
-            text = (folder / FILE).read_bytes().decode("utf-8", "surrogatepass")
+            text = read_bounded(folder / FILE, WeightsError).decode("utf-8", "surrogatepass")
         except (OSError, UnicodeDecodeError) as error:
             raise WeightsError(f"Cannot read {folder / FILE}: {error}.") from error
         words = text.split("\n")[:-1]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elmokit.errors import DataError
 from elmokit.storage.atomic import replace_file
+from elmokit.storage.regular import read_bounded
 
 BEGIN = "<S>"
 END = "</S>"
@@ -47,7 +48,7 @@ class Vocabulary:
                 message names the line.
         """
         try:
-            raw = Path(path).read_bytes()
+            raw = read_bounded(Path(path), DataError)
         except OSError as error:
             raise DataError(
                 f"The vocabulary {os.fspath(path)} cannot be read: {error.strerror}."
