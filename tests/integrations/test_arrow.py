@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,16 @@ def test_a_saved_data_frame_is_a_vector_file(
         np.testing.assert_array_equal(stored[2].vectors, out[2].top)
 
 
+HUGE_LIST = pa.list_(pa.float32(), 2**31 - 1)
+
+
+def described(table: Any, *, sentences: int = 3, **values: int) -> Any:
+    about = {"sentences": sentences}
+    values = {"dim": 32, "n_layers": 3, **values}
+    description = {"version": 1, "layer": "all", "dtype": "float32", **values, "about": about}
+    return table.replace_schema_metadata({"elmokit": json.dumps(description)})
+
+
 def test_other_parquet_files_are_refused(out: list[SentenceVectors], tmp_path: Path) -> None:
     table = to_arrow(out)
     path = tmp_path / "x.parquet"
@@ -175,6 +186,11 @@ def test_other_parquet_files_are_refused(out: list[SentenceVectors], tmp_path: P
         table.set_column(0, "sentence", pa.array([None] * table.num_rows, pa.int64())),
         table.set_column(0, "sentence", pa.array(["0"] * table.num_rows)),
         table.set_column(5, "layer_0", pa.array([[1.0]] * table.num_rows)),
+        table.set_column(0, "sentence", pa.array([10**18] * table.num_rows)),
+        pa.table({"sentence": [0], "token": ["a"], "vector": pa.nulls(1, HUGE_LIST)}),
+        described(table, dim=10**9),
+        described(table, sentences=10**18),
+        described(table, n_layers=10**6),
     ):
         pq.write_table(wrong, path)
         with pytest.raises(DataError):

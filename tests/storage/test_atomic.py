@@ -160,7 +160,7 @@ def test_a_path_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize("name", ["a\0b", "loop"])
+@pytest.mark.parametrize("name", ["a\0b", "loop", "a" * 300])
 def test_an_impossible_path_is_an_output_error(name: str, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OutputError), replace_directory(tmp_path / name):

@@ -29,6 +29,7 @@ from elmokit.bulk.store import MANIFEST, SHARDS, ChunkStore, Record
 from elmokit.errors import ConfigError, ElmoError, OutputError, output_error
 from elmokit.storage.atomic import replace_file, sync_directory
 from elmokit.storage.lock import check_not_in_use
+from elmokit.storage.regular import resolve_output
 
 #: Called with the number of each finished chunk.
 OnFinished = Callable[[int], None]
@@ -114,6 +115,7 @@ class FileOutput:
         self, documents: Sequence[str], settings: EmbedSettings, *, resume: bool, overwrite: bool
     ) -> None:
         """Raise if the file cannot be written, before anything is loaded or computed."""
+        resolve_output(self.path)  # rejects invalid names
         if self.path.is_dir():
             raise OutputError(f"{self.path} is a directory, expected the name of a file to write.")
         for name in documents:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from os import PathLike
+import os
 from pathlib import Path
 
 from elmokit.errors import ElmoError, OutputError
 
 
 def check_regular_files(path: Path, error: type[ElmoError]) -> None:
-    """Raise if `path`, or anything in the directory `path`, is neither a file nor a directory."""
-    for entry in [path, *path.rglob("*")] if path.is_dir() else [path]:
+    """Raise if `path`, or anything in the directory `path`, is neither a file nor a directory.
+
+    Only three levels are checked, because `path` may be any directory, such as /.
+    """
+    entries = [path]
+    for root, folders, files in os.walk(path):
+        entries += (Path(root, name) for name in files)
+        if len(Path(root).parts) - len(path.parts) >= 2:
+            folders.clear()
+    for entry in entries:
         if entry.exists() and not (entry.is_file() or entry.is_dir()):
             raise error(f"{entry} is not a regular file. Replace it by a copy of the original.")
 
@@ -29,13 +37,16 @@ def read_bounded(path: Path, error: type[ElmoError], *, most: int = 2**28) -> by
     return path.read_bytes()
 
 
-def resolve_output(path: str | PathLike[str]) -> Path:
+def resolve_output(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of an output, with symbolic links resolved.
 
     Raises:
-        OutputError: No file can have this name: it contains a NUL or is a loop of links.
+        OutputError: No file can have this name: it contains a NUL, is too long, or is
+            a loop of links.
     """
     try:
-        return Path(path).resolve()
+        resolved = Path(path).resolve()
+        resolved.exists()  # raises if the name is too long
+        return resolved
     except (OSError, ValueError, RuntimeError) as error:
         raise OutputError(f"Cannot write {str(path)!r}: {error}. Check the path.") from error

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -262,7 +263,12 @@ class ParquetVectors(StoredVectors):
             (_guess(schema), {}) if description is None else read_description(description)
         )
         if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
-            raise DataError(f"it has no column {', '.join(sorted(missing))}")
+            raise DataError(f"it has no column {min(missing)}")
+        # A small file must not fill the memory, nor take hours to iterate over.
+        rows, size = self._file.metadata.num_rows, path.stat().st_size
+        claimed = rows * math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
+        if claimed > 100 * size + 2**26:
+            raise DataError(f"it claims {claimed:,} bytes of vectors and has {size:,}")
         if description is None:
             length = self._read_all(layout)
         else:
@@ -270,6 +276,8 @@ class ParquetVectors(StoredVectors):
             groups = [self._file.metadata.row_group(g) for g in range(self._file.num_row_groups)]
             # The last sentence of each row group, by which the group of a sentence is found.
             self._lasts = [group.column(0).statistics.max for group in groups]
+        if length > 100 * rows + 10**5:
+            raise DataError(f"it claims {length:,} sentences with {rows:,} tokens")
         super().__init__(path, layout, about, length)
 
     def _read_all(self, layout: Layout) -> int:
