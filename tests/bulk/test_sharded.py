@@ -223,6 +223,8 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         ),
         ("manifest.json", lambda v: v.pop("dim"), "is damaged"),
         ("manifest.json", lambda v: v.update(layer="odd"), "is damaged"),
+        ("manifest.json", lambda v: v.update(n_layers=10**8), "is damaged"),
+        ("manifest.json", lambda v: v.update(dim=10**9), "is damaged"),
         ("manifest.json", lambda v: v.update(documents=[]), "is damaged"),
         ("shards.json", lambda v: v.pop("shards"), "lists no shards"),
         ("shards.json", lambda v: v["shards"][0].pop("sentences"), "is damaged"),

@@ -186,3 +186,10 @@ def test_a_meta_file_may_hold_anything(data: Path, change: dict[str, Any], expec
 def test_objects_are_never_loaded(data: Path) -> None:
     np.save(data / "counts.npy", np.array([{}], dtype=object), allow_pickle=True)
     assert "counts.npy cannot be read" in message_of(data)
+
+
+def test_an_array_with_an_unbalanced_header_is_reported(data: Path) -> None:
+    content = (data / "types.offsets.npy").read_bytes()
+    (data / "types.offsets.npy").write_bytes(content.replace(b"'shape': (", b"'shape': ["))
+    with pytest.raises(DataError, match=r"types\.offsets\.npy cannot be read"):
+        Corpus.open(data)

@@ -129,7 +129,7 @@ def test_tokens_are_encoded_once(full: Path) -> None:
 
 
 def test_a_cut_token_is_told(full: Path) -> None:
-    with pytest.warns(ElmoWarning, match="longer than 48 bytes"):
+    with pytest.warns(ElmoWarning, match="Truncated 1 token to 48 bytes"):
         elmokit.load(full).embed([["x" * 60]])
 
 

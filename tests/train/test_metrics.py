@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from elmokit.errors import DataError
 from elmokit.train.metrics import FILE, Metrics
 
 
@@ -20,6 +22,12 @@ def test_what_an_interrupted_run_wrote_too_much_is_taken_back(tmp_path: Path) ->
     again.close()
     lines = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
+
+
+def test_a_pipe_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+    with pytest.raises(DataError):
+        Metrics(tmp_path, 3)
 
 
 def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:

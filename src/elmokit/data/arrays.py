@@ -63,7 +63,7 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+    except Exception as error:  # numpy also passes on errors of Python's tokenizer
         raise _unreadable(path, error) from None
     if isinstance(values, np.ndarray) and (values.dtype, values.shape) == (np.dtype(dtype), shape):
         return values

@@ -182,7 +182,7 @@ def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | No
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
         os.utime(path)  # used just now
-    except (OSError, ValueError, EOFError):
+    except Exception:  # numpy also passes on errors of Python's tokenizer
         return None
     fits = values.shape == shape and values.dtype == np.dtype(storage)
     return cast("NDArray[Any]", values) if fits else None

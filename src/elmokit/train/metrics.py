@@ -10,6 +10,7 @@ from typing import Any
 
 from elmokit.errors import DataError, optional_imports, output_error
 from elmokit.storage.atomic import replace_file
+from elmokit.storage.regular import check_regular_files
 from elmokit.train.config import RunConfig
 
 FILE = "metrics.jsonl"
@@ -106,6 +107,7 @@ class Clock:
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the lines of the file with their values, without a last one that a kill truncated."""
+    check_regular_files(path, DataError)
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError as error:

@@ -16,6 +16,9 @@ from elmokit.errors import ConfigError, DataError, nearest
 NumberType = Literal["float32", "float16"]
 NUMBER_TYPES: tuple[str, ...] = ("float32", "float16")
 
+# What a model can have, see `elmokit.config`.
+_MAX_LAYERS, _MAX_DIM = 129, 2**17
+
 Vectors = NDArray[np.floating[Any]]
 
 
@@ -41,6 +44,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, NUMBER_TYPES)
+        if not (0 <= self.n_layers <= _MAX_LAYERS and 0 <= self.dim <= _MAX_DIM):
+            raise ConfigError(f"Invalid sizes: {self.n_layers} layers of {self.dim} dimensions.")
         _ = self.choice  # raises if the model has no such layer
 
     @cached_property
