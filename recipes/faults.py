@@ -158,7 +158,7 @@ FAULTS = [
     ),
     fault(
         "cache-eviction",
-        "embed/token_table.py",
+        "embed/token_cache.py",
         "del self._places[self._tokens[place]]",
         "self._places.pop(token, None)",
         "On large texts a token that left the cache gets the vector of another token.",

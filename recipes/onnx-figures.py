@@ -61,7 +61,7 @@ def main() -> None:
         folders = {storage: Path(work) / storage for storage in ("float32", "int8")}
         for storage, folder in folders.items():
             export(load_parts(), folder, storage=storage)
-        models: dict[str, Embedder[Any]] = {
+        models: dict[str, Embedder] = {
             "torch exact": elmokit.load(device="cpu"),
             "torch fast": elmokit.load(device="cpu", precision="fast"),
             "onnx float32": elmokit.load(folders["float32"], backend="onnx"),
@@ -92,10 +92,10 @@ def main() -> None:
     report(result)
 
 
-def error(exact: Embedder[Any], other: Embedder[Any], text: BenchText) -> list[dict[str, float]]:
+def error(exact: Embedder, other: Embedder, text: BenchText) -> list[dict[str, float]]:
     """Say per layer how far the vectors of a text are from the exact ones."""
     there, here = (
-        np.concatenate(model.compute(text.sentences)[0], axis=1) for model in (exact, other)
+        np.concatenate(model.compute(text.sentences), axis=1) for model in (exact, other)
     )
     lengths = np.linalg.norm(there, axis=-1) * np.linalg.norm(here, axis=-1)
     cosines = (there * here).sum(axis=-1) / lengths
@@ -109,7 +109,7 @@ def error(exact: Embedder[Any], other: Embedder[Any], text: BenchText) -> list[d
     ]
 
 
-def speed(models: dict[str, Embedder[Any]], text: BenchText, rounds: int) -> dict[str, Any]:
+def speed(models: dict[str, Embedder], text: BenchText, rounds: int) -> dict[str, Any]:
     """Measure tokens per second of the processor, in batches and one sentence at a time."""
     ways = {
         "batches": [text.sentences],

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 OPTIONS: dict[str, Any] = {"settings": EmbedSettings(chunk_bytes=1000)}
 # The name that Ray gives to the processes of our actors.
-ACTOR = "_Actor"
+ACTOR = "ModelWorker"
 # Called in the driver for each shard.
 RECEIVED = "elmokit.bulk.run._Run._count"
 
@@ -75,7 +75,7 @@ def test_a_model_in_onnx_makes_the_files_of_one_process(
     embed_corpus(elmokit.load(name), documents, tmp_path / "whole", **OPTIONS)
     embed_corpus(RayCluster(name, n_workers=2), documents, tmp_path / "out", **OPTIONS)
     assert_same_files(tmp_path / "whole", tmp_path / "out")
-    with pytest.raises(ConfigError, match="runs on the CPU, and device 'cuda'"):
+    with pytest.raises(ConfigError, match="Invalid device 'cuda' for an ONNX model"):
         embed_corpus(RayCluster(name, device="cuda"), documents, tmp_path / "no", **OPTIONS)
     with elmokit.open_vectors(tmp_path / "out") as stored:
         assert len(stored) == 400

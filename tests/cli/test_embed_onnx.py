@@ -122,8 +122,8 @@ def test_it_leaves_torch_alone_where_it_is_installed(tmp_path: Path, models: Pat
     [
         (["-o", "v.npz", "--device", "cuda"], "Use 'cpu', or the torch model"),
         (["-o", "v.npz", "--devices", "0,1"], "Use 'cpu', or the torch model"),
-        (["-o", "v.npz", "--precision", "fast"], "convert the model with --to onnx --storage int8"),
-        (["-o", "v.npz", "--weights", "w.hdf5"], "takes no weights from elsewhere"),
+        (["-o", "v.npz", "--precision", "fast"], "--to onnx --storage int8"),
+        (["-o", "v.npz", "--weights", "w.hdf5"], "Invalid weights w.hdf5"),
         (["-o", "folder", "--state", "carry"], "or write one file such as vectors.h5"),
         (["-o", "v.npz", "--state", "carry", "--workers", "2"], "leave out --workers"),
     ],

@@ -79,7 +79,7 @@ def test_batch_mates_change_nothing_in_fast_vectors(monkeypatch: pytest.MonkeyPa
 
 
 def test_load_and_its_mistakes() -> None:
-    with pytest.raises(ConfigError, match=r"'fast'.*There are: exact, fast"):
+    with pytest.raises(ConfigError, match=r"'fast'.*Expected one of: exact, fast"):
         elmokit.load(precision="fats")
 
 

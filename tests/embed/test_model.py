@@ -266,7 +266,7 @@ def test_blocks_that_a_gpu_computes_ahead_give_the_same_vectors(
     texts = TEXTS * 40
     expected = elmo.embed(texts, state)
     monkeypatch.setattr(elmo, "_ahead", 1)
-    monkeypatch.setattr(ElmoModel, "_window_tokens", 30)
+    monkeypatch.setattr(elmo, "window_tokens", 30)
     monkeypatch.setattr(embedder, "_COPIED_AT_ONCE", 3)
     for found in (elmo.embed(texts, state), list(elmo.stream(texts, state))):
         for item, wanted in zip(found, expected, strict=True):

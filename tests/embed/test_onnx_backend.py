@@ -149,10 +149,10 @@ def test_the_folder_tells_what_rounding_costs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "error", "said"),
     [
-        ({"backend": "onx"}, ConfigError, "No backend 'onx'. Did you mean 'onnx'"),
-        ({"device": "cuda"}, ConfigError, "runs on the CPU"),
-        ({"precision": "fast"}, ConfigError, "holds float32, and precision='fast'"),
-        ({"weights": "w.hdf5"}, WeightsError, "is complete"),
+        ({"backend": "onx"}, ConfigError, "Invalid backend 'onx'. Did you mean 'onnx'"),
+        ({"device": "cuda"}, ConfigError, "Invalid device 'cuda'"),
+        ({"precision": "fast"}, ConfigError, "Invalid precision 'fast'"),
+        ({"weights": "w.hdf5"}, WeightsError, "Invalid weights w.hdf5"),
         ({"backend": "torch"}, WeightsError, "is an ONNX model"),
     ],
 )
@@ -183,7 +183,7 @@ def test_there_is_no_head(full: Path, tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("bilm.onnx", b"nonsense", "cannot be read by onnxruntime"),
-        ("encoder.onnx", None, "takes cell, hidden, lengths, x; expected ids"),
+        ("encoder.onnx", None, "has the inputs cell, hidden, lengths, x; expected ids"),
         ("warm.npz", b"PK nonsense", "cannot be read as the warm state"),
         ("config.json", b"{}", "'format' should be 'elmokit-onnx'"),
     ],

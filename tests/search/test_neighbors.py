@@ -179,7 +179,7 @@ def test_only_what_is_among_the_best_is_remembered(elmo: elmokit.ElmoModel) -> N
     )
     for _ in range(20):
         sentences = [draw.choices(WORDS, k=5) for _ in range(20)]
-        layers, _ = elmo.compute(sentences)
+        layers = elmo.compute(sentences)
         search.add([Passage(s) for s in sentences], layers)
         assert len(search._kept) <= 3 * 4
     assert search.tokens == 2000

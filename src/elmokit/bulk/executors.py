@@ -22,8 +22,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, Thr
 from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from elmokit.bulk.ray_engine import RayCluster
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 Dones = Generator[Done, None, None]
 
 # Maximum number of tokenized chunks that wait for the model.
@@ -67,15 +67,60 @@ class Executor(Protocol):
     in_order: bool
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
-        """Run a job on chunks and yield the results in any order.
-
-        After an error no more chunks are begun, but those that have begun are finished first.
+        """Run a job on chunks and yield the results in any order; see `run_futures`.
 
         Args:
-            job: What to do.
-            chunks: Taken when they can be begun.
-            n_chunks: Their number, about; None: not known.
+            job: The job.
+            chunks: The chunks, read when there is a free worker.
+            n_chunks: Their approximate number; None if it is unknown.
         """
+
+
+def run_futures(
+    submit: Callable[[Item], Future[Result]],
+    items: Iterable[Item],
+    limit: int,
+    *,
+    in_order: bool = False,
+) -> Generator[Result, None, None]:
+    """Submit items, at most `limit` at a time, and yield the results as they are finished.
+
+    After an error, no more items are submitted. The error is raised after all results of the items
+    that were submitted before it.
+
+    Args:
+        submit: Starts the work on an item.
+        items: The items.
+        limit: Maximum number of unfinished items.
+        in_order: Yield the results in the order of the items.
+    """
+    source = iter(items)
+    running: list[Future[Result]] = []
+    failure: Exception | None = None
+    while True:
+        if failure is None and len(running) < limit:
+            try:
+                item = next(source, None)
+                if item is None:
+                    limit = 0
+                else:
+                    running.append(submit(item))
+            except Exception as error:
+                failure = error
+        elif running:
+            wait_for(running[:1] if in_order else running, return_when=FIRST_COMPLETED)
+        else:
+            break
+        while finished := [f for f in (running[:1] if in_order else running) if f.done()]:
+            running.remove(finished[0])
+            try:
+                result = finished[0].result()
+            except Exception as error:
+                failure = failure or error
+            else:
+                yield result
+    if failure is not None:
+        raise failure
 
 
 @dataclass(frozen=True)
@@ -83,10 +128,9 @@ class Workers:
     """The processes that load a model, as `elmokit.load` does; one means this process.
 
     Attributes:
-        devices: The device of each, "cpu" or "cuda:N"; as many as there are workers. One alone may
-            be "auto".
+        devices: The device of each worker, "cpu" or "cuda:N". A single one may be "auto".
         model: The model.
-        weights: Its HDF5 file, if it has one elsewhere.
+        weights: Its HDF5 file, if that is not in the directory of the model.
         precision: "exact" or "fast".
     """
 
@@ -95,14 +139,14 @@ class Workers:
     weights: str | None = None
     precision: str = "exact"
 
-    def load(self, device: str) -> Embedder[Any]:
+    def load(self, device: str) -> Embedder:
         """Load the model."""
         return load(self.model, self.weights, device, self.precision)
 
     def check(self) -> None:
-        """Raise if the devices cannot be used together."""
+        """Raise an error if the devices cannot be used together."""
         if not self.devices:
-            raise ConfigError("Work needs at least one worker, found no device for any.")
+            raise ConfigError("Invalid value for devices: (). Expected at least one device.")
         if is_onnx(self.model):
             for name in self.devices:
                 check_device(name)
@@ -113,8 +157,8 @@ class Workers:
         kinds = {choose_device(name).type for name in self.devices}
         if len(kinds) > 1:
             raise ConfigError(
-                f"The devices {', '.join(self.devices)} are of different kinds, which round "
-                "differently: vectors would depend on who computed them. Name GPUs only, or CPUs."
+                f"Invalid devices {', '.join(self.devices)}: CPUs and GPUs round differently, so "
+                "that vectors would depend on the worker. Use only CPUs or only GPUs."
             )
 
 
@@ -124,15 +168,16 @@ def choose_devices(
     """Parse `--workers N`, `--devices 0,1` or `--devices cpu,cpu`.
 
     Args:
-        n_workers: A number of workers, on `device`; "auto" distributes them over all GPUs.
-        devices: One worker for each of these: numbers of GPUs, or "cpu".
+        n_workers: Number of workers on `device`; "auto" distributes them over all GPUs.
+        devices: The device of each worker: the number of a GPU, or "cpu".
         device: As for `elmokit.load`.
-        model: As for `elmokit.load`; one in ONNX runs on the CPU.
+        model: As for `elmokit.load`; ONNX models run on the CPU.
     """
     if devices is not None:
         if n_workers is not None or device != "auto":
             raise ConfigError(
-                "--devices names the device of each worker: leave out --workers and --device."
+                "--devices lists the device of each worker and cannot be combined with --workers "
+                "or --device."
             )
         names = [name.strip() for name in devices.split(",")]
         return tuple(f"cuda:{name}" if name.isdecimal() else name for name in names)
@@ -153,7 +198,7 @@ def choose_devices(
 
 
 def make_executor(
-    model: Embedder[Any] | Workers | RayCluster, settings: EmbedSettings
+    model: Embedder | Workers | RayCluster, settings: EmbedSettings
 ) -> AbstractContextManager[Executor]:
     """Return the executor: this process, a worker pool, or a cluster."""
     from elmokit.bulk.ray_engine import RayCluster
@@ -174,7 +219,7 @@ def make_executor(
 class InProcessExecutor:
     """This process, with a thread or a pool for each stage."""
 
-    def __init__(self, model: Embedder[Any], settings: EmbedSettings) -> None:
+    def __init__(self, model: Embedder, settings: EmbedSettings) -> None:
         self.model = model
         self.info = describe(model, settings)
         self.in_order = True
@@ -185,27 +230,17 @@ class InProcessExecutor:
         self.parallel = dict.fromkeys(STAGES, 1) | {"write": self._writers}
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
-        """Do a job with chunks; see `Executor`."""
-        writing: deque[Future[Done]] = deque()
-        failure: ElmoError | None = None
+        """Run a job on chunks; see `Executor`."""
         ready = self._tokenize(job, chunks, n_chunks)
         if STDIN not in job.documents:  # Ctrl-C does not end a thread that waits for input
             ready = prefetched(ready)
         with ThreadPoolExecutor(self._writers) as writers, closing(ready):
-            try:
-                for computed in self._compute(job, ready):
-                    writing.append(writers.submit(job.write, self.model, computed))
-                    while writing and (len(writing) > self._writers or writing[0].done()):
-                        yield writing.popleft().result()
-            except ElmoError as error:
-                failure = error
-            for future in writing:
-                try:
-                    yield future.result()
-                except ElmoError as error:
-                    failure = failure or error
-        if failure is not None:
-            raise failure
+            yield from run_futures(
+                lambda computed: writers.submit(job.write, self.model, computed),
+                self._compute(job, ready),
+                self._writers + 1,
+                in_order=True,
+            )
 
     def _compute(self, job: ChunkJob, chunks: Iterable[TokenizedChunk]) -> Iterator[Any]:
         done, carried = -1, None
@@ -224,22 +259,13 @@ class InProcessExecutor:
             yield from map(job.tokenize, chunks)
             return
         self.parallel["tokenize"] = self._tokenizers
-        source = iter(chunks)
-        failure: ElmoError | None = None
         with process_pool(self._tokenizers) as pool:
-            under_way: deque[Future[TokenizedChunk]] = deque()
-            while failure is None or under_way:
-                try:
-                    free = 2 * self._tokenizers - len(under_way) if failure is None else 0
-                    for chunk in islice(source, free):
-                        under_way.append(pool.submit(job.tokenize, chunk))
-                except ElmoError as error:  # what came before it is finished first
-                    failure = error
-                if not under_way:
-                    break
-                yield under_way.popleft().result()
-        if failure is not None:
-            raise failure
+            yield from run_futures(
+                lambda chunk: pool.submit(job.tokenize, chunk),
+                chunks,
+                2 * self._tokenizers,
+                in_order=True,
+            )
 
 
 def prefetched(items: Iterator[Item]) -> Generator[Item, None, None]:
@@ -262,27 +288,28 @@ def prefetched(items: Iterator[Item]) -> Generator[Item, None, None]:
 def process_pool(
     n: int, start: Callable[..., None] | None = None, *arguments: Any
 ) -> Iterator[ProcessPoolExecutor]:
-    """Start processes as they are needed; they exit with this one, or when the block is left.
+    """Start processes on demand; they exit with this process, or at the end of the block.
 
     Args:
-        n: How many at most.
-        start: Called in each first.
+        n: Maximum number of processes.
+        start: Called at the start of each.
         arguments: Its arguments.
     """
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
-    resource_tracker.ensure_running()  # else starting a process does it, and lets signals through
+    # Otherwise the first process starts it, with SIGINT unblocked.
+    resource_tracker.ensure_running()
     with _Pool(n, context, initializer=_begin, initargs=(theirs, start, arguments)) as pool:
         try:
             yield pool
         finally:
-            ours.close()  # which ends them
+            ours.close()  # the processes exit
 
 
 class _Pool(ProcessPoolExecutor):
-    def submit(self, *given: Any, **named: Any) -> Any:
-        with _interrupts_blocked():  # Ctrl-C is for this process, which then ends the others
-            return super().submit(*given, **named)
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        with _interrupts_blocked():  # Ctrl-C goes to this process, which then ends the others
+            return super().submit(*args, **kwargs)
 
 
 def _begin(parent: Connection, start: Callable[..., None] | None, arguments: Any) -> None:
@@ -293,7 +320,7 @@ def _begin(parent: Connection, start: Callable[..., None] | None, arguments: Any
 
 
 def _exit_with(parent: Connection) -> None:
-    """Exit when the other end is closed: by the process that started this one, or its death."""
+    """Exit when the process that started this one closes the pipe or dies."""
     parent.poll(None)
     os._exit(1)
 
@@ -310,6 +337,71 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@dataclass
+class WorkerExecutor:
+    """Runs chunks in workers, which have a model each.
+
+    Attributes:
+        info: The model.
+        n: Number of workers.
+        submit: Starts the job of a chunk in a worker.
+        limit: Maximum number of submitted chunks.
+        errors: A context manager that converts the errors of the workers.
+    """
+
+    info: ModelInfo
+    n: int
+    submit: Callable[[ChunkJob, Chunk], Future[Done]]
+    limit: int
+    errors: Callable[[], AbstractContextManager[None]]
+    in_order: bool = False
+    parallel: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parallel = dict.fromkeys(STAGES, self.n) | {"read": 1}
+
+    def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
+        """Run a job on chunks; see `Executor`."""
+        with self.errors():
+            yield from run_futures(lambda chunk: self.submit(job, chunk), chunks, self.limit)
+
+
+class ModelWorker:
+    """The model of a worker process, loaded when it is first needed."""
+
+    def __init__(self, workers: Workers, device: str, threads: int) -> None:
+        self._workers, self._device = workers, device
+        self._model: Embedder | None = None
+        use_threads(threads, workers.model)
+
+    def describe(self, settings: EmbedSettings) -> tuple[ModelInfo, list[str]]:
+        """Load the model; return its description and the warnings."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ElmoWarning)
+            self._model = self._model or self._workers.load(self._device)
+        warned = [str(w.message) for w in caught if issubclass(w.category, ElmoWarning)]
+        return describe(self._model, settings), warned
+
+    def run(self, job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> Done:
+        """Run a job on a chunk, if the model is the expected one."""
+        if self._model is None:
+            info, _ = self.describe(job.settings)
+            if info != expected:
+                raise ElmoError(
+                    f"Workers loaded different models: {info.engine} and {expected.engine}, "
+                    f"{info.manifest} and {expected.manifest}. Do not change the model while it "
+                    "is loaded, and use devices of one kind."
+                )
+        assert self._model is not None
+        return job.run(self._model, chunk)
+
+
+def warn_all(messages: Iterable[str]) -> None:
+    """Repeat the warnings of a worker in this process."""
+    for message in messages:
+        warnings.warn(message, ElmoWarning, stacklevel=5)
+
+
 @contextmanager
 def _worker_pool(workers: Workers, settings: EmbedSettings) -> Iterator[Executor]:
     n = len(workers.devices)
@@ -317,83 +409,33 @@ def _worker_pool(workers: Workers, settings: EmbedSettings) -> Iterator[Executor
     for device in workers.devices:
         devices.put(device)
     threads = max(1, threads_of(workers.model) // n)
-    with process_pool(n, _Worker.start, workers, devices, threads) as pool:
-        yield WorkerPool(pool, n, settings)
-
-
-class WorkerPool:
-    """Processes with a model each."""
-
-    def __init__(self, pool: ProcessPoolExecutor, n: int, settings: EmbedSettings) -> None:
-        self._pool = pool
-        self._n = n
-        self.in_order = False
-        self.parallel = dict.fromkeys(STAGES, n) | {"read": 1}
+    with process_pool(n, _start_worker, workers, devices, threads) as pool:
         with _deaths_explained():
-            self.info, warned = pool.submit(_Worker.describe, settings).result()
-        for message in warned:
-            warnings.warn(message, ElmoWarning, stacklevel=6)
-
-    def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
-        """Do a job with chunks; see `Executor`."""
-        source = iter(chunks)
-        running: set[Future[Done]] = set()
-        failure: ElmoError | None = None
-        while True:
-            try:
-                free = self._n + 1 - len(running) if failure is None else 0
-                with _deaths_explained():
-                    for chunk in islice(source, free):
-                        running.add(self._pool.submit(_Worker.run, job, chunk, self.info))
-            except ElmoError as error:
-                failure = error
-            if not running:
-                break
-            finished, running = wait_for(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                try:
-                    with _deaths_explained():
-                        done = future.result()
-                except ElmoError as error:
-                    failure = failure or error
-                else:
-                    yield done
-        if failure is not None:
-            raise failure
+            info, warned = pool.submit(_describe, settings).result()
+        warn_all(warned)
+        yield WorkerExecutor(
+            info,
+            n,
+            lambda job, chunk: pool.submit(_run, job, chunk, info),
+            n + 1,
+            _deaths_explained,
+        )
 
 
-class _Worker:
-    """The state of a worker: its model, loaded when it is first needed."""
+_worker: ModelWorker  # in a worker process
 
-    workers: Workers
-    device: str
-    model: Embedder[Any] | None = None
 
-    @classmethod
-    def start(cls, workers: Workers, devices: Any, threads: int) -> None:
-        cls.workers, cls.device = workers, devices.get()
-        use_threads(threads, workers.model)
+def _start_worker(workers: Workers, devices: Any, threads: int) -> None:
+    global _worker
+    _worker = ModelWorker(workers, devices.get(), threads)
 
-    @classmethod
-    def describe(cls, settings: EmbedSettings) -> tuple[ModelInfo, list[str]]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ElmoWarning)
-            cls.model = cls.workers.load(cls.device)
-        warned = [str(w.message) for w in caught if issubclass(w.category, ElmoWarning)]
-        return describe(cls.model, settings), warned
 
-    @classmethod
-    def run(cls, job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> Done:
-        if cls.model is None:
-            info, _ = cls.describe(job.settings)
-            if info != expected:
-                raise ElmoError(
-                    f"A worker does not compute as the first one does: {info.engine} and "
-                    f"{expected.engine}, {info.manifest} and {expected.manifest}. The model must "
-                    "not change while it is loaded; name devices of one kind."
-                )
-        assert cls.model is not None
-        return job.run(cls.model, chunk)
+def _describe(settings: EmbedSettings) -> tuple[ModelInfo, list[str]]:
+    return _worker.describe(settings)
+
+
+def _run(job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> Done:
+    return _worker.run(job, chunk, expected)
 
 
 @contextmanager
@@ -402,7 +444,7 @@ def _deaths_explained() -> Iterator[None]:
         yield
     except BrokenProcessPool:
         raise ElmoError(
-            "A worker process died; the system kills processes when memory is short, and each "
-            "worker holds a model. Finished chunks are kept: continue with the same command and "
-            "--resume, with fewer workers if memory was short."
+            "A worker process died. The system kills processes when memory is short, and each "
+            "worker has its own copy of the model. Finished chunks are kept: repeat the command "
+            "with --resume, and with fewer workers if memory was short."
         ) from None

@@ -61,7 +61,7 @@ class ModelInfo(NamedTuple):
     engine: str
 
 
-def describe(model: Embedder[Any], settings: EmbedSettings) -> ModelInfo:
+def describe(model: Embedder, settings: EmbedSettings) -> ModelInfo:
     """Describe a model, after checking that it supports the settings."""
     settings.layout(model.config)
     if settings.state != "carry":
@@ -124,7 +124,7 @@ class ChunkJob:
     store: ChunkStore
     with_texts: bool = False
 
-    def run(self, model: Embedder[Any], chunk: Chunk) -> Done:
+    def run(self, model: Embedder, chunk: Chunk) -> Done:
         """Do everything."""
         return self.write(model, self.compute(model, self.tokenize(chunk)))
 
@@ -181,7 +181,7 @@ class ChunkJob:
         )
 
     def compute(
-        self, model: Embedder[Any], chunk: TokenizedChunk, carried: StateArrays | None = None
+        self, model: Embedder, chunk: TokenizedChunk, carried: StateArrays | None = None
     ) -> ComputedChunk:
         """Start computing the vectors of a chunk.
 
@@ -209,7 +209,7 @@ class ChunkJob:
                 chunk, pending, int(np.isin(chunk.tokens.ids, numbers).sum()), after
             )
 
-    def write(self, model: Embedder[Any], computed: ComputedChunk) -> Done:
+    def write(self, model: Embedder, computed: ComputedChunk) -> Done:
         """Wait for the vectors of a chunk and write them."""
         chunk, tokens, times = computed.chunk, computed.chunk.tokens, computed.chunk.times
         with timed(times, "compute"):

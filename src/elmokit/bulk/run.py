@@ -35,7 +35,7 @@ _COUNTED = ("sentences", "tokens", "cut_tokens", "skipped_lines")
 
 
 def embed_corpus(
-    model: Embedder[Any] | Workers | RayCluster,
+    model: Embedder | Workers | RayCluster,
     inputs: Sequence[str | Path],
     out: str | Path,
     settings: EmbedSettings | None = None,

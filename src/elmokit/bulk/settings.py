@@ -95,7 +95,7 @@ class Summary:
     bottleneck: str = ""
 
 
-def run_manifest(model: Embedder[Any], settings: EmbedSettings) -> dict[str, Any]:
+def run_manifest(model: Embedder, settings: EmbedSettings) -> dict[str, Any]:
     """Return all that decides the bytes of the output, besides the text, as JSON values."""
     values = {
         "elmokit": __version__,

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar, overload
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,15 @@ from elmokit.embed import fork, sentence
 from elmokit.embed.batching import batches_by_length, windows
 from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import Layer, LayerChoice
+from elmokit.embed.token_cache import TokenCache
 from elmokit.embed.token_ids import TokenIds
-from elmokit.embed.token_table import TokenTable
-from elmokit.embed.tokenized import check_sentences, cut_tokens, longest_token, tokens_of
+from elmokit.embed.tokenized import (
+    Tokenized,
+    check_sentences,
+    cut_tokens,
+    longest_token,
+    tokens_of,
+)
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
@@ -46,22 +52,30 @@ STATES: tuple[str, ...] = ("reset", "warm", "carry")
 
 #: A state as numpy arrays, as stored on disk and sent between processes: cell and hidden.
 StateArrays = Mapping[str, FloatArray]
+#: An LSTM state with one row per text: a named tuple of `cell` and `hidden`, in torch or numpy.
+State = TypeVar("State", bound=tuple[Any, ...])
 
 
-class StateRows(Protocol):
-    """An LSTM state with one row per text."""
+class Batch(NamedTuple):
+    """The tokens of a batch that have vectors, sentence by sentence.
 
-    def expand(self, rows: int) -> Self:
-        """Repeat a state of one row."""
+    Attributes:
+        members: The sentences of the batch, numbers in the block.
+        lengths: The number of tokens of each.
+        sources: The place of each token in packed order.
+        places: The place of each token in the block.
+    """
 
-
-State = TypeVar("State", bound=StateRows)
+    members: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    places: NDArray[np.int64]
 
 
 class Pending(Protocol):
     """The vectors of a block of sentences, perhaps still being computed; see `PendingVectors`."""
 
-    def put(self, layers: Any, sources: Any, places: Any) -> None: ...
+    def put(self, layers: Any, batch: Batch) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -71,12 +85,7 @@ class Pending(Protocol):
     def is_finite(self) -> bool: ...
 
 
-def all_layers(layers: Any) -> Any:
-    """Choose every layer."""
-    return layers
-
-
-class Embedder(ABC, Generic[State]):
+class Embedder(ABC):
     """A model that embeds.
 
     Attributes:
@@ -89,19 +98,21 @@ class Embedder(ABC, Generic[State]):
         batch_sentences: Maximum sentences per batch.
         precision: "exact" or "fast".
         cache: The token cache.
+        window_tokens: Tokens of a stream that are sorted by length and kept in memory together.
         lock: Held while vectors are computed, because threads that share a model share its token
             cache and buffers.
     """
 
     config: BiLMConfig
     vocabulary: Vocabulary | None
-    warm: State | None
+    warm: Any
     metadata: dict[str, Any]
     source: str
     batch_tokens: int
     batch_sentences: int
     precision: str
-    cache: TokenTable[Any]
+    cache: TokenCache[Any]
+    window_tokens: int
     # Number of blocks computed while the vectors of an earlier block are copied to the host.
     _ahead: int = 0
 
@@ -109,7 +120,7 @@ class Embedder(ABC, Generic[State]):
         self.lock = threading.RLock()
         fork.register(self)
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> None:  # noqa: B027  # most models need nothing
         """Replace what does not work in a forked child process."""
 
     # --------------------------------------------------------------------- implemented by a backend
@@ -129,17 +140,12 @@ class Embedder(ABC, Generic[State]):
         """Yield all arrays that determine the layers, sorted by name."""
 
     @abstractmethod
-    def state_arrays(self, state: State) -> StateArrays:
-        """Return a state as numpy."""
+    def state_arrays(self, state: Any) -> StateArrays:
+        """Return a state as numpy arrays."""
 
     @abstractmethod
-    def state_from(self, arrays: StateArrays) -> State:
-        """Undo `state_arrays`."""
-
-    @property
-    @abstractmethod
-    def _window_tokens(self) -> int:
-        """Tokens of a stream that are sorted by length and held together."""
+    def state_from(self, arrays: StateArrays) -> Any:
+        """Return the state that `state_arrays` returned as arrays."""
 
     def _computing(self) -> AbstractContextManager[Any]:
         """Return a context manager to enter while vectors are computed."""
@@ -151,31 +157,23 @@ class Embedder(ABC, Generic[State]):
 
     @abstractmethod
     def _run(
-        self, table: Any, ids: NDArray[np.int64], packing: Packing, start: State | None
-    ) -> tuple[Any, State]:
+        self, table: Any, ids: NDArray[np.int64], packing: Packing, start: Any
+    ) -> tuple[Any, Any]:
         """Start one batch.
 
         Args:
-            table: x of distinct words, (V, D), as `cache` gives it.
-            ids: The rows of it that are read, in packed order.
+            table: x of distinct words, (V, D), from `cache`.
+            ids: The rows of the table to read, in packed order.
             packing: The packing.
-            start: What the sentences start from; None is the zero state.
+            start: The initial state; None is the zero state.
 
         Returns:
             h_{k,j} in packed order, shape (L + 1, n, 2D), and the state after the last tokens.
         """
 
     @abstractmethod
-    def _zeros(self, rows: int) -> State:
+    def _zeros(self, rows: int) -> Any:
         """Return a zero state."""
-
-    @abstractmethod
-    def _select(self, state: State, rows: NDArray[np.int64]) -> State:
-        """Take some rows of a state, in the given order."""
-
-    @abstractmethod
-    def _joined(self, first: State, state: State) -> State:
-        """Return `state` with its first rows replaced by those of `first`."""
 
     # ------------------------------------------------------------------------------- embedding
 
@@ -218,17 +216,8 @@ class Embedder(ABC, Generic[State]):
             return self.embed([sentences], state, rows=rows)[0]
         check_sentences(sentences)
         given = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
-        tokens = [words for words, _ in given]
-        self._warn_cut(cut_tokens(self.config, tokens))
-        layers = [
-            copy
-            for block, pending, _ in self._start_blocks(self._blocks(tokens), state, rows, None)
-            for copy in _sentences(block, pending)
-        ]
-        return [
-            SentenceVectors(words, offsets, h)
-            for (words, offsets), h in zip(given, layers, strict=True)
-        ]
+        self._warn_cut(cut_tokens(self.config, [tokens for tokens, _ in given]))
+        return list(self._embed_blocks(self._blocks(given), state, rows))
 
     def stream(
         self,
@@ -241,19 +230,10 @@ class Embedder(ABC, Generic[State]):
         check_sentences(sentences)
         cut: list[str] = []
         given = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
-        started: deque[list[tuple[list[str], Any]]] = deque()
-
-        def blocks() -> Iterator[list[list[str]]]:
-            for window in windows(given, self._window_tokens):
-                started.append(window)
-                yield [words for words, _ in window]
-
-        for tokens, pending, _ in self._start_blocks(blocks(), state, rows, None):
-            window = started.popleft()
-            cut += cut_tokens(self.config, [words for words, _ in window])
-            layers = _sentences(tokens, pending)
-            for (words, offsets), h in zip(window, layers, strict=True):
-                yield SentenceVectors(words, offsets, h)
+        blocks = windows(given, self.window_tokens)
+        for vectors in self._embed_blocks(blocks, state, rows):
+            cut += cut_tokens(self.config, [vectors.tokens])
+            yield vectors
         self._warn_cut(cut)
 
     def encode(
@@ -335,61 +315,38 @@ class Embedder(ABC, Generic[State]):
                 self.batch_sentences = before
 
     def compute(
-        self,
-        sentences: Sequence[Sequence[str]],
-        state: StatePolicy = "reset",
-        *,
-        rows: int = 1,
-        carried: State | None = None,
-    ) -> tuple[list[FloatArray], State | None]:
-        """Compute the layers of tokenized sentences.
-
-        A sentence without tokens gives (L + 1, 0, 2D) and leaves a carried state as it was.
-
-        Args:
-            sentences: Lists of tokens.
-            state: What each sentence starts from.
-            rows: See `embed`.
-            carried: With `state="carry"`, the state returned by the previous call.
+        self, sentences: Sequence[Sequence[str]], state: StatePolicy = "reset"
+    ) -> list[FloatArray]:
+        """Compute the layers of tokenized sentences, without checks and warnings.
 
         Returns:
-            One array (L + 1, T, 2D) per sentence, and with `state="carry"` the final state:
-            sentence 0 of the next call continues from its row 0.
+            One array (L + 1, T, 2D) per sentence.
         """
-        layers: list[FloatArray] = []
-        blocks = self._blocks(sentences)
-        for tokens, pending, after in self._start_blocks(blocks, state, rows, carried):
-            layers += _sentences(tokens, pending)
-            carried = after
-        return layers, carried
+        blocks = self._blocks([(list(tokens), None) for tokens in sentences])
+        return [vectors.layers for vectors in self._embed_blocks(blocks, state, 1)]
 
-    def _blocks(self, sentences: Sequence[Sequence[str]]) -> Iterable[Sequence[Sequence[str]]]:
-        """Group sentences into blocks, so that a GPU computes one while another is copied."""
-        if not self._ahead or len(sentences) < 2:
-            return [sentences]
-        cut = windows(((list(words), None) for words in sentences), self._window_tokens)
-        return ([words for words, _ in window] for window in cut)
+    def _blocks(self, sentences: Sequence[Tokenized]) -> Iterable[Sequence[Tokenized]]:
+        """Divide sentences into blocks, so that a GPU computes one while another is copied."""
+        return windows(sentences, self.window_tokens) if self._ahead else [sentences]
 
-    def _start_blocks(
-        self,
-        blocks: Iterable[Sequence[Sequence[str]]],
-        state: StatePolicy,
-        rows: int,
-        carried: State | None,
-    ) -> Iterator[tuple[TokenIds, Pending, State | None]]:
+    def _embed_blocks(
+        self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
+    ) -> Iterator[SentenceVectors]:
         """Compute blocks in order; on a GPU, start the next one before waiting for the last."""
-        started: deque[tuple[TokenIds, Pending, State | None]] = deque()
-        for sentences in blocks:
-            tokens = TokenIds.of(sentences)
+        started: deque[tuple[Sequence[Tokenized], TokenIds, Pending]] = deque()
+        carried = None
+        for block in blocks:
+            tokens = TokenIds.of([words for words, _ in block])
             # On a CPU the vectors are available immediately and are copied to their final arrays.
-            own = None if self._ahead else _SentenceArrays(tokens, self._empty())
+            own = None if self._ahead else _SentenceArrays(len(block), self._empty())
             pending, carried = self.compute_block(
                 tokens, state, rows=rows, carried=carried, pending=own
             )
-            started.append((tokens, pending, carried))
+            started.append((block, tokens, pending))
             if len(started) > self._ahead:
-                yield started.popleft()
-        yield from started
+                yield from _sentence_vectors(*started.popleft())
+        for parts in started:
+            yield from _sentence_vectors(*parts)
 
     def compute_block(
         self,
@@ -397,13 +354,13 @@ class Embedder(ABC, Generic[State]):
         state: StatePolicy = "reset",
         *,
         rows: int = 1,
-        carried: State | None = None,
-        choose: Callable[[Any], Any] = all_layers,
+        carried: Any = None,
+        choose: Callable[[Any], Any] | None = None,
         dtype: str = "float32",
         cached: bool = True,
         check: bool = False,
         pending: Pending | None = None,
-    ) -> tuple[Pending, State | None]:
+    ) -> tuple[Pending, Any]:
         """Start computing the vectors of sentences; all other methods use this one.
 
         Args:
@@ -412,6 +369,7 @@ class Embedder(ABC, Generic[State]):
             rows: See `embed`.
             carried: With `state="carry"`, the state returned by the previous call.
             choose: Selects from the layers: (L + 1, n, 2D) -> (K, n, W), in torch or numpy.
+                Default: all layers.
             dtype: "float32" or "float16".
             cached: Use the token cache. Without it, results are bit-identical regardless of what
                 was computed before.
@@ -431,50 +389,55 @@ class Embedder(ABC, Generic[State]):
             start = None if state == "carry" else self.start(state)
             words = list(tokens.words)
             words += [word for word in (BEGIN_SENTENCE, END_SENTENCE) if word not in words]
-            k, _, width = choose(self._empty()).shape
+            if pending is None:
+                k, _, width = (choose(self._empty()) if choose else self._empty()).shape
+                pending = self._allocate((k, len(tokens.ids), width), dtype, check)
             block = _Block(
                 tokens,
                 tokens.starts,
                 self.cache.vectors(words) if cached else self.cache.encode(words),
                 (words.index(BEGIN_SENTENCE), words.index(END_SENTENCE)),
                 choose,
-                pending or self._allocate((k, len(tokens.ids), width), dtype, check),
+                pending,
             )
             if state == "carry":
                 carried = self._read_carried(block, rows, carried)
             else:
                 carried = None
-                present = np.flatnonzero(tokens.lengths)
+                present = tokens.lengths.nonzero()[0]
                 lengths = tokens.lengths[present]
                 for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
-                    initial = None if start is None else start.expand(len(batch))
+                    initial = None if start is None else _rows(start, [0] * len(batch))
                     self._read_batch(block, present[batch], initial)
-            block.pending.finish()
-        return block.pending, carried
+            pending.finish()
+        return pending, carried
 
-    def _read_carried(self, block: _Block, rows: int, carried: State | None) -> State:
+    def _read_carried(self, block: _Block, rows: int, carried: Any) -> Any:
         """Read sentences `rows` at a time; return the state that the next one continues from."""
-        carried = self._zeros(rows) if carried is None else carried
+        carried = self._zeros(rows) if carried is None else _rows(carried, list(range(rows)))
         count = len(block.tokens.lengths)
         for first in range(0, count, rows):
             members = np.arange(first, min(first + rows, count))
             if block.tokens.lengths[members].any():
-                start = self._select(carried, np.arange(len(members)))
+                after = self._read_batch(block, members, _rows(carried, slice(len(members))))
                 # A smaller last group leaves the other rows unchanged.
-                carried = self._joined(self._read_batch(block, members, start), carried)
-        return self._select(carried, np.roll(np.arange(rows), -(count % rows)))
+                for part, new in zip(carried, after, strict=True):
+                    part[:, :, : len(members)] = new
+        return _rows(carried, [(row + count) % rows for row in range(rows)])
 
-    def _read_batch(self, block: _Block, members: NDArray[np.int64], start: State | None) -> State:
+    def _read_batch(self, block: _Block, members: NDArray[np.int64], start: Any) -> Any:
         """Read some sentences of a block, with their boundaries, and store their vectors."""
         lengths = block.tokens.lengths[members]
         packing = Packing.of(lengths + 2 * (lengths > 0))
-        steps, rows = packing.steps, packing.rows
-        sources = np.flatnonzero((steps > 0) & (steps <= lengths[rows]))
-        places = (block.starts[members][rows] + steps - 1)[sources]
-        ids = np.where(steps == 0, *block.boundaries)
+        rows = np.arange(len(members)).repeat(lengths)
+        steps = np.arange(len(rows)) - (lengths.cumsum() - lengths)[rows]
+        places = block.starts[members][rows] + steps
+        sources = packing.place(rows, steps + 1)
+        ids = np.where(packing.steps == 0, *block.boundaries)
         ids[sources] = block.tokens.ids[places]
         layers, after = self._run(block.table, ids, packing, start)
-        block.pending.put(block.choose(layers), sources, places)
+        chosen = layers if block.choose is None else block.choose(layers)
+        block.pending.put(chosen, Batch(members, lengths, sources, places))
         return after
 
     def _warn_cut(self, cut: list[str]) -> None:
@@ -486,13 +449,14 @@ class Embedder(ABC, Generic[State]):
                 stacklevel=3,
             )
 
-    def start(self, state: str) -> State | None:
+    def start(self, state: str) -> Any:
         """Return the initial state of sentences as one row; None is the zero state."""
         if state == "reset":
             return None
         if state != "warm":
             raise ConfigError(
-                f"No state '{state}'.{nearest(state, STATES)} There are: {', '.join(STATES)}."
+                f"Invalid state '{state}'.{nearest(state, STATES)} Expected one of: "
+                f"{', '.join(STATES)}."
             )
         if self.warm is None:
             raise ConfigError(
@@ -512,8 +476,8 @@ class Embedder(ABC, Generic[State]):
             return self.lexicon.spell(tokens)
         if self.vocabulary is None:
             raise ConfigError(
-                f"The model {self.source} reads words, not characters, and came without its "
-                "vocabulary. Put its vocab.txt beside the weights."
+                f"The model {self.source} reads words, not characters, and has no vocabulary. "
+                "Put its vocab.txt into the directory of the weights."
             )
         for token in tokens:
             if token not in self.vocabulary and UNKNOWN not in self.vocabulary:
@@ -530,8 +494,13 @@ class _Block(NamedTuple):
     starts: NDArray[np.int64]
     table: Any
     boundaries: tuple[int, int]
-    choose: Callable[[Any], Any]
+    choose: Callable[[Any], Any] | None
     pending: Pending
+
+
+def _rows(state: State, rows: slice | list[int]) -> State:
+    """Return some rows of a state; a list of rows makes a copy."""
+    return type(state)(*(part[:, :, rows] for part in state))
 
 
 # Fewer sentences are copied faster than threads are started.
@@ -542,18 +511,16 @@ _COPY_THREADS = 4
 class _SentenceArrays:
     """An array for each sentence, as a `Pending` on a CPU."""
 
-    def __init__(self, tokens: TokenIds, empty: FloatArray) -> None:
-        self._ends = np.cumsum(tokens.lengths)
-        self.arrays = [empty] * len(tokens.lengths)
+    def __init__(self, n: int, empty: FloatArray) -> None:
+        self.arrays = [empty] * n
 
-    def put(self, layers: Any, sources: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    def put(self, layers: Any, batch: Batch) -> None:
         values = np.asarray(layers)
-        order = np.argsort(places)
-        numbers = np.searchsorted(self._ends, places[order], side="right")
-        found, begins = np.unique(numbers, return_index=True)
-        parts = np.split(sources[order], begins[1:])
-        for number, part in zip(found.tolist(), parts, strict=True):
-            self.arrays[number] = np.take(values, part, axis=1)
+        begin = 0
+        for number, length in zip(batch.members.tolist(), batch.lengths.tolist(), strict=True):
+            end = begin + length
+            self.arrays[number] = values.take(batch.sources[begin:end], axis=1)
+            begin = end
 
     def finish(self) -> None: ...
 
@@ -565,14 +532,18 @@ class _SentenceArrays:
         return True
 
 
-def _sentences(tokens: TokenIds, pending: Pending) -> list[FloatArray]:
-    """Return the vectors of each sentence, in arrays of their own."""
+def _sentence_vectors(
+    sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
+) -> Iterator[SentenceVectors]:
+    """Yield the vectors of each sentence, in arrays of their own."""
     if isinstance(pending, _SentenceArrays):
-        return pending.arrays
-    layers = pending.array()
-    starts = tokens.starts.tolist()
-    ends = np.cumsum(tokens.lengths).tolist()
-    return _copies([layers[:, begin:end] for begin, end in zip(starts, ends, strict=True)])
+        arrays = pending.arrays
+    else:
+        layers, ends = pending.array(), np.cumsum(tokens.lengths).tolist()
+        bounds = zip([0, *ends], ends, strict=False)
+        arrays = _copies([layers[:, begin:end] for begin, end in bounds])
+    for (words, offsets), array in zip(sentences, arrays, strict=True):
+        yield SentenceVectors(words, offsets, array)
 
 
 def _copies(arrays: list[FloatArray]) -> list[FloatArray]:

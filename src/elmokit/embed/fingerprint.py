@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
 
 
-def fingerprint(elmo: Embedder[Any], state: str = "reset") -> str:
+def fingerprint(elmo: Embedder, state: str = "reset") -> str:
     """Return a digest of all numbers that decide a model's layers, wherever it was loaded from.
 
     A model and what it became in ONNX have two: they compute the same up to the order of sums, and
@@ -32,6 +32,6 @@ def fingerprint(elmo: Embedder[Any], state: str = "reset") -> str:
     return fingerprint_model(elmo.config.to_dict(), arrays, *texts)
 
 
-def _warm(elmo: Embedder[Any], state: str) -> Iterator[tuple[str, NDArray[Any]]]:
+def _warm(elmo: Embedder, state: str) -> Iterator[tuple[str, NDArray[Any]]]:
     if state == "warm" and elmo.warm is not None:
         yield from sorted(elmo.state_arrays(elmo.warm).items())

@@ -105,7 +105,7 @@ class LiveLayers:
         """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
         places: dict[tuple[str, ...], int] = {}  # what several texts share is read once
         index = [places.setdefault(tuple(self._texts[n]), len(places)) for n in numbers]
-        arrays, _ = self._elmo.compute(list(places), self._state)
+        arrays = self._elmo.compute(list(places), self._state)
         found = [as_stored(array, self._storage) for array in arrays]
         config = self._elmo.config
         longest = max([1, *(array.shape[1] for array in found)])

@@ -73,7 +73,8 @@ def load(
     """
     if backend not in BACKENDS:
         raise ConfigError(
-            f"No backend '{backend}'.{nearest(backend, BACKENDS)} There are: {', '.join(BACKENDS)}."
+            f"Invalid backend '{backend}'.{nearest(backend, BACKENDS)} Expected one of: "
+            f"{', '.join(BACKENDS)}."
         )
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)
@@ -101,27 +102,30 @@ def _load_onnx(
     from elmokit.sources import onnxdir
 
     if path is None or not is_onnx(path):
-        name = "the model of the package" if path is None else f"'{path}'"
+        name = "The bundled model" if path is None else f"'{path}'"
         raise WeightsError(
-            f"The backend onnx opens a folder with {onnxdir.ENCODER} and {onnxdir.BILM}, and "
-            f"{name} is none. Make one with: elmo convert {path or 'english'} OUT --to onnx"
+            f"{name} is not an ONNX model: backend 'onnx' expects a directory with "
+            f"{onnxdir.ENCODER} and {onnxdir.BILM}. Create one with: elmo convert "
+            f"{path or 'english'} OUT --to onnx"
         )
     if weights is not None:
-        raise WeightsError(f"{path} is complete; it takes no weights from elsewhere ({weights}).")
+        raise WeightsError(
+            f"Invalid weights {weights} for {path}: an ONNX directory contains its weights."
+        )
     return OnnxModel(onnxdir.load(Path(path).expanduser()), device=device, precision=precision)
 
 
 def need_torch(path: str | Path | None) -> None:
-    """Raise if torch is not installed, for a model that is not in ONNX."""
+    """Raise an error if torch is not installed, which all models except ONNX models need."""
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        name = "the model of the package" if path is None else f"'{path}'"
+        name = "the bundled model" if path is None else f"'{path}'"
         raise DependencyError(
             "torch",
             None,
-            "Only folders of ONNX are read without torch (made where it is by: elmo convert MODEL "
-            f"OUT --to onnx); to load {name} elmokit",
+            "Only ONNX models can be loaded without torch (convert a model where torch is "
+            f"installed: elmo convert MODEL OUT --to onnx); to load {name}, elmokit",
         ) from None

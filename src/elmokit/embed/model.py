@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from elmokit.embed.pending import PendingVectors
 from elmokit.embed.precision import check_precision, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
-from elmokit.embed.token_cache import TokenCache
+from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import cut_tokens, tokens_of
 from elmokit.model.lexicon import Lexicon
@@ -37,9 +37,7 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.text.marked import Marked
 
-__all__ = ["STATES", "ElmoModel", "Searchable", "StatePolicy", "load"]
-
-Found = TypeVar("Found", covariant=True)
+__all__ = ["STATES", "ElmoModel", "StatePolicy", "load"]
 
 # Tokens per batch: enough for full speed on two cores, few enough for a laptop. The
 # largest temporary of the original-size model is about half a gigabyte.
@@ -51,24 +49,6 @@ _BATCH_SENTENCES_ON_GPU = 1024
 # Tokens of a stream that are buffered and sorted by length.
 _WINDOW_TOKENS = 16384
 _WINDOW_TOKENS_ON_GPU = 65536
-
-
-class Searchable(Protocol[Found]):
-    """An object that finds the nearest tokens, such as an index of `elmokit.search`."""
-
-    def neighbors(
-        self,
-        queries: Sequence[str | Marked | int],
-        model: ElmoModel | None = None,
-        *,
-        k: int = 10,
-        layer: Any = None,
-        mix: Sequence[float] | None = None,
-        rules: Any = None,
-        min_count: int = 1,
-        ann: bool = False,
-    ) -> Sequence[Found]:
-        """Return one answer per query."""
 
 
 def load(
@@ -89,7 +69,7 @@ def load(
     return ElmoModel(load_parts(path, weights), device=device, precision=precision)
 
 
-class ElmoModel(Embedder[LstmState]):
+class ElmoModel(Embedder):
     """A loaded model: the biLM with its vocabulary, head and metadata.
 
     Attributes:
@@ -127,16 +107,18 @@ class ElmoModel(Embedder[LstmState]):
         on_gpu = self.device.type == "cuda"
         self.batch_tokens = _BATCH_TOKENS_ON_GPU if on_gpu else _BATCH_TOKENS
         self.batch_sentences = _BATCH_SENTENCES_ON_GPU if on_gpu else _BATCH_SENTENCES
+        self.window_tokens = _WINDOW_TOKENS_ON_GPU if on_gpu else _WINDOW_TOKENS
         self._ahead = 1 if on_gpu else 0
         self.precision = precision
         self.engine = engine_for(self.bilm, precision)
         self._scorer: Scorer | None = None
+        dim, weight = self.config.lstm.projection_dim, next(self.bilm.parameters())
         self.cache = TokenCache(
-            self.engine.encode,
-            self._spell,
-            like=next(self.bilm.parameters()),
-            dim=self.config.lstm.projection_dim,
-            lock=self.lock,
+            lambda tokens: self.engine.encode(torch.from_numpy(self._spell(tokens))),
+            lambda rows: weight.new_empty(rows, dim),
+            self.lock,
+            MAX_BYTES // (dim * weight.element_size()),
+            lambda places: to_device(places, self.device),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -147,13 +129,13 @@ class ElmoModel(Embedder[LstmState]):
 
     @property
     def lexicon(self) -> Lexicon | None:
-        """The words and characters of a model that reads by a lexicon."""
+        """The words and characters of a model with a lexicon; None for other models."""
         encoder = self.bilm.encoder
         return encoder.known if isinstance(encoder, LexiconEncoder) else None
 
     @property
     def computes(self) -> str:
-        """What computes, and on what kind of device."""
+        """The engine and kind of device."""
         return f"{type(self.engine).__name__} on {self.device.type}"
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -162,35 +144,21 @@ class ElmoModel(Embedder[LstmState]):
             yield name, tensor.detach().cpu().contiguous().numpy()
 
     def state_arrays(self, state: LstmState) -> StateArrays:
-        """Return a state as numpy."""
+        """Return a state as numpy arrays."""
         return {name: values.cpu().numpy() for name, values in state._asdict().items()}
 
     def state_from(self, arrays: StateArrays) -> LstmState:
-        """Undo `state_arrays`."""
+        """Return the state that `state_arrays` returned as arrays."""
         parts = (torch.from_numpy(arrays[name]) for name in LstmState._fields)
         return LstmState(*(part.to(self.device) for part in parts))
 
-    @property
-    def _window_tokens(self) -> int:
-        return _WINDOW_TOKENS_ON_GPU if self.device.type == "cuda" else _WINDOW_TOKENS
-
     def start(self, state: str) -> LstmState | None:
-        """Return what sentences start from, as one row; None is the zero state."""
-        found = super().start(state)
-        return None if found is None else LstmState(*(part.to(self.device) for part in found))
+        """Return the initial state of sentences as one row; None is the zero state."""
+        start = super().start(state)
+        return None if start is None else LstmState(*(part.to(self.device) for part in start))
 
     def _zeros(self, rows: int) -> LstmState:
         return LstmState.zeros(self.config.lstm, rows, like=next(self.bilm.parameters()))
-
-    def _select(self, state: LstmState, rows: NDArray[np.int64]) -> LstmState:
-        return state.select(torch.from_numpy(rows).to(self.device))
-
-    def _joined(self, first: LstmState, state: LstmState) -> LstmState:
-        rows = first.cell.shape[2]
-        return LstmState(
-            torch.cat([first.cell, state.cell[:, :, rows:]], dim=2),
-            torch.cat([first.hidden, state.hidden[:, :, rows:]], dim=2),
-        )
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -205,28 +173,21 @@ class ElmoModel(Embedder[LstmState]):
     ) -> tuple[Tensor, LstmState]:
         return self.engine.contextualize(table[to_device(ids, self.device)], packing, start)
 
-    def read(
-        self, sentences: Sequence[Sequence[str]], start: LstmState | None = None
-    ) -> tuple[Tensor, list[NDArray[np.int64]], LstmState]:
-        """Run one batch: each distinct token is encoded once, then the biLM reads all sentences.
+    def read(self, tokens: Sequence[str], start: LstmState | None = None) -> Tensor:
+        """Read one sentence, without adding boundaries to it.
 
         Args:
-            sentences: Lists of tokens, with the sentence boundaries if they are to be read.
-            start: What they start from; None is the zero state.
+            tokens: The tokens, including the boundaries.
+            start: The initial state; None is the zero state.
 
         Returns:
-            h_{k,j} in packed order, shape (L + 1, N, 2D); for each sentence the places of its
-            tokens in that order; the state after the last tokens.
+            h_{k,j}, shape (L + 1, T, 2D).
         """
-        tokens = TokenIds.of(sentences)
-        packing = Packing.of(tokens.lengths)
-        # Packed order -> sentence order and back: tokens sorted by sentence, then by step.
-        in_order = np.lexsort((packing.steps, packing.rows))
-        packed = np.empty(len(in_order), dtype=np.int64)
-        packed[in_order] = tokens.ids
+        numbered = TokenIds.of([tokens])
         with self._computing():
-            layers, state = self._run(self.cache.vectors(tokens.words), packed, packing, start)
-        return layers, np.split(in_order, np.cumsum(tokens.lengths)[:-1]), state
+            table = self.cache.vectors(numbered.words)
+            ids = numbered.ids.astype(np.int64)
+            return self._run(table, ids, Packing.of(numbered.lengths), start)[0]
 
     # -------------------------------------------------------------------------- language models
 
@@ -297,9 +258,7 @@ class ElmoModel(Embedder[LstmState]):
 
     # ----------------------------------------------------------------------------------- search
 
-    def neighbors(
-        self, query: str | Marked | int, index: Searchable[Found], k: int = 10, **options: Any
-    ) -> Found:
+    def neighbors(self, query: str | Marked | int, index: Any, k: int = 10, **options: Any) -> Any:
         """Find the nearest tokens in context; see `elmokit.search.index.TokenIndex.neighbors`.
 
         Args:

@@ -70,7 +70,7 @@ def compare(exact: ElmoModel, other: OnnxModel) -> dict[str, Any]:
     """Let both models read the same sentences, and say per layer how far they are apart."""
     sentences = _sentences(exact)
     there, here = (
-        np.concatenate(model.compute(sentences)[0], axis=1) for model in (exact, other)
+        np.concatenate(model.compute(sentences), axis=1) for model in (exact, other)
     )  # (L + 1, tokens, 2D) each
     lengths = np.linalg.norm(there, axis=-1) * np.linalg.norm(here, axis=-1)
     cosines = (there * here).sum(axis=-1) / np.maximum(lengths, 1e-30)

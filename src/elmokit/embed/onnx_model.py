@@ -1,7 +1,7 @@
-"""A model in ONNX, ready to turn sentences into vectors without torch.
+"""`OnnxModel`: an ONNX model that embeds with onnxruntime, without torch.
 
-It embeds as `ElmoModel` does (`embedder.py`). A batch is padded, as graphs of ONNX want it; padding
-changes no vector.
+It has the same methods for embedding as `ElmoModel` (`embedder.py`). ONNX graphs need padded
+batches; padding does not change the vectors.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.embedder import Embedder, StateArrays
+from elmokit.embed.embedder import Batch, Embedder, StateArrays
 from elmokit.embed.threads import onnx_threads
-from elmokit.embed.token_table import DEFAULT_BYTES, TokenTable
+from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, WeightsError, optional_imports
 from elmokit.model.lexicon import Lexicon
@@ -23,39 +23,35 @@ from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 from elmokit.sources.onnxdir import BILM, ENCODER, OnnxParts
 
-# Small batches of neighbors in length: padding costs more than larger products gain, and W_x x of
-# all tokens of a batch is held at once.
+# Small batches of sentences of similar length: padding costs more time than larger batches save,
+# and the graph keeps W_x x of all tokens of a batch in memory.
 _BATCH_TOKENS = 512
 _BATCH_SENTENCES = 32
 _WINDOW_TOKENS = 16384
-# Words that are encoded together, in blocks of fixed shapes.
+# Number of words per block of the token encoder.
 _ROWS = 32
 
 
 class ArrayState(NamedTuple):
-    """Where texts stand: cell (2, L, B, H) and hidden (2, L, B, D)."""
+    """An LSTM state: cell (2, L, B, H) and hidden (2, L, B, D)."""
 
     cell: FloatArray
     hidden: FloatArray
 
-    def expand(self, rows: int) -> ArrayState:
-        """Repeat a state of one row."""
-        return ArrayState(*(np.repeat(part, rows, axis=2) for part in self))
 
-
-class OnnxModel(Embedder[ArrayState]):
-    """A loaded model in ONNX with what came along.
+class OnnxModel(Embedder):
+    """A loaded ONNX model with its vocabulary and metadata.
 
     Attributes:
-        config: Its shape.
-        vocabulary: The words of a model that reads words.
+        config: The shape of the biLM.
+        vocabulary: The words of a word-input model.
         warm: The state that `state="warm"` starts from, if the model has one.
-        metadata: What else `config.json` tells; under `onnx` what rounding costs.
+        metadata: Other entries of `config.json`; the entry `onnx` contains the rounding error.
         source: Where the model was loaded from.
-        batch_tokens: Tokens that run together at most; lower it where memory is short.
-        batch_sentences: Sentences that run together at most.
-        precision: "exact" (float32) or "fast" (int8), as the folder was written.
-        cache: x_k of the tokens seen so far, within a bound.
+        batch_tokens: Maximum tokens per batch; reduce it if memory is short.
+        batch_sentences: Maximum sentences per batch.
+        precision: "exact" (float32) or "fast" (int8), as it was converted.
+        cache: The token cache.
     """
 
     def __init__(self, parts: OnnxParts, *, device: str = "auto", precision: str = "exact") -> None:
@@ -68,17 +64,25 @@ class OnnxModel(Embedder[ArrayState]):
         self.source = parts.source
         self.batch_tokens = _BATCH_TOKENS
         self.batch_sentences = _BATCH_SENTENCES
+        self.window_tokens = _WINDOW_TOKENS
         self.device = "cpu"
         self.precision = "fast" if parts.storage == "int8" else "exact"
         if precision not in ("exact", self.precision):
             raise ConfigError(
-                f"The folder {parts.source} holds {parts.storage}, and precision='{precision}' was "
-                "asked for. For 'fast' convert the model with --to onnx --storage int8."
+                f"Invalid precision '{precision}' for {parts.source}, which was converted with "
+                f"{parts.storage}. For 'fast', convert the model with: elmo convert MODEL OUT --to "
+                "onnx --storage int8"
             )
         self._lexicon = parts.lexicon
         self._parts = parts
         self._open_sessions(onnx_threads())
-        self.cache = _ArrayTable(self)
+        dim = self.config.lstm.projection_dim
+        self.cache = TokenCache(
+            self._encode_tokens,
+            lambda rows: np.empty((rows, dim), dtype=np.float32),
+            self.lock,
+            MAX_BYTES // (4 * dim),
+        )
 
     def _open_sessions(self, threads: int | None) -> None:
         lstm = self.config.lstm
@@ -92,7 +96,7 @@ class OnnxModel(Embedder[ArrayState]):
         )
 
     def after_fork(self) -> None:
-        """Open the graphs again: their threads stayed in the parent process."""
+        """Open the graphs again, because their threads exist only in the parent process."""
         _abandoned.extend([self._encoder, self._bilm])
         self._open_sessions(threads=1)
 
@@ -102,13 +106,13 @@ class OnnxModel(Embedder[ArrayState]):
 
     @property
     def lexicon(self) -> Lexicon | None:
-        """The words and characters of a model that reads by a lexicon."""
+        """The words and characters of a model with a lexicon; None for other models."""
         return self._lexicon
 
-    def encode_tokens(self, tokens: Sequence[str]) -> FloatArray:
+    def _encode_tokens(self, tokens: Sequence[str]) -> FloatArray:
         """Return x of distinct tokens, shape (n, D).
 
-        In blocks of fixed shapes, so that no token's x depends on those beside it.
+        Blocks have fixed shapes, so that the x of a token does not depend on other tokens.
         """
         ids = self._spell(tokens)
         if ids.ndim == 1:
@@ -116,7 +120,7 @@ class OnnxModel(Embedder[ArrayState]):
         cnn = self.config.char_cnn or self.config.lexicon
         assert cnn is not None
         out = np.empty((len(ids), self.config.lstm.projection_dim), dtype=np.float32)
-        # The word's own id takes a column of those of a lexicon.
+        # With a lexicon the first column is the id of the word.
         width = cnn.max_width + (self.lexicon is not None)
         pad = None if self.lexicon is None else self.lexicon.pad
         for block, trimmed in trimmed_blocks(ids, width, _ROWS, pad=pad):
@@ -131,13 +135,13 @@ class OnnxModel(Embedder[ArrayState]):
 
     @property
     def computes(self) -> str:
-        """What computes, and on what kind of device."""
+        """The engine and kind of device."""
         import onnxruntime
 
         return f"onnxruntime {onnxruntime.__version__} on {self.device}"
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yield the two graphs, which hold all numbers, as the bytes of their files."""
+        """Yield the two graphs, which contain all weights, as the bytes of their files."""
         for name, graph in ((BILM, self._parts.bilm), (ENCODER, self._parts.encoder)):
             if isinstance(graph, bytes):
                 yield name, np.frombuffer(graph, dtype=np.uint8)
@@ -145,16 +149,12 @@ class OnnxModel(Embedder[ArrayState]):
                 yield name, np.memmap(graph, dtype=np.uint8, mode="r")
 
     def state_arrays(self, state: ArrayState) -> StateArrays:
-        """Return a state as numpy."""
+        """Return a state as numpy arrays."""
         return state._asdict()
 
     def state_from(self, arrays: StateArrays) -> ArrayState:
-        """Undo `state_arrays`."""
+        """Return the state that `state_arrays` returned as arrays."""
         return ArrayState(**arrays)
-
-    @property
-    def _window_tokens(self) -> int:
-        return _WINDOW_TOKENS
 
     def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> _Vectors:
         return _Vectors(shape, dtype)
@@ -175,23 +175,21 @@ class OnnxModel(Embedder[ArrayState]):
         sizes = (lstm.dim, lstm.projection_dim)
         return ArrayState(*(np.zeros((2, lstm.n_layers, rows, n), np.float32) for n in sizes))
 
-    def _select(self, state: ArrayState, rows: NDArray[np.int64]) -> ArrayState:
-        return ArrayState(*(part[:, :, rows] for part in state))
-
-    def _joined(self, first: ArrayState, state: ArrayState) -> ArrayState:
-        rows = first.cell.shape[2]
-        pairs = zip(first, state, strict=True)
-        return ArrayState(*(np.concatenate([a, b[:, :, rows:]], axis=2) for a, b in pairs))
-
-    # ------------------------------------------------------------------------- what is not there
+    # ------------------------------------------------------------------------------ unsupported
 
     def score(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise: there is no language-model head in ONNX."""
-        raise ConfigError(_no_head(self.source, "score"))
+        """Raise an error, because ONNX models have no language-model head."""
+        raise self._no_head("score")
 
     def substitutes(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise: there is no language-model head in ONNX."""
-        raise ConfigError(_no_head(self.source, "substitutes"))
+        """Raise an error, because ONNX models have no language-model head."""
+        raise self._no_head("substitutes")
+
+    def _no_head(self, method: str) -> ConfigError:
+        return ConfigError(
+            f"{method} requires a language-model head, which the ONNX model {self.source} does not "
+            "have. Load the torch model that it was converted from."
+        )
 
     def __repr__(self) -> str:
         return (
@@ -201,25 +199,23 @@ class OnnxModel(Embedder[ArrayState]):
 
 
 def check_device(name: str) -> None:
-    """Raise if a model in ONNX is asked to run on anything but the CPU."""
+    """Raise an error if an ONNX model cannot run on a device."""
     if name not in ("auto", "cpu"):
         raise ConfigError(
-            f"A model in ONNX runs on the CPU, and device '{name}' was asked for. Use 'cpu', or "
-            "the torch model that it was made from."
+            f"Invalid device '{name}' for an ONNX model: expected 'cpu' or 'auto'. To use a GPU, "
+            "load the torch model that it was converted from."
         )
 
 
 class _Vectors:
-    """The vectors of a block, as `PendingVectors` of torch; they are there at once."""
+    """The vectors of a block, as a `Pending`."""
 
     def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
         self._values = np.empty(shape, dtype)
 
-    def put(
-        self, layers: FloatArray, sources: NDArray[np.int64], places: NDArray[np.int64]
-    ) -> None:
+    def put(self, layers: FloatArray, batch: Batch) -> None:
         with np.errstate(over="ignore"):
-            self._values[:, places] = layers[:, sources]
+            self._values[:, batch.places] = layers[:, batch.sources]
 
     def finish(self) -> None: ...
 
@@ -229,21 +225,6 @@ class _Vectors:
     @property
     def is_finite(self) -> bool:
         return bool(np.isfinite(self._values).all())
-
-
-class _ArrayTable(TokenTable[FloatArray]):
-    """The vectors of tokens that the runtime has computed."""
-
-    def __init__(self, model: OnnxModel) -> None:
-        self._model = model
-        self._dim = model.config.lstm.projection_dim
-        super().__init__(DEFAULT_BYTES // (4 * self._dim), model.lock)
-
-    def _empty(self, rows: int) -> FloatArray:
-        return np.empty((rows, self._dim), dtype=np.float32)
-
-    def encode(self, tokens: Sequence[str]) -> FloatArray:
-        return self._model.encode_tokens(tokens)
 
 
 # Sessions of the parent in a forked child: destroying one would wait for threads that do not exist.
@@ -257,7 +238,7 @@ def _rebuild(parts: OnnxParts, precision: str) -> OnnxModel:
 def _session(
     graph: Path | bytes, threads: int | None, inputs: set[str], last_axes: dict[str, int]
 ) -> Any:
-    """Open a graph and check that its inputs and sizes are those of config.json."""
+    """Open a graph and check that its inputs and sizes match config.json."""
     with optional_imports("onnx", "A model in ONNX"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
@@ -270,29 +251,23 @@ def _session(
             options,
             providers=["CPUExecutionProvider"],
         )
-    except Exception as error:  # what the runtime raises has no common base
+    except Exception as error:  # the errors of onnxruntime have no common base class
         first = str(error).splitlines()[0][:300]
         raise WeightsError(
             f"{where} cannot be read by onnxruntime {onnxruntime.__version__}: {first} "
-            "The file is damaged or the runtime too old; convert the model again, or upgrade it."
+            "The file is damaged, or onnxruntime is too old: convert the model again, or upgrade "
+            "onnxruntime."
         ) from error
-    found = {value.name: value.shape for value in session.get_inputs()}
-    if set(found) != inputs:
+    shapes = {value.name: value.shape for value in session.get_inputs()}
+    if set(shapes) != inputs:
         raise WeightsError(
-            f"{where} takes {', '.join(sorted(found))}; expected {', '.join(sorted(inputs))}. "
-            "It was not made by `elmo convert --to onnx`."
+            f"{where} has the inputs {', '.join(sorted(shapes))}; expected "
+            f"{', '.join(sorted(inputs))}. It was not written by `elmo convert --to onnx`."
         )
     for name, size in last_axes.items():
-        if found[name][-1] != size:
+        if shapes[name][-1] != size:
             raise WeightsError(
-                f"{where}: '{name}' has {found[name]}, and config.json tells of {size}. The two "
-                "are not of the same model."
+                f"{where}: input '{name}' has shape {shapes[name]}, but config.json says {size}. "
+                "The two files are from different models."
             )
     return session
-
-
-def _no_head(source: str, what: str) -> str:
-    return (
-        f"{what} needs the language-model head, which a folder of ONNX ({source}) has not. Load "
-        "the torch model that it was made from."
-    )

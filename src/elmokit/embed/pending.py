@@ -1,4 +1,4 @@
-"""Vectors on their way from the device to the user.
+"""Vectors that are being copied from the device to the host.
 
 All vectors of a block of sentences go to one array, in the order of the tokens. A GPU fills it on
 the device and copies it to the host while it reads the next block.
@@ -6,12 +6,11 @@ the device and copies it to the host while it reads the next block.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.device import to_device
+from elmokit.embed.embedder import Batch
 from elmokit.embed.vectors import FloatArray
 
 
@@ -22,7 +21,7 @@ class PendingVectors:
         shape: (K, N, 2D).
         dtype: "float32" or "float16".
         device: Where they are computed.
-        check: Find out whether all values are finite.
+        check: Check whether all values are finite.
     """
 
     def __init__(
@@ -34,19 +33,18 @@ class PendingVectors:
         self._range = torch.zeros(0)  # the same as one tensor, on the host
         self._copied: torch.cuda.Event | None = None
 
-    def put(self, layers: Tensor, sources: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    def put(self, layers: Tensor, batch: Batch) -> None:
         """Store the vectors of a batch.
 
         Args:
             layers: In packed order, shape (K, n, 2D).
-            sources: The packed tokens to take.
-            places: Where they go.
+            batch: Which of them to store, and where.
         """
         device = self._values.device
-        chosen = layers.index_select(1, to_device(sources, device))
+        chosen = layers.index_select(1, to_device(batch.sources, device))
         if self._check:
-            self._extremes += torch.aminmax(chosen)  # not a number if a value is none
-        self._values.index_copy_(1, to_device(places, device), chosen.to(self._values.dtype))
+            self._extremes += torch.aminmax(chosen)  # NaN if a value is NaN
+        self._values.index_copy_(1, to_device(batch.places, device), chosen.to(self._values.dtype))
 
     def finish(self) -> None:
         """Start the copy to the host, after the last batch."""
@@ -67,7 +65,7 @@ class PendingVectors:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all values are finite in their number type, as far as it was asked for."""
+        """Whether all values are finite in their number type; True without `check`."""
         limit = torch.finfo(self._values.dtype).max
         return bool((self._range.abs() <= limit).all())
 

@@ -141,8 +141,7 @@ def substitutes_at(
     d = model.config.lstm.projection_dim
     results: list[Substitutes] = []
     with model.lock, torch.inference_mode(), exact(model.device):
-        layers, places, _ = model.read([[BEGIN, *as_read(tokens), END]], start)
-        top = layers[-1][torch.from_numpy(places[0]).to(model.device)]  # (T + 2, 2D)
+        top = model.read([BEGIN, *as_read(tokens), END], start)[-1]  # (T + 2, 2D)
         for first in range(0, len(positions), _BLOCK):
             block = positions[first : first + _BLOCK]
             rows = torch.tensor(block, device=model.device)  # w_k is row k + 1

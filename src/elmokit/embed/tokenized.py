@@ -1,4 +1,4 @@
-"""Sentences as users give them -> lists of tokens."""
+"""Convert sentences as users pass them to lists of tokens."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from elmokit.errors import DataError
 from elmokit.model.chars import is_truncated
 from elmokit.text.tokenize import token_starts, words
 
+#: The tokens of a sentence, and their offsets if the sentence was a string.
+Tokenized = tuple[list[str], list[tuple[int, int]] | None]
 
-def tokens_of(sentence: object, index: int) -> tuple[list[str], list[tuple[int, int]] | None]:
-    """Return the tokens of one sentence as the user gave it, and their offsets in a string."""
+
+def tokens_of(sentence: object, index: int) -> Tokenized:
+    """Return the tokens of a sentence, and their offsets if it is a string."""
     if isinstance(sentence, str):
         tokens = words(sentence)
         starts = token_starts(sentence, tokens)
@@ -33,16 +36,16 @@ def tokens_of(sentence: object, index: int) -> tuple[list[str], list[tuple[int, 
 
 
 def check_sentences(sentences: object) -> None:
-    """Refuse what cannot be meant as several sentences."""
+    """Raise an error for anything that is not a sequence of sentences."""
     if isinstance(sentences, str | bytes) or not isinstance(sentences, Iterable):
         raise DataError(
-            f"Expected a list of sentences, found a {type(sentences).__name__}. A sentence is a "
+            f"Expected a list of sentences, got a {type(sentences).__name__}. A sentence is a "
             "string or a list of tokens."
         )
 
 
 def cut_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return the tokens that are longer than the token encoder reads."""
+    """Return the tokens of which the token encoder reads only the beginning."""
     distinct = set(chain.from_iterable(sentences))
     if (lexicon := config.lexicon) is not None:
         most = lexicon.max_characters_per_token - 2
@@ -55,7 +58,7 @@ def cut_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[s
 
 
 def longest_token(config: BiLMConfig) -> str:
-    """Say how long a token may be that is read whole."""
+    """Return the length of the longest token that is not truncated, in words."""
     if config.lexicon is not None:
         return f"{config.lexicon.max_characters_per_token - 2} characters"
     cnn = config.char_cnn

@@ -35,7 +35,8 @@ class Packing:
         rows: Caller's sentence of each packed token, shape (N,).
         steps: Time step (position in its sentence) of each packed token, shape (N,).
         reversal: For each packed token, the packed place of its mirror image in its sentence,
-            shape (N,). Indexing with it turns a batch round; doing it twice gives it back.
+            shape (N,). Indexing with it reverses all sentences; doing it twice restores them.
+        starts: Packed place of the first token of each time step, and N.
     """
 
     lengths: NDArray[np.int64]
@@ -44,6 +45,7 @@ class Packing:
     rows: NDArray[np.int64]
     steps: NDArray[np.int64]
     reversal: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.int64]) -> Packing:
@@ -58,12 +60,18 @@ class Packing:
         steps = np.repeat(np.arange(longest), active)
         packed_rows = np.arange(starts[-1]) - starts[steps]
         reversal = starts[falling[packed_rows] - 1 - steps] + packed_rows
-        return cls(length, active.tolist(), order, order[packed_rows], steps, reversal)
+        return cls(length, active.tolist(), order, order[packed_rows], steps, reversal, starts)
 
     @property
     def n_tokens(self) -> int:
         """N, the number of tokens in the batch."""
         return len(self.rows)
+
+    def place(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the packed places of tokens, given their sentences and time steps."""
+        rank = np.empty_like(self.order)
+        rank[self.order] = np.arange(len(rank))
+        return self.starts[steps] + rank[rows]
 
     def pack(self, padded: Tensor) -> Tensor:
         """(B, T, ...) -> (N, ...)."""

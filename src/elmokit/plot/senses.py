@@ -140,7 +140,7 @@ def senses_of(
     """
     _check(uses)
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
-    layers, _ = model.compute([use.at.tokens for use in uses], state)
+    layers = model.compute([use.at.tokens for use in uses], state)
     own = np.stack([h[:, u.at.position] for u, h in zip(uses, layers, strict=True)], axis=1)
     return _senses(uses, [(c.label, unit(c.apply(own))) for c in choices], clusters)
 

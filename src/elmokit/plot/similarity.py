@@ -61,7 +61,7 @@ def similarity_of(
     for words in tokens:
         if not 0 < len(words) <= _MOST:
             raise DataError(f"A sentence has {len(words)} tokens; a figure can show 1 to {_MOST}.")
-    layers, _ = model.compute(tokens, state)
+    layers = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}
     for choice in LayerChoice.parse_all(layer, model.config.n_layers, mix):
         a, b = unit(choice.apply(layers[0])), unit(choice.apply(layers[-1]))

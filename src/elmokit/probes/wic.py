@@ -273,7 +273,7 @@ def _scores(
     for begin in range(0, len(targets), _PAIRS):
         block = targets[begin : begin + _PAIRS]
         sentences = list(dict.fromkeys(usage.tokens for pair in block for usage in pair))
-        layers, _ = model.compute(sentences, state)
+        layers = model.compute(sentences, state)
         of = dict(zip(sentences, layers, strict=True))
         # R_k of the word, the mean over its tokens if it has several: (L + 1, 2D)
         a, b = (

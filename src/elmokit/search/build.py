@@ -299,7 +299,7 @@ def _embed(
         tokens = [sentence.tokens for sentence in part]
         # The last bits of vectors may depend on what is in the cache, and so on earlier parts.
         model.cache.clear()
-        layers, _ = model.compute(tokens, settings.state)
+        layers = model.compute(tokens, settings.state)
         _, (last, read) = window[-1]
         cut = writer.meta.cut_tokens + len(cut_tokens(model.config, tokens))
         done = {**read, "place": list(last.place), "cut_tokens": cut}

@@ -174,7 +174,7 @@ class TokenIndex:
             )
         if marked and model is not None:
             self.check(model)
-            layers, _ = model.compute([m.tokens for m in marked], self.meta.state)
+            layers = model.compute([m.tokens for m in marked], self.meta.state)
             found = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
             asked = [Query(q.at, next(found)) if q.token is None else q for q in asked]
         choices = None if layer is None else self.parse(layer, mix)

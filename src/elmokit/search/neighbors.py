@@ -200,12 +200,12 @@ def neighbors(
     """
     marked = [q if isinstance(q, Marked) else Marked.read(q) for q in queries]
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
-    layers, _ = model.compute([q.tokens for q in marked], state)
+    layers = model.compute([q.tokens for q in marked], state)
     vectors = [h[:, q.position] for q, h in zip(marked, layers, strict=True)]
     search = NeighborSearch(marked, vectors, choices, k, rules or Rules())
     given = ((list(p.tokens), p.where) for p in _first(text, max_tokens))
     for window in windows(given, _WINDOW_TOKENS):
-        layers, _ = model.compute([tokens for tokens, _ in window], state)
+        layers = model.compute([tokens for tokens, _ in window], state)
         search.add([Passage(*passage) for passage in window], layers)
         if on_window is not None:
             on_window(search.tokens)

@@ -84,7 +84,7 @@ class Hosted:
         model = self.models[name]
         return self._work(
             ("layers", name, state),
-            lambda items: model.compute(items, state)[0],  # type: ignore[arg-type]
+            lambda items: model.compute(items, state),  # type: ignore[arg-type]
             model.batch_tokens,
             model.batch_sentences,
         )
