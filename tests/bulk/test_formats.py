@@ -93,7 +93,7 @@ def test_a_stored_file_is_a_sequence(
         assert stored[-3].tokens == ["Yes", "\U0001f642"]
         assert [item.tokens for item in stored[2:0:-1]] == [["Yes", "\U0001f642"], []]
         assert "5 sentences" in repr(stored)
-        with pytest.raises(IndexError, match="5 sentences; there is no 5"):
+        with pytest.raises(IndexError, match="Invalid index 5: .* has 5 sentences"):
             stored[5]
 
 
@@ -203,7 +203,7 @@ def test_damaged_and_foreign_files_are_a_clear_error(
         path.write_bytes(damaged)
         with pytest.raises(DataError, match=path.name):
             open_vectors(path)
-    with pytest.raises(DataError, match="There is no vector file"):
+    with pytest.raises(DataError, match="vector file .* does not exist"):
         open_vectors(tmp_path / f"missing{suffix}")
 
 
@@ -249,7 +249,7 @@ def test_arrays_that_disagree_are_an_error(
         arrays = dict(stored)
     arrays["vectors"] = arrays["vectors"][:-1]
     np.savez(path, **arrays)
-    with pytest.raises(DataError, match="'vectors' has 11 rows and 'offsets' ends at 12"):
+    with pytest.raises(DataError, match="'vectors' has 11 rows, but 'offsets' ends at 12"):
         open_vectors(path)
     del arrays["tokens"]
     np.savez(path, **arrays)

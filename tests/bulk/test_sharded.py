@@ -173,7 +173,7 @@ def test_a_folder_may_lie_elsewhere(elmo: ElmoModel) -> None:
     manifest = {**layout.to_dict(), "documents": ["a.txt"]}
     with folder.open_run(manifest, resume=False):
         made = ChunkJob(("a.txt",), SETTINGS, folder).run(elmo, chunk).record
-    with pytest.raises(DataError, match="is not finished: 1 shards are there"):
+    with pytest.raises(DataError, match="is not finished: it contains 1 shards"):
         ShardedVectors("bucket/out", filesystem)
     folder.write_json("shards.json", {"shards": [{"shard": "000000.parquet", **made}]})
     with ShardedVectors("bucket/out", filesystem) as stored:
@@ -189,7 +189,7 @@ def test_an_unfinished_folder_is_refused_until_it_is_finished(
     with pytest.raises(Stopped):
         make(on_progress=stop_after(3))
     out = tmp_path / "out"
-    with pytest.raises(DataError, match=r"\d shards are there.*same `elmo embed` .* with --resume"):
+    with pytest.raises(DataError, match=r"contains \d shards.*`elmo embed` .* with --resume"):
         elmokit.open_vectors(out)
     make(resume=True)
     assert len(elmokit.open_vectors(out)) == len(SENTENCES)
@@ -203,7 +203,7 @@ def test_what_is_no_folder_of_shards_is_told(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("x")
     with pytest.raises(DataError, match=r"writes a manifest\.json into it, found other\.txt"):
         elmokit.open_vectors(str(tmp_path))
-    with pytest.raises(DataError, match="There is no folder of shards nonsense://x"):
+    with pytest.raises(DataError, match="The directory nonsense://x does not exist"):
         elmokit.open_vectors("nonsense://x")
 
 
@@ -226,7 +226,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         ("manifest.json", lambda v: v.update(n_layers=10**8), "is damaged"),
         ("manifest.json", lambda v: v.update(dim=10**9), "is damaged"),
         ("manifest.json", lambda v: v.update(documents=[]), "is damaged"),
-        ("shards.json", lambda v: v.pop("shards"), "lists no shards"),
+        ("shards.json", lambda v: v.pop("shards"), "has no list of shards"),
         ("shards.json", lambda v: v["shards"][0].pop("sentences"), "is damaged"),
     ],
 )
@@ -248,13 +248,13 @@ def test_shards_that_are_missing_damaged_or_of_another_run_are_named(
     shard = out / "000000.parquet"
     before = shard.read_bytes()
     shard.write_bytes((tmp_path / "other" / "000000.parquet").read_bytes())
-    with pytest.raises(DataError, match=r"000000\.parquet .*not the one that shards\.json"):
+    with pytest.raises(DataError, match=r"000000\.parquet .*differs from the one in shards\.json"):
         elmokit.open_vectors(out)[0]
     shard.write_bytes(before[:-40])
     with pytest.raises(DataError, match=r"000000\.parquet is damaged.*Delete it and resume"):
         elmokit.open_vectors(out)[0]
     shard.unlink()
-    with pytest.raises(DataError, match=r"lacks 1 of its \d+ shards.*000000\.parquet"):
+    with pytest.raises(DataError, match=r"1 of \d+ shards .* missing.*000000\.parquet"):
         elmokit.open_vectors(out)
     make(resume=True)
     assert shard.read_bytes() == before

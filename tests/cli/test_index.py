@@ -109,7 +109,7 @@ def test_text_is_added_with_append(elmo: Elmo, tmp_path: Path) -> None:
 def test_an_interrupted_run_says_what_is_kept_and_goes_on(
     elmo: Elmo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    compute, calls = ElmoModel.compute, []
+    compute, calls = ElmoModel.compute_block, []
 
     def interrupted(self: ElmoModel, *given: object, **options: object) -> object:
         calls.append(1)
@@ -117,8 +117,8 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
             raise KeyboardInterrupt
         return compute(self, *given, **options)  # type: ignore[arg-type]
 
-    arguments = ("index", "text.txt", "-o", "index", "--part-tokens", "5")
-    monkeypatch.setattr(ElmoModel, "compute", interrupted)
+    arguments = ("index", "text.txt", "-o", "index", "--chunk-bytes", "1")
+    monkeypatch.setattr(ElmoModel, "compute_block", interrupted)
     code, _, errors = elmo(*arguments)
     assert code == 130
     assert "Interrupted. 7 tokens finished and saved" in errors

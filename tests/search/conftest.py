@@ -21,7 +21,7 @@ QUERIES = [
     Marked(("a", "cat", "."), 1),
     Marked(("Play", "on", "."), 0),
 ]
-TOKENIZED = IndexSettings(tokenized=True, part_tokens=300)
+TOKENIZED = IndexSettings(tokenized=True, chunk_bytes=1000)
 
 
 @pytest.fixture(scope="module")

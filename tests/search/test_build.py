@@ -92,13 +92,13 @@ def test_the_memory_of_a_build_does_not_grow_with_the_text(
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat .\n" * 100)
     held = []
-    compute = elmo.compute
+    compute = elmo.compute_block
 
-    def watched(sentences: Any, *rest: Any) -> Any:
-        held.append(sum(map(len, sentences)))
-        return compute(sentences, *rest)
+    def watched(tokens: Any, *rest: Any, **options: Any) -> Any:
+        held.append(len(tokens.ids))
+        return compute(tokens, *rest, **options)
 
-    monkeypatch.setattr(elmo, "compute", watched)
+    monkeypatch.setattr(elmo, "compute_block", watched)
     build_index(elmo, [text], tmp_path / "i", TOKENIZED)
     assert len(held) > 2
     assert max(held) <= 310
@@ -135,7 +135,7 @@ def test_text_is_added_to_an_index(elmo: ElmoModel, text: Path, tmp_path: Path) 
         build_index(elmo, [more], out, TOKENIZED, append=True)
     build_index(elmo, [text], out, TOKENIZED)
     before = TokenIndex.open(out)
-    other = IndexSettings(layer=("top",), tokenized=True, part_tokens=300)
+    other = IndexSettings(layer=("top",), tokenized=True, chunk_bytes=1000)
     with pytest.raises(ConfigError, match="layer was"):
         build_index(elmo, [more], out, other, append=True)
     with pytest.raises(OutputError):
@@ -204,7 +204,7 @@ def test_an_interrupted_build_is_resumed_with_the_same_settings_and_text_only(
         TokenIndex.open(out)
     with pytest.raises(OutputError, match="--resume"):
         build_index(elmo, [text], out, TOKENIZED)
-    other = IndexSettings(tokenized=True, part_tokens=300, layer=("top",))
+    other = IndexSettings(tokenized=True, chunk_bytes=1000, layer=("top",))
     with pytest.raises(ConfigError, match="layer was"):
         build_index(elmo, [text], out, other, resume=True)
     text.write_text("another beginning\n" + text.read_text())

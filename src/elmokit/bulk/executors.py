@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from elmokit.bulk.chunks import Chunk
 from elmokit.bulk.job import STAGES, ChunkJob, Done, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
+from elmokit.bulk.store import ChunkStore
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.loading import is_onnx, load, need_torch
 from elmokit.embed.onnx_model import check_device
@@ -217,15 +218,23 @@ def make_executor(
 
 
 class InProcessExecutor:
-    """This process, with a thread or a pool for each stage."""
+    """This process, with a thread or a pool for each stage.
 
-    def __init__(self, model: Embedder, settings: EmbedSettings) -> None:
+    Args:
+        model: The model.
+        settings: Which vectors.
+        writers: Number of threads that write chunks. Default: 1, or several for a GPU.
+    """
+
+    def __init__(
+        self, model: Embedder, settings: EmbedSettings, *, writers: int | None = None
+    ) -> None:
         self.model = model
         self.info = describe(model, settings)
         self.in_order = True
         on_gpu = str(getattr(model, "device", "cpu")).startswith("cuda")
         cores = os.cpu_count() or 1
-        self._writers = min(_GPU_WRITERS, cores) if on_gpu else 1
+        self._writers = writers or (min(_GPU_WRITERS, cores) if on_gpu else 1)
         self._tokenizers = min(_GPU_TOKENIZERS, cores // 2) if on_gpu else 0
         self.parallel = dict.fromkeys(STAGES, 1) | {"write": self._writers}
 
@@ -247,6 +256,7 @@ class InProcessExecutor:
         for chunk in chunks:
             number = int(chunk.record["chunk"])
             if job.settings.state == "carry" and number and done != number - 1:
+                assert isinstance(job.store, ChunkStore)
                 carried = job.store.state_after(number - 1)
             computed = job.compute(self.model, chunk, carried)
             done, carried = number, computed.carried

@@ -8,19 +8,20 @@ never span chunks, and the token cache is not used.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.bulk.chunks import Chunk, Passage
-from elmokit.bulk.formats.block import make_block
+from elmokit.bulk.formats.block import Block, make_block
 from elmokit.bulk.formats.columns import Array
+from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.settings import EmbedSettings, run_manifest
-from elmokit.bulk.store import ChunkStore, Record
+from elmokit.bulk.store import Record
 from elmokit.config import BiLMConfig
 from elmokit.embed.embedder import Embedder, Pending, StateArrays
 from elmokit.embed.token_ids import TokenIds
@@ -108,20 +109,35 @@ class Done(NamedTuple):
     n_bytes: int
 
 
+class BlockStore(Protocol):
+    """Stores finished chunks."""
+
+    def write(
+        self,
+        block: Block,
+        arrays: Mapping[str, Array],
+        *,
+        layout: Layout,
+        documents: Sequence[str],
+        carried: StateArrays | None,
+    ) -> int:
+        """Write a chunk; return its size in bytes."""
+
+
 @dataclass(frozen=True)
 class ChunkJob:
-    """The work on the chunks of a corpus; it can be sent anywhere.
+    """The work on the chunks of a corpus; it can be sent to other processes.
 
     Attributes:
         documents: The names of all documents.
         settings: Which vectors.
-        store: Where the chunks go.
+        store: Where to write the chunks.
         with_texts: Whether the sentences are stored as they were written.
     """
 
     documents: tuple[str, ...]
     settings: EmbedSettings
-    store: ChunkStore
+    store: BlockStore
     with_texts: bool = False
 
     def run(self, model: Embedder, chunk: Chunk) -> Done:
@@ -229,7 +245,13 @@ class ChunkJob:
                 arrays["spans"] = np.stack([chunk.starts, ends], axis=1)
             record = {**chunk.record, "cut_tokens": computed.cut_tokens}
             block, stored = make_block(vectors, tokens.words, arrays, chunk.texts, record)
-            n_bytes = self.store.write(block, stored, layout, self.documents, computed.carried)
+            n_bytes = self.store.write(
+                block,
+                stored,
+                layout=layout,
+                documents=self.documents,
+                carried=computed.carried,
+            )
         return Done(dict(block.record), times, n_bytes)
 
 

@@ -17,11 +17,9 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import check_layer, check_mix
 from elmokit.settings import Count, Settings, Size, invalid
 
-#: Bytes of text in a chunk, about: 50,000 tokens of English, 640 MB of all layers of the original
-#: model. That is what is computed again at most after a kill.
+#: Approximate bytes of text per chunk: about 50,000 tokens of English, 640 MB of all layers of the
+#: original model. A resumed run repeats at most this much work.
 CHUNK_BYTES = 2**18
-#: Tokens in a part of an index, about.
-PART_TOKENS = 16384
 
 
 class EmbedSettings(Settings):

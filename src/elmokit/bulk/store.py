@@ -116,16 +116,11 @@ class ChunkStore:
             hint=_START_AGAIN,
         )
         del before["version"]
-        differ = [
-            f"{name} was {before.get(name)!r} and is now {manifest.get(name)!r}"
-            for name in sorted(before.keys() | manifest.keys())
-            if before.get(name) != manifest.get(name)
-        ]
-        if differ:
+        if differences := changed_settings(before, manifest):
             raise ConfigError(
                 f"The interrupted run in {self.place} cannot be resumed, because it was started "
-                f"with different settings: {'; '.join(differ)}. Use the same settings to resume, "
-                "or start again with --overwrite."
+                f"with different settings: {differences}. Use the same settings to resume, or "
+                "start again with --overwrite."
             )
 
     @property
@@ -180,6 +175,7 @@ class ChunkStore:
         self,
         block: Block,
         arrays: Mapping[str, Array],
+        *,
         layout: Layout,
         documents: Sequence[str],
         carried: StateArrays | None,
@@ -306,3 +302,12 @@ class ChunkStore:
                 self._remote.delete_file(f"{self._path}/{name}")
         except OSError as error:
             raise output_error(Path(self.place), error) from error
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe the differences between the settings of two runs; "" if there are none."""
+    return "; ".join(
+        f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    )

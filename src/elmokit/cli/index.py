@@ -86,7 +86,7 @@ def index(
     precision: Precision = "exact",
     as_json: SummaryAsJson = False,
     quiet: Quiet = False,
-    part_tokens: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
+    chunk_bytes: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
 ) -> None:
     """Build an index of token vectors for `elmo neighbors`.
 
@@ -103,9 +103,14 @@ def index(
             "required, unless you add --ann to an existing index.", param_hint="FILES"
         )
     from elmokit.bulk.input import check_inputs
-    from elmokit.bulk.settings import PART_TOKENS
     from elmokit.embed.model import load
-    from elmokit.search.build import IndexSettings, build_index, check_index_output, kept_tokens
+    from elmokit.search.build import (
+        CHUNK_BYTES,
+        IndexSettings,
+        build_index,
+        check_index_output,
+        kept_tokens,
+    )
 
     summary: dict[str, Any] = {}
     if files:
@@ -115,7 +120,7 @@ def index(
             state=state,
             tokenized=tokenized,
             split=split,
-            part_tokens=part_tokens or PART_TOKENS,
+            chunk_bytes=chunk_bytes or CHUNK_BYTES,
         )
         how = {"resume": resume, "overwrite": overwrite, "append": append}
         check_index_output(output, **how)

@@ -62,11 +62,11 @@ class IndexMeta(BaseModel):
         run: Everything else that the content depends on.
         versions: The version of each table.
         ann: For each layer choice with an approximate index: its parameters and measured recall.
-        place: Of the last build: the place of the last sentence.
-        digest: Of the last build: digest of the text up to that sentence.
-        n_bytes: Of the last build: bytes of the text up to that sentence.
+        chunks: Of the last build: number of finished chunks.
+        digest: Of the last build: digest of the text of these chunks.
+        n_bytes: Of the last build: bytes of the text of these chunks.
         cut_tokens: Of the last build: tokens that were too long for the model.
-        text_digest: Of the last build: digest of the whole text, once all of it is in the tables.
+        text_digest: Of the last build: digest of the complete text, when the build is finished.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -85,7 +85,7 @@ class IndexMeta(BaseModel):
     run: dict[str, Any]
     versions: dict[str, PositiveInt] = {}
     ann: dict[str, dict[str, Any]] = {}
-    place: list[int] = [-1, 0, 0]
+    chunks: NonNegativeInt = 0
     digest: str = ""
     n_bytes: NonNegativeInt = 0
     cut_tokens: NonNegativeInt = 0
@@ -131,6 +131,7 @@ class IndexMeta(BaseModel):
             hint=f"{_REBUILD}.",
         )
         del values["format"], values["format_version"]
+        values.pop("place", None)  # written by earlier versions, for builds that were interrupted
         try:
             meta = cls.model_validate(values)
             _ = meta.choices

@@ -1,13 +1,13 @@
-"""Vector files: the vectors of a corpus on disk, in the format that the suffix names.
+"""Vector files: the vectors of a corpus on disk. The suffix selects the format.
 
 .h5 .hdf5      AllenNLP's layout: datasets "0", "1", ... and `sentence_to_index`  (hdf5.py)
-.npz           a few long arrays and where each sentence begins                   (npz.py)
+.npz           a few long arrays with the offsets of the sentences                (npz.py)
 .safetensors   the same arrays                                                    (tensors.py)
 .parquet       one row per token                                                  (parquet.py)
-a folder       shards of .parquet, filled by many processes or machines           (sharded.py)
+a directory    shards of .parquet, written by many processes or machines          (sharded.py)
 
-All files are written from parts (part.py), runs of sentences that fit in memory, so that a corpus
-of any size can be written; all are read one sentence at a time by `open_vectors`.
+All files are written from blocks (block.py), which fit into memory, so that a corpus may have any
+size. `open_vectors` reads them one sentence at a time.
 """
 
 from __future__ import annotations

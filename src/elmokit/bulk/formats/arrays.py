@@ -1,10 +1,10 @@
-r"""The arrays of a whole corpus, as `.npz` and `.safetensors` files hold them.
+r"""The arrays of a corpus in `.npz` and `.safetensors` files.
 
-S is the number of sentences, N that of tokens in all of them.
+S is the number of sentences, N the number of all tokens.
 
 offsets         (S + 1,)  sentence i is vectors[offsets[i] : offsets[i + 1]]
 token_offsets   (N + 1,)  token k is the bytes tokens[token_offsets[k] : token_offsets[k + 1] - 1]
-places          (S, 2)    where each sentence stood: index of the file, number of the line
+places          (S, 2)    position of each sentence: index of the file, number of the line
 spans           (N, 2)    start and end of each token in that line (not for tokenized input)
 vectors         (N, L + 1, 2D) for all layers, else (N, 2D)
 tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
@@ -28,7 +28,7 @@ _INDEX = np.dtype(np.int64)
 
 
 def corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
-    """List the arrays of a corpus, wide types first so that all are aligned."""
+    """Return the arrays of a corpus, wide types first so that all are aligned."""
     sentences = sum(block.sentences for block in blocks)
     tokens = sum(block.tokens for block in blocks)
     token_bytes = sum(block.token_bytes for block in blocks)
@@ -83,36 +83,36 @@ def _offsets(lengths: Iterator[Array]) -> Iterator[Array]:
 
 
 class Sliceable(Protocol):
-    """An array on disk of which pieces can be had."""
+    """An array on disk that can be read in slices."""
 
     def __getitem__(self, index: slice, /) -> Any: ...
 
 
 class ArrayVectors(StoredVectors):
-    """The reader of both formats; only how pieces of an array are had differs."""
+    """The reader of both formats, which differ only in how arrays are opened."""
 
     def __init__(self, arrays: dict[str, Sliceable], lengths: dict[str, int], **known: Any) -> None:
         missing = {"offsets", "token_offsets", "vectors", "tokens"} - arrays.keys()
         if missing:
-            raise DataError(f"there is no array '{min(missing)}' in it")
+            raise DataError(f"it has no array '{min(missing)}'")
         super().__init__(length=lengths["offsets"] - 1, **known)
         self._arrays = arrays
         self._lengths = lengths
         self._check()
 
     def _check(self) -> None:
-        """Compare the lengths that depend on each other: a wrong one would give wrong vectors."""
+        """Check that the lengths of the arrays are consistent."""
         ends = {"offsets": "vectors", "token_offsets": "tokens"}
         for offsets, values in ends.items():
             last = self._lengths[offsets] - 1
-            found = int(self._take(offsets, last, last + 1)[0]) if last >= 0 else -1
-            if found != self._lengths[values]:
+            end = int(self._take(offsets, last, last + 1)[0]) if last >= 0 else -1
+            if end != self._lengths[values]:
                 raise DataError(
-                    f"'{values}' has {self._lengths[values]} rows and '{offsets}' ends at {found}"
+                    f"'{values}' has {self._lengths[values]} rows, but '{offsets}' ends at {end}"
                 )
 
     def _take(self, name: str, begin: int, end: int) -> Array:
-        # Both numpy's maps and safetensors' slices have trouble with nothing.
+        # Neither numpy's memory maps nor safetensors' slices support empty ranges.
         if begin >= end:
             return np.zeros((0, *self.layout.shape), self.layout.dtype)
         return np.asarray(self._arrays[name][begin:end])

@@ -1,21 +1,21 @@
-r"""A block: the vectors of some sentences, as a few flat arrays that fit in memory.
+r"""A block: the vectors of some sentences, as a few flat arrays that fit into memory.
 
-S is the number of sentences, N that of their tokens, V that of distinct words.
+S is the number of sentences, N the number of tokens, V the number of distinct words.
 
 vectors         (K, N, 2D)  K = L + 1 for all layers, else 1; tokens in the order of the text
 lengths         (S,)        tokens of each sentence
 ids             (N,)        the word of each token
-words           (bytes,)    the words in UTF-8, one after the other
+words           (bytes,)    the concatenated words in UTF-8
 word_lengths    (V,)        bytes of each
-places          (S, 3)      where each sentence stood: index of the document, number of the line,
+places          (S, 3)      position of each sentence: index of the document, number of the line,
                             number of the sentence in its line
 spans           (N, 2)      start and end of each token in that line; not for tokenized input
-texts           (bytes,)    the sentences as they were written, where a format asks for them
+texts           (bytes,)    the original sentences, for formats that store them
 text_lengths    (S,)        bytes of each
 state.*                     with state="carry", the state after the last sentence
 
-On disk a block is a safetensors file of these arrays with a record of what it was made from. It is
-written atomically, and a checksum tells whether the vectors were changed afterwards.
+On disk a block is a safetensors file of these arrays and a record of its input. It is written
+atomically, and a checksum detects later changes of the vectors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from elmokit.errors import DataError
 from elmokit.storage.manifest import parse_json
 from elmokit.storage.tensors import open_tensors
 
-# What Python can hold and UTF-8 cannot (lone surrogates) is kept all the same.
+# Python strings may contain lone surrogates, which UTF-8 cannot represent.
 _ERRORS = "surrogatepass"
 _HINT = "Delete this file and resume, or start with --overwrite."
 
@@ -45,8 +45,8 @@ class Block:
     """A block in memory or on disk.
 
     Attributes:
-        record: Its sizes, and what else was noted with it.
-        read: Returns one of the arrays listed at the head of this file.
+        record: Its sizes and the record of its input.
+        read: Returns one of the arrays listed at the top of this file.
     """
 
     record: Mapping[str, Any]
@@ -64,12 +64,12 @@ class Block:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of all tokens, with one byte after each."""
+        """Bytes of all tokens, plus one byte per token."""
         return int(self.record["token_bytes"])
 
     @property
     def has_spans(self) -> bool:
-        """Whether the tokens know their place in the line."""
+        """Whether the positions of tokens in their lines are known."""
         return bool(self.record["has_spans"])
 
     def words(self) -> list[str]:
@@ -77,7 +77,7 @@ class Block:
         return decode_strings(self.read("words"), np.cumsum(self.read("word_lengths")))
 
     def texts(self) -> list[str]:
-        """Return the sentences as they were written."""
+        """Return the original sentences."""
         return decode_strings(self.read("texts"), np.cumsum(self.read("text_lengths")))
 
 
@@ -88,14 +88,14 @@ def make_block(
     texts: Iterable[str] | None,
     record: Mapping[str, Any],
 ) -> tuple[Block, dict[str, Array]]:
-    """Make a block in memory; return its arrays, too.
+    """Create a block in memory; return it and its arrays.
 
     Args:
         vectors: (K, N, 2D).
         words: The distinct words.
         arrays: `lengths`, `ids`, `places`, and `spans` if they are known.
-        texts: The sentences as they were written, if a format asks for them.
-        record: What to note.
+        texts: The original sentences, for formats that store them.
+        record: The record of the input.
     """
     all_arrays = {"vectors": vectors, **arrays}
     all_arrays["words"], all_arrays["word_lengths"] = encode_strings(words)
@@ -121,7 +121,7 @@ def save_block(path: Path, block: Block, arrays: Mapping[str, Array]) -> None:
 
 
 def open_block(path: Path) -> Block:
-    """Open a block on disk; a damaged file is an error."""
+    """Open a block on disk; raise an error if the file is damaged."""
     with open_tensors(path, hint=_HINT) as file:
         text = (file.metadata() or {}).get("record", "")
     record = parse_json(text, path, error=DataError, hint=_HINT)
@@ -130,7 +130,7 @@ def open_block(path: Path) -> Block:
         with open_tensors(path, hint=_HINT) as file:
             array: Array = file.get_tensor(name)
         if name == "vectors" and _checksum(array) != record["crc32"]:
-            raise DataError(f"The vectors in {path} have changed since they were written. {_HINT}")
+            raise DataError(f"{path} is damaged: the checksum of its vectors is wrong. {_HINT}")
         return array
 
     return Block(record, read)
@@ -141,19 +141,19 @@ def _checksum(array: Array) -> int:
 
 
 def encode_strings(strings: Iterable[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return strings as one array of bytes, and the number of bytes of each."""
+    """Return concatenated strings as an array of bytes, and the number of bytes of each."""
     pieces = [string.encode("utf-8", _ERRORS) for string in strings]
     text = np.frombuffer(b"".join(pieces), dtype=np.uint8)
     return text, np.array([len(piece) for piece in pieces], dtype=np.int64)
 
 
 def decode_strings(text: Array, ends: Array, *, drop: int = 0) -> list[str]:
-    """Undo `encode_strings`.
+    """Return the strings of an array of bytes.
 
     Args:
         text: The bytes.
-        ends: Where each string ends in them.
-        drop: Bytes to leave out at the end of each.
+        ends: The end of each string.
+        drop: Bytes to omit at the end of each.
     """
     raw = text.tobytes()
     strings = []

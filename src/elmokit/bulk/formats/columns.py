@@ -1,4 +1,4 @@
-"""Arrays that are longer than memory: written piece by piece, with their size known before."""
+"""Write arrays that are larger than memory, in pieces. Their size must be known in advance."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Column:
     Attributes:
         name: Its name in the file.
         dtype: Its number type.
-        shape: Its shape, known before the first piece.
-        pieces: Gives the array from its beginning to its end, cut along the first axis.
+        shape: Its shape.
+        pieces: Returns the pieces of the array in order, divided along the first axis.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Column:
 
     @classmethod
     def of(cls, name: str, array: Array) -> Column:
-        """Wrap an array that is in memory."""
+        """Create a column from an array in memory."""
         return cls(name, array.dtype, array.shape, lambda: (array,))
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the whole array."""
+        """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def write(self, file: IO[bytes]) -> None:
@@ -57,17 +57,17 @@ class Column:
             written += values.nbytes
             if values.nbytes:
                 file.write(values.reshape(-1).view(np.uint8).data)
-        if written != self.n_bytes:  # else the arrays after it would be read from wrong places
+        if written != self.n_bytes:  # the offsets of the next arrays would be wrong
             raise AssertionError(f"'{self.name}' has {written} bytes instead of {self.n_bytes}")
 
 
 def write_safetensors(
     file: IO[bytes], columns: Sequence[Column], metadata: Mapping[str, str]
 ) -> None:
-    """Write a safetensors file; the library itself wants the arrays in memory.
+    """Write a safetensors file; the library needs all arrays in memory.
 
     Args:
-        file: Where to.
+        file: The file.
         columns: The arrays, wide types first so that each is aligned.
         metadata: Strings for the header.
     """

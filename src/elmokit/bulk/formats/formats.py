@@ -1,4 +1,4 @@
-"""The formats by suffix: which module writes and reads a file."""
+"""Select the module that writes and reads a file, by its suffix."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ SUFFIXES = {
     ".safetensors": "tensors",
     ".parquet": "parquet",
 }
-# What the modules need besides numpy.
+# Packages that the modules need besides numpy.
 _PACKAGES = {"hdf5": "h5py", "tensors": "safetensors"}
 
 
 class Format(Protocol):
-    """What the module of a format offers."""
+    """The functions of the module of a format."""
 
     def write(self, path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
-        """Write the vectors of a corpus, as they come; the caller renames the file."""
+        """Write the blocks of a corpus; the caller renames the file."""
 
     def read(self, path: Path) -> StoredVectors:
         """Open a file."""
 
 
 def format_of(path: Path) -> Format:
-    """Return the module for a path; a suffix that is not known, or a missing extra, is an error."""
+    """Return the module for a path; raise an error for an unknown suffix or a missing extra."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ConfigError(
-            f"{path}: no vector file ends in '{suffix}'.{nearest(suffix, SUFFIXES)} "
-            f"The name chooses the format; there are: {', '.join(SUFFIXES)}."
+            f"Invalid suffix '{suffix}' of {path}.{nearest(suffix, SUFFIXES)} The suffix selects "
+            f"the format; expected one of: {', '.join(SUFFIXES)}."
         )
     module = importlib.import_module(f"elmokit.bulk.formats.{SUFFIXES[suffix]}")
     if suffix == ".parquet":
@@ -65,13 +65,13 @@ def format_of(path: Path) -> Format:
 
 
 def check_package(name: str, purpose: str) -> None:
-    """Raise if a package is missing, as it may where elmokit was installed without torch."""
+    """Raise an error if a package is missing, as in an installation without torch."""
     with optional_imports(None, purpose):
         importlib.import_module(name)
 
 
 def open_vectors(path: str | Path) -> StoredVectors:
-    """Open vectors on disk: a sequence of (tokens, vectors), each read when it is asked for.
+    """Open vectors on disk: a sequence of (tokens, vectors), which are read on access.
 
         with open_vectors("vectors.h5") as stored:
             tokens, vectors = stored[7]           # vectors: (L + 1, T, 2D), or (T, 2D)
@@ -88,7 +88,7 @@ def open_vectors(path: str | Path) -> StoredVectors:
         raise
     except Exception as error:  # each library has its own errors for damaged files
         raise DataError(
-            f"{path} cannot be read, it may be damaged: {error}. Copy or compute it again."
+            f"Cannot read {path}; it may be damaged: {error}. Copy or compute it again."
         ) from error
 
 
@@ -101,17 +101,17 @@ def _open_vectors(path: str | Path) -> StoredVectors:
         return ShardedVectors(str(path))
     path = Path(path)
     if not path.suffix and not path.exists():
-        raise DataError(f"There is no folder of shards {path}.")
+        raise DataError(f"The directory of shards {path} does not exist.")
     reader = format_of(path)
     if not path.is_file():
-        raise DataError(f"There is no vector file {path}.")
+        raise DataError(f"The vector file {path} does not exist.")
     try:
         return reader.read(path)
     except DependencyError:
         raise
     except ElmoError as error:
         why = str(error).rstrip(".")
-        raise DataError(f"{path} cannot be read as a vector file: {why}.") from error
+        raise DataError(f"Cannot read {path} as a vector file: {why}.") from error
 
 
 def write_vectors(
@@ -123,11 +123,11 @@ def write_vectors(
     gamma: float = 1.0,
     dtype: str = "float32",
 ) -> None:
-    """Write vectors that are in memory; for a corpus there is `elmokit.bulk.run.embed_corpus`.
+    """Write vectors that are in memory; for a corpus, use `elmokit.bulk.run.embed_corpus`.
 
     Args:
-        path: The file; its suffix chooses the format. A file already there is replaced.
-        sentences: What `ElmoModel.embed` returned.
+        path: The file; its suffix selects the format. An existing file is replaced.
+        sentences: The result of `ElmoModel.embed`.
         layer: A layer number, "top", "average", "concat", "mix" or "all".
         mix: With "mix", the weights s, one per layer, used as they are.
         gamma: With "mix", the scale.
@@ -146,7 +146,7 @@ def write_vectors(
 
 def _block_of(items: list[SentenceVectors], layout: Layout) -> Block:
     empty = np.zeros((layout.n_layers, 0, layout.dim), np.float32)
-    with np.errstate(over="ignore"):  # an error of ours below
+    with np.errstate(over="ignore"):  # `check_finite` raises an error
         layers = np.concatenate([empty, *(item.layers for item in items)], axis=1)
         vectors = layout.choose(layers).astype(layout.dtype)
     tokens = TokenIds.of([item.tokens for item in items])

@@ -1,11 +1,11 @@
 """`.h5` files in the layout of AllenNLP's `elmo` command, which many programs read.
 
 "0", "1", ...          the vectors of each sentence: (L + 1, T, 2D) for all layers, else (T, 2D)
-"sentence_to_index"    one string, the JSON object {sentence as written: its number as a string};
-                       of equal sentences it names the last
+"sentence_to_index"    one string, the JSON object {original sentence: its number as a string};
+                       for identical sentences, the number of the last one
 
-Our own additions are attributes, which readers of that layout do not see: `tokens` of each dataset
-(a JSON list: with it the file tells what each vector belongs to) and `elmokit` of the file.
+elmokit adds attributes, which readers of that layout ignore: `tokens` of each dataset (a JSON list
+of the tokens of the vectors) and `elmokit` of the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
 INDEX = "sentence_to_index"
 TOKENS = "tokens"
 
-# The index is one string, which both we and its readers must hold in memory.
+# The index is one string, which writers and readers must have in memory.
 _MOST_INDEXED = 1_000_000
 _MOST_INDEXED_BYTES = 2**28
 
@@ -71,12 +71,12 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> 
 
 
 def _sentence_writer(file: Any, layout: Layout) -> Callable[[str, NDArray[Any], str], None]:
-    """Return what writes a dataset with its tokens; h5py's own layer takes twice as long."""
+    """Return a function that writes a dataset; h5py's high-level API takes twice as long."""
     import h5py
     from h5py import h5a, h5d, h5p, h5s, h5t
 
     options = h5p.create(h5p.DATASET_CREATE)
-    options.set_obj_track_times(False)  # without times in it, the same input gives the same bytes
+    options.set_obj_track_times(False)  # so that the same input gives the same bytes
     number_type = h5t.py_create(np.dtype(layout.dtype), logical=True)
     text_type = h5t.py_create(h5py.string_dtype(), logical=True)
     one = h5s.create(h5s.SCALAR)
@@ -121,8 +121,8 @@ class _SentenceIndex:
 
 def _warn_left_out(reason: str) -> None:
     warnings.warn(
-        f"'{INDEX}' was left out of the file, which holds {reason}; "
-        "datasets are numbered in the order of the input.",
+        f"The file has no '{INDEX}', because it contains {reason}. The datasets are numbered in "
+        "the order of the input.",
         ElmoWarning,
         stacklevel=2,
     )
@@ -150,13 +150,13 @@ class Hdf5Vectors(StoredVectors):
         return layout, about, length
 
     def _guess(self, length: int) -> tuple[Layout, dict[str, Any]]:
-        """Tell the layout of a file of another program by its first sentence."""
+        """Guess the layout of a file of another program from its first sentence."""
         first = find_dataset(self._file, "0")
         if length and getattr(first, "ndim", 0) not in (2, 3):
-            raise DataError("there is no dataset '0' of two or three axes in it")
+            raise DataError("it has no dataset '0' with two or three dimensions")
         shape = first.shape if length else (0, 0, 0)
         dtype = "float16" if length and first.dtype == np.float16 else "float32"
-        # Of two axes one cannot tell what they are; "top" is what most people stored.
+        # Files with two dimensions do not name the layer; most contain the top layer.
         layer, n_layers = ("all", shape[0]) if len(shape) == 3 else ("top", 1)
         return Layout(layer, dtype, n_layers, shape[-1]), {}
 
@@ -164,7 +164,7 @@ class Hdf5Vectors(StoredVectors):
         with hdf5_errors(self.path):
             dataset = find_dataset(self._file, str(index))
             if dataset is None:
-                raise DataError(f"There is no dataset '{index}' in {self.path}.")
+                raise DataError(f"{self.path} has no dataset '{index}'.")
             vectors = dataset[...].astype(self.layout.dtype, copy=False)
             tokens = dataset.attrs.get(TOKENS)
             if tokens is not None:
@@ -172,7 +172,7 @@ class Hdf5Vectors(StoredVectors):
             return StoredSentence(self._foreign_tokens(index, vectors.shape[-2]), vectors)
 
     def _foreign_tokens(self, index: int, count: int) -> list[str] | None:
-        """Look for the tokens in `sentence_to_index`, which has each sentence only once."""
+        """Look up the tokens in `sentence_to_index`, which contains each sentence only once."""
         if self._index is None:
             dataset = find_dataset(self._file, INDEX)
             stored = {} if dataset is None else json.loads(dataset[0])

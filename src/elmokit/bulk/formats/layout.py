@@ -1,4 +1,4 @@
-"""What is stored for each token: which layers, in which number type."""
+"""The vectors that are stored for each token: layers and number type."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Layout:
 
     Attributes:
         layer: Which vector, or "all" of them; see `elmokit.embed.layer_choice`.
-        dtype: "float32", or "float16" for half the size and three digits.
+        dtype: "float32", or "float16" with half the size and three significant digits.
         n_layers: L + 1.
         dim: Dimensions of a layer, 2D.
         mix: With layer "mix", its weights.
@@ -46,7 +46,7 @@ class Layout:
         _one_of("dtype", self.dtype, NUMBER_TYPES)
         if not (0 <= self.n_layers <= _MAX_LAYERS and 0 <= self.dim <= _MAX_DIM):
             raise ConfigError(f"Invalid sizes: {self.n_layers} layers of {self.dim} dimensions.")
-        _ = self.choice  # raises if the model has no such layer
+        _ = self.choice  # raises an error if the model has no such layer
 
     @cached_property
     def choice(self) -> LayerChoice:
@@ -59,25 +59,25 @@ class Layout:
         return self.choice.shape(self.dim)
 
     def choose(self, layers: Any) -> Any:
-        """Return what is stored of all layers, numpy or torch: (L + 1, n, 2D) -> (K, n, W).
+        """Return the stored vectors, in numpy or torch: (L + 1, n, 2D) -> (K, n, W).
 
-        K is L + 1 for "all" and else 1; W is what a vector has, by `shape`.
+        K is L + 1 for "all" and 1 otherwise; W is the last dimension of `shape`.
         """
         chosen = self.choice.apply(layers)
         return chosen if self.layer == "all" else chosen[None]
 
     def check_finite(self, vectors: Vectors, sentence: Callable[[int], str]) -> None:
-        """Raise if a value is infinite, not a number, or too large for the number type.
+        """Raise an error if a value is infinite, not a number, or too large for the number type.
 
         Args:
             vectors: (K, N, 2D).
-            sentence: Returns the sentence of a token by the token's number.
+            sentence: Returns the sentence of a token, given the number of the token.
         """
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(0, 2)))
         if len(bad):
             raise DataError(
-                f"The vectors of the sentence '{sentence(int(bad[0]))[:80]}' hold values that are "
-                f"infinite, not a number, or beyond {self.dtype}. "
+                f"The vectors of the sentence '{sentence(int(bad[0]))[:80]}' contain values that "
+                f"are infinite, not a number, or too large for {self.dtype}. "
                 + ("Use float32." if self.dtype == "float16" else "Check the weights of the model.")
             )
 
@@ -110,5 +110,5 @@ class Layout:
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise ConfigError(
-            f"No {name} '{value}'.{nearest(value, known)} There are: {', '.join(known)}."
+            f"Invalid {name} '{value}'.{nearest(value, known)} Expected one of: {', '.join(known)}."
         )

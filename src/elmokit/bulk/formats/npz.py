@@ -1,7 +1,7 @@
-"""`.npz` files: the arrays of arrays.py in a zip, which `numpy.load` opens (without pickle).
+"""`.npz` files: the arrays of arrays.py in a zip file, for `numpy.load` (without pickle).
 
-The zip is not compressed (vectors are noise to a compressor), so arrays are mapped and not read.
-The description stands in an array of its own, `elmokit`: the bytes of a JSON text.
+The zip file is not compressed, because vectors do not compress, so that arrays can be
+memory-mapped. The array `elmokit` contains the description, as the bytes of a JSON text.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _LONGEST_DESCRIPTION = 2**24
 
 def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
     """Write the vectors of a corpus."""
-    corpus = list(blocks)  # the lengths of the arrays come first
+    corpus = list(blocks)  # the file starts with the lengths of the arrays
     description = np.frombuffer(describe(layout, about()).encode(), dtype=np.uint8)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for column in [Column.of(DESCRIPTION, description), *corpus_columns(corpus, layout)]:
-            # A ZipInfo made so has the date 1980-01-01: the same input gives the same bytes.
+            # The default date of a ZipInfo is 1980-01-01: the same input gives the same bytes.
             member = zipfile.ZipInfo(f"{column.name}.npy")
             with archive.open(member, "w", force_zip64=True) as file:
                 _write_npy(file, column)
@@ -60,7 +60,7 @@ def read(path: Path) -> StoredVectors:
 
 
 class NpzVectors(ArrayVectors):
-    """The reader: every array is a map of its piece of the file."""
+    """The reader; all arrays are memory-mapped."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -68,21 +68,21 @@ class NpzVectors(ArrayVectors):
                 members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
                 maps = {m.filename.removesuffix(".npy"): _map(path, file, m) for m in members}
         except (zipfile.BadZipFile, ValueError, struct.error) as error:
-            raise DataError(f"it is not a whole .npz file ({error})") from error
+            raise DataError(f"it is not a complete .npz file ({error})") from error
         described = maps.get(DESCRIPTION, np.zeros(0, np.uint8))[:_LONGEST_DESCRIPTION]
         layout, about = read_description(described.tobytes() or None)
         lengths = {name: len(array) for name, array in maps.items()}
         super().__init__(dict(maps), lengths, path=path, layout=layout, about=about)
 
     def close(self) -> None:
-        """Let go of the maps."""
+        """Release the memory maps."""
         self._arrays = {}
 
 
 def _map(path: Path, file: IO[bytes], member: zipfile.ZipInfo) -> Array:
-    """Map an array that lies in a zip as it is."""
+    """Memory-map an uncompressed array of a zip file."""
     if member.compress_type != zipfile.ZIP_STORED:
-        raise DataError(f"its array '{member.filename}' is compressed; elmokit writes them plain")
+        raise DataError(f"its array '{member.filename}' is compressed; expected no compression")
     file.seek(member.header_offset)
     header = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
     start = member.header_offset + _LOCAL_HEADER.size + header[-2] + header[-1]
@@ -91,11 +91,11 @@ def _map(path: Path, file: IO[bytes], member: zipfile.ZipInfo) -> Array:
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran, dtype = read_header(file)
     if dtype.hasobject or fortran or not shape:
-        raise DataError(f"its array '{member.filename}' is of a kind that elmokit does not write")
+        raise DataError(f"its array '{member.filename}' is not a plain array in C order")
     offset = file.tell()
     size = dtype.itemsize * int(np.prod(shape, dtype=object))
     if offset + size > start + member.file_size:
-        raise DataError(f"its array '{member.filename}' is cut off")
+        raise DataError(f"its array '{member.filename}' is truncated")
     if size == 0:
         return np.zeros(shape, dtype)
     return np.memmap(path, dtype, "r", offset, shape)

@@ -3,12 +3,13 @@
 sentence       number of the sentence, from 0 (one without tokens has no row)
 token_index    number of the token in its sentence, from 0
 token          the token
-file, line     where the sentence stood: index of the input file, number of the line
-start, end     where the token stood in that line; null for tokenized input
-vector         2D numbers; or for all layers `layer_0`, `layer_1`, ...
+file, line     position of the sentence: index of the input file, number of the line
+start, end     position of the token in that line; null for tokenized input
+vector         2D dimensions; or for all layers `layer_0`, `layer_1`, ...
 
-A shard of a folder has `document`, the name of the input, in place of `file`, and `sentence` is the
-number of the sentence in its line. A row group never cuts a sentence. Needs the extra `arrow`.
+A shard of a directory has `document`, the name of the input, instead of `file`, and `sentence` is
+the number of the sentence in its line. A sentence is never divided between row groups. Requires the
+extra `arrow`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import bisect
 import json
 import math
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,12 +37,12 @@ from elmokit.bulk.formats.reading import (
 )
 from elmokit.errors import DataError, optional_imports
 
-# Tokens in a row group, about: what a reader holds in memory.
+# Approximate tokens per row group, which a reader has in memory.
 _GROUP_TOKENS = 16384
 
 
 def check_available() -> None:
-    """Raise if pyarrow is not installed."""
+    """Raise an error if pyarrow is not installed."""
     with optional_imports("arrow", "A .parquet file"):
         import pyarrow.parquet  # noqa: F401
 
@@ -62,12 +64,12 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> 
 def write_shard(
     file: IO[bytes], block: Block, layout: Layout, documents: Sequence[str], notes: dict[str, Any]
 ) -> None:
-    """Write a shard of a folder, one row per token.
+    """Write a shard of a directory, one row per token.
 
     Args:
         file: The file.
         block: The vectors.
-        layout: What they are.
+        layout: Their layout.
         documents: The names of all documents.
         notes: JSON values for the footer.
     """
@@ -90,20 +92,20 @@ def _open_writer(file: IO[bytes], schema: Any, layout: Layout) -> Any:
         schema,
         use_dictionary=plain,
         write_statistics=plain,
-        # Vectors are noise to a compressor; the other columns are small.
+        # Vectors do not compress; the other columns are small.
         compression={name: "none" if name in vectors else "zstd" for name in schema.names},
         write_page_checksum=True,
     )
 
 
 def _write_rows(writer: Any, block: Block, layout: Layout, own: dict[str, Any]) -> None:
-    """Write the rows of a block, in row groups that hold whole sentences.
+    """Write the rows of a block, in row groups of complete sentences.
 
     Args:
         writer: The file.
         block: The block.
-        layout: What its vectors are.
-        own: The columns that this kind of file has of its own.
+        layout: The layout of its vectors.
+        own: The columns that only this kind of file has.
     """
     import pyarrow as pa
 
@@ -119,7 +121,7 @@ def _write_rows(writer: Any, block: Block, layout: Layout, own: dict[str, Any]) 
 
 
 def _group_ends(lengths: NDArray[np.int64]) -> list[int]:
-    """Return the rows at which row groups of some thousand tokens end, after whole sentences."""
+    """Return the rows at which row groups end, each with some thousand tokens."""
     ends = np.cumsum(lengths)
     groups = ends // _GROUP_TOKENS
     is_end = np.append(groups[1:] != groups[:-1], True)[: len(ends)]
@@ -176,7 +178,7 @@ def vector_fields(layout: Layout) -> list[Any]:
 
 
 def _columns_of(block: Block, layout: Layout) -> dict[str, Any]:
-    """Return the columns of a block: those of both schemas."""
+    """Return the columns of a block that both schemas have."""
     import pyarrow as pa
 
     lengths = block.read("lengths")
@@ -207,19 +209,50 @@ def _strings(tokens: list[str]) -> Any:
         return pa.array(tokens, pa.string())
     except UnicodeEncodeError as error:
         raise DataError(
-            f"The token {error.object!r} holds a lone surrogate, which a .parquet file cannot "
-            "store. Clean the text, or choose .h5, .npz or .safetensors."
+            f"Invalid token {error.object!r}: Parquet files cannot store lone surrogates. Clean "
+            "the text, or choose .h5, .npz or .safetensors."
         ) from error
 
 
-def vectors_of(table: Any, begin: int, end: int, layout: Layout) -> NDArray[np.floating[Any]]:
-    """Return the vectors of some rows of a table in one piece, shape (T, *layout.shape)."""
-    dim, names = layout.shape[-1], vector_names(layout)
-    vectors = np.empty((end - begin, len(names), dim), dtype=layout.dtype)
-    for j, name in enumerate(names if end > begin else ()):
-        values = table.column(name).chunk(0).slice(begin, end - begin).flatten()
-        vectors[:, j] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
-    return vectors.reshape(end - begin, *layout.shape)
+class RowReader:
+    """Reads ranges of rows; the row groups of the last range stay in memory.
+
+    Args:
+        file: A `pyarrow.parquet.ParquetFile`.
+        layout: The layout of its vectors.
+    """
+
+    def __init__(self, file: Any, layout: Layout) -> None:
+        self.file = file
+        self._layout = layout
+        groups = (file.metadata.row_group(g) for g in range(file.num_row_groups))
+        self._ends = list(accumulate(group.num_rows for group in groups))
+        self._loaded: tuple[tuple[int, int], Any] | None = None
+
+    def read(self, begin: int, end: int) -> tuple[list[str], NDArray[np.floating[Any]]]:
+        """Return the tokens and vectors of rows, the vectors with shape (T, *layout.shape)."""
+        layout, names = self._layout, vector_names(self._layout)
+        vectors = np.empty((end - begin, len(names), layout.shape[-1]), dtype=layout.dtype)
+        tokens: list[str] = []
+        if begin < end:
+            groups = bisect.bisect_right(self._ends, begin), bisect.bisect_left(self._ends, end)
+            if self._loaded is None or self._loaded[0] != groups:
+                self._loaded = None  # so that two tables are never in memory
+                numbers = list(range(groups[0], groups[1] + 1))
+                table = self.file.read_row_groups(numbers, columns=["token", *names])
+                self._loaded = groups, table.combine_chunks()
+            start = begin - (self._ends[groups[0] - 1] if groups[0] else 0)
+            rows = self._loaded[1].slice(start, end - begin)
+            tokens = rows.column("token").to_pylist()
+            for j, name in enumerate(names):
+                values = rows.column(name).chunk(0).flatten()
+                vectors[:, j] = values.to_numpy(zero_copy_only=False).reshape(len(vectors), -1)
+        return tokens, vectors.reshape(len(vectors), *layout.shape)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._loaded = None
+        self.file.close()
 
 
 def read(path: Path) -> StoredVectors:
@@ -245,7 +278,7 @@ def _guess(schema: Any) -> Layout:
 
 
 class ParquetVectors(StoredVectors):
-    """The reader; it holds one row group at a time."""
+    """The reader; one row group is in memory at a time."""
 
     def __init__(self, path: Path) -> None:
         check_available()
@@ -253,61 +286,38 @@ class ParquetVectors(StoredVectors):
         import pyarrow.parquet as pq
 
         try:
-            self._file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
+            file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"it is not a whole Parquet file ({error})") from error
-        self._held: tuple[int, NDArray[np.int64], Any] | None = None
-        description = (self._file.metadata.metadata or {}).get(DESCRIPTION.encode())
-        schema = self._file.schema_arrow
-        layout, about = (
-            (_guess(schema), {}) if description is None else read_description(description)
-        )
+            raise DataError(f"it is not a complete Parquet file ({error})") from error
+        description = (file.metadata.metadata or {}).get(DESCRIPTION.encode())
+        schema = file.schema_arrow
+        about: dict[str, Any] = {}
+        if description is None:
+            layout = _guess(schema)
+        else:
+            layout, about = read_description(description)
         if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
             raise DataError(f"it has no column {min(missing)}")
         # A small file must not fill the memory, nor take hours to iterate over.
-        rows, size = self._file.metadata.num_rows, path.stat().st_size
+        rows, size = file.metadata.num_rows, path.stat().st_size
         claimed = rows * math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
         if claimed > 100 * size + 2**26:
             raise DataError(f"it claims {claimed:,} bytes of vectors and has {size:,}")
-        if description is None:
-            length = self._read_all(layout)
-        else:
-            length = int(about.pop("sentences", 0))
-            groups = [self._file.metadata.row_group(g) for g in range(self._file.num_row_groups)]
-            # The last sentence of each row group, by which the group of a sentence is found.
-            self._lasts = [group.column(0).statistics.max for group in groups]
+        # The sentence of each row; a data frame may have row groups that cut sentences.
+        self._sentences = file.read(columns=["sentence"]).column(0).to_numpy()
+        if self._sentences.dtype.kind != "i" or (np.diff(self._sentences, prepend=0) < 0).any():
+            raise DataError("expected ascending integers in the column sentence")
+        length = int(self._sentences[-1]) + 1 if len(self._sentences) else 0
+        length = int(about.pop("sentences", length))
         if length > 100 * rows + 10**5:
             raise DataError(f"it claims {length:,} sentences with {rows:,} tokens")
         super().__init__(path, layout, about, length)
-
-    def _read_all(self, layout: Layout) -> int:
-        """Read a data frame, whose row groups may cut sentences; return the number of sentences."""
-        table = self._file.read(columns=["sentence", "token", *vector_names(layout)])
-        numbers = table.column("sentence").to_numpy()
-        if numbers.dtype.kind != "i" or (np.diff(numbers) < 0).any() or (numbers < 0).any():
-            raise DataError("expected ascending integers in the column sentence")
-        self._held = (0, numbers, table.combine_chunks())
-        self._lasts = numbers[-1:].tolist()
-        return int(numbers[-1]) + 1 if len(numbers) else 0
+        self._rows = RowReader(file, layout)
 
     def _read(self, index: int) -> StoredSentence:
-        group = bisect.bisect_left(self._lasts, index)
-        if group == len(self._lasts):  # no tokens, after all that have some
-            return self._sentence([], vectors_of(None, 0, 0, self.layout))
-        sentences, table = self._group(group)
-        begin, end = np.searchsorted(sentences, [index, index + 1]).tolist()
-        tokens = table.column("token").slice(begin, end - begin).to_pylist()
-        return self._sentence(tokens, vectors_of(table, begin, end, self.layout))
-
-    def _group(self, group: int) -> tuple[NDArray[np.int64], Any]:
-        if self._held is None or self._held[0] != group:
-            self._held = None  # so that two groups are never in memory
-            columns = ["sentence", "token", *vector_names(self.layout)]
-            table = self._file.read_row_group(group, columns=columns).combine_chunks()
-            self._held = (group, table.column("sentence").to_numpy(), table)
-        return self._held[1], self._held[2]
+        begin, end = np.searchsorted(self._sentences, [index, index + 1]).tolist()
+        return self._sentence(*self._rows.read(begin, end))
 
     def close(self) -> None:
         """Close the file."""
-        self._held = None
-        self._file.close()
+        self._rows.close()

@@ -1,4 +1,4 @@
-"""What all readers of vector files have in common."""
+"""The base class of all readers of vector files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from elmokit.bulk.formats.layout import Layout
 from elmokit.errors import DataError, ElmoError
 from elmokit.progress import plural
 
-#: Goes into every file; a reader refuses what it does not know.
+#: Stored in every file; readers raise an error for other versions.
 FORMAT_VERSION = 1
-#: Under this name the description stands in the metadata of each format.
+#: Name of the description in the metadata of each format.
 DESCRIPTION = "elmokit"
 
 
-#: Called when all vectors are written: what else to note in the file.
+#: Called after all vectors are written; returns more metadata for the file.
 About = Callable[[], dict[str, Any]]
 
 
@@ -30,8 +30,8 @@ class StoredSentence(NamedTuple):
     """One sentence of a vector file.
 
     Attributes:
-        tokens: Its tokens; None if the file (of another program) does not tell them.
-        vectors: Shape (L + 1, T, 2D) if the file holds all layers, else (T, 2D).
+        tokens: Its tokens; None if they are unknown, as in some files of other programs.
+        vectors: Shape (L + 1, T, 2D) if the file contains all layers, otherwise (T, 2D).
     """
 
     tokens: list[str] | None
@@ -39,14 +39,14 @@ class StoredSentence(NamedTuple):
 
 
 class StoredVectors(Sequence[StoredSentence], ABC):
-    """The sentences of a vector file or of a folder of shards, each read when it is asked for.
+    """The sentences of a vector file or of a directory of shards, which are read on access.
 
     Attributes:
         path: The file.
-        layout: Which layers it holds and in which number type.
-        about: What else was noted when it was made: the model, the state policy, the input files.
-        documents: Of a folder of shards, each document by the name it was given, with the range of
-            its sentences.
+        layout: The stored layers and their number type.
+        about: Other metadata: the model, the state policy, the input files.
+        documents: For a directory of shards, the name of each document and the range of its
+            sentences.
     """
 
     def __init__(self, path: Path, layout: Layout, about: dict[str, Any], length: int) -> None:
@@ -68,9 +68,8 @@ class StoredVectors(Sequence[StoredSentence], ABC):
             return [self._checked(i) for i in range(*index.indices(self._length))]
         place = index + self._length if index < 0 else index
         if not 0 <= place < self._length:
-            raise IndexError(
-                f"{self.path} has {plural(self._length, 'sentence')}; there is no {index}."
-            )
+            count = plural(self._length, "sentence")
+            raise IndexError(f"Invalid index {index}: {self.path} has {count}.")
         return self._checked(place)
 
     def __iter__(self) -> Iterator[StoredSentence]:
@@ -83,8 +82,8 @@ class StoredVectors(Sequence[StoredSentence], ABC):
             raise
         except Exception as error:  # each library has its own errors for damaged files
             raise DataError(
-                f"{self.path} is damaged: sentence {index} cannot be read ({error}). Copy or "
-                "compute the file again."
+                f"{self.path} is damaged: cannot read sentence {index} ({error}). Copy or compute "
+                "the file again."
             ) from error
 
     @abstractmethod
@@ -116,19 +115,19 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     def _sentence(
         self, tokens: list[str] | None, vectors: NDArray[np.floating[Any]]
     ) -> StoredSentence:
-        """Turn (T, L + 1, 2D), as files hold it, to (L + 1, T, 2D), as `layers` everywhere is."""
+        """Transpose vectors from (T, L + 1, 2D), as in files, to (L + 1, T, 2D)."""
         return StoredSentence(tokens, vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors)
 
 
 def describe(layout: Layout, about: dict[str, Any]) -> str:
-    """Return the JSON text that goes into the metadata of a file."""
+    """Return the JSON text for the metadata of a file."""
     return json.dumps({"version": FORMAT_VERSION, **layout.to_dict(), "about": about})
 
 
 def read_description(text: str | bytes | None) -> tuple[Layout, dict[str, Any]]:
-    """Read what `describe` wrote."""
+    """Parse the text of `describe`."""
     if text is None:
-        raise DataError("it was not written by elmokit: its description is missing")
+        raise DataError("it was not written by elmokit: it has no description")
     try:
         values = json.loads(text)
         version = values["version"]
@@ -137,5 +136,5 @@ def read_description(text: str | bytes | None) -> tuple[Layout, dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"its description is damaged ({error!r})") from error
     if version != FORMAT_VERSION:
-        raise DataError(f"it is of format {version}; this elmokit reads {FORMAT_VERSION}")
+        raise DataError(f"it has format version {version}; this elmokit reads {FORMAT_VERSION}")
     return layout, about

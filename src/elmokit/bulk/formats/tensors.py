@@ -1,4 +1,4 @@
-"""`.safetensors` files: a header that tells where each array lies, then the arrays of arrays.py."""
+"""`.safetensors` files: a header with the offset of each array, then the arrays of arrays.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from elmokit.storage.tensors import open_tensors
 
 def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
     """Write the vectors of a corpus."""
-    corpus = list(blocks)  # the lengths of the arrays come first
+    corpus = list(blocks)  # the file starts with the lengths of the arrays
     with path.open("wb") as file:
         write_safetensors(
             file, corpus_columns(corpus, layout), {DESCRIPTION: describe(layout, about())}
@@ -44,5 +44,5 @@ class SafetensorsVectors(ArrayVectors):
         super().__init__(slices, lengths, path=path, layout=layout, about=about)
 
     def close(self) -> None:
-        """Let go of the map."""
+        """Release the memory map."""
         self._arrays = {}
