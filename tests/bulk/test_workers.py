@@ -298,7 +298,7 @@ def test_devices_are_read_as_they_are_written() -> None:
     assert choose_devices(3, None, "cpu") == ("cpu",) * 3
     assert choose_devices(None, None, "auto") == choose_devices(1, None, "auto") == ("auto",)
     for n_workers, device in ((2, "auto"), (None, "cpu")):
-        with pytest.raises(ConfigError, match="leave out --workers and --device"):
+        with pytest.raises(ConfigError, match="cannot be combined with --workers"):
             choose_devices(n_workers, "0,1", device)
 
 
@@ -307,5 +307,5 @@ def test_workers_are_dealt_out_to_the_gpus(monkeypatch: pytest.MonkeyPatch) -> N
     assert choose_devices(3, None, "auto") == ("cuda:0", "cuda:1", "cuda:0")
     with pytest.raises(ConfigError, match="round differently"):
         Workers(("cuda:0", "cpu")).check()
-    with pytest.raises(ConfigError, match="at least one worker"):
+    with pytest.raises(ConfigError, match="at least one device"):
         Workers(()).check()
