@@ -156,11 +156,11 @@ def test_a_line_or_sentence_without_an_end_is_an_error_that_names_the_limit(
 
 def test_what_cannot_be_read_is_named(text: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": [1, 2], "body": ["a", "b"]}), tmp_path / "t.parquet")
-    message = r"no column 'text' of text; it has: text \(int64\), body \(string\).*--column"
+    message = r"no text column 'text'; its columns are: text \(int64\), body \(string\).*--column"
     with pytest.raises(DataError, match=message):
         chunks_of(tmp_path / "t.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"broken\.parquet cannot be read as a Parquet file"):
+    with pytest.raises(DataError, match=r"Cannot read .*broken\.parquet as a Parquet file"):
         chunks_of(tmp_path / "broken.parquet")
     with pytest.raises(DataError, match=r"missing\.txt cannot be read"):
         chunks_of((tmp_path / "missing.txt").as_uri())

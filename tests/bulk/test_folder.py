@@ -159,7 +159,7 @@ def test_a_document_that_changed_is_refused(
         make("out", on_progress=stop_after(3))
     before = documents[0].read_text()
     documents[0].write_text(before.replace("book", "look", 1))
-    with pytest.raises(DataError, match=r"a\.txt is not what the interrupted run"):
+    with pytest.raises(DataError, match=r"a\.txt differs from the text of the interrupted run"):
         make("out", resume=True)
     documents[0].write_text(before)
     make("out", resume=True)

@@ -48,7 +48,9 @@ def test_hdf5_leaves_the_index_out_when_it_would_not_fit_in_memory(
 ) -> None:
     path = tmp_path / "vectors.h5"
     monkeypatch.setattr(hdf5, "_MOST_INDEXED", 4)
-    with pytest.warns(ElmoWarning, match="has no 'sentence_to_index', because it contains more than 4 sentences"):
+    with pytest.warns(
+        ElmoWarning, match="has no 'sentence_to_index', because it contains more than 4 sentences"
+    ):
         write_vectors(path, sentences)
     with h5py.File(path) as file:
         assert set(file) == {"0", "1", "2", "3", "4"}

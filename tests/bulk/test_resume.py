@@ -87,7 +87,7 @@ def test_nothing_finished_is_computed_again(
 def test_resuming_nothing_starts_anew_and_says_so(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
-    with pytest.warns(ElmoWarning, match="no interrupted run to resume"):
+    with pytest.warns(ElmoWarning, match="no interrupted run for"):
         summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL, resume=True)
     assert summary.resumed_sentences == 0
 
@@ -149,7 +149,7 @@ def test_text_that_changed_before_the_interruption_is_refused(
     elmo: ElmoModel, text: Path, interrupted: Path, change: Callable[[str], str]
 ) -> None:
     text.write_text(change(TEXT), encoding="utf-8")
-    with pytest.raises(DataError, match=r"up to line \d of .*text.txt is not what"):
+    with pytest.raises(DataError, match=r"up to line \d of .*text.txt differs"):
         embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
     text.write_text(TEXT, encoding="utf-8")
     assert embed_corpus(elmo, [text], interrupted, SMALL, resume=True).sentences == 8
@@ -259,7 +259,7 @@ def test_standard_input_resumes_when_it_is_given_again(
     with pytest.raises(Stopped):
         embed_corpus(elmo, ["-"], out, SMALL, on_progress=stop_after(2))
     monkeypatch.setattr(sys, "stdin", Stdin(b"Something else\n"))
-    with pytest.raises(DataError, match="standard input is not what"):
+    with pytest.raises(DataError, match="standard input differs"):
         embed_corpus(elmo, ["-"], out, SMALL, resume=True)
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
     told: list[Progress] = []

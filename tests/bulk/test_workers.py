@@ -182,10 +182,10 @@ def test_text_that_changed_after_a_gap_is_refused(
     before = text.read_text()
     lines = before.splitlines(keepends=True)
     text.write_text("".join([*lines[:-1], "other\n"]))
-    with pytest.raises(DataError, match=r"is not what the interrupted run has embedded"):
+    with pytest.raises(DataError, match="differs from the text of the interrupted run"):
         embed_corpus(elmo, [text], out, SETTINGS, resume=True)
     text.write_text("".join(lines[:20]))
-    with pytest.raises(DataError, match=r"ends before chunk|is not what the interrupted"):
+    with pytest.raises(DataError, match=r"ends before chunk|differs from the text"):
         embed_corpus(elmo, [text], out, SETTINGS, resume=True)
     text.write_text(before)
     embed_corpus(elmo, [text], out, SETTINGS, resume=True)

@@ -139,7 +139,10 @@ def test_wrong_usage_exits_with_2(
         (["text.txt", "-o", "v.npz", "--state", "warm"], "elmo warm"),
         (["text.txt", "-o", "v.npz", "--device", "abacus"], "Unknown device 'abacus'"),
         (["text.txt", "-o", "v.npz", "--devices", "cpu,abacus"], "Unknown device 'abacus'"),
-        (["text.txt", "-o", "v.npz", "--devices", "cpu", "--workers", "2"], "leave out --workers"),
+        (
+            ["text.txt", "-o", "v.npz", "--devices", "cpu", "--workers", "2"],
+            "cannot be combined with --workers",
+        ),
         (["missing.parquet", "-o", "folder"], "missing.parquet does not exist"),
         (["text.txt", "-o", "folder", "--state", "carry"], "no state can be carried"),
         (["text.txt", "-o", "."], "other things in it"),
@@ -232,7 +235,7 @@ def test_an_error_on_the_way_says_what_is_kept(elmo: Elmo, monkeypatch: pytest.M
 def test_resuming_nothing_says_so(elmo: Elmo) -> None:
     code, _, errors = elmo("text.txt", "-o", "vectors.npz", "--resume")
     assert code == 0
-    assert "warning: There is no interrupted run to resume" in errors
+    assert "warning: There is no interrupted run for" in errors
 
 
 def test_a_name_without_a_suffix_is_a_folder_of_shards(elmo: Elmo, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_it_leaves_torch_alone_where_it_is_installed(tmp_path: Path, models: Pat
         (["-o", "v.npz", "--precision", "fast"], "--to onnx --storage int8"),
         (["-o", "v.npz", "--weights", "w.hdf5"], "Invalid weights w.hdf5"),
         (["-o", "folder", "--state", "carry"], "or write one file such as vectors.h5"),
-        (["-o", "v.npz", "--state", "carry", "--workers", "2"], "leave out --workers"),
+        (["-o", "v.npz", "--state", "carry", "--workers", "2"], "Do not use --workers"),
     ],
 )
 def test_what_onnx_cannot_do_is_told(elmo: Elmo, options: list[str], said: str) -> None:

@@ -38,8 +38,8 @@ class Passage(NamedTuple):
     Attributes:
         document: Index of its document.
         line: Number of the line (of the row, in a Parquet file), from 1.
-        sentence: How many sentences of the line are before it.
-        offset: How many characters of the line are before it.
+        sentence: Number of sentences of the line before it.
+        offset: Number of characters of the line before it.
         text: The text.
     """
 
@@ -52,11 +52,11 @@ class Passage(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunk:
-    """A run of lines.
+    """A sequence of lines.
 
     Attributes:
         number: Its number, from 0.
-        is_last: Whether the text ends with it.
+        is_last: Whether it is the last one.
         passages: The text.
         n_bytes: Bytes of the text, as UTF-8.
         skipped: Messages of invalid lines that were skipped.
@@ -85,9 +85,9 @@ def read_chunks(
     """Read documents and yield chunks; empty text is one empty chunk.
 
     Args:
-        documents: Their paths or addresses; "-" is standard input.
-        settings: Bytes in a chunk, and whether lines are paragraphs.
-        column: The column of the text in Parquet files.
+        documents: Their paths or URLs; "-" is standard input.
+        settings: The size of chunks, and whether lines are paragraphs.
+        column: The text column of Parquet files.
         skip_bad: Skip and count lines that are not UTF-8, instead of raising.
     """
     skipped: list[str] = []
@@ -105,7 +105,7 @@ def read_chunks(
 
 
 def check_documents(names: Sequence[str]) -> None:
-    """Raise if a local document is missing, or a package to read one, before anything is read."""
+    """Raise an error if a local document, or a package to read one, is missing."""
     check_inputs([name for name in names if not is_remote(name)])
     if any(is_remote(name) or _is_parquet(name) for name in names):
         _pyarrow()
@@ -195,7 +195,7 @@ def _remote_pieces(
         except ElmoError as error:
             raise DataError(str(error).replace(copy.name, name)) from None
         except (OSError, ValueError) as error:
-            raise DataError(f"{name} cannot be read: {error}") from error
+            raise DataError(f"Cannot read {name}: {error}") from error
 
 
 def _parquet_pieces(name: str, column: str, longest: int | None) -> Iterator[Piece]:
@@ -209,10 +209,10 @@ def _parquet_pieces(name: str, column: str, longest: int | None) -> Iterator[Pie
         with file:
             field = file.schema_arrow.field(column) if column in file.schema_arrow.names else None
             if field is None or not _is_text(field.type):
-                found = ", ".join(f"{f.name} ({f.type})" for f in file.schema_arrow)
+                columns = ", ".join(f"{f.name} ({f.type})" for f in file.schema_arrow)
                 raise DataError(
-                    f"{name} has no column '{column}' of text; it has: {found}. Name the one with "
-                    "the text by --column."
+                    f"{name} has no text column '{column}'; its columns are: {columns}. Select the "
+                    "text column with --column."
                 )
             number = 0
             for batch in file.iter_batches(batch_size=1024, columns=[column]):
@@ -220,14 +220,14 @@ def _parquet_pieces(name: str, column: str, longest: int | None) -> Iterator[Pie
                     number += 1
                     yield from _row_pieces(name, number, text or "", longest)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{name} cannot be read as a Parquet file: {error}") from error
+        raise DataError(f"Cannot read {name} as a Parquet file: {error}") from error
 
 
 def _row_pieces(name: str, number: int, text: str, longest: int | None) -> Iterator[Piece]:
     if longest is None and len(text) > MAX_SENTENCE_BYTES:
         raise DataError(
             f"{name}, row {number}: the text is longer than {MAX_SENTENCE_BYTES:,} characters, the "
-            "most that is read as one sentence. If rows are paragraphs, use --split."
+            "maximum for one sentence. If rows are paragraphs, use --split."
         )
     size = longest or max(1, len(text))
     for start in range(0, max(1, len(text)), size):

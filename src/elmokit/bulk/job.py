@@ -49,12 +49,12 @@ def timed(times: Times, stage: str) -> Iterator[None]:
 
 
 class ModelInfo(NamedTuple):
-    """What the main process needs to know about the model.
+    """The information about the model that the main process needs.
 
     Attributes:
         config: Its shape.
-        manifest: All that decides the vectors, besides the text.
-        engine: What computes.
+        manifest: Everything that determines the vectors, except the text.
+        engine: The engine and kind of device.
     """
 
     config: BiLMConfig
@@ -75,12 +75,12 @@ class TokenizedChunk:
     """A chunk as ids of words.
 
     Attributes:
-        record: What is noted with it.
+        record: The record of its input.
         tokens: Its sentences.
         places: Document, line and number in the line of each sentence, shape (S, 3).
         starts: Offset of each token in its line, shape (N,); None for tokenized input.
-        texts: The sentences as they were written, if the format stores them.
-        times: Seconds that were spent on it so far.
+        texts: The original sentences, if the format stores them.
+        times: Seconds spent on it so far.
     """
 
     record: Record
@@ -102,7 +102,7 @@ class ComputedChunk:
 
 
 class Done(NamedTuple):
-    """A chunk that is on the disk."""
+    """A finished chunk."""
 
     record: Record
     times: Times
@@ -132,7 +132,7 @@ class ChunkJob:
         documents: The names of all documents.
         settings: Which vectors.
         store: Where to write the chunks.
-        with_texts: Whether the sentences are stored as they were written.
+        with_texts: Whether to store the original sentences.
     """
 
     documents: tuple[str, ...]
@@ -141,11 +141,11 @@ class ChunkJob:
     with_texts: bool = False
 
     def run(self, model: Embedder, chunk: Chunk) -> Done:
-        """Do everything."""
+        """Tokenize, compute and write a chunk."""
         return self.write(model, self.compute(model, self.tokenize(chunk)))
 
     def tokenize(self, chunk: Chunk) -> TokenizedChunk:
-        """Find the sentences and tokens of a chunk."""
+        """Split a chunk into sentences and tokens."""
         times: Times = {}
         with timed(times, "tokenize"):
             tokens: list[str] = []
@@ -159,14 +159,14 @@ class ChunkJob:
                     spans = split_sentences(passage.text)
                 for number, (begin, end) in enumerate(spans, start=passage.sentence):
                     text = passage.text[begin:end]
-                    found = text.split() if self.settings.tokenized else words(text)
-                    if len(found) > MAX_SENTENCE_TOKENS:
-                        raise self._too_long(passage, len(found))
+                    sentence = text.split() if self.settings.tokenized else words(text)
+                    if len(sentence) > MAX_SENTENCE_TOKENS:
+                        raise self._too_long(passage, len(sentence))
                     if not self.settings.tokenized:
                         offset = passage.offset + begin
-                        starts += [offset + start for start in token_starts(text, found)]
-                    tokens += found
-                    lengths.append(len(found))
+                        starts += [offset + start for start in token_starts(text, sentence)]
+                    tokens += sentence
+                    lengths.append(len(sentence))
                     places.append((passage.document, passage.line, number))
                     if self.with_texts:
                         texts.append(text.strip())
@@ -193,7 +193,7 @@ class ChunkJob:
         hint = "" if self.settings.split else " If lines are paragraphs, use --split."
         return DataError(
             f"{self.documents[passage.document]}, line {passage.line}: a sentence has {length:,} "
-            f"tokens; the most that are read as one sentence are {MAX_SENTENCE_TOKENS:,}.{hint}"
+            f"tokens; the maximum is {MAX_SENTENCE_TOKENS:,}.{hint}"
         )
 
     def compute(
@@ -204,7 +204,7 @@ class ChunkJob:
         Args:
             model: The model.
             chunk: The chunk.
-            carried: With state="carry", the state that the chunk before it ended with.
+            carried: With state="carry", the final state of the previous chunk.
         """
         settings = self.settings
         with timed(chunk.times, "compute"):

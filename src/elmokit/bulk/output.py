@@ -36,7 +36,7 @@ OnFinished = Callable[[int], None]
 
 
 def make_output(out: str | Path) -> FileOutput | FolderOutput:
-    """Return what a name means: a name without a suffix is a folder."""
+    """Return the output with this name; a name without a suffix is a directory."""
     name = str(out)
     if name.endswith("/") or is_remote(name) or not PurePath(name).suffix:
         return FolderOutput(name)
@@ -50,7 +50,7 @@ def kept_sentences(out: str | Path) -> int:
 
 
 class FolderOutput:
-    """A folder of Parquet shards."""
+    """A directory of Parquet shards."""
 
     def __init__(self, place: str) -> None:
         check_available()
@@ -61,35 +61,32 @@ class FolderOutput:
     def check(
         self, documents: Sequence[str], settings: EmbedSettings, *, resume: bool, overwrite: bool
     ) -> None:
-        """Raise if the folder cannot be written, before anything is loaded or computed."""
+        """Raise an error if the directory cannot be written, before a model is loaded."""
         if settings.state == "carry":
             raise ConfigError(
-                "Shards are computed by themselves and in any order, so no state can be carried "
-                "from one to the next: use state='reset' or 'warm', or write one file such as "
-                "vectors.h5."
+                "state='carry' requires a single output file, such as vectors.h5, because shards "
+                "are computed independently. Use state='reset' or 'warm' for a directory."
             )
         if not is_remote(self.store.place) and self.path.is_file():
-            raise OutputError(f"{self.path} is a file, expected the name of a folder to make.")
+            raise OutputError(f"{self.path} is a file; expected the name of a new directory.")
         names = self.store.names()
         if MANIFEST not in names and any(not name.startswith(".") for name in names):
-            raise OutputError(
-                f"{self.path} is a folder with other things in it. Name one that is not there yet."
-            )
+            raise OutputError(f"The directory {self.path} contains other files. Choose a new name.")
         if MANIFEST in names and not (resume or overwrite):
             raise OutputError(
-                f"{self.path} holds the shards of an earlier run. Continue it with --resume, or "
+                f"{self.path} contains the shards of an earlier run. Continue it with --resume, or "
                 "replace it with --overwrite."
             )
 
     def manifest(self, layout: Layout, documents: Sequence[str]) -> dict[str, Any]:
-        """Return what a reader of the folder has to know, besides the settings."""
+        """Return what readers of the directory need, in addition to the settings."""
         return {"n_layers": layout.n_layers, "dim": layout.dim, "documents": list(documents)}
 
     @contextmanager
     def assembling(
         self, layout: Layout, about: About, times: Times, records: Mapping[int, Record]
     ) -> Iterator[OnFinished]:
-        """List the shards when all are there."""
+        """Write the list of shards when all are finished."""
         yield lambda _: None
         shards = [
             {"shard": self.store.chunk_name(number), **records[number]}
@@ -97,37 +94,34 @@ class FolderOutput:
         ]
         self.store.write_json(SHARDS, {"shards": shards})
 
-    def finished(self, manifest: Mapping[str, Any], digest: Callable[[], str]) -> None:
-        """Return None: a folder that is complete is checked shard by shard."""
-
 
 class FileOutput:
-    """One vector file; its suffix chooses the format."""
+    """One vector file; its suffix selects the format."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._format = format_of(path)
-        check_package("safetensors", "Embedding into a file (a folder of shards needs pyarrow)")
+        check_package("safetensors", "Embedding into a file (a directory of shards needs pyarrow)")
         self.store = ChunkStore(str(path.with_name(f".{path.name}.chunks")), ".safetensors")
         self.with_texts = path.suffix.lower() in (".h5", ".hdf5")
 
     def check(
         self, documents: Sequence[str], settings: EmbedSettings, *, resume: bool, overwrite: bool
     ) -> None:
-        """Raise if the file cannot be written, before anything is loaded or computed."""
+        """Raise an error if the file cannot be written, before a model is loaded."""
         resolve_output(self.path)  # rejects invalid names
         if self.path.is_dir():
-            raise OutputError(f"{self.path} is a directory, expected the name of a file to write.")
+            raise OutputError(f"{self.path} is a directory; expected the name of a file.")
         for name in documents:
             if self.path.exists() and Path(name).exists() and self.path.samefile(name):
-                raise OutputError(f"{self.path} is an input, too. Choose another output.")
+                raise OutputError(f"{self.path} is both input and output. Choose another output.")
         if self.path.exists() and not (resume or overwrite):
             raise self.in_the_way()
         if self.store.has_run and not (resume or overwrite):
             check_not_in_use(Path(self.store.place))
             raise OutputError(
-                f"An interrupted run left its finished chunks in {self.store.place}. Continue it "
-                "with --resume, or discard it with --overwrite."
+                f"{self.store.place} contains the finished chunks of an interrupted run. Continue "
+                "it with --resume, or discard it with --overwrite."
             )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,20 +131,20 @@ class FileOutput:
             raise output_error(self.path, error) from error
 
     def in_the_way(self) -> OutputError:
-        """Return the error for a file that must not be replaced."""
+        """Return the error for an existing file."""
         return OutputError(
-            f"{self.path} exists already. Choose another name, or replace it with --overwrite."
+            f"{self.path} already exists. Choose another name, or replace it with --overwrite."
         )
 
     def manifest(self, layout: Layout, documents: Sequence[str]) -> dict[str, Any]:
-        """Return what has to be the same to resume, besides the settings: nothing."""
+        """Return nothing: only the settings must be the same to resume."""
         return {}
 
     @contextmanager
     def assembling(
         self, layout: Layout, about: About, times: Times, records: Mapping[int, Record]
     ) -> Iterator[OnFinished]:
-        """Make the file of its chunks, which the caller says are finished."""
+        """Write the file from its chunks; the caller calls the function for each finished one."""
         finished: SimpleQueue[int | None] = SimpleQueue()
         temporary = Path(self.store.place) / ".output.tmp"  # removed by the next run after a kill
         times["assemble"] = 0.0
@@ -177,13 +171,13 @@ class FileOutput:
                 raise
             finished.put(None)
             writing.result()
-        sync_directory(self.path.parent)  # the output must be safe before the chunks go
+        sync_directory(self.path.parent)  # the output must be on disk before chunks are removed
         self.store.clear()
 
     def finished(
         self, manifest: Mapping[str, Any], digest: Callable[[], str]
     ) -> dict[str, Any] | None:
-        """Return the counts of a file that this run would make again; None if it is another."""
+        """Return the counts of the file if this run would write it again, otherwise None."""
         try:
             with open_vectors(self.path) as stored:
                 about = stored.about
@@ -196,13 +190,13 @@ class FileOutput:
 
 
 class _Stopped(Exception):
-    """The run has ended before the file was complete."""
+    """The run ended before the file was complete."""
 
 
 def _in_order(
     store: ChunkStore, finished: SimpleQueue[int | None], times: Times
 ) -> Iterator[Block]:
-    """Yield the chunks in order as they are finished; None ends them, a negative number stops."""
+    """Yield finished chunks in order, until None (end) or a negative number (error) is queued."""
     ready: set[int] = set()
     number = 0
     while True:
@@ -211,7 +205,7 @@ def _in_order(
             number += 1
         started = time.perf_counter()
         item = finished.get()
-        times["assemble"] -= time.perf_counter() - started  # this is no work
+        times["assemble"] -= time.perf_counter() - started  # do not count waiting
         if item is None:
             return
         if item < 0:

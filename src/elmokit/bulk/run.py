@@ -46,30 +46,31 @@ def embed_corpus(
     skip_bad: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
-    """Embed documents into one vector file or a folder of Parquet shards.
+    """Embed documents into one vector file or a directory of Parquet shards.
 
     Args:
-        model: The model, in torch or ONNX; or processes that each load it; or a Ray cluster whose
-            workers do. The bytes are the same on machines that compute alike, and the number of
-            workers may change when a run is resumed.
-        inputs: Text files (also compressed ones) and Parquet files, by path or address; "-" is
-            standard input.
-        out: The file to write, whose suffix chooses the format (see `elmokit.bulk.formats`); a name
-            without a suffix is a folder of shards.
+        model: The model, in torch or ONNX; or processes or a Ray cluster that load it. The output
+            is the same on machines with the same arithmetic, and you can resume a run with a
+            different number of workers.
+        inputs: Paths or URLs of text files (also compressed) and Parquet files; "-" is standard
+            input.
+        out: The file to write; its suffix selects the format (see `elmokit.bulk.formats`). A name
+            without a suffix is a directory of shards.
         settings: Which vectors.
-        column: The column of the text in Parquet files.
+        column: The text column of Parquet files.
         resume: Continue an interrupted run, if there is one. The model, the settings and the text
-            must be the same; standard input must be given again from its beginning.
+            must be the same; standard input must start from the beginning.
         overwrite: Replace the output; without `resume` also discard an interrupted run.
         skip_bad: Skip and count lines that are not UTF-8, instead of raising.
         on_progress: Called at the start and after each chunk.
 
     Raises:
-        OutputError: The output exists already, is in use, or cannot be written.
-        DataError: A line is invalid, or the text is not that of the run to be resumed. Finished
+        OutputError: The output exists, is in use, or cannot be written.
+        DataError: A line is invalid, or the text differs from that of the interrupted run. Finished
             chunks are kept.
-        ConfigError: The model or the settings do not fit, or are not those of that run.
-        ElmoError: A worker has died. Finished chunks are kept.
+        ConfigError: The settings are invalid for the model, or the model or the settings differ
+            from those of the interrupted run.
+        ElmoError: A worker died. Finished chunks are kept.
     """
     settings = settings or EmbedSettings()
     documents = tuple(str(name) for name in inputs)
@@ -95,8 +96,8 @@ class _Run:
     ) -> None:
         if settings.state == "carry" and not executor.in_order:
             raise ConfigError(
-                "With state='carry' each sentence goes on where the one before it ended, so one "
-                "process has to read them all: leave out --workers and --devices."
+                "state='carry' requires a single process, because each sentence starts from the "
+                "final state of the previous one. Do not use --workers, --devices or --engine ray."
             )
         self.executor = executor
         self.documents = documents
@@ -117,7 +118,7 @@ class _Run:
     def embed(
         self, report: Callable[[Progress], None], *, resume: bool, overwrite: bool
     ) -> Summary:
-        """Do everything that is not done yet."""
+        """Compute everything that is not finished yet."""
         out = self.output
         if out.path.exists() and isinstance(out, FileOutput):
             if resume and (counts := out.finished(self.manifest, self._digest_of_input)):
@@ -127,8 +128,7 @@ class _Run:
         with out.store.open_run(self.manifest, resume=resume) as is_resumed:
             if resume and not is_resumed:
                 warnings.warn(
-                    f"There is no interrupted run to resume for {out.path}; this one starts at "
-                    "the beginning.",
+                    f"There is no interrupted run for {out.path}; starting from the beginning.",
                     ElmoWarning,
                     stacklevel=4,
                 )
@@ -181,8 +181,8 @@ class _Run:
                 yield chunk
         if finished and max(finished) > number:
             raise DataError(
-                f"The input ends before chunk {max(finished)}, which the interrupted run has "
-                "embedded. Give the same text to resume, or start again with --overwrite."
+                f"The input is shorter than the text of the interrupted run: it ends before chunk "
+                f"{max(finished)}. Use the same text to resume, or start again with --overwrite."
             )
 
     def _changed(self, chunk: Chunk) -> DataError:
@@ -190,8 +190,8 @@ class _Run:
         name = self.documents[place.document if place else 0]
         return DataError(
             f"The input up to line {place.line if place else 0} of "
-            f"{'standard input' if name == '-' else name} is not what the interrupted run has "
-            "embedded. Give the same text to resume, or start again with --overwrite."
+            f"{'standard input' if name == '-' else name} differs from the text of the interrupted "
+            "run. Use the same text to resume, or start again with --overwrite."
         )
 
     # ---------------------------------------------------------------------------------- the end
@@ -203,7 +203,7 @@ class _Run:
         return digest.hexdigest()
 
     def _nothing_to_do(self, counts: dict[str, Any]) -> Summary:
-        """Clean up after a run that was killed after its very last step."""
+        """Clean up after a run that was killed after it had written its output."""
         if Path(self.output.store.place).exists():
             with self.output.store.open_run(self.manifest, resume=False):
                 pass
@@ -247,7 +247,7 @@ class _Run:
         return max(stages, key=lambda name: stages[name]) if any(stages.values()) else ""
 
     def _warn_of_losses(self) -> None:
-        """Say once what was not read: ends of long tokens, invalid lines."""
+        """Warn about truncated tokens and skipped lines."""
         counts = self._counts()
         if counts["cut_tokens"]:
             longest = longest_token(self.executor.info.config)

@@ -1,4 +1,4 @@
-"""The settings and the report of embedding a corpus."""
+"""The settings and the summary of embedding a corpus."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ CHUNK_BYTES = 2**18
 
 
 class EmbedSettings(Settings):
-    """What decides the vectors of a corpus, besides the model and the text.
+    """The settings that determine the vectors of a corpus, together with the model and the text.
 
     Attributes:
         layer: A layer number, "top", "average", "concat", "mix" or "all".
-        mix: With "mix", the weights s, one per layer, used as they are.
+        mix: With "mix", the weights s, one per layer; they are not normalized.
         gamma: With "mix", the scale.
         dtype: "float32" or "float16".
-        state: What each sentence starts from, see `Embedder`.
-        rows: With state="carry", the number of texts that are read side by side.
+        state: The initial state of each sentence, see `Embedder`.
+        rows: With state="carry", the number of texts that are read in parallel.
         tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
         split: Lines are paragraphs to split into sentences; otherwise a line is a sentence.
-        chunk_bytes: Bytes of text in a chunk, about. A chunk is the unit of work and of resuming;
-            where it begins and ends depends on the text alone.
+        chunk_bytes: Approximate bytes of text per chunk, the unit of work and of resuming. Chunk
+            boundaries depend only on the text.
     """
 
     layer: Annotated[str, BeforeValidator(lambda layer: check_layer(layer))] = "all"
@@ -56,7 +56,7 @@ class EmbedSettings(Settings):
         return self
 
     def layout(self, config: BiLMConfig) -> Layout:
-        """Return what is stored for each token of a model of this shape."""
+        """Return the layout of the vectors, for a model of this shape."""
         return Layout(
             self.layer, self.dtype, config.n_layers, config.output_dim, self.mix, self.gamma
         )
@@ -64,15 +64,15 @@ class EmbedSettings(Settings):
 
 @dataclass(frozen=True)
 class Summary:
-    """What was done.
+    """The result of a run.
 
     Attributes:
-        output: The file or folder.
-        sentences: Sentences in it.
-        tokens: Tokens in it.
-        cut_tokens: Tokens too long for the model, of which only the beginning was read.
+        output: The file or directory.
+        sentences: Sentences in the output.
+        tokens: Tokens in the output.
+        cut_tokens: Tokens that were truncated, because they are too long for the model.
         skipped_lines: Invalid lines that were skipped.
-        resumed_sentences: How many of the sentences an interrupted run had already embedded.
+        resumed_sentences: Sentences that an interrupted run had already embedded.
         seconds: Duration of this run, from the first chunk on.
         tokens_per_second: Speed of this run.
         written_bytes: Bytes of the chunks that this run wrote.
@@ -94,7 +94,7 @@ class Summary:
 
 
 def run_manifest(model: Embedder, settings: EmbedSettings) -> dict[str, Any]:
-    """Return all that decides the bytes of the output, besides the text, as JSON values."""
+    """Return everything that determines the output, except the text, as JSON values."""
     values = {
         "elmokit": __version__,
         "model": fingerprint(model, settings.state),

@@ -51,12 +51,12 @@ _STATE = "state."
 
 @dataclass(frozen=True)
 class ChunkStore:
-    """A folder of chunks; it can be sent to other processes.
+    """A directory of chunks; it can be sent to other processes.
 
     Attributes:
-        place: Its path or address.
+        place: Its path or URL.
         suffix: ".parquet" for shards, ".safetensors" for the chunks of one file.
-        filesystem: Where it is, with `place` as the path there; found by the address otherwise.
+        filesystem: A pyarrow file system that contains `place`. Default: determined by the URL.
     """
 
     place: str
@@ -67,18 +67,18 @@ class ChunkStore:
 
     @contextmanager
     def open_run(self, manifest: Mapping[str, Any], *, resume: bool) -> Iterator[bool]:
-        """Lock the folder and start a run, or continue the one that is there.
+        """Lock the directory, and start a run or continue an earlier one.
 
         Args:
-            manifest: What is being made.
-            resume: Continue; otherwise what is there is removed.
+            manifest: The model, settings and documents of the run.
+            resume: Continue an earlier run; otherwise its chunks are removed.
 
         Yields:
             Whether it continues an earlier run.
 
         Raises:
-            OutputError: Another process uses the folder.
-            ConfigError: The earlier run had another model, other settings or other documents.
+            OutputError: Another process uses the directory.
+            ConfigError: The model, settings or documents of the earlier run were different.
         """
         try:
             with ExitStack() as stack:
@@ -95,11 +95,11 @@ class ChunkStore:
                     yield is_resumed
                 finally:
                     self.remove_unfinished()
-                    if not self.chunks():  # nothing to keep
+                    if not self.chunks():
                         self._remove(MANIFEST)
         finally:
             if self._is_local:
-                with suppress(OSError):  # it is kept if anything is in it
+                with suppress(OSError):  # it is not empty
                     Path(self._path).rmdir()
 
     def _check_same_run(self, manifest: Mapping[str, Any]) -> None:
@@ -129,13 +129,13 @@ class ChunkStore:
         return MANIFEST in self.names()
 
     def remove_unfinished(self) -> None:
-        """Remove what was being written by processes that were killed."""
+        """Remove the temporary files of processes that were killed."""
         for name in self.names():
             if name.startswith(".") and name.endswith(".tmp"):
                 self._remove(name)
 
     def clear(self) -> None:
-        """Remove all chunks; the list first, so that at no moment it names shards that are gone."""
+        """Remove all chunks; the list of shards first, so that it never lists removed ones."""
         for name in [SHARDS, MANIFEST, *self.chunks()]:
             self._remove(name)
 
@@ -163,7 +163,7 @@ class ChunkStore:
         return open_block(Path(self._path) / self.chunk_name(number))
 
     def state_after(self, number: int) -> StateArrays:
-        """Return the state that a chunk with state="carry" ended with."""
+        """Return the final state of a chunk with state="carry"."""
         block = self.block(number)
         return {name: block.read(_STATE + name) for name in ("cell", "hidden")}
 
@@ -206,14 +206,14 @@ class ChunkStore:
             raise self.damaged(name, error) from error
 
     def note(self, name: str, file: Any, key: str) -> Any:
-        """Return what stands in the footer of a shard."""
+        """Return a value from the footer of a shard."""
         try:
             return json.loads(file.metadata.metadata[key.encode()])
         except (ValueError, KeyError, TypeError) as error:
             raise self.damaged(name, error) from error
 
     def damaged(self, name: str, error: object) -> DataError:
-        """Return the error for a shard that cannot be read."""
+        """Return the error for a damaged shard."""
         return DataError(
             f"The shard {self.place}/{name} is damaged ({error}). Delete it and resume."
         )
@@ -226,7 +226,7 @@ class ChunkStore:
 
     @property
     def _remote(self) -> Any:
-        """Pyarrow's file system; None for this machine's."""
+        """The pyarrow file system; None for local directories."""
         if self.filesystem is not None or self._is_local:
             return self.filesystem
         return self._resolve()[0]
@@ -248,7 +248,7 @@ class ChunkStore:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file that takes its name when it is complete."""
+        """Open a file that is written atomically."""
         if self._is_local:
             with replace_file(Path(self._path) / name) as temporary, temporary.open("wb") as file:
                 yield file
@@ -278,11 +278,11 @@ class ChunkStore:
                 with self._remote.open_input_stream(f"{self._path}/{name}") as stream:
                     text = stream.read()
         except OSError as error:
-            raise DataError(f"{source} cannot be read: {error}. {_START_AGAIN}") from error
+            raise DataError(f"Cannot read {source}: {error}. {_START_AGAIN}") from error
         return parse_json(text, source, error=DataError, hint=_START_AGAIN)
 
     def names(self) -> list[str]:
-        """Return the names of all files; none if there is no folder."""
+        """Return the names of all files; none if the directory does not exist."""
         try:
             if self._is_local:
                 folder = Path(self._path)
