@@ -121,7 +121,7 @@ def test_neighbors_takes_queries_from_a_file_and_a_mix(elmo: Elmo, tmp_path: Pat
         (["--query", "a [b]", "--mix", "x", "--layer", "mix"], 2, "not a list of numbers"),
         (["--query", "a [b]", "--mix", "1", "--layer", "mix"], 1, "needs 3 finite weights"),
         (["--query", "a [b]", "--same-word", "--other-words"], 2, "--same-word"),
-        (["--query", "a [b]", "--static", "nope"], 1, "No static vectors 'nope'"),
+        (["--query", "a [b]", "--static", "nope"], 1, "Unknown static vectors 'nope'"),
         (["--query", "a [b]", "--state", "warm"], 1, "elmo warm"),
         (["no.txt", "--query", "a [b]"], 1, "no.txt does not exist"),
         (["bad.txt", "--query", "a [b]"], 1, "bad.txt, line 2"),

@@ -272,6 +272,6 @@ def test_a_model_that_loses_too_much_by_int8_is_refused(
     from elmokit.errors import ConfigError
 
     monkeypatch.setattr(onnx_export, "LEAST_COSINE", 1.1)
-    with pytest.raises(ConfigError, match="loses too much by int8"):
+    with pytest.raises(ConfigError, match="int8 is not accurate enough"):
         export(ModelParts(random_bilm(TINY)), tmp_path / "out", storage="int8")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Which sentences run together: neighbors in length, up to a budget of tokens."""
+"""Divide sentences into batches of similar length, and streams into windows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def batches_by_length(
     """Yield the indices of the sentences of each batch, longest first.
 
     Args:
-        lengths: Tokens in each sentence.
-        budget: Tokens in a batch at most; a longer sentence runs alone.
-        max_sentences: Sentences in a batch at most.
+        lengths: The number of tokens of each sentence.
+        budget: Maximum tokens per batch; a longer sentence is a batch of its own.
+        max_sentences: Maximum sentences per batch.
     """
     given = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-given, kind="stable")
@@ -36,11 +36,11 @@ def batches_by_length(
 def windows(
     sentences: Iterable[tuple[list[str], Rest]], budget: int
 ) -> Iterator[list[tuple[list[str], Rest]]]:
-    """Cut an endless supply of sentences into runs of about `budget` tokens, in order.
+    """Divide a stream of sentences into windows of about `budget` tokens, in order.
 
     Args:
-        sentences: Tokens, each with something that goes along.
-        budget: Tokens in a window, about.
+        sentences: Tuples of tokens and any other value.
+        budget: Approximate tokens per window.
     """
     window: list[tuple[list[str], Rest]] = []
     size = 0

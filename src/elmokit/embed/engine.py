@@ -1,7 +1,7 @@
-"""What runs a biLM at inference, by device and precision.
+"""Select the implementation of a biLM for inference, by device and precision.
 
 device   "exact"                        "fast"
-CPU      float32, packed weights        int8, by the best product this machine has
+CPU      float32, packed weights        int8, with the fastest kernel of this machine
 CUDA     float32                        bfloat16
 """
 
@@ -15,14 +15,14 @@ from elmokit.model.engine import Engine, PlainEngine, cuda_engine, exact_engine
 
 
 def engine_for(bilm: BiLM, precision: str = "exact") -> Engine:
-    """Choose what runs a biLM on the device it is on.
+    """Return the fastest implementation of a biLM on its device.
 
     Args:
         bilm: The reference modules.
         precision: "exact" or "fast".
 
     Raises:
-        ConfigError: The model loses too much in "fast".
+        ConfigError: "fast" is not accurate enough for the model.
     """
     check_precision(precision)
     weight = next(bilm.parameters())

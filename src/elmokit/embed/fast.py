@@ -17,7 +17,6 @@ import functools
 import json
 import platform
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 
 from elmokit import __version__
 from elmokit.embed.precision import exact as exact_products
+from elmokit.embed.probe import NO_ANSWER, run_process
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning
 from elmokit.model import quantize
 from elmokit.model.bilm import BiLM
@@ -69,8 +69,7 @@ LEAST_COSINE = 0.999
 _GAIN = 1.1
 _KINDS = ("exact", "int8", "native")  # the riskiest last
 _TIMEOUT = 120.0
-_NO_ANSWER = "no answer within"
-_PASSING = re.compile(rf"^{_NO_ANSWER}|killed by signal (2|9|15)\b")  # SIGINT, SIGKILL, SIGTERM
+_PASSING = re.compile(rf"^{NO_ANSWER}|killed by signal (2|9|15)\b")  # SIGINT, SIGKILL, SIGTERM
 
 _SENTENCES = (
     "<S> The children play in the garden , and then they read a book . </S>",
@@ -151,7 +150,7 @@ def fast_head(head: LMHead) -> Head:
 
 
 def reader_of(kind: str, bilm: BiLM) -> Engine:
-    """Return the reader of one kind; NativeError says why there is none."""
+    """Return the reader of one kind; a `NativeError` explains why there is none."""
     if kind == "native":
         return native_reader(bilm, _folder())
     make: Callable[[BiLM], Engine] = int8_reader if kind == "int8" else exact_reader
@@ -201,17 +200,9 @@ def probe_fast() -> FastChoice:
 
 def _try(kinds: list[str]) -> tuple[list[dict[str, Any]], str]:
     """Try candidates in another process; return its results and how it ended."""
-    try:
-        done = subprocess.run(
-            _command(kinds), capture_output=True, text=True, timeout=_TIMEOUT, check=False
-        )
-        out, end = done.stdout, f"the process was killed by signal {-done.returncode}"
-        if done.returncode >= 0:
-            end = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-    except subprocess.TimeoutExpired as error:
-        out = error.stdout.decode() if isinstance(error.stdout, bytes) else (error.stdout or "")
-        end = f"{_NO_ANSWER} {_TIMEOUT:.0f} s"
-    return [json.loads(line) for line in out.splitlines() if line.endswith("}")], end
+    output, failure = run_process(_command(kinds), _TIMEOUT)
+    answers = [json.loads(line) for line in output.splitlines() if line.endswith("}")]
+    return answers, failure or "no answer"
 
 
 def _command(kinds: list[str]) -> list[str]:
@@ -252,9 +243,9 @@ def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
     worst = min(range(len(cosines)), key=lambda j: cosines[j])
     if not cosines[worst] >= LEAST_COSINE:
         raise ConfigError(
-            f"This model loses too much by precision='fast': the mean cosine of layer {worst} to "
-            f"its exact vectors is {cosines[worst]:.4f}, and at least {LEAST_COSINE} is asked. Use "
-            "precision='exact'."
+            f"precision='fast' is not accurate enough for this model: the mean cosine of layer "
+            f"{worst} with the exact vectors is {cosines[worst]:.4f}; expected at least "
+            f"{LEAST_COSINE}. Use precision='exact'."
         )
 
 

@@ -1,6 +1,6 @@
-"""The process that tries products for `fast.py` and may die of it: KIND ...
+"""The process that tries the candidates for `fast.py`, which may crash it: KIND ...
 
-For each kind one line of JSON goes to stdout as soon as it is known.
+It prints one line of JSON per candidate, as soon as the result is known.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.kernels.cpu_native import NativeError
 from elmokit.model.packing import Packing
 
-# Large enough to take the path that real layers take, small enough for a tenth of a second.
+# Large enough to use the same kernels as actual layers, small enough for a tenth of a second.
 _SHAPE = BiLMConfig(LstmConfig(dim=1024, projection_dim=256), None, n_words=4)
 _SENTENCES = (12, 9) * 16
 _LEAST_COSINE = 0.999
 
 
 def answer(kind: str, bilm: BiLM) -> dict[str, Any]:
-    """Try one kind; say how long it took or why it does not work."""
+    """Try one candidate; return its time, or why it does not work."""
     packing = Packing.of(_SENTENCES)
     x = torch.randn(packing.n_tokens, _SHAPE.lstm.projection_dim)
     try:
@@ -34,8 +34,8 @@ def answer(kind: str, bilm: BiLM) -> dict[str, Any]:
         return {"failed": str(error)}
     with torch.inference_mode():
         expected, _ = bilm.contextualize(x, packing)
-        found, _ = reader.contextualize(x, packing)
-        cosine = torch.cosine_similarity(expected, found, dim=-1).min().item()
+        layers, _ = reader.contextualize(x, packing)
+        cosine = torch.cosine_similarity(expected, layers, dim=-1).min().item()
         if not cosine >= _LEAST_COSINE:
             return {"failed": f"its results are wrong (cosine {cosine:.4f})"}
         times = []
@@ -47,7 +47,7 @@ def answer(kind: str, bilm: BiLM) -> dict[str, Any]:
 
 
 def main(kinds: list[str]) -> None:
-    """Answer for each kind."""
+    """Print the result of each candidate."""
     torch.manual_seed(0)
     bilm = BiLM(_SHAPE).eval().requires_grad_(False)
     for kind in kinds:

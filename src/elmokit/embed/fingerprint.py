@@ -1,4 +1,4 @@
-"""Which model this is, by its numbers and not by its name."""
+"""The fingerprint of a model: a digest of its weights."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def fingerprint(elmo: Embedder, state: str = "reset") -> str:
-    """Return a digest of all numbers that decide a model's layers, wherever it was loaded from.
+    """Return a digest of everything that determines the layers of a model, except its location.
 
-    A model and what it became in ONNX have two: they compute the same up to the order of sums, and
-    not to the bit.
+    A torch model and its ONNX conversion have different fingerprints, because their vectors are not
+    bit-identical.
     """
-    # By name, the warm state among the weights; never more than one array in memory.
+    # Sorted by name, with the warm state among the weights; one array in memory at a time.
     arrays = heapq.merge(elmo.weights(), _warm(elmo, state), key=itemgetter(0))
     texts = []
     if elmo.lexicon is not None:

@@ -1,8 +1,8 @@
 """Make models usable in forked processes (`multiprocessing`, spaCy's `n_process`, gunicorn).
 
-A fork copies memory but no threads. Without care a forked child hangs at the first operation that
-waits for a thread of the parent's pool (OpenMP, onnxruntime), or at a lock that another thread of
-the parent held. So a fork waits until no model computes, and the child computes with one thread.
+A fork copies memory but no threads. A forked child would hang at the first operation that waits for
+a thread of the parent's pool (OpenMP, onnxruntime), or at a lock that another thread of the parent
+held. So a fork waits until no model is computing, and the child computes with one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 
 
 class Forkable(Protocol):
-    """A model that takes part."""
+    """A model that can be forked."""
 
     lock: threading.RLock
 

@@ -36,7 +36,7 @@ from elmokit.storage.lock import file_lock
 
 GIB = 1 << 30
 
-_TOLD_EVERY = 512
+_REPORT_EVERY = 512  # sentences
 # Users may keep other files in the directory: only files with these names are removed.
 _FINISHED = re.compile(r"[0-9a-f]{32}\.npy")
 _UNFINISHED = re.compile(r"\.([0-9a-f]{32})\.npy\.[0-9a-f]{8}\.tmp")
@@ -53,7 +53,7 @@ class LayerCache:
         folder: The directory. Default: `layers` in the cache directory, see `ELMOKIT_HOME`.
         max_bytes: Maximum total size; 0 disables the cache.
         log: Called with lines for the user.
-        progress: Called with how many tokens are done.
+        progress: Called with the number of finished tokens.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class LayerCache:
             for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
                 file.write(as_stored(vectors.layers, storage).transpose(1, 0, 2).tobytes())
                 done += len(vectors)
-                if number % _TOLD_EVERY == 0 or done == shape[0]:
+                if number % _REPORT_EVERY == 0 or done == shape[0]:
                     self._progress("ELMo layers", done, shape[0])
 
     def _free_space(self, own: Path, need: int) -> None:
@@ -208,7 +208,7 @@ def _lock_of(path: Path) -> Path:
 
 
 def _is_free(path: Path, key: str) -> bool:
-    """Tell whether the process that computed a set has died; False if that is unknown."""
+    """Return whether the process that computed a file has died; False if that is unknown."""
     try:
         with file_lock(path.with_name(f"{key}.lock"), timeout=0) as held:
             return held

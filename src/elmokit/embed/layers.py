@@ -16,7 +16,7 @@ from torch import Tensor
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import ConfigError
 
-# On a GPU the layers of a set stay there if they take no more than this share of what is free.
+# Layers are stored on a GPU if they need less than this share of its free memory.
 _SHARE_OF_DEVICE = 0.25
 _ROWS_AT_ONCE = 1 << 15
 
@@ -60,7 +60,7 @@ class StoredLayers:
         if resident is None:
             resident = device.type == "cuda" and values.nbytes < _SHARE_OF_DEVICE * _free(device)
         if resident:
-            # The last row is zero: what the padding points at.
+            # The last row is zero, for padding.
             shape = (len(values) + 1, *values.shape[1:])
             there = torch.zeros(shape, dtype=_dtype(values), device=device)
             for first in range(0, len(values), _ROWS_AT_ONCE):
@@ -70,7 +70,7 @@ class StoredLayers:
 
     @property
     def resident(self) -> bool:
-        """Whether they are kept on the device as a whole."""
+        """Whether all layers are stored on the device."""
         return self._there is not None
 
     def padded(self, numbers: Sequence[int]) -> Tensor:
@@ -79,14 +79,14 @@ class StoredLayers:
         places = np.arange(max(1, int(lengths.max(initial=0))))
         if self._there is not None:
             index = np.where(places < lengths[:, None], starts[:, None] + places, len(self._values))
-            found = self._there[torch.from_numpy(index).to(self._device)]  # (B, T, L + 1, 2D)
+            layers = self._there[torch.from_numpy(index).to(self._device)]  # (B, T, L + 1, 2D)
         else:
             shape = (len(numbers), len(places), *self._values.shape[1:])
             table = np.zeros(shape, dtype=self._values.dtype)
             for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
                 table[row, :length] = self._values[start : start + length]
-            found = torch.from_numpy(table).to(self._device)
-        return found.permute(2, 0, 1, 3).float()
+            layers = torch.from_numpy(table).to(self._device)
+        return layers.permute(2, 0, 1, 3).float()
 
 
 class LiveLayers:
@@ -103,15 +103,15 @@ class LiveLayers:
 
     def padded(self, numbers: Sequence[int]) -> Tensor:
         """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
-        places: dict[tuple[str, ...], int] = {}  # what several texts share is read once
+        places: dict[tuple[str, ...], int] = {}  # identical texts are read once
         index = [places.setdefault(tuple(self._texts[n]), len(places)) for n in numbers]
         arrays = self._elmo.compute(list(places), self._state)
-        found = [as_stored(array, self._storage) for array in arrays]
+        stored = [as_stored(array, self._storage) for array in arrays]
         config = self._elmo.config
-        longest = max([1, *(array.shape[1] for array in found)])
+        longest = max([1, *(array.shape[1] for array in stored)])
         table = np.zeros((config.n_layers, len(index), longest, config.output_dim), np.float32)
         for row, place in enumerate(index):
-            table[:, row, : found[place].shape[1]] = found[place]
+            table[:, row, : stored[place].shape[1]] = stored[place]
         return torch.from_numpy(table).to(self._device)
 
 
@@ -121,7 +121,7 @@ def as_stored(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
         short = layers.astype(np.dtype(storage))
     if not np.isfinite(short).all():
         raise ConfigError(
-            "The biLM gives numbers that float16 cannot hold. Keep its layers as float32: "
+            "The layers contain values that are too large for float16. Store them as float32: "
             "--set elmo.storage=float32"
         )
     return short

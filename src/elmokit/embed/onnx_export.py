@@ -1,4 +1,4 @@
-"""A model as a folder of ONNX, compared with torch before it is written."""
+"""Convert a model to ONNX, and compare it with torch before it is written."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ _SENTENCES = (
 def export(
     parts: ModelParts, path: Path, *, storage: str = "float32", overwrite: bool = False
 ) -> dict[str, Any]:
-    """Write a model as a folder of ONNX.
+    """Write a model as an ONNX directory.
 
     Args:
         parts: The model.
-        path: The folder to make.
+        path: The directory to create.
         storage: "float32" or "int8".
-        overwrite: Replace a model in ONNX that is there.
+        overwrite: Replace an existing ONNX model.
 
     Returns:
-        What its vectors lose, as config.json tells it: the largest difference to those of torch,
-        the mean and the worst cosine, per layer.
+        The error of its vectors, as in config.json: the largest difference from torch, the mean and
+        the worst cosine, per layer.
 
     Raises:
-        ConfigError: The model loses too much by int8.
+        ConfigError: int8 is not accurate enough for the model.
     """
     built = onnxdir.build(parts, storage=storage)
     error = compare(ElmoModel(parts, device="cpu"), OnnxModel(built))
     worst = int(np.argmin(error["mean_cosine"]))
     if storage == "int8" and not error["mean_cosine"][worst] >= LEAST_COSINE:
         raise ConfigError(
-            f"This model loses too much by int8: the mean cosine of layer {worst} to its exact "
-            f"vectors is {error['mean_cosine'][worst]:.4f}, and at least {LEAST_COSINE} is asked. "
-            "Convert it with --storage float32."
+            f"int8 is not accurate enough for this model: the mean cosine of layer {worst} with "
+            f"the exact vectors is {error['mean_cosine'][worst]:.4f}; expected at least "
+            f"{LEAST_COSINE}. Convert it with --storage float32."
         )
     built.metadata["onnx"]["error"] = error
     onnxdir.save(built, path, overwrite=overwrite)
@@ -67,18 +67,18 @@ def export(
 
 
 def compare(exact: ElmoModel, other: OnnxModel) -> dict[str, Any]:
-    """Let both models read the same sentences, and say per layer how far they are apart."""
+    """Embed the same sentences with both models, and return the differences per layer."""
     sentences = _sentences(exact)
-    there, here = (
+    expected, actual = (
         np.concatenate(model.compute(sentences), axis=1) for model in (exact, other)
     )  # (L + 1, tokens, 2D) each
-    lengths = np.linalg.norm(there, axis=-1) * np.linalg.norm(here, axis=-1)
-    cosines = (there * here).sum(axis=-1) / np.maximum(lengths, 1e-30)
+    lengths = np.linalg.norm(expected, axis=-1) * np.linalg.norm(actual, axis=-1)
+    cosines = (expected * actual).sum(axis=-1) / np.maximum(lengths, 1e-30)
     return {
-        "tokens": there.shape[1],
-        "largest_difference": _told(np.abs(there - here).max(axis=(1, 2)), 10),
-        "mean_cosine": _told(cosines.mean(axis=1), 7),
-        "worst_cosine": _told(cosines.min(axis=1), 7),
+        "tokens": expected.shape[1],
+        "largest_difference": _rounded(np.abs(expected - actual).max(axis=(1, 2)), 10),
+        "mean_cosine": _rounded(cosines.mean(axis=1), 7),
+        "worst_cosine": _rounded(cosines.min(axis=1), 7),
     }
 
 
@@ -87,10 +87,10 @@ def _sentences(model: ElmoModel) -> list[list[str]]:
     words = model.vocabulary
     if model.config.n_words is None or words is None or UNKNOWN in words:
         return sentences
-    # A model that knows no unknown words: those that it knows, or any.
+    # A model without <UNK>: use the words of its vocabulary.
     known = [[token for token in sentence if token in words] for sentence in sentences]
     return known if any(known) else [list(words.words[:20])]
 
 
-def _told(values: Any, digits: int) -> list[float]:
+def _rounded(values: Any, digits: int) -> list[float]:
     return [round(float(value), digits) for value in values]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # `elmo prepare`, it is treated as <UNK>.
 _AS_UNKNOWN = frozenset((*SPECIALS, "!!!MAXTERMID"))
 _STATES = ("reset", "warm")
-_DARKEST = 12.0  # -log p that a notebook shows as dark as it can
+_DARKEST = 12.0  # -log p that a notebook shows in the darkest color
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,7 +121,7 @@ class SentenceScore:
         return html.chips(self.tokens, shades, titles) + html.caption(note)
 
     def __str__(self) -> str:
-        """Return a table: one token a line, log p forward and backward."""
+        """Return a table with one token per line: log p forward and backward."""
         width = max(len(name) for name in ("perplexity", *self.tokens))
         rows = [f"{'log p':<{width}} {'forward':>10} {'backward':>10}"]
         rows.append(f"{BEGIN:<{width}} {'':>10} {self.begin:>10.3f}")
@@ -137,7 +137,7 @@ class SentenceScore:
 
 
 def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> list[SentenceScore]:
-    """Score tokenized sentences; of one without tokens only the boundaries are scored."""
+    """Score tokenized sentences; without tokens, only the boundaries are scored."""
     scorer, vocabulary = model.scorer(), language_model(model)[1]
     start = start_of(model, state)
     numbers: dict[str, int] = {BEGIN: 0, END: 1}
@@ -181,26 +181,27 @@ def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
     """
     if model.head is None or model.vocabulary is None:
         raise ConfigError(
-            "There is no language-model head with its vocabulary in "
-            f"{model.source or 'this model'}: released and other vectors-only weights come without "
-            "one. `elmo finetune` learns one from text, and a model of `elmo train` has it."
+            f"{model.source or 'This model'} has no language-model head with a vocabulary; "
+            "published weights do not include one. Train one with `elmo finetune`, or use a model "
+            "of `elmo train`."
         )
     model.vocabulary.require_specials()
     return model.head, model.vocabulary
 
 
 def start_of(model: ElmoModel, state: str) -> LstmState | None:
-    """Return what sentences that are scored one by one start from."""
+    """Return the initial state of sentences that are scored independently."""
     if state not in _STATES:
         raise ConfigError(
-            f"Sentences are scored one by one, from state 'reset' or 'warm', not '{state}'."
-            f"{nearest(state, _STATES)} For a running text there is: elmo perplexity --state carry"
+            f"Invalid state '{state}': expected 'reset' or 'warm', because sentences are scored "
+            f"independently.{nearest(state, _STATES)} For running text, use: elmo perplexity "
+            "--state carry"
         )
     return model.start(state)
 
 
 def as_read(words: Iterable[str]) -> list[str]:
-    """Return the words as the LMs read them: those written like a special are `<UNK>`."""
+    """Return the input of the LMs: words that look like a special symbol become `<UNK>`."""
     return [UNKNOWN if word in _AS_UNKNOWN else word for word in words]
 
 

@@ -1,4 +1,4 @@
-"""One vector per text, pooled from the vectors of its tokens: what `Embedder.encode` returns."""
+"""One vector per text, pooled from the vectors of its tokens, for `Embedder.encode`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POOLINGS = ("mean", "max", "first")
 
 
 class Streams(Protocol):
-    """What is needed of a model."""
+    """A model that embeds a stream of sentences."""
 
     def stream(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceVectors]:
         """Compute the vectors of sentences."""
@@ -66,7 +66,7 @@ def similarity(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def check_pooling(pooling: str) -> None:
-    """Raise if there is no such pooling."""
+    """Raise an error for an unknown pooling."""
     if pooling not in POOLINGS:
         raise ConfigError(
             f"Invalid pooling {pooling!r}: expected {', '.join(POOLINGS)}."
@@ -75,18 +75,17 @@ def check_pooling(pooling: str) -> None:
 
 
 def check_texts(texts: Any) -> None:
-    """Raise for what cannot be meant as a list of texts."""
+    """Raise an error for anything that is not a list of texts."""
     shape = getattr(texts, "shape", None)
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise DataError(
-            f"Expected a list of texts, found a {type(texts).__name__}. A text is a string or a "
-            "list of tokens."
+            f"Expected a list of texts, got a {type(texts).__name__}. A text is a string or a list "
+            "of tokens."
         )
     if shape is not None and len(shape) != 1:
         raise DataError(
-            f"Expected one column of texts, found a {type(texts).__name__} of shape "
-            f"{tuple(shape)}. In a ColumnTransformer name the column by itself, 'text' and not "
-            "['text']."
+            f"Expected one column of texts, got a {type(texts).__name__} of shape {tuple(shape)}. "
+            "In a ColumnTransformer, use 'text' instead of ['text']."
         )
 
 
@@ -113,7 +112,7 @@ def _sentences(text: Any, index: int) -> list[list[str]]:
     for token in tokens:
         if not isinstance(token, str):
             raise DataError(
-                f"Text {index} holds a {type(token).__name__} ({token!r:.40}); expected tokens, "
-                "which are strings."
+                f"Text {index} contains a {type(token).__name__} ({token!r:.40}); expected "
+                "tokens, which are strings."
             )
     return [tokens]

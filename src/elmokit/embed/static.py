@@ -25,7 +25,7 @@ from elmokit.errors import DataError, nearest, optional_imports
 from elmokit.text.lines import Line, read_lines
 
 GLOVE = "glove-6b-50d"
-_REMEDY = "Expected a word and its numbers, separated by spaces, on every line."
+_REMEDY = "Expected a word and its vector, separated by spaces, on every line."
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class StaticVectors:
     """A table of words and vectors.
 
     Attributes:
-        name: What the table is called in results.
+        name: The name of the table in results.
         words: The words, in the order of the table (by frequency in GloVe and word2vec).
         vectors: One row per word.
     """
@@ -64,7 +64,7 @@ class StaticVectors:
         """Return the vector of a word."""
         place = self.place(word)
         if place is None:
-            raise DataError(f"The word '{word}' is not among the {len(self):,} of {self.name}.")
+            raise DataError(f"{self.name} ({len(self):,} words) does not contain '{word}'.")
         row: FloatArray = np.asarray(self.vectors[place], dtype=np.float32)
         return row
 
@@ -81,7 +81,7 @@ class StaticVectors:
         return float(unit(self.vector(a)) @ unit(self.vector(b)))
 
     def mean(self, words: Iterable[str]) -> FloatArray | None:
-        """Return the mean of the vectors of the words that are there; None if none is."""
+        """Return the mean vector of the words in the table; None if there are none."""
         places = [place for word in words if (place := self.place(word)) is not None]
         if not places:
             return None
@@ -107,8 +107,8 @@ def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVe
         return _glove(max_words)
     if not Path(source).is_file():
         raise DataError(
-            f"No static vectors '{source}'.{nearest(source, [GLOVE])} Give {GLOVE} or a text file "
-            "of word2vec or GloVe."
+            f"Unknown static vectors '{source}'.{nearest(source, [GLOVE])} Expected {GLOVE}, or a "
+            "text file in word2vec or GloVe format."
         )
     return read_static(source, max_words=max_words)
 
@@ -132,7 +132,7 @@ def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVect
         max_words: Read no more than this many words; tables are sorted by frequency.
 
     Raises:
-        DataError: A line is not a word and as many numbers as the lines before it have.
+        DataError: A line is not a word and a vector of the right size.
     """
     words: list[str] = []
     rows: list[FloatArray] = []
@@ -149,7 +149,7 @@ def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVect
         words.append(" ".join(fields[:-dim] if dim else fields))  # GloVe 840B: words with spaces
         rows.append(_numbers(line, fields, dim))
     if not rows:
-        raise DataError(f"{path} holds no vectors. {_REMEDY}")
+        raise DataError(f"{path} contains no vectors. {_REMEDY}")
     return StaticVectors(Path(path).name, words, np.stack(rows))
 
 
@@ -157,13 +157,13 @@ def _numbers(line: Line, fields: list[str], dim: int) -> FloatArray:
     where = f"{line.path}, line {line.number}"
     if dim < 1 or len(fields) <= dim:
         raise DataError(
-            f"{where}: found {len(fields)} fields, expected a word and {max(dim, 1)} numbers. "
+            f"{where}: got {len(fields)} fields, expected a word and {max(dim, 1)} numbers. "
             f"{_REMEDY}"
         )
     try:
         row = np.array(fields[-dim:], dtype=np.float32)
     except ValueError:
-        raise DataError(f"{where}: '{line.text:.60}' holds something else. {_REMEDY}") from None
+        raise DataError(f"{where}: '{line.text:.60}' is not a vector. {_REMEDY}") from None
     if not np.isfinite(row).all():
         raise DataError(f"{where}: a number is not finite. {_REMEDY}")
     return row

@@ -35,7 +35,7 @@ from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
 
-_BLOCK = 16  # places whose probabilities of all words are held together
+_BLOCK = 16  # positions whose probabilities of all words are in memory at once
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def substitutes_at(
     """
     head, vocabulary = language_model(model)
     if k < 1:
-        raise ConfigError(f"k, the number of words to list, should be 1 or more, found {k}.")
+        raise ConfigError(f"Invalid k {k}: expected an integer of at least 1.")
     start = start_of(model, state)
     unigram = _log_unigram(vocabulary, counts).to(model.device)
     d = model.config.lstm.projection_dim
@@ -166,10 +166,10 @@ def _log_unigram(vocabulary: Vocabulary, counts: ArrayLike | None) -> Tensor:
     values = np.asarray(counts, dtype=np.float64)
     if values.shape != (n_words,) or not (np.isfinite(values) & (values >= 0)).all():
         raise DataError(
-            f"counts should be one number of 0 or more for each of the {n_words:,} words of the "
-            f"vocabulary, found shape {values.shape}."
+            f"Invalid counts of shape {values.shape}: expected a non-negative number for each of "
+            f"the {n_words:,} words of the vocabulary."
         )
-    values = np.maximum(values, 1.0)  # a word never seen must not be expected without bounds
+    values = np.maximum(values, 1.0)  # so that the ratio stays finite for unseen words
     return torch.from_numpy(np.log(values / values.sum()))
 
 

@@ -1,4 +1,4 @@
-"""Sentences as ids of their distinct words: what is computed once per word is then looked up."""
+"""Sentences as ids of their distinct words, so that words are encoded only once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 
 class TokenIds(NamedTuple):
-    """Tokenized sentences, S of them with N tokens in all.
+    """S tokenized sentences with N tokens.
 
     Attributes:
         words: The distinct words, in the order of their first occurrence.
-        ids: For each token the index of its word, shape (N,).
-        lengths: Tokens of each sentence, shape (S,).
+        ids: The index of the word of each token, shape (N,).
+        lengths: The number of tokens of each sentence, shape (S,).
     """
 
     words: list[str]
@@ -25,13 +25,13 @@ class TokenIds(NamedTuple):
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[str]]) -> TokenIds:
-        """Number the words of lists of tokens."""
+        """Convert lists of tokens."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         return cls.of_tokens(list(chain.from_iterable(sentences)), lengths)
 
     @classmethod
     def of_tokens(cls, tokens: list[str], lengths: NDArray[np.int64]) -> TokenIds:
-        """Number the words of all tokens in one list."""
+        """Convert a list of the tokens of all sentences."""
         words = list(dict.fromkeys(tokens))
         index = dict(zip(words, range(len(words)), strict=True))
         # These loops run in C.

@@ -1,10 +1,10 @@
-"""The best of many scores, block by block: what an exact search keeps of a text of any length.
+"""The k best scores of blocks of scores, for exact searches in texts of any length.
 
-Several searches run side by side, one per row. Scores come in blocks, in any order, and what is
-kept at the end is the same as if all had come at once. Of equal scores the smaller id wins.
+Each row is a separate search. Blocks can be added in any order; the result is the same as for all
+scores at once. For equal scores, the smaller id is better.
 
-With groups only the best of each group is kept (each word once, say). That needs no more memory: a
-member of a group that was dropped comes back only if it is itself among the best.
+With groups, only the best score of each group is listed, for example one token per word. Dropped
+members of a group need not be stored: another member is listed only if it is among the k best.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
 
-# Vectors agree to about 2e-6 wherever they are computed; closer scores than that are ties.
+# Vectors are reproducible to about 2e-6; scores that differ less are equal.
 _DIGITS = 6
 
 
@@ -23,17 +23,17 @@ class TopK:
     """The k best scores of each row so far.
 
     Args:
-        k: How many to keep.
-        rows: How many searches run side by side.
+        k: Number of scores to keep.
+        rows: Number of searches.
 
     Attributes:
-        scores: The best first, shape (rows, k); -inf where fewer than k were seen.
-        ids: What they belong to, shape (rows, k); -1 where fewer than k were seen.
+        scores: The best first, shape (rows, k); -inf if there are fewer than k.
+        ids: Their ids, shape (rows, k); -1 if there are fewer than k.
     """
 
     def __init__(self, k: int, rows: int = 1) -> None:
         if k < 1:
-            raise ConfigError(f"k, how many to list, should be 1 or more, found {k}.")
+            raise ConfigError(f"Invalid k {k}: expected an integer of at least 1.")
         self.scores: FloatArray = np.full((rows, k), -np.inf, dtype=np.float32)
         self.ids: NDArray[np.int64] = np.full((rows, k), -1, dtype=np.int64)
         self._groups: NDArray[np.int64] = np.full((rows, k), -1, dtype=np.int64)
@@ -44,21 +44,21 @@ class TopK:
         ids: NDArray[np.int64],
         groups: NDArray[np.int64] | None = None,
     ) -> None:
-        """Look at a block.
+        """Add a block.
 
         Args:
-            scores: Shape (rows, n), rounded here to six digits. -inf leaves a candidate out.
-            ids: What each score belongs to, shape (n,) or (rows, n), 0 or more, never seen before.
-            groups: Which candidates are the same for the user, shape as `ids`. Either all blocks
-                have groups or none has.
+            scores: Shape (rows, n); they are rounded to six digits. -inf excludes a candidate.
+            ids: The ids of the scores, shape (n,) or (rows, n), not negative, each added once.
+            groups: The group of each candidate, with the shape of `ids`. Either all blocks have
+                groups or none has.
         """
         scores = np.round(scores, _DIGITS)
         ids = np.broadcast_to(ids, scores.shape)
         groups = ids if groups is None else np.broadcast_to(groups, scores.shape)
-        for row, found in enumerate(scores):
-            new = np.flatnonzero((found >= self.scores[row, -1]) & (found > -np.inf))
+        for row, own in enumerate(scores):
+            new = np.flatnonzero((own >= self.scores[row, -1]) & (own > -np.inf))
             if new.size:
-                self._merge(row, found[new], ids[row, new], groups[row, new])
+                self._merge(row, own[new], ids[row, new], groups[row, new])
 
     def row(self, row: int) -> list[tuple[int, float]]:
         """Return the ids and scores of a row, the best first."""

@@ -1,4 +1,4 @@
-"""The vectors of one sentence, as numpy arrays with names."""
+"""The vectors of one sentence, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class SentenceVectors:
 
     Attributes:
         tokens: The tokens, one per vector.
-        offsets: (start, end) of each token in the string that was given, in Python string indices;
-            None if a list of tokens was given.
-        layers: h_{k,j}, shape (L + 1, T, 2D). Layer 0 knows the word alone, the others its context.
+        offsets: (start, end) of each token in the input string, as Python string indices; None if
+            the input was a list of tokens.
+        layers: h_{k,j}, shape (L + 1, T, 2D). Layer 0 depends only on the word, the other layers
+            also on its context.
     """
 
     tokens: list[str]
@@ -53,15 +54,15 @@ class SentenceVectors:
         """Mix the layers with given weights: gamma * sum_j s_j h_{k,j}.
 
         Args:
-            s: One weight per layer, used as it is.
-            gamma: Scale of the whole.
-            w: Weights before the softmax instead, as a task model stores them.
+            s: One weight per layer, not normalized.
+            gamma: The scale.
+            w: Alternatively, the weights before the softmax, as a task model stores them.
 
         Returns:
-            ELMo_k, shape (T, 2D). Without weights all layers count the same.
+            ELMo_k, shape (T, 2D). Without weights, the average of the layers.
         """
         if not np.isfinite(gamma):
-            raise ConfigError(f"gamma should be a finite number, found {gamma}.")
+            raise ConfigError(f"Invalid value for gamma: {gamma}. Expected a finite number.")
         weights = mix_weights(len(self.layers), s, w)
         mixed: FloatArray = np.tensordot(np.float32(gamma) * weights, self.layers, axes=1)
         return mixed
@@ -69,11 +70,11 @@ class SentenceVectors:
     def select(
         self, layer: str | int, *, mix: Sequence[float] | None = None, gamma: float = 1.0
     ) -> FloatArray:
-        """Return the vectors that `layer` chooses, by the names that all of elmokit uses.
+        """Return the vectors of a layer choice; see `elmokit.embed.layer_choice`.
 
         Args:
             layer: A layer number, "top", "average", "concat", "mix" or "all".
-            mix: With "mix", the weights s, one per layer, used as they are.
+            mix: With "mix", the weights s, one per layer; they are not normalized.
             gamma: With "mix", the scale.
 
         Returns:
@@ -85,14 +86,14 @@ class SentenceVectors:
         """Return the vectors of one word of the sentence, shape (L + 1, 2D).
 
         Args:
-            word: A token of the sentence, exactly as it stands in `tokens`.
-            occurrence: Which one, if it stands there more than once.
+            word: A token of the sentence, exactly as in `tokens`.
+            occurrence: Which occurrence of the word, counted from 0.
         """
         places = [k for k, token in enumerate(self.tokens) if token == word]
         if not places:
             raise DataError(
-                f"The word '{word}' is not a token of this sentence.{nearest(word, self.tokens)} "
-                f"Its tokens: {' '.join(self.tokens)}"
+                f"'{word}' is not a token of this sentence.{nearest(word, self.tokens)} Its tokens "
+                f"are: {' '.join(self.tokens)}"
             )
         try:
             vectors: FloatArray = self.layers[:, places[occurrence]]
@@ -112,7 +113,7 @@ class SentenceVectors:
         return f"<SentenceVectors {list(self.layers.shape)}: {shown}>"
 
     def _repr_html_(self) -> str:
-        """Show the tokens in a notebook, each with those of the sentence that it is nearest to."""
+        """Show the tokens in a notebook, each with the nearest tokens of the sentence."""
         from elmokit import html
 
         shown = self.top[:_SHOWN]
@@ -125,25 +126,25 @@ class SentenceVectors:
             near = [k for k in np.argsort(-row)[:3].tolist() if row[k] > -1]
             titles.append("\n".join(f"{self.tokens[k]} {row[k]:.2f}" for k in near))
         layers, n, dim = self.layers.shape
-        note = f"{n:,} tokens, {layers} layers of {dim}. The darker, the nearer to another token "
-        note += "of the sentence (top layer); hover to see to which."
+        note = f"{n:,} tokens, {layers} layers of {dim}. Darker tokens are closer to another token "
+        note += "of the sentence (top layer); hover to see which."
         largest = cosines.max(axis=1, initial=0.0).tolist()
         return html.chips(self.tokens, largest, titles, most=_SHOWN) + html.caption(note)
 
 
 def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Put the vectors of sentences into one array, as older systems returned them.
+    """Pad the vectors of sentences to one array, as AllenNLP and bilm-tf return them.
 
     Args:
-        vectors: Of each sentence `.top`, `.average` or a `.mix`, shape (T, 2D); or `.layers`,
-            shape (L + 1, T, 2D). The T may differ.
+        vectors: For each sentence `.top`, `.average` or a `.mix`, shape (T, 2D); or `.layers`,
+            shape (L + 1, T, 2D). T may differ.
 
     Returns:
-        Shape (B, T, 2D) or (B, L + 1, T, 2D) with the longest T, zero where there is no token; and
-        the mask (B, T), True where there is one.
+        Shape (B, T, 2D) or (B, L + 1, T, 2D) with the largest T, padded with zeros; and the mask
+        (B, T), which is True for tokens.
     """
     if not len(vectors):
-        raise DataError("There are no sentences to put into one array.")
+        raise DataError("Expected the vectors of at least one sentence, got an empty list.")
     lengths = np.array([sentence.shape[-2] for sentence in vectors])
     *front, _, dim = vectors[0].shape
     batch = np.zeros((len(vectors), *front, lengths.max(), dim), dtype=np.float32)
