@@ -235,7 +235,7 @@ def _empty(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (_cut_gzip, r"cut\.gz is cut off"),
+        (_cut_gzip, r"cut\.gz is truncated"),
         (_empty, r"no words in .*empty\.txt"),
         (lambda folder: folder / "lost.txt", "lost.txt does not exist"),
     ],

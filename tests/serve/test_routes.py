@@ -144,7 +144,7 @@ def test_wrong_queries(http: httpx.Client) -> None:
     assert "no word in brackets" in message("I read it")
     assert "token 10000000" in message(10_000_000)
     assert "not a token" in message({"sentence": "I read", "word": "dog"})
-    assert "position is 7" in message({"sentence": ["I", "read"], "position": 7})
+    assert "position 7" in message({"sentence": ["I", "read"], "position": 7})
     assert "Invalid layer '9'" in message("I [read]", layer=9)
 
 

@@ -102,7 +102,7 @@ def test_faults_name_file_and_line(tmp_path: Path, raw: bytes, told: str) -> Non
     [
         (["a", "a"], "word 2 repeats"),
         (["a", ""], "word 2 is empty"),
-        (["a\nb"], "word 1 holds a newline"),
+        (["a\nb"], "word 1 contains a newline"),
         (["!!!MAXTERMID"], "MAXTERMID"),
     ],
 )
@@ -118,7 +118,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_missing_specials_are_named_on_request() -> None:
     vocabulary = Vocabulary(["<S>", "a"])
-    with pytest.raises(DataError, match=r"lacks </S>, <UNK>"):
+    with pytest.raises(DataError, match="does not contain </S>, <UNK>"):
         vocabulary.require_specials()
     Vocabulary(SPECIALS).require_specials()
 

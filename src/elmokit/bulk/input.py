@@ -26,7 +26,7 @@ def check_inputs(names: Sequence[str | Path]) -> None:
         if name != STDIN and not _exists(name):
             raise DataError(missing(name))
         if name != STDIN and Path(name).is_dir():
-            raise DataError(f"{name} is a directory, expected a file; give the files in it.")
+            raise DataError(f"{name} is a directory; expected a file. List the files in it.")
 
 
 def _exists(name: str) -> bool:

@@ -109,9 +109,9 @@ def add_ann(
     """Add an approximate index for each of some stored layers.
 
     Args:
-        index: The index; its folder is written to.
-        choices: The layers: those with vectors of their own for each token, so not layer 0.
-        recall: The share of the 10 nearest tokens to find, on average.
+        index: The index; its directory is changed.
+        choices: Stored layers other than layer 0, which has one vector per word.
+        recall: The required mean share of the 10 nearest tokens that are found.
         seed: Seed of the tokens that recall is measured with.
 
     Returns:
@@ -135,7 +135,7 @@ def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> To
             f"index TEXT -o DIR --layer {choice.name}"
         )
     table = import_lance().dataset(table_path(index.folder, "tokens"))
-    if table.version != index.meta.versions["tokens"]:  # what an interrupted call left
+    if table.version != index.meta.versions["tokens"]:  # left by an interrupted call
         table = index.tables["tokens"]
         table.restore()
     cells = 1 << max(0, round(np.log2(np.sqrt(index.tokens))))
@@ -164,7 +164,7 @@ def _measure(
     for batch in index.scan([choice]):
         exact.add(index.read_tokens(batch, [choice]))
     scores = exact.best[0].scores
-    # A token that is as near as the last one of the exact search is as right as that one.
+    # Tokens with the score of the last one of the exact search are equally correct.
     last = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
     expected = max(int(np.isfinite(scores).sum()), 1)
     probes = 1

@@ -93,7 +93,7 @@ class IndexMeta(BaseModel):
 
     @property
     def choices(self) -> list[LayerChoice]:
-        """What is stored."""
+        """The stored layer choices."""
         return [
             LayerChoice.parse(
                 label.removeprefix("layer "), self.n_layers, weights if label == "mix" else None
@@ -116,7 +116,7 @@ class IndexMeta(BaseModel):
         """Read the manifest.
 
         Raises:
-            DataError: The folder is not an index, not finished, damaged or of another version.
+            DataError: The directory is not an index, not finished, damaged or of another version.
         """
         if not (folder / name).exists():
             raise DataError(_not_an_index(folder))
@@ -179,7 +179,7 @@ def damaged(folder: Path, reason: object) -> DataError:
 
 def import_lance() -> Any:
     """Import the database library, an optional dependency."""
-    os.environ.setdefault("LANCE_LOG", "error")  # it warns of every small table
+    os.environ.setdefault("LANCE_LOG", "error")  # it warns about every small table
     with optional_imports("search", "A token index"):
         import lance
     return lance
@@ -203,7 +203,7 @@ def reading(folder: Path) -> Iterator[None]:
     except (ElmoError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic of Lance is no Exception
-        reason = str(error).split("\n")[0].split(", /")[0]  # without places in Lance's source
+        reason = str(error).split("\n")[0].split(", /")[0]  # without positions in Lance's source
         raise damaged(folder, reason) from error
 
 

@@ -66,10 +66,10 @@ class Query:
 
 
 class TokenIndex:
-    """An open index. Several threads may search it at once.
+    """An open index. Several threads can search it at once.
 
     Args:
-        folder: Its folder.
+        folder: Its directory.
         meta: Its manifest.
         tables: Its tables.
     """
@@ -85,7 +85,7 @@ class TokenIndex:
         """Open an index.
 
         Raises:
-            DataError: The folder is not an index, or it is damaged.
+            DataError: The directory is not an index, or it is damaged.
         """
         folder = Path(folder)
         meta = IndexMeta.read(folder)
@@ -108,7 +108,7 @@ class TokenIndex:
 
     @property
     def choices(self) -> list[LayerChoice]:
-        """What is searched by default: what is stored, and the average."""
+        """The layers that are searched by default: the stored ones, and the average."""
         choices = self.meta.choices
         if len(self.meta.layers) == self.meta.n_layers:
             choices = [*LayerChoice.parse_all(ALL_AND_AVERAGE, self.meta.n_layers), *choices]
@@ -119,15 +119,15 @@ class TokenIndex:
         return LayerChoice.parse_all(layer, self.meta.n_layers, mix)
 
     def check(self, model: ElmoModel) -> None:
-        """Raise if the vectors of the index are not those of this model."""
+        """Raise an error if the index was built with another model."""
         if model in self._checked:
             return
-        found = fingerprint(model, self.meta.state)
-        if found != self.meta.model:
+        own = fingerprint(model, self.meta.state)
+        if own != self.meta.model:
             raise ConfigError(
                 f"The index {self.folder} was built with a different model: {self.meta.source}, "
                 f"fingerprint {self.meta.model[:12]}; this one is {model.source or 'memory'}, "
-                f"{found[:12]}. Specify that model with --model, or rebuild the index."
+                f"{own[:12]}. Specify that model with --model, or rebuild the index."
             )
         self._checked.add(model)
 
@@ -175,8 +175,8 @@ class TokenIndex:
         if marked and model is not None:
             self.check(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
-            found = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
-            asked = [Query(q.at, next(found)) if q.token is None else q for q in asked]
+            vectors = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
+            asked = [Query(q.at, next(vectors)) if q.token is None else q for q in asked]
         choices = None if layer is None else self.parse(layer, mix)
         return self.search(asked, choices, k=k, rules=rules, min_count=min_count, ann=ann)
 
@@ -228,15 +228,15 @@ class TokenIndex:
         ]
 
     def as_tokens(self, queries: Sequence[Query], choices: Sequence[LayerChoice]) -> Tokens:
-        """Return the queries as tokens to compare with."""
+        """Return the queries as `Tokens`."""
 
         def vector(q: Query, choice: LayerChoice) -> FloatArray:
             if q.token is not None:
-                found = self.vectors(choice, [q.token])
+                vectors = self.vectors(choice, [q.token])
             else:
                 assert q.layers is not None
-                found = choice.apply(q.layers[:, None])
-            own: FloatArray = found[0]
+                vectors = choice.apply(q.layers[:, None])
+            own: FloatArray = vectors[0]
             return own
 
         return Tokens(
@@ -253,7 +253,7 @@ class TokenIndex:
         return f"word IN ({', '.join(map(str, forms))})" if len(forms) else "false"
 
     def scan(self, choices: Sequence[LayerChoice], filter_sql: str = "") -> Iterator[Any]:
-        """Yield all tokens that pass a filter, in batches with the columns that are needed."""
+        """Yield batches of the tokens that match a filter, with the required columns."""
         return scan(
             self.folder,
             self.tables["tokens"],
@@ -268,7 +268,7 @@ class TokenIndex:
         return ["token", "word", "sentence_hash", "position", *vectors]
 
     def read_tokens(self, batch: Any, choices: Sequence[LayerChoice], min_count: int = 1) -> Tokens:
-        """Return a batch of the token table as tokens to compare, without rare words."""
+        """Return a batch of the token table as `Tokens`, without rare words."""
         if min_count > 1:
             batch = batch.filter(self.counts[_numbers(batch, "word")] >= min_count)
         return Tokens(
@@ -339,7 +339,7 @@ class TokenIndex:
 
     @cached_property
     def _folded(self) -> tuple[Ids, dict[str, int]]:
-        """A number for each word, (V,), that words share if they differ in case only."""
+        """A number for each word, (V,); words that differ only in case have the same number."""
         numbers: dict[str, int] = {}
         folded = [numbers.setdefault(w.casefold(), len(numbers)) for w in self.spellings]
         return np.array(folded, dtype=np.int64), numbers
@@ -388,10 +388,10 @@ class TokenIndex:
         return torch.cat([_halves(batch, "layer_0", self.meta.dim) for batch in batches])
 
     def _parts(self, choice: LayerChoice) -> list[LayerChoice]:
-        """Return the stored choices that a choice is made of: itself, or layers.
+        """Return the stored choices from which a choice is computed: itself, or layers.
 
         Raises:
-            ConfigError: The index lacks one of them.
+            ConfigError: One of them is not stored in the index.
         """
         if self.meta.stored.get(choice.label) == list(choice.weights):
             return [choice]
@@ -432,7 +432,7 @@ def used_layers(choice: LayerChoice) -> list[int]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the size of all files in a folder."""
+    """Return the size of all files in a directory."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 

@@ -44,7 +44,7 @@ _SHOWN = 20  # neighbors of a list that a notebook shows
 
 
 class Passage(NamedTuple):
-    """A sentence of the text that is searched; `where` says in words where it stands."""
+    """A sentence of the text that is searched; `where` describes its position."""
 
     tokens: Sequence[str]
     where: str = ""
@@ -55,12 +55,12 @@ class Rules:
     """Which tokens may be neighbors.
 
     Attributes:
-        words: "any", "same" (only the word of the query) or "other" (only other words). Case makes
-            no other word.
-        distinct: What is listed once: every "token"; a "sentence" (the same place of sentences that
-            are the same word by word counts once); or a "word" (its nearest token only, case makes
-            no other word).
-        other_sentences: Leave out sentences that are the query's, word by word.
+        words: "any", "same" (only the word of the query) or "other" (only other words). Matching is
+            case-insensitive.
+        distinct: What is listed once: every "token"; a "sentence" (the same position in identical
+            sentences is listed once); or a "word" (only its nearest token; matching is
+            case-insensitive).
+        other_sentences: Exclude sentences with the same words as the sentence of the query.
     """
 
     words: Words = "any"
@@ -75,12 +75,12 @@ class Neighbor:
     Attributes:
         score: The cosine.
         at: The token in its sentence.
-        where: Where the sentence stands.
+        where: The position of the sentence.
         token: In an index: its number.
         sentence: In an index: the number of its sentence.
         text: In an index: the sentence as written.
         span: In an index: start and end of the token in `text`; None if the text was tokenized.
-        file: In an index: the file of the sentence, as it was named when the index was built.
+        file: In an index: the file of the sentence, as named when the index was built.
         line: In an index: the line of the sentence in the file.
     """
 
@@ -121,7 +121,7 @@ class Neighbors:
 
     Attributes:
         query: The query.
-        lists: For each layer its name and the nearest tokens, the nearest first.
+        lists: The nearest tokens by layer name, the nearest first.
         tokens: Tokens that were searched.
         token: The number of the query, if it is a token of the index.
     """
@@ -143,7 +143,7 @@ class Neighbors:
         return f"<Neighbors of '{self.query.word}': {', '.join(self.lists)}>"
 
     def _repr_html_(self) -> str:
-        """Show the lists in a notebook, the words in their sentences."""
+        """Show the lists in a notebook, with words in their sentences."""
         from elmokit import html
 
         left, right = self.query.sides(_AROUND)
@@ -328,7 +328,7 @@ class NeighborSearch:
         self._queries = queries
         self._choices = choices
         self._kept: dict[int, tuple[Passage, int]] = {}
-        self._words: dict[str, int] = {}  # the only thing that grows: with the words of the text
+        self._words: dict[str, int] = {}  # grows with the vocabulary of the text
         asked = Tokens(
             ids=np.full(len(queries), -1),
             words=self._numbers(q.word for q in queries),
@@ -381,7 +381,7 @@ class NeighborSearch:
         return np.array([numbers.setdefault(w, len(numbers)) for w in folded], dtype=np.int64)
 
     def _keep(self, passages: Sequence[Passage], starts: Ids) -> None:
-        """Keep the sentences of the tokens that are among the best, and no others."""
+        """Keep only the sentences of the tokens that are among the best."""
         needed = {number for best in self._search.best for number in best.ids.ravel().tolist()}
         kept = {}
         for number in needed - {-1}:
@@ -394,7 +394,7 @@ class NeighborSearch:
 
 
 def sentence_hash(tokens: Sequence[str]) -> np.int64:
-    """Return a number that different sentences do not share (collisions: 1 in 10**18)."""
+    """Return a hash of a sentence, with a collision probability of 1e-18."""
     text = "\0".join(tokens).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return np.int64(int.from_bytes(digest, "big") >> 2)

@@ -1,13 +1,13 @@
 """Abbreviations that keep their period, shared by the tokenizer and the sentence splitter.
 
-Closed lists, written as regular expressions and matched with case as it stands here: many of them
-are words when spelled otherwise ("Sun." is a day, "sun." ends a sentence). Dotted letters ("U.S.",
-"e.g.") and single capitals ("J.") need no list; the rules of both modules know them by their shape.
+Closed lists, written as case-sensitive regular expressions, because many of them are also words
+("Sun." is a day, "sun." ends a sentence). Dotted letters ("U.S.", "e.g.") and single capitals
+("J.") are not listed; both modules recognize them by their form.
 """
 
 from __future__ import annotations
 
-# A name or the rest of the phrase follows these: their period never ends a sentence.
+# A name or the rest of a phrase follows these, so that their period never ends a sentence.
 TITLES = (
     "Mr|Mrs|Ms|Mx|Messrs|Drs?|Prof|Rev|Fr|Hon|Mme|Mlle|Sr|Sra|Sts?|Ste|Mt|Ft|"
     "Gen|Col|Lt|Lieut|Sgt|Capt|Cpt|Maj|Cmdr|Comdr|Adm|Brig|Pvt|Cpl|Insp|Det|Supt|Asst|Atty|"

@@ -1,4 +1,4 @@
-r"""Lines of text from files, as every command reads them.
+r"""Read lines of text from files.
 
 A line ends at "\n" only; "\r" before it is dropped, and nothing else separates lines (U+2028 or a
 form feed inside a sentence is an ordinary character). Text must be UTF-8; other bytes raise an
@@ -28,7 +28,7 @@ MAX_LINE_BYTES = 2**28
 
 
 class Line(NamedTuple):
-    """A line and where it came from: `number`, from 1, in `path`, a file or "standard input"."""
+    """A line and its position: `number`, from 1, in `path`, a file or "standard input"."""
 
     path: str
     number: int
@@ -90,7 +90,7 @@ def read_pieces(
     skip_bad: bool | None = None,
     on_bad: Callable[[str], None] | None = None,
 ) -> Iterator[Piece]:
-    """Read the lines of a file; one longer than `max_bytes` comes in pieces. See `read_lines`."""
+    """Read the lines of a file; lines longer than `max_bytes` are divided. See `read_lines`."""
     path = os.fspath(given)
     name = "standard input" if path == STDIN else path
     number, rest, is_start = 1, b"", True
@@ -113,7 +113,7 @@ def read_pieces(
 
 
 def _cut(raw: bytes) -> tuple[bytes, bytes]:
-    """Cut bytes before a character, or a line end, that may go on in the next piece."""
+    """Divide bytes before a character or line end that may continue in the next piece."""
     for n in range(1, min(4, len(raw)) + 1):
         if raw[-n] & 0xC0 != 0x80:  # not inside a character
             return (raw[:-n], raw[-n:]) if raw[-n] >= 0xC0 or raw[-n:] == b"\r" else (raw, b"")
@@ -134,26 +134,24 @@ def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
         raise DataError(missing(name)) from None
     except IsADirectoryError:
         raise DataError(
-            f"{name} is a directory, expected a text file. Name its files: {name}/*.txt"
+            f"{name} is a directory; expected a text file. List its files: {name}/*.txt"
         ) from None
     except EOFError:
         raise DataError(
-            f"{name} is cut off: its compressed data ends after line {done}. "
+            f"{name} is truncated: its compressed data ends after line {done}. "
             "Copy or download it again."
         ) from None
     except Exception as error:  # decompressors raise various errors
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise DataError(missing(name)) from None
-        raise DataError(f"{name} cannot be read after line {done}: {error}") from error
+        raise DataError(f"Cannot read {name} after line {done}: {error}") from error
 
 
 def missing(name: str) -> str:
     """Return the error of a missing file, with a hint if its name looks like a sentence."""
     error = f"{name} does not exist."
     if " " in name.strip() and not Path(name).suffix[1:].isalnum():
-        error += (
-            " A file is expected here. To give text itself: echo 'I read it .' | elmo COMMAND -"
-        )
+        error += " Expected a file. To pass text directly: echo 'I read it .' | elmo COMMAND -"
     return error
 
 
@@ -165,10 +163,10 @@ def _describe(line: bytes, error: UnicodeDecodeError) -> str:
 def _remedy(name: str, *, can_skip: bool) -> str:
     """Return how to fix a file that is not UTF-8."""
     file = "FILE" if name == "standard input" else name
-    skip = "leave such lines out with --skip-bad (skip_bad=True)"
+    skip = "skip such lines with --skip-bad (skip_bad=True)"
     return (
         f"If the text is Latin-1, convert it with: iconv -f latin1 -t utf-8 '{file}' > utf8.txt; "
-        f"else {skip if can_skip else 'mend such lines, or take them out'}."
+        f"otherwise {skip if can_skip else 'correct or remove such lines'}."
     )
 
 
@@ -187,24 +185,24 @@ def _checked_start(raw: bytes, name: str) -> bytes:
     for mark, encoding in _MARKS.items():
         if raw.startswith(mark):
             raise DataError(
-                f"{name} is {encoding.upper()} text by its byte order mark, expected UTF-8. "
+                f"{name} has the byte order mark of {encoding.upper()}; expected UTF-8. "
                 f"Convert it with: iconv -f {encoding} -t utf-8"
             )
     for magic, suffix in _PACKED.items():
         if raw.startswith(magic):
             raise DataError(
-                f"{name} is compressed, but its name does not say so. "
-                f"Rename it to end in {suffix}, or unpack it first."
+                f"{name} is compressed, but its name does not end in {suffix}. "
+                "Rename it, or decompress it first."
             )
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
 def _open(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-    """Open a file for reading bytes, unpacked if its name says so."""
+    """Open a file for reading bytes, decompressed according to its suffix."""
     if path == STDIN:
         if sys.stdin is None:
-            raise DataError("Standard input is closed. Give a file, or text through a pipe.")
-        return contextlib.nullcontext(sys.stdin.buffer)  # not ours to close
+            raise DataError("Standard input is closed. Specify a file, or pipe text to it.")
+        return contextlib.nullcontext(sys.stdin.buffer)  # must stay open
     suffix = Path(path).suffix.lower()
     if suffix == ".zst":
         return _open_zstd(path)
@@ -224,8 +222,8 @@ def _open_zstd(path: str) -> IO[bytes]:
             return io.BufferedReader(_ZstdReader(path, zstd))
         return cast(IO[bytes], zstd.open(path, "rb"))
     raise DataError(
-        f"{path} is packed with Zstandard, which this Python cannot unpack. "
-        f"Install it with: pip install zstandard; or unpack the file: zstd -d '{path}'"
+        f"{path} is compressed with Zstandard, which this Python does not support. "
+        f"Install it with: pip install zstandard; or decompress the file: zstd -d '{path}'"
     )
 
 

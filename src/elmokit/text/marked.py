@@ -28,8 +28,8 @@ class Marked:
     def __post_init__(self) -> None:
         if not 0 <= self.position < len(self.tokens):
             raise DataError(
-                f"The position is {self.position}; in a list of {len(self.tokens)} tokens it goes "
-                f"from 0 to {len(self.tokens) - 1}."
+                f"Invalid position {self.position}: expected 0 to {len(self.tokens) - 1} in a list "
+                f"of {len(self.tokens)} tokens."
             )
 
     @property
@@ -59,7 +59,7 @@ class Marked:
     def read(
         cls, sentence: str | Sequence[str], position: int | None = None, *, tokenized: bool = False
     ) -> Marked:
-        """Read a query as users give it.
+        """Parse a query.
 
         Args:
             sentence: A string with one word in brackets, or a list of tokens with `position`.
@@ -69,7 +69,7 @@ class Marked:
         if not isinstance(sentence, str):
             return _listed(sentence, position)
         if position is not None:
-            raise DataError(f"A position goes with a list of tokens, not a string. {_EXAMPLE}")
+            raise DataError(f"position requires a list of tokens, not a string. {_EXAMPLE}")
         return _split(sentence) if tokenized else _bracketed(sentence)
 
 
@@ -92,14 +92,14 @@ def mark(
     """
     tokens = tuple(sentence.split() if tokenized else [t.text for t in tokenize(sentence)])
     if (word is None) == (position is None):
-        raise ConfigError("Say which token is meant, by word= or by position=.")
+        raise ConfigError("Expected either word= or position= to select a token.")
     if position is None:
         places = [k for k, token in enumerate(tokens) if token == word]
         if occurrence >= len(places):
-            found = f"occurs {len(places)} times" if places else "is not a token"
+            problem = f"occurs {len(places)} times" if places else "is not a token"
             raise DataError(
-                f"The word '{word}' {found} in this sentence.{nearest(word, tokens)} "
-                f"Its tokens: {' '.join(tokens)}"
+                f"'{word}' {problem} in this sentence.{nearest(word, tokens)} "
+                f"Its tokens are: {' '.join(tokens)}"
             )
         position = places[occurrence]
     return Marked(tokens, position)
@@ -108,9 +108,9 @@ def mark(
 def _listed(sentence: object, position: int | None) -> Marked:
     words = tuple(sentence) if isinstance(sentence, Iterable) else ()
     if not words or not all(isinstance(word, str) for word in words):
-        raise DataError(f"Expected a string or a list of tokens, found {sentence!r:.60}.")
+        raise DataError(f"Expected a string or a list of tokens, got {sentence!r:.60}.")
     if position is None:
-        raise DataError("Which of the tokens is meant? Give position=, counted from 0.")
+        raise DataError("A list of tokens requires position=, counted from 0.")
     return Marked(words, position)
 
 
@@ -124,11 +124,11 @@ def _split(text: str) -> Marked:
 
 
 def _bracketed(text: str) -> Marked:
-    """Tokenize a sentence as if it had no brackets, and find the token that was in them."""
-    found = list(_BRACKETS.finditer(text))
-    if len(found) != 1:
-        raise _not_one(len(found), text)
-    mark = found[0]
+    """Tokenize a sentence without its brackets, and find the token that was in them."""
+    marks = list(_BRACKETS.finditer(text))
+    if len(marks) != 1:
+        raise _not_one(len(marks), text)
+    mark = marks[0]
     inside = mark[1].strip()
     if not inside:
         raise DataError(f"The brackets in '{text:.80}' are empty. {_EXAMPLE}")
@@ -140,8 +140,8 @@ def _bracketed(text: str) -> Marked:
     if len(within) != 1 or tokens[within[0]].text != inside:
         names = "', '".join(tokens[i].text for i in within)
         raise DataError(
-            f"The brackets should hold one whole token; '{inside}' is not one: the sentence has "
-            f"'{names}' there. Bracket one of these, or give a list of tokens and a position."
+            f"'{inside}' in brackets is not a single token; the tokens there are '{names}'. Put "
+            "brackets around one of these, or use a list of tokens and a position."
         )
     return Marked(tuple(token.text for token in tokens), within[0])
 

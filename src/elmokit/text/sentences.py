@@ -1,4 +1,4 @@
-"""Find the sentences of a text by rules.
+"""Split text into sentences by rules.
 
 A sentence ends at . ! ? or ... with the quotes and brackets that close after it, where whitespace
 follows and the next word does not start in lower case. A period does not end one after a title
@@ -22,9 +22,9 @@ _OPENERS = r"""["'(\[{`\u2018\u201c\u201e\u00ab\u2039\u00bf\u00a1*_-]"""
 _STOPS = r"[.!?\u2026\u203c\u2047-\u2049\u061f\u06d4\u0964\u0965\u0589\u1362\u17d4\u104b]"
 _WIDE_STOPS = r"[\u3002\uff01\uff0e\uff1f\uff61]"
 
-# Possessive, and never started inside a run, so that a long run of marks costs linear time.
-# It begins with one plain class of characters, so that `re` can look for those alone, and only then
-# asks which kind of mark was found; written the natural way round it takes twice as long.
+# Possessive, and never starting inside a sequence of marks, so that the time is linear.
+# It begins with one character class, which `re` finds quickly, and then determines the kind of
+# mark; the other order takes twice as long.
 _CANDIDATE = re.compile(
     rf"[{_STOPS[1:-1]}{_WIDE_STOPS[1:-1]}\n\u2029]"
     rf"(?:(?<={_STOPS})(?<!{_STOPS}{_STOPS}){_STOPS}*+{_CLOSERS}*+(?=\s)|"
@@ -46,24 +46,24 @@ _STARTERS = frozenset(
     | {"While", "With", "What", "Who", "Why", "How", "Not", "One", "Both", "Many", "Most", "All"}
 )
 _CONTINUES = (",", ";", ":", ".", "!", "?")
-_LONGEST_WORD = 32  # how far back the word before a period is looked for
+_LONGEST_WORD = 32  # characters in which the word before a period is searched
 
 
 def tokenize_sentences(text: str) -> Iterator[list[Token]]:
-    """Yield the tokens of each sentence of `text`, with their offsets in the whole text."""
+    """Yield the tokens of each sentence of `text`, with their offsets in `text`."""
     for start, end in split_sentences(text):
         yield [Token(t.text, start + t.start, start + t.end) for t in tokenize(text[start:end])]
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
-    """Find the sentences of `text`.
+    """Split text into sentences.
 
     Args:
         text: A text of any length.
 
     Returns:
-        The (start, end) of each sentence in order, without the whitespace around it. Together they
-        hold every character of the text that is not whitespace.
+        The (start, end) of each sentence in order, without surrounding whitespace. Together they
+        contain all characters of the text except whitespace.
     """
     spans: list[tuple[int, int]] = []
     start = _skip_space(text, 0)
@@ -81,7 +81,7 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
-    """Tell whether the sentence that starts at `start` ends with the marks of `match`."""
+    """Return whether the sentence that starts at `start` ends with the marks of `match`."""
     marks = match[0]
     if match.lastgroup:  # an empty line, or a full stop that needs no space after it
         return True
@@ -92,7 +92,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return False
     if marks[0] != "." or marks[1:2] == ".":
         return True
-    # No further back than a word can reach: a slice from `start` would cost quadratic time.
+    # Limited to the length of a word: a slice from `start` would take quadratic time.
     nearest = max(start, match.start() - _LONGEST_WORD)
     before = text[nearest : match.start()]
     if nearest == start and _LIST_MARK.fullmatch(before):
@@ -101,11 +101,11 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
 
 
 def _period_is_full_stop(before: str, word: str) -> bool:
-    """Tell whether one period between the text `before` and the next `word` ends a sentence."""
-    found = _BEFORE.search(before)
-    if found is None:
+    """Return whether a single period between the text `before` and `word` ends a sentence."""
+    match = _BEFORE.search(before)
+    if match is None:
         return True
-    last = found[0]
+    last = match[0]
     if _TITLE.fullmatch(last):
         return False
     if _NUMBERED.fullmatch(last):

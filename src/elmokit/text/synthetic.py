@@ -1,7 +1,7 @@
-"""Made-up text for benchmarks, always the same: what decides speed is as in English.
+"""Reproducible synthetic text for benchmarks.
 
-Word frequencies follow Zipf's law, with about 9,000 distinct words in 41,000 tokens; words have the
-lengths of English words.
+As in English, word frequencies follow Zipf's law, with about 9,000 distinct words in 41,000 tokens,
+and words have similar lengths.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _DISTINCT, _DRAWN = 9000, 2 * 1024 * 20
 
 
 def draw_ids(n_words: int, n_tokens: int) -> NDArray[np.int64]:
-    """Draw ids below `n_words`, the most frequent first."""
+    """Draw ids below `n_words`; small ids are more frequent."""
     ranks = np.arange(1, n_words + 1)
     low, high = 0.5, 2.0
-    for _ in range(30):  # the larger the exponent, the fewer distinct words
+    for _ in range(30):  # larger exponents give fewer distinct words
         exponent = (low + high) / 2
         p = (ranks + 2.7) ** -exponent
         p /= p.sum()
@@ -29,7 +29,7 @@ def draw_ids(n_words: int, n_tokens: int) -> NDArray[np.int64]:
 
 
 def make_words(n: int) -> list[str]:
-    """Make words of random letters."""
+    """Return words of random letters."""
     rng = np.random.default_rng(1)
     lengths = np.clip(rng.normal(8.0, 3.0, n).round(), 1, 30).astype(int)
     letters = rng.integers(97, 123, (n, 30), dtype=np.uint8)

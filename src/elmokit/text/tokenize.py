@@ -1,26 +1,26 @@
-r"""Cut a sentence into tokens by the conventions of the Penn Treebank and UD English EWT.
+r"""Tokenize sentences by the conventions of the Penn Treebank and UD English EWT.
 
-No character is changed, none but whitespace is dropped, and every token knows where it stood:
+No character is changed, only whitespace is dropped, and every token has its offsets:
 `sentence[token.start : token.end] == token.text`. The rules, in the order they are tried:
 
-1. Whitespace always cuts. Each chunk between whitespace is cut by itself; only the last chunk of
-   the sentence is treated in a way of its own, for its final period.
-2. Addresses (URL, e-mail, host, file name, @user, #tag) and emoticons stay whole.
-3. Numbers keep inner marks: 1,000.50, 7:30, 11/28/2000, 713-853-3989; ranges and fractions are cut
-   (5 - 10, 1 / 2), and so are units, currency and percent (7:30 PM, $ 5, 100 %).
-4. Abbreviations keep their period (Mr., U.S., e.g., J.), unless it ends the sentence: one written
-   period cannot be two tokens, and EWT gives it to the sentence ("at 5 p.m .").
-5. English clitics are cut: do n't, it 's, I 'll; so are can not, gon na. Other apostrophes inside a
-   word stay (O'Neill, l'homme, 60's), and those at its edges are quotes.
-6. Hyphens are cut (well - known), but prefixes from a closed list stay (non-human, e-mail).
-7. Inside a word . & _ stay (p.m, Node.js, AT&T).
-8. What is left is punctuation: runs of a kind are one token (... !!! -- ***), others stand alone.
+1. Split at whitespace. Each chunk between whitespace is split independently, except that the last
+   chunk of the sentence has a rule for its final period.
+2. Addresses (URL, e-mail, host, file name, @user, #tag) and emoticons are one token.
+3. Numbers keep inner marks: 1,000.50, 7:30, 11/28/2000, 713-853-3989; ranges and fractions are
+   split (5 - 10, 1 / 2), and so are units, currency and percent (7:30 PM, $ 5, 100 %).
+4. Abbreviations keep their period (Mr., U.S., e.g., J.), unless it ends the sentence: as in EWT,
+   the period is then a separate token ("at 5 p.m .").
+5. English clitics are split: do n't, it 's, I 'll; so are can not, gon na. Other apostrophes inside
+   a word are kept (O'Neill, l'homme, 60's), and those at its edges are quotes.
+6. Hyphens are split (well - known), but prefixes from a closed list are not (non-human, e-mail).
+7. Inside a word . & _ are kept (p.m, Node.js, AT&T).
+8. The rest is punctuation: repeated marks are one token (... !!! -- ***), others are single tokens.
 
-Other scripts are cut at whitespace and punctuation. Han, kana and bopomofo characters are tokens of
-their own, since no space tells their words apart; Thai, Lao and Khmer stay in runs. Control
-characters, a zero-width space and a stray byte order mark are tokens of their own; other invisible
-characters stay in the word they are in. A chunk too long to be a word, a number or an address is
-cut at punctuation only, so that no input takes more than linear time.
+Other scripts are split at whitespace and punctuation. Han, kana and bopomofo characters are single
+tokens, because no spaces separate their words; sequences of Thai, Lao and Khmer are not split.
+Control characters, a zero-width space and a stray byte order mark are single tokens; other
+invisible characters are part of their word. A chunk that is too long for a word, a number or an
+address is split only at punctuation, so that the time is linear for any input.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from elmokit.text.ascii_classes import ELLIPSIS, EXTEND, JOINER, SYMBOL, ascii_c
 
 
 class Token(NamedTuple):
-    """A token and its place: `text == sentence[start:end]`, offsets in Python string indices."""
+    """A token and its offsets, Python string indices: `text == sentence[start:end]`."""
 
     text: str
     start: int
@@ -48,34 +48,34 @@ def words(sentence: str) -> list[str]:
     if not chunks:
         return []
     last = chunks.pop()
-    # dict.__getitem__ calls __missing__ for a chunk not met before, so this loop runs in C.
+    # dict.__getitem__ calls __missing__ for new chunks, so this loop runs in C.
     pieces = list(chain.from_iterable(map(_INNER.__getitem__, chunks)))
     pieces += _FINAL[last]
     return pieces
 
 
 def tokenize(sentence: str) -> list[Token]:
-    """Cut `sentence` into tokens that know their offsets.
+    """Split a sentence into tokens with offsets.
 
     Args:
-        sentence: One sentence. A longer text is cut too, but only its last period is known to end
-            a sentence.
+        sentence: One sentence. In a longer text, only the last period is treated as the end of a
+            sentence.
 
     Returns:
-        The tokens in order. They do not overlap, hold no whitespace, and together hold every other
-        character of the sentence.
+        The tokens in order. They do not overlap, contain no whitespace, and contain all other
+        characters of the sentence.
     """
-    found = words(sentence)
-    starts = token_starts(sentence, found)
-    return [Token(word, k, k + len(word)) for k, word in zip(starts, found, strict=True)]
+    tokens = words(sentence)
+    starts = token_starts(sentence, tokens)
+    return [Token(token, k, k + len(token)) for k, token in zip(starts, tokens, strict=True)]
 
 
 def token_starts(sentence: str, tokens: Sequence[str]) -> list[int]:
-    """Return the offset of each token that `words` found."""
+    """Return the offset of each token that `words` returned."""
     starts = []
     position = 0
     for token in tokens:
-        # Only whitespace lies between tokens, and no token holds any, so the first find is it.
+        # Only whitespace is between tokens, and tokens contain none.
         start = sentence.index(token, position)
         starts.append(start)
         position = start + len(token)
@@ -84,15 +84,15 @@ def token_starts(sentence: str, tokens: Sequence[str]) -> list[int]:
 
 # --- closed lists --------------------------------------------------------------------------------
 
-# Two words written as one: the first of them. Forms that are words of their own somewhere ("wont",
-# "cant", "its", French "dont", German "im") are left alone.
+# The first of two words that are written as one. Forms that are also other words ("wont", "cant",
+# "its", French "dont", German "im") are not split.
 _CONTRACTED = (
     "(?i:can(?=not~)|(?:gon|wan)(?=na~)|(?:got|out)(?=ta~)|(?:lem|gim)(?=me~)|"
     "(?:did|does|could|would|should|is|are|was|were|has|have|had|ai)(?=nt~)|"
     "(?:that|what|there)(?=s~)|(?:you|they)(?=re~)|(?:you|we|they)(?=ve~))"
 ).replace("~", r"(?![A-Za-z0-9'`])")
 
-# The prefixes and suffixes that the LDC treebank guidelines keep with their word.
+# The prefixes and suffixes that the LDC treebank guidelines do not split off.
 _PREFIXES = (
     "anti|arch|bi|bio|co|counter|cross|cyber|de|e|eco|ex|extra|hyper|inter|intra|macro|mega|micro|"
     "mid|mini|mis|multi|neo|non|over|pan|para|post|pre|pro|proto|pseudo|psycho|quasi|re|semi|socio|"
@@ -181,7 +181,7 @@ _MOST_REMEMBERED = 1 << 18
 
 
 def _cut(chunk: str, final: bool) -> tuple[str, ...]:
-    """Cut one chunk without whitespace; `final` says that the sentence ends with it."""
+    """Split a chunk without whitespace; `final`: it is the last one of the sentence."""
     if chunk.isascii() and chunk.isalpha():
         first = _CONTRACTED_WORD.match(chunk)
         return (chunk[: first.end()], chunk[first.end() :]) if first else (chunk,)
@@ -196,7 +196,7 @@ def _cut(chunk: str, final: bool) -> tuple[str, ...]:
 
 
 def _free_final_period(seen: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Cut the period that ends the sentence off the abbreviation it is written with."""
+    """Split the final period of a sentence from an abbreviation."""
     last = len(spans) - 1
     while last > 0 and seen[slice(*spans[last])] in ("'", '"', "''"):
         last -= 1
@@ -207,10 +207,9 @@ def _free_final_period(seen: str, spans: list[tuple[int, int]]) -> list[tuple[in
 
 
 class _Memo(dict[str, tuple[str, ...]]):
-    """What chunks were cut into, kept because most chunks of a text repeat.
+    """A cache of the tokens of chunks, because most chunks of a text are repeated.
 
-    It changes speed only, never a result. A full memo is emptied, which costs less than keeping
-    the order of use.
+    A full cache is cleared, which is cheaper than tracking the order of use.
     """
 
     def __init__(self, final: bool) -> None:

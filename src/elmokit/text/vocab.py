@@ -21,13 +21,13 @@ _MARK = "\ufeff"  # byte order mark
 
 
 class Vocabulary:
-    """Words in order; the index of a word is its place, counted from 0.
+    """A list of words; the index of a word is its position, counted from 0.
 
     Args:
-        words: The words. A word may hold any character but a newline.
+        words: The words. A word may contain any character except a newline.
 
     Raises:
-        DataError: A word is empty, holds a newline, or comes twice.
+        DataError: A word is empty, contains a newline, or is repeated.
     """
 
     def __init__(self, words: Iterable[str]) -> None:
@@ -35,23 +35,23 @@ class Vocabulary:
         self._index = {word: index for index, word in enumerate(self.words)}
         fault = _fault(self.words, "word")
         if _NOT_A_WORD in self._index:
-            fault = f"it holds '{_NOT_A_WORD}', which readers of vocabulary files skip."
+            fault = f"it contains '{_NOT_A_WORD}', which readers of vocabulary files skip."
         if fault:
-            raise DataError(f"The vocabulary is not valid: {fault}")
+            raise DataError(f"Invalid vocabulary: {fault}")
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Vocabulary:
-        """Read a vocabulary, ours or one of bilm-tf: UTF-8, one word per line.
+        """Read a vocabulary of elmokit or bilm-tf: UTF-8, one word per line.
 
         Raises:
             DataError: The file cannot be read, is not UTF-8, or has an empty or repeated line; the
-                message names the line.
+                message contains the line number.
         """
         try:
             raw = read_bounded(Path(path), DataError)
         except OSError as error:
             raise DataError(
-                f"The vocabulary {os.fspath(path)} cannot be read: {error.strerror}."
+                f"Cannot read the vocabulary {os.fspath(path)}: {error.strerror}."
             ) from error
         try:
             text = raw.decode("utf-8")
@@ -65,32 +65,34 @@ class Vocabulary:
         # A file from Windows has "\r" on every line; on some lines only, it is part of the word.
         if lines and all(line.endswith("\r") for line in lines):
             lines = [line[:-1] for line in lines]
-        if last:  # a last line that no newline ends
+        if last:  # a last line without a newline
             lines.append(last)
         fault = _fault(lines, "line") if lines else "it is empty."
         if fault:
-            raise DataError(f"The vocabulary {os.fspath(path)} is not valid: {fault}")
+            raise DataError(f"Invalid vocabulary {os.fspath(path)}: {fault}")
         return cls(line for line in lines if line != _NOT_A_WORD)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the words atomically, one per line.
 
         Raises:
-            DataError: The words would not be read back as they are.
+            DataError: Reading the file would give different words.
             OutputError: The file cannot be written.
         """
         target = Path(path)
-        # Reading drops one byte order mark at the start, which must not be a character of a word.
+        # Reading removes one byte order mark at the start, which must not be part of a word.
         mark = _MARK if self.words and self.words[0].startswith(_MARK) else ""
         try:
             raw = (mark + "".join(f"{word}\n" for word in self.words)).encode("utf-8")
         except UnicodeEncodeError as error:
             raise DataError(
-                f"A word of the vocabulary holds the lone surrogate {error.object[error.start]!a}, "
-                "which UTF-8 cannot write. Leave that word out."
+                f"Invalid vocabulary: a word contains the lone surrogate "
+                f"{error.object[error.start]!a}, which UTF-8 cannot represent. Remove that word."
             ) from None
         if self.words and all(word.endswith("\r") for word in self.words):
-            raise DataError("Every word of the vocabulary ends in a carriage return. Strip them.")
+            raise DataError(
+                "Invalid vocabulary: every word ends in a carriage return. Remove them."
+            )
         with replace_file(target) as temporary:
             temporary.write_bytes(raw)
 
@@ -104,9 +106,7 @@ class Vocabulary:
         if place is None:
             place = self._index.get(UNKNOWN)
         if place is None:
-            raise DataError(
-                f"The word '{word}' is not in the vocabulary, which has no {UNKNOWN} either."
-            )
+            raise DataError(f"'{word}' is not in the vocabulary, which has no {UNKNOWN}.")
         return place
 
     def require_specials(self) -> None:
@@ -118,8 +118,8 @@ class Vocabulary:
         missing = [word for word in SPECIALS if word not in self._index]
         if missing:
             raise DataError(
-                f"The vocabulary of {len(self):,} words lacks {', '.join(missing)}. "
-                f"Add a line for each; bilm-tf puts {' '.join(SPECIALS)} first."
+                f"The vocabulary of {len(self):,} words does not contain {', '.join(missing)}. "
+                f"Add a line for each; in bilm-tf {' '.join(SPECIALS)} are the first lines."
             )
 
     def __len__(self) -> int:
@@ -140,17 +140,17 @@ class Vocabulary:
 
 def _fault(words: Sequence[str], unit: str) -> str | None:
     """Describe the first invalid word, by its number counted from 1."""
-    # The usual case, ten times as fast as the search for the place.
+    # The usual case, ten times as fast as the loop below.
     known = set(words)
     if len(known) == len(words) and "" not in known and "\n" not in "".join(words):
         return None
     places: dict[str, int] = {}
     for number, word in enumerate(words, start=1):
         if word == "":
-            return f"{unit} {number} is empty. Take it out."
+            return f"{unit} {number} is empty. Remove it."
         if "\n" in word:
-            return f"{unit} {number} holds a newline: {word!a}."
+            return f"{unit} {number} contains a newline: {word!a}."
         first = places.setdefault(word, number)
         if first != number and word != _NOT_A_WORD:
-            return f"{unit} {number} repeats '{word}' of {unit} {first}. Take one of them out."
+            return f"{unit} {number} repeats '{word}' of {unit} {first}. Remove one of them."
     return None
