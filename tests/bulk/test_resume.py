@@ -241,7 +241,7 @@ def test_changed_bytes_of_a_finished_chunk_are_noticed(
     vectors = open_block(chunk).read("vectors")
     at = whole.index(vectors.tobytes())
     chunk.write_bytes(whole[: at + 7] + bytes([whole[at + 7] ^ 1]) + whole[at + 8 :])
-    with pytest.raises(DataError, match=r"000000\.safetensors have changed"):
+    with pytest.raises(DataError, match=r"000000\.safetensors is damaged"):
         embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
     chunk.unlink()
     embed_corpus(elmo, [text], interrupted, SMALL, resume=True)

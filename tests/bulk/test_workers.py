@@ -208,7 +208,7 @@ def test_a_run_stopped_before_its_last_step_resumes_whatever_follows_the_last_se
 
 @pytest.mark.usefixtures("pool_is_used")
 def test_carried_state_needs_one_process(text: Path, folder: Path) -> None:
-    with pytest.raises(ConfigError, match="one process has to read them all"):
+    with pytest.raises(ConfigError, match="requires a single process"):
         embed_corpus(Workers(), [text], folder / "v.npz", EmbedSettings(state="carry"))
     assert names(folder) == []
 

@@ -131,7 +131,7 @@ def test_wrong_usage_exits_with_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["text.txt", "-o", "vectors.hdf"], "there are: .h5, .hdf5, .npz, .safetensors, .parquet"),
+        (["text.txt", "-o", "vectors.hdf"], "expected one of: .h5, .hdf5, .npz, .safetensors, .parquet"),
         (["missing.txt", "-o", "vectors.npz"], "missing.txt does not exist"),
         ([".", "-o", "vectors.npz"], "is a directory"),
         (["text.txt", "-o", "text.txt/vectors.npz"], "Cannot write text.txt/vectors.npz"),
@@ -144,8 +144,8 @@ def test_wrong_usage_exits_with_2(
             "cannot be combined with --workers",
         ),
         (["missing.parquet", "-o", "folder"], "missing.parquet does not exist"),
-        (["text.txt", "-o", "folder", "--state", "carry"], "no state can be carried"),
-        (["text.txt", "-o", "."], "other things in it"),
+        (["text.txt", "-o", "folder", "--state", "carry"], "requires a single output file"),
+        (["text.txt", "-o", "."], "contains other files"),
     ],
 )
 def test_what_cannot_be_done_exits_with_1_and_leaves_nothing(

@@ -124,7 +124,7 @@ def test_it_leaves_torch_alone_where_it_is_installed(tmp_path: Path, models: Pat
         (["-o", "v.npz", "--devices", "0,1"], "expected 'cpu' or 'auto'"),
         (["-o", "v.npz", "--precision", "fast"], "--to onnx --storage int8"),
         (["-o", "v.npz", "--weights", "w.hdf5"], "Invalid weights w.hdf5"),
-        (["-o", "folder", "--state", "carry"], "or write one file such as vectors.h5"),
+        (["-o", "folder", "--state", "carry"], "requires a single output file"),
         (["-o", "v.npz", "--state", "carry", "--workers", "2"], "Do not use --workers"),
     ],
 )
