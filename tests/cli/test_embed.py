@@ -131,7 +131,10 @@ def test_wrong_usage_exits_with_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["text.txt", "-o", "vectors.hdf"], "expected one of: .h5, .hdf5, .npz, .safetensors, .parquet"),
+        (
+            ["text.txt", "-o", "vectors.hdf"],
+            "expected one of: .h5, .hdf5, .npz, .safetensors, .parquet",
+        ),
         (["missing.txt", "-o", "vectors.npz"], "missing.txt does not exist"),
         ([".", "-o", "vectors.npz"], "is a directory"),
         (["text.txt", "-o", "text.txt/vectors.npz"], "Cannot write text.txt/vectors.npz"),
