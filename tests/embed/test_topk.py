@@ -69,5 +69,5 @@ def test_two_searches_merge() -> None:
 
 
 def test_k_below_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match="1 or more, found 0"):
+    with pytest.raises(ConfigError, match="Invalid k 0"):
         TopK(0)

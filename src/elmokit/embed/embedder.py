@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
@@ -338,7 +339,7 @@ class Embedder(ABC):
         for block in blocks:
             tokens = TokenIds.of([words for words, _ in block])
             # On a CPU the vectors are available immediately and are copied to their final arrays.
-            own = None if self._ahead else _SentenceArrays(len(block), self._empty())
+            own = None if self._ahead else _SentenceArrays(len(block), self._empty)
             pending, carried = self.compute_block(
                 tokens, state, rows=rows, carried=carried, pending=own
             )
@@ -390,7 +391,7 @@ class Embedder(ABC):
             words = list(tokens.words)
             words += [word for word in (BEGIN_SENTENCE, END_SENTENCE) if word not in words]
             if pending is None:
-                k, _, width = (choose(self._empty()) if choose else self._empty()).shape
+                k, _, width = (choose(self._empty) if choose else self._empty).shape
                 pending = self._allocate((k, len(tokens.ids), width), dtype, check)
             block = _Block(
                 tokens,
@@ -465,7 +466,9 @@ class Embedder(ABC):
             )
         return self.warm
 
+    @cached_property
     def _empty(self) -> FloatArray:
+        """The layers of a sentence without tokens."""
         return np.zeros((self.config.n_layers, 0, self.config.output_dim), dtype=np.float32)
 
     def _spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:

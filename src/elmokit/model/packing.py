@@ -56,7 +56,8 @@ class Packing:
         longest = int(falling[0]) if len(falling) else 0
         # Sentences longer than k; falling is sorted, so searching its negation counts them.
         active = np.searchsorted(-falling, -np.arange(longest), side="left")
-        starts = np.concatenate([[0], np.cumsum(active)]).astype(np.int64)
+        starts = np.zeros(longest + 1, dtype=np.int64)
+        active.cumsum(out=starts[1:])
         steps = np.repeat(np.arange(longest), active)
         packed_rows = np.arange(starts[-1]) - starts[steps]
         reversal = starts[falling[packed_rows] - 1 - steps] + packed_rows

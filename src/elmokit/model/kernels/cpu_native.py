@@ -23,7 +23,7 @@ from torch import Tensor
 from elmokit.model.bilm import BiLM
 from elmokit.model.kernels.cpu_encoder import cpu_encoder
 from elmokit.model.kernels.cpu_exact import bias_of, sigmoids_first
-from elmokit.model.kernels.cpu_reader import side_by_side
+from elmokit.model.kernels.cpu_reader import side_by_side, sorted_state, unsorted_state
 from elmokit.model.lstm import LstmLayer, LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.quantize import quantize_rows
@@ -233,10 +233,7 @@ class NativeReader:
         """Do as `BiLM.contextualize` does, without gradients."""
         config = self.config.lstm
         rows = len(packing.lengths)
-        if state is None:
-            state = LstmState.zeros(config, rows, like=x)
-        order = torch.from_numpy(packing.order)
-        last = state.select(order)  # a copy, changed in place
+        last = sorted_state(state, config, packing, x)  # changed in place
         d = config.projection_dim
         layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
         layers[0, :, :d] = x
@@ -260,7 +257,7 @@ class NativeReader:
 
         jobs = [(direction, shard) for shard in range(shards) for direction in (0, 1)]
         side_by_side([lambda job=job: read(*job) for job in jobs])  # type: ignore[misc]
-        return layers, last.select(torch.argsort(order))
+        return layers, unsorted_state(last, packing)
 
 
 def native_reader(bilm: BiLM, folder: Path) -> NativeReader:

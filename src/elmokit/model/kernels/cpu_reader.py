@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from elmokit.config import LstmConfig
 from elmokit.model.bilm import BiLM
 from elmokit.model.kernels.cpu_encoder import cpu_encoder
 from elmokit.model.lstm import LstmLayer, LstmState
@@ -68,11 +69,8 @@ class CpuReader:
         """Do as `BiLM.contextualize` does, without gradients."""
         config = self.config.lstm
         inputs = (x, x if backward_x is None else backward_x)
-        if state is None:
-            state = LstmState.zeros(config, len(packing.lengths), like=x)
-        order = torch.from_numpy(packing.order)
         reversal = torch.from_numpy(packing.reversal)
-        last = state.select(order)  # a copy, changed in place
+        last = sorted_state(state, config, packing, x)  # changed in place
         d = config.projection_dim
         layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
         layers[0, :, :d], layers[0, :, d:] = inputs
@@ -87,7 +85,23 @@ class CpuReader:
                 half.copy_(h if direction == 0 else h[reversal])
 
         side_by_side([lambda: read(0), lambda: read(1)])
-        return layers, last.select(torch.argsort(order))
+        return layers, unsorted_state(last, packing)
+
+
+def sorted_state(
+    state: LstmState | None, config: LstmConfig, packing: Packing, like: Tensor
+) -> LstmState:
+    """Return a copy of a state (None is the zero state) in the order of packed rows."""
+    if state is None:
+        return LstmState.zeros(config, len(packing.order), like=like)
+    return state.select(torch.from_numpy(packing.order))
+
+
+def unsorted_state(state: LstmState, packing: Packing) -> LstmState:
+    """Return a state in the order of the caller's sentences."""
+    if len(packing.order) == 1:
+        return state
+    return state.select(torch.argsort(torch.from_numpy(packing.order)))
 
 
 def side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
