@@ -1,8 +1,8 @@
 """The bidirectional language model: R_k, all 2L + 1 vectors of every token.
 
 A forward LM predicts t_k from t_1..t_{k-1}, a backward LM from t_{k+1}..t_N. They share the token
-encoder and the softmax; their LSTMs are separate and never see each other. What each has read when
-it stands on token k, in layer j, is its half of h_{k,j}.
+encoder and the softmax; their LSTMs are separate. The output of each at token k in layer j is its
+half of h_{k,j}.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from elmokit.model.packing import Packing
 
 
 class BiLMOutput(NamedTuple):
-    """What the biLM says of a batch.
+    """The output of the biLM for a batch.
 
     Attributes:
-        layers: h_{k,j}, shape (L + 1, B, T, 2D); zero where there is no token.
-        mask: True where there is a token, shape (B, T).
-        state: Where each sentence ended; give it to the next call to go on with the same texts.
+        layers: h_{k,j}, shape (L + 1, B, T, 2D); zero in the padding.
+        mask: True for tokens, shape (B, T).
+        state: The final state of each sentence; pass it to the next call to continue the texts.
     """
 
     layers: Tensor
@@ -37,8 +37,8 @@ class BiLMOutput(NamedTuple):
 class BiLM(nn.Module):
     """The biLM of one configuration.
 
-    It reads exactly the positions it is given: whoever wants the sentence boundaries `<S>`, `</S>`
-    read (as the vectors of sentences need) puts them there. Nothing is remembered between calls.
+    The caller must include the sentence boundaries `<S>`, `</S>` in the input, which the vectors of
+    sentences require. No state is kept between calls.
     """
 
     def __init__(self, config: BiLMConfig, *, dropout: float = 0.0) -> None:
@@ -51,7 +51,7 @@ class BiLM(nn.Module):
         elif config.lexicon is not None:
             self.encoder = LexiconEncoder(config.lexicon, d)
         else:
-            assert config.n_words is not None  # BiLMConfig sees to it
+            assert config.n_words is not None  # BiLMConfig checks this
             self.encoder = WordEncoder(config.n_words, d)
         self.forward_lm = LstmStack(config.lstm, dropout)
         self.backward_lm = LstmStack(config.lstm, dropout)
@@ -61,8 +61,8 @@ class BiLM(nn.Module):
 
         Args:
             ids: Character ids (B, T, C) or word ids (B, T), 0 = padding, only at the end of a row;
-                for a model with a lexicon what its `Lexicon.batch` makes, (B, T, 1 + C).
-            state: What the rows start from; None is the zero state.
+                for a model with a lexicon the result of `Lexicon.batch`, (B, T, 1 + C).
+            state: The initial state of the rows; None is the zero state.
         """
         mask = (ids > 0).any(dim=-1) if self.config.n_words is None else ids > 0  # (B, T)
         packing = _packing_of(mask)
@@ -80,13 +80,13 @@ class BiLM(nn.Module):
         state: LstmState | None = None,
         backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
-        """Run both language models over token vectors that are already there.
+        """Run both language models on token vectors.
 
         Args:
             x: x_k in packed order, shape (N, D).
             packing: The packing of the batch.
-            state: What the rows start from, in the caller's order; None is the zero state.
-            backward_x: What the backward LM reads, where it differs: in running text the two
+            state: The initial state of the rows, in the caller's order; None is the zero state.
+            backward_x: The input of the backward LM, if it differs: in running text the two
                 directions read different sentence boundaries.
 
         Returns:

@@ -14,10 +14,10 @@ _FILLS = frozenset(("uniform_", "normal_", "zero_", "fill_", "constant_", "kaimi
 
 @contextmanager
 def blank() -> Iterator[None]:
-    """Make the modules built inside take no memory and draw no start values.
+    """Create modules in this block without memory and initial values.
 
-    The meta device alone would do, but the first random fill on it makes torch import a second's
-    worth of its compiler.
+    The meta device alone would suffice, but the first random fill on it makes torch import its
+    compiler, which takes a second.
     """
     with torch.device("meta"), _NoFill():
         yield

@@ -19,8 +19,8 @@ from elmokit.model.chars import N_STORED_CHARACTERS
 class Highway(nn.Module):
     """x <- g * relu(transform(x)) + (1 - g) * x, g = sigmoid(carry(x)).
 
-    As in bilm-tf, the gate named "carry" multiplies the *transformed* side; it starts at bias -2,
-    so that a new highway mostly passes its input on.
+    As in bilm-tf, the gate named "carry" multiplies the *transformed* side; its initial bias is -2,
+    so that an untrained highway mostly returns its input.
     """
 
     def __init__(self, n_filters: int) -> None:
@@ -41,7 +41,7 @@ class CharacterEncoder(nn.Module):
     """Character ids of n tokens -> x_k.
 
     Shape:
-        ids (n, C) as made by `elmokit.model.chars` -> (n, D)
+        ids (n, C) from `elmokit.model.chars` -> (n, D)
     """
 
     def __init__(self, config: CharCnnConfig, projection_dim: int) -> None:
@@ -59,7 +59,7 @@ class CharacterEncoder(nn.Module):
         self._initialize()
 
     def _initialize(self) -> None:
-        """Start as bilm-tf does (spec of the original training code)."""
+        """Initialize the weights as bilm-tf does."""
         nn.init.uniform_(self.char_embed, -1.0, 1.0)
         for convolution, (width, _) in zip(self.convolutions, self.config.filters, strict=True):
             assert isinstance(convolution, nn.Conv1d)
@@ -80,8 +80,8 @@ class CharacterEncoder(nn.Module):
         )
         characters = F.embedding(ids, table).transpose(1, 2)  # (n, e, C)
         activation = torch.relu if self.config.activation == "relu" else torch.tanh
-        # The maximum runs over every window, those that hold padding characters included: their
-        # embedding is learned. Activation after the maximum; for a monotone one the order is free.
+        # The maximum includes windows with padding characters, whose embedding is learned. The
+        # activation is monotone, so that it can be applied after the maximum.
         pooled = [activation(conv(characters).amax(dim=2)) for conv in self.convolutions]
         x = torch.cat(pooled, dim=1)  # (n, F)
         for highway in self.highways:

@@ -1,7 +1,7 @@
 """A token as 50 character ids: the bytes of its UTF-8 form between a begin and an end mark.
 
-The ids are the original systems' for prediction: everything is shifted by one so that 0 is free
-for padding positions (a whole row of zeros, which the token encoder never has to learn).
+The ids are those of the original systems for prediction: they are shifted by one, so that 0 is
+available for padding positions (a row of zeros).
 
     0          padding position: no token here
     1..256     UTF-8 byte b as b + 1
@@ -9,7 +9,7 @@ for padding positions (a whole row of zeros, which the token encoder never has t
     259, 260   begin and end of a word
     261        padding inside a word, after its end mark (its embedding is learned and matters)
 
-numpy only: a service that runs the biLM elsewhere needs these ids and not torch.
+This module needs numpy but not torch, because ONNX models use it, too.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ N_STORED_CHARACTERS = 261
 
 
 def token_bytes(token: str) -> bytes:
-    """Return the bytes that spell a token; what UTF-8 cannot hold (lone surrogates) is left out."""
+    """Return the UTF-8 bytes of a token, without lone surrogates, which have none."""
     return token.encode("utf-8", "ignore")
 
 
 def is_truncated(token: str, max_characters: int = 50) -> bool:
-    """Tell whether a token has more bytes than fit between the begin and end marks."""
+    """Return whether a token has more bytes than fit between the begin and end marks."""
     # Four bytes at most per character: skip the encoding for the many short tokens.
     limit = max_characters - 2
     return 4 * len(token) > limit and len(token_bytes(token)) > limit
 
 
 def char_ids(token: str, max_characters: int = 50) -> list[int]:
-    """Spell one token: [begin, bytes..., end, pad...], cut to `max_characters` as bilm-tf does.
+    """Return the ids of a token: [begin, bytes..., end, pad...], truncated as in bilm-tf.
 
-    The literal tokens `<S>` and `</S>` are the sentence boundaries, as in AllenNLP. The cut counts
-    bytes and may fall inside a character.
+    The literal tokens `<S>` and `</S>` are the sentence boundaries, as in AllenNLP. A token is
+    truncated after a number of bytes, possibly inside a character.
     """
     if token in _BOUNDARIES:
         spelling = [_BOUNDARIES[token]]
@@ -65,7 +65,7 @@ def char_ids(token: str, max_characters: int = 50) -> list[int]:
 
 
 def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[np.int64]:
-    """Spell many tokens.
+    """Return the ids of many tokens.
 
     Returns:
         Character ids, shape (number of tokens, max_characters).
@@ -91,13 +91,13 @@ def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[n
 
 
 def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> NDArray[np.int64]:
-    """Spell a batch of tokenized sentences, padded with zero rows to the longest one.
+    """Return the ids of a batch of tokenized sentences, padded with zero rows to the longest one.
 
     The sentence boundaries are not included; `elmokit.Elmo` adds them, `BiLM` does not.
 
     Returns:
-        Character ids, a numpy array of shape (B, T, max_characters); `torch.from_numpy` makes it
-        what the modules take.
+        Character ids, a numpy array of shape (B, T, max_characters); convert it with
+        `torch.from_numpy` for the modules.
     """
     check_token_lists(sentences)
     longest = max((len(sentence) for sentence in sentences), default=0)

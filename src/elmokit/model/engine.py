@@ -1,7 +1,7 @@
-"""What runs a biLM at inference: the reference modules, or the fastest implementation for a device.
+"""Engines run a biLM at inference: the reference modules, or a faster implementation for a device.
 
-`exact_engine` chooses among those that compute in float32; `elmokit.embed.engine` adds the rounded
-ones. All give what the modules of `elmokit.model` give, within their precision.
+`exact_engine` selects a float32 engine; `elmokit.embed.engine` adds those of lower precision. All
+compute the same as the modules of `elmokit.model`, within their precision.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROWS = 512
 
 
 class Engine(Protocol):
-    """A biLM that reads."""
+    """An implementation of a biLM."""
 
     def encode(self, ids: Tensor) -> Tensor:
         """Return x of distinct tokens, on the engine's device.
@@ -82,7 +82,7 @@ class PlainEngine:
 def exact_engine(bilm: BiLM) -> Engine:
     """Return the fastest float32 implementation of a biLM for the device it is on.
 
-    It copies the weights: after a change of the biLM, make another one.
+    It copies the weights: create a new one after changing the biLM.
     """
     weight = next(bilm.parameters())
     if weight.dtype != torch.float32:
@@ -100,6 +100,6 @@ def cuda_engine(bilm: BiLM, dtype: torch.dtype) -> Engine | None:
         return None
     try:
         from elmokit.model.kernels.cuda_reader import CudaReader
-    except ImportError:  # there is no Triton for this system
+    except ImportError:  # Triton does not support this system
         return None
     return CudaReader(bilm, dtype)

@@ -1,16 +1,16 @@
-"""A token as ids of two lexicons, of words and of Unicode characters, as ELMoForManyLangs has it.
+"""A token as ids of two lexicons, of words and of Unicode characters, as in ELMoForManyLangs.
 
 A token is a row: the word, then its characters between two marks, then padding. As in `chars.py`
-all ids are shifted by one so that 0 is free for padding positions (a whole row of zeros).
+all ids are shifted by one, so that 0 is available for padding positions (a row of zeros).
 
-    column 0     the word: place in the lexicon of words + 1 (0 without such a lexicon)
-    columns 1..  mark, characters, mark, <pad>, ...: place in the lexicon of characters + 1
+    column 0     the word: index in the lexicon of words + 1 (0 without such a lexicon)
+    columns 1..  mark, characters, mark, <pad>, ...: index in the lexicon of characters + 1
 
-The original takes `<eow>` for the mark before a word and `<bow>` for the one after it. Models were
-trained so, and so it is here. A token longer than fits is cut, and it is the cut token that is
-looked up among the words. Nothing is lower-cased, digits stay digits.
+As in the original, the mark before a word is `<eow>` and the one after it `<bow>`: the models were
+trained with these. Tokens that are too long are truncated before the word is looked up. Case and
+digits are not changed.
 
-numpy only, as `chars.py`.
+This module needs numpy but not torch, like `chars.py`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _BOUNDARIES = {BEGIN_SENTENCE: BEGIN, END_SENTENCE: END}
 
 
 class Lexicon:
-    """The words and characters that a model knows, by their places in its tables.
+    """The words and characters of a model, with their rows in its tables.
 
     Args:
         words: Row i of the word table is word i; None if the model has no such table.
-        characters: The same for the characters, with the specials of the original among them.
-        max_characters: Characters per token, the two marks included.
+        characters: The same for the characters, including the specials of the original.
+        max_characters: Characters per token, including the two marks.
 
     Raises:
-        WeightsError: A special is missing, or something comes twice.
+        WeightsError: A special is missing, or an entry is repeated.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Lexicon:
         return 1 + (self.max_characters if self._characters else 0)
 
     def check(self, config: LexiconConfig) -> None:
-        """Raise an error if this is not the lexicon of such a model."""
+        """Raise an error if the sizes do not match the tables of the model."""
         for what, entries, rows in (
             ("words", self.words, config.n_words),
             ("characters", self.characters, config.n_characters),
@@ -89,11 +89,11 @@ class Lexicon:
                 )
 
     def is_truncated(self, token: str) -> bool:
-        """Tell whether a token has more characters than fit between the two marks."""
+        """Return whether a token has more characters than fit between the two marks."""
         return len(token) > self.max_characters - 2
 
     def spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:
-        """Give the ids of tokens; `<S>` and `</S>` are the sentence boundaries.
+        """Return the ids of tokens; `<S>` and `</S>` are the sentence boundaries.
 
         Returns:
             Shape (number of tokens, columns).
@@ -110,7 +110,7 @@ class Lexicon:
         return rows
 
     def batch(self, sentences: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-        """Spell a batch of tokenized sentences, padded with zero rows to the longest one.
+        """Return the ids of a batch of tokenized sentences, padded with zero rows.
 
         Returns:
             Shape (B, T, columns).

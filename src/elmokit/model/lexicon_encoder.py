@@ -3,8 +3,8 @@
     word       -> embedding                                                        ]
     characters -> embeddings -> convolutions -> maximum -> activation -> highways  ] -> projection
 
-The second half is that of `charcnn.py`, with characters of Unicode instead of bytes; what is new is
-the word's own embedding beside it, and that the projection takes both. Either half may be missing.
+The characters are encoded as in `charcnn.py`, but they are Unicode characters instead of bytes. In
+addition, the word has an embedding, and the projection reads both. Either part may be missing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class LexiconEncoder(nn.Module):
     """Ids of n tokens -> x_k.
 
     Attributes:
-        lexicon: What the ids stand for. It is not part of the weights: whoever reads a model puts
-            it here (`None` until then).
+        lexicon: The words and characters of the ids. It is not part of the weights: the loader of
+            a model sets it.
 
     Shape:
-        ids (n, 1 + C) as made by `elmokit.model.lexicon` -> (n, D)
+        ids (n, 1 + C) from `elmokit.model.lexicon` -> (n, D)
     """
 
     def __init__(self, config: LexiconConfig, projection_dim: int) -> None:
@@ -53,7 +53,7 @@ class LexiconEncoder(nn.Module):
 
     @property
     def known(self) -> Lexicon:
-        """The lexicon; an error if the model came without one."""
+        """The lexicon; raise an error if it is not set."""
         if self.lexicon is None:
             raise WeightsError(
                 "This model reads tokens through a lexicon of words and characters, and came "
@@ -78,14 +78,14 @@ class LexiconEncoder(nn.Module):
         return projected  # (n, D)
 
     def in_blocks(self, ids: Tensor) -> Tensor:
-        """Encode distinct tokens in blocks of fixed shapes (see `trimming.py`), for reading.
+        """Encode distinct tokens in blocks of fixed shapes (see `trimming.py`), for inference.
 
         Args:
             ids: Shape (n, 1 + C), on the CPU.
         """
         weight = self.projection.weight
         out = weight.new_empty(len(ids), len(weight))
-        width = self.config.max_width + 1  # the word's own id takes a column, too
+        width = self.config.max_width + 1  # the first column is the id of the word
         for block, trimmed in trimmed_blocks(ids.numpy(), width, _ROWS, pad=self.known.pad):
             x = self(torch.from_numpy(trimmed).to(weight.device))
             out[torch.from_numpy(block).to(weight.device)] = x[: len(block)]

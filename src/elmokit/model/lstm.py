@@ -8,10 +8,10 @@ For token k of a layer, with its input x_k and the state (c, r) that token k-1 l
     h_k = r_k            in the first layer
     h_k = r_k + x_k      above it, if the model has skip connections
 
-The state that is carried is (c, r), without the skip. The +1 on the forget gate is part of the
-computation and not of the stored bias, so weights go to and from old files bit by bit:
-(b + 1) - 1 is not b. A model whose projection would not make the output smaller has none, and then
-r_k = sigmoid(o) * tanh(c_k), unclipped.
+The carried state is (c, r), without the skip. The +1 on the forget gate is part of the computation
+and not of the stored bias, so that weights can be converted bit by bit: (b + 1) - 1 is not b. A
+model whose projection would not reduce the output has none; then r_k = sigmoid(o) * tanh(c_k),
+without clipping.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from elmokit.config import LstmConfig
 
 FORGET_BIAS = 1.0
 
-# Tokens whose input product W_x x is held at once: bounds memory on sentences of any length.
+# Tokens whose input product W_x x is in memory at once, which limits memory for long sentences.
 _TOKENS_AT_ONCE = 2048
 
 
 class LstmState(NamedTuple):
-    """Where a text stands: what the next token of each sentence starts from.
+    """The LSTM state of texts, from which their next tokens continue.
 
     Attributes:
         cell: c, shape (2 directions, L, B, H).
@@ -43,22 +43,22 @@ class LstmState(NamedTuple):
 
     @classmethod
     def zeros(cls, config: LstmConfig, rows: int, *, like: Tensor) -> LstmState:
-        """Return the state before anything was read."""
+        """Return the zero state."""
         size = (2, config.n_layers, rows)
         cell = torch.zeros(*size, config.dim, dtype=like.dtype, device=like.device)
         hidden = torch.zeros(*size, config.projection_dim, dtype=like.dtype, device=like.device)
         return cls(cell, hidden)
 
     def select(self, rows: Tensor) -> LstmState:
-        """Take some sentences' states, in the given order."""
+        """Return the states of some sentences, in the given order."""
         return LstmState(self.cell[:, :, rows], self.hidden[:, :, rows])
 
     def expand(self, rows: int) -> LstmState:
-        """Repeat a state of one row, for a batch that starts from the same place everywhere."""
+        """Repeat a state of one row."""
         return LstmState(*(s.expand(-1, -1, rows, -1).contiguous() for s in self))
 
     def detach(self) -> LstmState:
-        """Cut the gradient: what truncated back-propagation does between two pieces of a text."""
+        """Detach the state from the graph, for truncated back-propagation."""
         return LstmState(self.cell.detach(), self.hidden.detach())
 
 
@@ -108,10 +108,10 @@ class LstmLayer(nn.Module):
 
         Shape:
             x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), last cell, last hidden;
-            starts (N,): True where a row forgets what it has read before this token
+            starts (N,): True for tokens before which the state of their row is reset
         """
         outputs: list[Tensor] = []
-        ended: list[tuple[Tensor, Tensor]] = []  # states of sentences that are over
+        ended: list[tuple[Tensor, Tensor]] = []  # states of finished sentences
         start = 0
         for steps in _pieces(active):
             stop = start + sum(steps)
@@ -149,7 +149,7 @@ class LstmStack(nn.Module):
         hidden: Tensor,
         starts: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Read a packed batch with every layer.
+        """Run all layers on a packed batch.
 
         Shape:
             x (N, D), cell (L, B, H), hidden (L, B, D), starts (N,)
@@ -174,7 +174,7 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
 
 
 def _pieces(active: list[int]) -> list[list[int]]:
-    """Cut the time steps into runs of a bounded number of tokens."""
+    """Divide the time steps into pieces with a limited number of tokens."""
     pieces: list[list[int]] = []
     size = _TOKENS_AT_ONCE
     for n in active:

@@ -1,4 +1,4 @@
-"""The mix: how a task reads the layers. ELMo_k = gamma * sum_j s_j h_{k,j}, s = softmax(w)."""
+"""The mix of the layers for a task. ELMo_k = gamma * sum_j s_j h_{k,j}, s = softmax(w)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class ScalarMix(nn.Module):
 
     Args:
         n_layers: L + 1.
-        layer_norm: `"token"` (or True) brings each h_{k,j} to mean 0 and variance 1 before mixing
-            (Ba et al. 2016, without affine); `"batch"` is AllenNLP's `do_layer_norm`, one mean and
-            variance over all tokens of the batch, so that a vector depends on its batch mates.
-        s: Fixed weights as they multiply the layers (they sum to 1).
+        layer_norm: `"token"` (or True) normalizes each h_{k,j} to mean 0 and variance 1 before
+            mixing (Ba et al. 2016, without affine); `"batch"` is AllenNLP's `do_layer_norm`, with
+            one mean and variance over all tokens of the batch, so that a vector depends on the
+            other sentences of the batch.
+        s: Fixed weights of the layers; they sum to 1.
         w: Fixed weights before the softmax, AllenNLP's `scalar_mix_parameters`.
-        gamma: Start value of gamma, fixed with the weights.
-        top_only: gamma times the top layer, as TagLM and CoVe did.
+        gamma: Initial value of gamma; fixed if the weights are.
+        top_only: Use gamma times the top layer, as in TagLM and CoVe.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class ScalarMix(nn.Module):
 
     @property
     def s(self) -> Tensor:
-        """The weights as they multiply the layers, shape (L + 1,)."""
+        """The weights of the layers, shape (L + 1,)."""
         return torch.softmax(self.w, dim=0)
 
     def forward(self, layers: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -1,14 +1,14 @@
-"""Ragged sentences without padding: the order in which an LSTM reads a batch.
+"""Packed batches: sentences of different lengths without padding, in the order an LSTM reads them.
 
-Sentences of different lengths are laid out by time step, longest sentence first, so that step k
-is one contiguous block that holds only the sentences which reach it:
+Tokens are ordered by time step, longest sentence first, so that step k is one contiguous block of
+the sentences that are long enough:
 
     sentences  a b c      packed  a d f b e c
                d e        active  3   2   1
                f
 
-No padding exists between the token encoder and the layers, so none can leak into a value, and no
-arithmetic is spent on it. N is the number of tokens in the batch.
+There is no padding between the token encoder and the layers, so that it cannot affect a value and
+takes no time. N is the number of tokens in the batch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # models in ONNX are packed without torch
+if TYPE_CHECKING:  # ONNX models use this module without torch
     from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How the tokens of a batch lie in packed order.
+    """The order of the tokens of a packed batch.
 
     Attributes:
         lengths: Length of each sentence, in the caller's order.
-        active: Sentences that reach each time step, never rising; its sum is N.
+        active: Number of sentences in each time step, not increasing; its sum is N.
         order: Packed row -> the caller's sentence, shape (B,).
         rows: Caller's sentence of each packed token, shape (N,).
         steps: Time step (position in its sentence) of each packed token, shape (N,).
@@ -49,7 +49,7 @@ class Packing:
 
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.int64]) -> Packing:
-        """Plan the packing of sentences with these lengths (0 is allowed)."""
+        """Return the packing of sentences with these lengths (0 is allowed)."""
         length = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-length, kind="stable")
         falling = length[order]
@@ -82,7 +82,7 @@ class Packing:
         return padded[rows, steps]
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """(..., N, D) -> (..., B, T, D), zero where there is no token."""
+        """(..., N, D) -> (..., B, T, D), with zeros in the padding."""
         import torch
 
         rows, steps = (torch.from_numpy(a).to(packed.device) for a in (self.rows, self.steps))

@@ -1,8 +1,8 @@
-"""How probable both language models find running text: -log p of every token, in bounded memory.
+"""Score running text with both language models: -log p of every token, in bounded memory.
 
 For text `w1 .. wn </S>`, whose tokens are r_i, let p_i be the token before r_i, with `<S>` in place
 of `</S>` and at the beginning. The forward LM reads p_i and predicts r_i; the backward LM reads r_i
-and predicts p_i. The symbol that opens a direction is read and never predicted.
+and predicts p_i. The first symbol of a direction is never predicted.
 
 Both directions read stretches of several texts at once. The states of many positions are collected
 before the softmax is computed over all of them.
@@ -23,7 +23,7 @@ from elmokit.model.engine import Engine
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 
-# Texts read side by side, and tokens read in one call.
+# Texts that are read in parallel, and tokens per call.
 _ROWS, _ROWS_ON_GPU = 128, 1024
 _STRETCH_TOKENS, _STRETCH_TOKENS_ON_GPU = 8192, 65536
 # Steps in one call: on a GPU a call of at most 512 steps over one text replays a CUDA graph.
@@ -35,7 +35,7 @@ _POSITIONS = 4096
 
 
 class Head(Protocol):
-    """What turns states into losses: `LMHead`, or a faster implementation of it."""
+    """Computes losses from states: `LMHead`, or a faster implementation of it."""
 
     def losses(self, h: Tensor, targets: Tensor) -> Tensor:
         """Return -log p of each target: h (n, D), targets (n,) -> (n,) in float64."""
@@ -78,10 +78,10 @@ class Scorer:
     """Both language models of a biLM with its head.
 
     Attributes:
-        engine: What reads.
+        engine: The implementation of the biLM.
 
     Args:
-        engine: What reads.
+        engine: The implementation of the biLM.
         config: The shape of the LSTMs.
         head: The LM head, on the engine's device.
         device: That device.
@@ -104,14 +104,14 @@ class Scorer:
         """Compute the losses of all targets.
 
         Args:
-            types: What the numbers in `texts` mean.
-            texts: Whole sentences as types, each followed by `</S>`. Each text is read in one go.
-            start: What each text starts from, as one row; None is the zero state.
+            types: The meaning of the numbers in `texts`.
+            texts: Sentences as types, each followed by `</S>`. The state is carried within a text.
+            start: The initial state of each text, as one row; None is the zero state.
 
         Yields:
             The number of each text with its losses, the longest texts first.
         """
-        # Texts of similar lengths keep the rows busy.
+        # Texts of similar lengths need less padding.
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
         for window in _windows(order, texts):
             flat = [np.asarray(texts[i], dtype=np.int64) for i in window]
@@ -140,7 +140,7 @@ class Scorer:
         words: NDArray[np.int64],
         start: LstmState | None,
     ) -> NDArray[np.float64]:
-        """Read the texts of a group side by side, a stretch of steps at a time."""
+        """Read the texts of a group in parallel, a number of steps at a time."""
         rows, d = len(group.lengths), self._config.projection_dim
         state = LstmState.zeros(self._config, rows, like=x)
         if start is not None:
@@ -167,13 +167,13 @@ class Scorer:
 
 
 class _Group:
-    """Texts that are read side by side, laid end to end.
+    """Concatenated texts that are read in parallel.
 
     Attributes:
-        bounds: Where each text begins, and the end of the last.
+        bounds: The start of each text, and the end of the last one.
         lengths: Tokens of each text.
-        inputs: What the forward and the backward LM read at each place, shape (2, N).
-        targets: What they predict there, shape (2, N).
+        inputs: The inputs of the forward and the backward LM at each position, shape (2, N).
+        targets: Their targets, shape (2, N).
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class _Group:
         self.targets = np.stack([tokens, before])
 
     def places(self, packing: Packing, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where a stretch is read: forward from the beginnings, backward from the ends."""
+        """Return the positions of some steps: forward from the starts, backward from the ends."""
         rows = packing.rows
         ahead = self.bounds[rows] + first + packing.steps
         back = self.bounds[rows + 1] - first - packing.lengths[rows] + packing.steps
@@ -213,19 +213,19 @@ class _Pending:
         if self._waiting:
             h, targets, directions, places = zip(*self._waiting, strict=True)
             losses = self._head.losses(torch.cat(h), torch.cat(targets)).cpu().numpy()
-            for direction, at, found in zip(
+            for direction, at, own in zip(
                 directions,
                 places,
                 np.split(losses, np.cumsum([len(at) for at in places])[:-1]),
                 strict=True,
             ):
-                self._values[direction, at] = found
+                self._values[direction, at] = own
             self._waiting, self._size = [], 0
         return self._values
 
 
 def _windows(order: list[int], texts: Sequence[NDArray[np.integer]]) -> Iterator[list[int]]:
-    """Cut the texts into runs of about `_WINDOW_TOKENS` tokens."""
+    """Divide the texts into windows of about `_WINDOW_TOKENS` tokens."""
     window: list[int] = []
     size = 0
     for i in order:

@@ -1,8 +1,8 @@
 """The language-model head: from the top layer of one direction to words.
 
-One matrix and bias serve both directions (the softmax is tied, as the token encoder is). Training
-compares the true word with a sample of the others, drawn by a log-uniform law over ranks: words of
-a vocabulary sorted by frequency have about those frequencies.
+Both directions share one matrix and bias, as they share the token encoder. Training compares the
+true word with a sample of other words from a log-uniform distribution over ranks, which is close to
+the word frequencies if the vocabulary is sorted by frequency.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Numbers of the full softmax that are held at once: bounds its memory whatever the text's length.
+# Logits of the full softmax that are in memory at once.
 _LOGITS_AT_ONCE = 1 << 24
 
 
@@ -35,7 +35,7 @@ class LMHead(nn.Module):
         return F.log_softmax(F.linear(h, self.weight, self.bias), dim=-1)
 
     def losses(self, h: Tensor, targets: Tensor) -> Tensor:
-        """Return -log p of each target over the whole vocabulary, in bounded memory.
+        """Return -log p of each target over the vocabulary, in bounded memory.
 
         Shape:
             h (n, D), targets (n,) -> (n,), float64 so that long texts sum exactly
@@ -55,14 +55,14 @@ class LMHead(nn.Module):
     def sampled_loss(self, h: Tensor, targets: Tensor, sample: Sample) -> Tensor:
         """Return -log p of each target among itself and the sampled words.
 
-        Every logit is corrected by the log of how often its word is expected in a sample, and a
-        sampled word that is the target itself does not count twice.
+        Every logit is corrected by the log of the expected count of its word in a sample, and a
+        sampled word that is the target is not counted twice.
 
         Shape:
             h (n, D), targets (n,) -> (n,)
         """
-        # index_select and not weight[targets]: the gradient of the latter is added up by several
-        # threads in any order, and no two runs on a CPU would be the same.
+        # index_select instead of weight[targets], whose gradient is summed by several threads in
+        # any order, so that runs on a CPU would not be reproducible.
         true = (h * self.weight.index_select(0, targets)).sum(-1)  # (n,)
         true = true + self.bias.index_select(0, targets)
         true = true - sample.log_expected(targets)
@@ -74,7 +74,7 @@ class LMHead(nn.Module):
 
 
 def log_uniform(ranks: Tensor, n_words: int) -> Tensor:
-    """P(k) = log((k + 2) / (k + 1)) / log(V + 1) for the words with these ranks."""
+    """Return P(k) = log((k + 2) / (k + 1)) / log(V + 1) for the words with these ranks."""
     ranks = ranks.to(torch.float32)
     return torch.log1p(1.0 / (ranks + 1.0)) / math.log(n_words + 1)
 
@@ -84,8 +84,8 @@ class Sample(NamedTuple):
 
     Attributes:
         words: Their ids, shape (K,).
-        time: How long was drawn: a word of probability P is in such a sample with probability
-            1 - exp(-P * time). Infinite if every word was taken.
+        time: Duration of the draw: a word with probability P is in such a sample with probability
+            1 - exp(-P * time). Infinite if the sample contains all words.
         n_words: V.
     """
 
@@ -102,15 +102,15 @@ class Sample(NamedTuple):
 def draw_sample(n_words: int, size: int, generator: torch.Generator) -> Sample:
     """Draw distinct words with log-uniform probabilities.
 
-    To draw with replacement until `size` distinct words are there is a race: word v first comes up
-    after an exponentially distributed time of rate P(v), and the first `size` arrivals win. Unlike
-    drawing, the race has a fixed shape: no loop, no wait for the device. The arrival of the first
-    word that is left out tells how long the race took.
+    Drawing with replacement until there are `size` distinct words is equivalent to a race: word v
+    arrives after an exponentially distributed time with rate P(v), and the first `size` words win.
+    The race needs no loop and no synchronization with the device. The arrival of the first word
+    that is not in the sample is the duration of the race.
 
     Args:
         n_words: V.
-        size: K. With K >= V all words are taken, and the loss is that of the full softmax.
-        generator: Source of randomness; its device decides where the words are.
+        size: K. With K >= V all words are in the sample, and the loss is that of the full softmax.
+        generator: Source of randomness; the words are on its device.
     """
     device = generator.device
     if size >= n_words:

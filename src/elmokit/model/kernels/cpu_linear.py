@@ -1,7 +1,7 @@
-"""A float32 product whose weights lie in memory as oneDNN wants to read them.
+"""A float32 product with weights in the memory layout of oneDNN.
 
-torch lays the weights out anew in every call. With the few rows of one time step that costs more
-than the product itself: 8 rows of the original size take a third of the time if it is done once.
+torch converts the weights in every call. With the few rows of one time step, that takes longer than
+the product: with converted weights, 8 rows of the original size take a third of the time.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# The layout is chosen for products of about this many rows; it serves all others, too.
+# The layout is optimized for about this many rows, but works for all.
 _ROWS = 64
 
 
 class PackedLinear:
-    """W x + b with W laid out once; the plain product where this torch or CPU has no such thing.
+    """W x + b with converted weights, or the plain product if torch or the CPU lacks support.
 
     Args:
         weight: W, shape (N, K).

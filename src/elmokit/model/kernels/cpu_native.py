@@ -1,8 +1,8 @@
 """The LSTM layers in int8 through a small C kernel, `int8_lstm.c`: products, gates and cells fused.
 
-It computes what `cpu_int8.py` computes, by the same integers. It is compiled at first use by the
-system's C compiler into a folder of the user's; who has no compiler, or another CPU, does without.
-Sentences never meet in it: the vectors of one are the same bits in whatever batch.
+It computes the same integers as `cpu_int8.py`. The system's C compiler compiles it at first use
+into a directory of the user; without a compiler, or on other CPUs, it is not used. Sentences are
+independent: their vectors are bit-identical in any batch.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from elmokit.storage.fingerprint import fingerprint_texts
 
 SOURCE = Path(__file__).with_name("int8_lstm.c")
 
-LANES = 16  # numbers in a register
+LANES = 16  # values per register
 _TILE = 64
 _OPTIONS = ("-O3", "-std=c11", "-shared", "-fPIC")
-# Sentences a thread should have at least: fewer only read the weights more often.
+# Minimum sentences per thread: with fewer, the weights are read more often.
 _ROWS_PER_THREAD = 8
-# Rows of a softmax that are computed while the weights pass by once.
+# Rows of a softmax that are computed in one pass over the weights.
 _HEAD_ROWS = 384
-# The bias of a column that stands for no word.
+# The bias of padding columns.
 _NO_WORD = -1e30
 
 
 class NativeError(Exception):
-    """There is no native kernel on this machine; the message says why."""
+    """The native kernel is not available; the message says why."""
 
 
 class _Layer(ctypes.Structure):
@@ -59,13 +59,13 @@ class _Layer(ctypes.Structure):
 
 
 def library_path(folder: Path) -> Path:
-    """Return where the compiled kernel belongs: another source or machine has another name."""
+    """Return the path of the compiled kernel, which depends on the source and the machine."""
     about = (SOURCE.read_text("utf-8"), str(_OPTIONS), platform.machine(), sys.platform)
     return folder / f"int8_lstm-{fingerprint_texts(about)}.so"
 
 
 def build(folder: Path) -> Path:
-    """Compile the kernel into a folder, unless it is there.
+    """Compile the kernel into a directory, if it does not exist.
 
     Raises:
         NativeError: There is no compiler, or it fails.
@@ -117,13 +117,13 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def fits(bilm: BiLM) -> bool:
-    """Say whether the kernel can read this shape: it works on 16 numbers at a time."""
+    """Return whether the kernel supports this shape: it processes 16 values at a time."""
     config = bilm.config.lstm
     return config.dim % LANES == 0 and config.projection_dim % LANES == 0
 
 
 class NativeLayer:
-    """The weights of one layer as the kernel wants them."""
+    """The weights of one layer, in the layout of the kernel."""
 
     def __init__(self, layer: LstmLayer, library: ctypes.CDLL) -> None:
         config = layer.config
@@ -131,7 +131,7 @@ class NativeLayer:
         bias = bias_of(layer)[order].contiguous()
         wx, sx = _packed(sigmoids_first(layer.weight_input)[order], library)
         wr, sr = _packed(sigmoids_first(layer.weight_recurrent)[order], library)
-        self._kept = [wx, sx, wr, sr, bias]  # the structure below only points to them
+        self._kept = [wx, sx, wr, sr, bias]  # the structure below has pointers to them
         wp = sp = None
         if layer.weight_projection is not None:
             wp, sp = _packed(layer.weight_projection.detach(), library)
@@ -159,7 +159,7 @@ class NativeHead:
         self._bias = torch.nn.functional.pad(head.bias.detach(), (0, missing), value=_NO_WORD)
 
     def losses(self, h: Tensor, targets: Tensor) -> Tensor:
-        """Do as `LMHead.losses`."""
+        """Return -log p of each target; see `LMHead.losses`."""
         h = h.contiguous()
         total = torch.empty(len(h))
         blocks = list(zip(h.split(_HEAD_ROWS), total.split(_HEAD_ROWS), strict=True))
@@ -179,7 +179,7 @@ class NativeHead:
 
 
 def _tile_order(h: int) -> Tensor:
-    """Return the rows of i, f, o, j such that the four gates of 16 units lie together."""
+    """Return the order of the rows i, f, o, j in which the four gates of 16 units are adjacent."""
     return torch.arange(4 * h).view(4, h // LANES, LANES).transpose(0, 1).flatten()
 
 
@@ -194,10 +194,10 @@ def _packed(weight: Tensor, library: ctypes.CDLL) -> tuple[Tensor, Tensor]:
 
 
 class NativeReader:
-    """A biLM for reading on a CPU in int8.
+    """A biLM for inference on a CPU in int8.
 
     Args:
-        bilm: The plain modules, of a shape that `fits`.
+        bilm: The reference modules, with a shape that `fits`.
         library: The compiled kernel.
     """
 
@@ -230,7 +230,7 @@ class NativeReader:
         state: LstmState | None = None,
         backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
-        """Do as `BiLM.contextualize` does, without gradients."""
+        """Run both language models, as `BiLM.contextualize` does, without gradients."""
         config = self.config.lstm
         rows = len(packing.lengths)
         last = sorted_state(state, config, packing, x)  # changed in place
@@ -261,5 +261,5 @@ class NativeReader:
 
 
 def native_reader(bilm: BiLM, folder: Path) -> NativeReader:
-    """Return the int8 kernel of a biLM, by the kernel in (or to be compiled into) a folder."""
+    """Return the int8 kernel of a biLM, compiled into a directory."""
     return NativeReader(bilm, open_library(build(folder)))

@@ -1,8 +1,7 @@
-"""Both language models side by side on a CPU: the frame that the exact and the int8 layers share.
+"""Both language models in parallel on a CPU, with exact or int8 layers.
 
-The two directions never see each other, so each runs in a thread of its own with half of the cores.
-Two small products at once need no waiting for each other, as two halves of one product do at every
-step. Layers write straight into the tensor that is given out.
+The two directions are independent, so that each runs in its own thread with half of the cores. They
+need no synchronization, unlike two halves of one product. Layers write directly to the result.
 
 The reference implementation is `elmokit.model.bilm.BiLM`.
 """
@@ -35,11 +34,11 @@ class CpuLayer(Protocol):
 
 
 class CpuReader:
-    """A biLM for reading on a CPU.
+    """A biLM for inference on a CPU.
 
     Args:
-        bilm: The plain modules, on a CPU.
-        make_layer: Makes the kernel of a layer.
+        bilm: The reference modules, on a CPU.
+        make_layer: Creates the kernel of a layer.
     """
 
     def __init__(self, bilm: BiLM, make_layer: Callable[[LstmLayer], CpuLayer]) -> None:
@@ -66,7 +65,7 @@ class CpuReader:
         state: LstmState | None = None,
         backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
-        """Do as `BiLM.contextualize` does, without gradients."""
+        """Run both language models, as `BiLM.contextualize` does, without gradients."""
         config = self.config.lstm
         inputs = (x, x if backward_x is None else backward_x)
         reversal = torch.from_numpy(packing.reversal)
@@ -105,9 +104,9 @@ def unsorted_state(state: LstmState, packing: Packing) -> LstmState:
 
 
 def side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
-    """Run jobs at once, each in a thread with its share of the cores torch may use.
+    """Run jobs in parallel, each in a thread with its share of torch's threads.
 
-    The calling thread does the first one. With one core they run one after the other.
+    The calling thread runs the first job. With one thread they run one after the other.
     """
     cores = torch.get_num_threads()
     inference = torch.is_inference_mode_enabled()
@@ -115,7 +114,7 @@ def side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
 
     def work(job: Callable[[], None]) -> None:
         try:
-            # Both settings count for the thread that makes them alone.
+            # Both settings are per thread.
             torch.set_num_threads(max(1, cores // len(jobs)))
             with torch.inference_mode(inference), torch.no_grad():
                 job()
@@ -135,13 +134,13 @@ def side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
 
 
 def pieces(active: list[int], tokens: int) -> list[list[int]]:
-    """Cut the time steps into runs of about `tokens` tokens, at least one step each."""
-    found: list[list[int]] = []
+    """Divide the time steps into pieces of about `tokens` tokens, with at least one step each."""
+    result: list[list[int]] = []
     size = tokens
     for n in active:
         if size + n > tokens:
-            found.append([])
+            result.append([])
             size = 0
-        found[-1].append(n)
+        result[-1].append(n)
         size += n
-    return found
+    return result
