@@ -230,7 +230,7 @@ def test_an_input_is_never_replaced(
     elmo: ElmoModel, text: Path, folder: Path, options: dict[str, bool]
 ) -> None:
     text.rename(same := folder / "text.npz")
-    with pytest.raises(OutputError, match="is an input"):
+    with pytest.raises(OutputError, match="is both input and output"):
         embed_corpus(elmo, [same], folder / ".." / "out" / "text.npz", SMALL, **options)
     assert same.read_text("utf-8") == TEXT
 
