@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,3 +55,25 @@ def test_a_missing_extra_is_reported_first(
     assert f"pip install 'elmokit[{extra}]'" in errors
     if command.startswith("task ner"):
         assert "--static none" in errors
+
+
+SERVE_PROGRAM = """
+import sys
+from elmokit.errors import DependencyError
+for package in ("fastapi", "orjson", "prometheus_client", "uvicorn"):
+    sys.modules[package] = None
+    try:
+        import elmokit.serve.server
+    except DependencyError as error:
+        assert "elmokit[serve]" in str(error), error
+        print(package)
+    del sys.modules[package]
+    for name in [name for name in sys.modules if name.startswith("elmokit.serve")]:
+        del sys.modules[name]
+"""
+
+
+def test_each_package_of_the_service_is_reported() -> None:
+    command = [sys.executable, "-c", SERVE_PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["fastapi", "orjson", "prometheus_client", "uvicorn"], done.stderr

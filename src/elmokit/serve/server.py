@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from elmokit.errors import ConfigError, optional_imports
-from elmokit.serve.service import Service
 from elmokit.serve.settings import Settings
 
 with optional_imports("serve", "elmo serve"):
@@ -22,6 +21,7 @@ with optional_imports("serve", "elmo serve"):
 
     from elmokit.serve.app import create_app
     from elmokit.serve.protocol import HeaderTimeoutProtocol
+    from elmokit.serve.service import Service
 
 #: Seconds that an idle connection is kept open; proxies keep theirs open for a minute.
 _KEEP_ALIVE = 75
