@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import re
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -95,23 +96,14 @@ def _devices() -> list[str]:
 def _precisions() -> dict[str, dict[str, Any]]:
     from elmokit.embed.probe import KINDS, probe_cpu
 
-    results = {}
-    for kind in KINDS:
-        result = probe_cpu(kind)
-        results[kind] = {"works": result.works, "note": result.note}
-    return results
+    return {kind: asdict(probe_cpu(kind)) for kind in KINDS}
 
 
 def _fast() -> dict[str, Any]:
     from elmokit.embed.fast import fast_choice
 
     choice = fast_choice()
-    return {
-        "kind": choice.kind,
-        "note": choice.describe(),
-        "seconds": choice.seconds,
-        "failed": choice.failed,
-    }
+    return {**asdict(choice), "note": choice.describe()}
 
 
 def _bundled() -> str:
@@ -122,7 +114,7 @@ def _bundled() -> str:
         parts = load_parts()
     except ElmoError as error:
         return f"not usable: {error}"
-    return f"ok, {sum(p.numel() for p in parts.bilm.parameters()):,} parameters"
+    return f"ok, {parts.n_parameters:,} parameters"
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -82,11 +82,11 @@ def pos(
     from elmokit.probes.linear import ProbeSettings
     from elmokit.probes.pos import Treebank, measure_pos
 
-    given = [file for file in (train, dev, test) if file is not None]
-    if len(given) != (3 if directory is None else 0):
+    paths = [file for file in (train, dev, test) if file is not None]
+    if len(paths) != (3 if directory is None else 0):
         raise typer.BadParameter("give either DIR or all of --train, --dev and --test.")
     table = None if static is None else load_static(static)
-    files = Splits(*given) if directory is None else find_splits(directory)
+    files = Splits(*paths) if directory is None else find_splits(directory)
     treebank = Treebank(*(read_conllu(file, tags) for file in files))
     elmo = load(model, weights, device, precision)
     with part_bar(shown=not quiet) as progress:
@@ -284,13 +284,13 @@ def morphology(
     )
 
     table = None if static is None else load_static(static)
-    given = bundled_pairs() if pairs is None else read_pairs(pairs)
-    listed = None if words is None else read_words(words, max_words)
+    related = bundled_pairs() if pairs is None else read_pairs(pairs)
+    candidates = None if words is None else read_words(words, max_words)
     elmo = load(model, weights, device)
-    vocabulary = vocabulary_of(elmo, table, max_words) if listed is None else listed
-    report = measure_morphology(elmo, given, vocabulary, static=table, seed=seed)
+    vocabulary = candidates or vocabulary_of(elmo, table, max_words)
+    report = measure_morphology(elmo, related, vocabulary, static=table, seed=seed)
     _print(report, as_json)
-    log(f"{len(given):,} pairs, ranked among {report.vocabulary:,} words")
+    log(f"{len(related):,} pairs, ranked among {report.vocabulary:,} words")
 
 
 def _print(report: DataclassInstance, as_json: bool) -> None:

@@ -37,13 +37,13 @@ ExportHdf5 = Annotated[
 ]
 
 
-def _check_tensorboard(wanted: bool) -> bool:
+def _check_tensorboard(is_set: bool) -> bool:
     """Report a missing TensorBoard before data and models are loaded."""
-    if wanted:
+    if is_set:
         from elmokit.train.metrics import check_tensorboard
 
         check_tensorboard()
-    return wanted
+    return is_set
 
 
 Tensorboard = Annotated[

@@ -97,17 +97,17 @@ def averaged(
             sums = np.zeros((len(places), h.shape[1]))
         np.add.at(sums, rows, h[k])
         np.add.at(counts, rows, 1)
-    kept = np.flatnonzero(counts >= min_count)
-    if sums is None or not len(kept):
+    frequent = np.flatnonzero(counts >= min_count)
+    if sums is None or not len(frequent):
         raise DataError(
             f"No word occurs {min_count} times in these sentences. Add more text or reduce "
             "min_count."
         )
-    kept = kept[np.argsort(-counts[kept], kind="stable")]
-    means = (sums[kept] / counts[kept, None]).astype(np.float32)
+    frequent = frequent[np.argsort(-counts[frequent], kind="stable")]
+    means = (sums[frequent] / counts[frequent, None]).astype(np.float32)
     names = list(places)
-    keyed = _keyed([names[place] for place in kept.tolist()], means)
-    for word, count in zip(keyed.index_to_key, counts[kept].tolist(), strict=True):
+    keyed = _keyed([names[place] for place in frequent.tolist()], means)
+    for word, count in zip(keyed.index_to_key, counts[frequent].tolist(), strict=True):
         keyed.set_vecattr(word, "count", count)
     return keyed
 

@@ -99,24 +99,24 @@ def _with_header(text: str, values: dict[str, Any]) -> str:
     return _HEADER + "\n".join(lines) + "\n" + _HEADER + "\n" + text
 
 
-def _license(given: object) -> dict[str, str]:
-    if given is None:
+def _license(license: object) -> dict[str, str]:
+    if license is None:
         return {}
-    if not isinstance(given, str) or not given.strip():
-        raise ConfigError(f"Invalid license {given!r}: expected its name.")
-    name = re.sub(r"[\s_]+", "-", given.strip().lower())
+    if not isinstance(license, str) or not license.strip():
+        raise ConfigError(f"Invalid license {license!r}: expected its name.")
+    name = re.sub(r"[\s_]+", "-", license.strip().lower())
     if name in _LICENSES:
         return {"license": name}
-    return {"license": "other", "license_name": given.strip()}
+    return {"license": "other", "license_name": license.strip()}
 
 
-def _language(given: object) -> dict[str, list[str]]:
-    if given is None:
+def _language(language: object) -> dict[str, list[str]]:
+    if language is None:
         return {}
-    given = [given] if isinstance(given, str) else given
-    codes = list(given) if isinstance(given, Iterable) else []
+    language = [language] if isinstance(language, str) else language
+    codes = list(language) if isinstance(language, Iterable) else []
     if not codes or not all(isinstance(code, str) and code for code in codes):
         raise ConfigError(
-            f"Invalid language {given!r}: expected a code such as 'de', or a list of codes."
+            f"Invalid language {language!r}: expected a code such as 'de', or a list of codes."
         )
     return {"language": codes}

@@ -1,21 +1,20 @@
-"""`elmo serve`: the models over HTTP, and the page that shows them.
+"""`elmo serve`: an HTTP service for models, and the explorer page.
 
-settings      what to serve, and where
-limits        how much one request may ask for
-errors        errors as clients see them: {"error": {...}}
-memory        how much all requests may hold at once
-batching      the sentences of many clients, run together on one thread
-hosted        the models, tasks, index and static vectors that are served
-service       all of it, and its status: loading, ready, stopping
-texts         sentences as clients give them -> tokens; marks: the word that is meant in them
-choice        which layers a request asks for
-requests      what routes take; answers: what they give, as OpenAPI documents it
-formats       answers as JSON, npy or Arrow
-metrics       what is counted, for Prometheus
-middleware    around all routes: Host, token, bodies, timeouts, clients that disconnect
-routes/       one file per family of routes
+settings      the settings of the service
+limits        limits on a request and on the queue
+errors        errors as responses: {"error": {...}}
+memory        a limit on the memory of all requests
+batching      computes the sentences of many requests together, on one thread
+hosted        the models, task models, index and static vectors that are served
+service       the state that the routes share, and its status: loading, ready, stopping
+texts         tokenizes sentences; marks: finds the words that a request selects
+requests      the bodies of requests; answers: those of responses, as OpenAPI documents them
+formats       responses as JSON, npy or Arrow
+metrics       metrics for Prometheus
+middleware    around all routes: Host, token, bodies, timeouts, disconnects
+routes/       one file per group of routes
 app           the FastAPI application
-protocol      HTTP connections: header timeout, and a cap on their number
+protocol      HTTP connections: header timeout, and a limit on their number
 server        the process: address, signals, shutdown
 static/       the page
 """

@@ -80,9 +80,9 @@ class _Page(Mount):
 
 
 async def _rejected(_: Request, error: Exception) -> Response:
-    return _response(
-        error if isinstance(error, RequestRejected) else RequestRejected(422, str(error))
-    )
+    if not isinstance(error, RequestRejected):
+        error = RequestRejected(422, str(error))
+    return error.response()
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -90,14 +90,13 @@ async def _invalid(request: Request, error: Exception) -> Response:
     problems: Sequence[Any] = error.errors()
     first = problems[0]
     if first["type"] == "json_invalid":
-        return _response(
-            RequestRejected(400, f"The body is not valid JSON: {first['ctx']['error']}.")
-        )
+        message = f"The body is not valid JSON: {first['ctx']['error']}."
+        return RequestRejected(400, message).response()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if tuple(first["loc"]) == ("body",) and not kind.endswith("json"):  # for example, curl -d
-        wanted = "Expected a JSON body with the header Content-Type: application/json"
+        expected = "Expected a JSON body with the header Content-Type: application/json"
         actual = f"found {kind:.100}" if kind else "found no such header"
-        return _response(RequestRejected(422, f"{wanted}; {actual}.", param="body"))
+        return RequestRejected(422, f"{expected}; {actual}.", param="body").response()
     messages: dict[str, list[str]] = {}
     for problem in problems:
         messages.setdefault(_place(problem["loc"]), []).append(problem["msg"])
@@ -105,7 +104,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     lines = [f"{place}: {', or '.join(dict.fromkeys(texts))}" for place, texts in messages.items()]
     rest = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     message = f"{'; '.join(lines[:_SHOWN])}{rest}. See /openapi.json for the expected format."
-    return _response(RequestRejected(422, message, param=_place(first["loc"])))
+    return RequestRejected(422, message, param=_place(first["loc"])).response()
 
 
 def _place(location: Sequence[str | int]) -> str:
@@ -121,13 +120,9 @@ async def _no_route(request: Request, error: Exception) -> Response:
         message = f"Not found: {request.url.path:.200}. See /openapi.json for the available routes."
     elif error.status_code == 405:
         message = f"{request.method} is not allowed at {request.url.path:.200}."
-    return _response(RequestRejected(error.status_code, message, headers=error.headers))
+    return RequestRejected(error.status_code, message, headers=error.headers).response()
 
 
 async def _failed(_: Request, error: Exception) -> Response:
     """Return an error; starlette raises the exception again, and the middleware logs it."""
-    return _response(internal_error())
-
-
-def _response(error: RequestRejected) -> Response:
-    return Response(error.body(), error.status, error.headers, "application/json")
+    return internal_error().response()

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import ElmoError
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 #: The type of each status, so that programs need not parse messages.
 TYPES: dict[int, str] = {
@@ -87,8 +90,10 @@ class RequestRejected(ElmoError):
             headers={"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {}),
         )
 
-    def body(self) -> bytes:
-        """Return the body of the response."""
+    def response(self) -> Response:
+        """Return the response."""
+        from starlette.responses import Response
+
         error: dict[str, Any] = {
             "type": TYPES.get(self.status, "error"),
             "status": self.status,
@@ -97,7 +102,8 @@ class RequestRejected(ElmoError):
         }
         if self._limit is not None:
             error["limit"] = dict(self._limit)
-        return json.dumps({"error": error}, ensure_ascii=False).encode("utf-8", "replace")
+        body = json.dumps({"error": error}, ensure_ascii=False).encode("utf-8", "replace")
+        return Response(body, self.status, self.headers, "application/json")
 
 
 def internal_error() -> RequestRejected:

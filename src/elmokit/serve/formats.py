@@ -36,7 +36,7 @@ _ALIASES = {
 }
 
 
-def wanted(accept: str | None) -> str:
+def negotiate(accept: str | None) -> str:
     """Return the first supported format of an `Accept` header."""
     for part in (accept or JSON).split(","):
         kind = part.partition(";")[0].strip().lower()

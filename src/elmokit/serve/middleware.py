@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -74,13 +75,13 @@ class ServiceMiddleware:
             with self._memory.reserve() as held:
                 await self._handle(scope, receive, sender, held)
         except RequestRejected as error:
-            await sender.send_error(error)
+            await sender.send_error(error, receive)
         except ClientDisconnected:
             metrics.disconnects.inc()
             sender.status = 499
         except Exception as error:
             metrics.log_failure(error)
-            await sender.send_error(internal_error())
+            await sender.send_error(internal_error(), receive)
         finally:
             route = _route(scope)
             metrics.requests.labels(route, str(sender.status)).inc()
@@ -183,7 +184,7 @@ class _Sender:
     """
 
     def __init__(self, scope: Scope, send: Send, timeout: float) -> None:
-        self._send, self._timeout = send, timeout
+        self._scope, self._send, self._timeout = scope, send, timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
         self._abort: Callable[[], None] = scope.get("state", {}).get("abort", lambda: None)
         self.status = 500
@@ -211,20 +212,14 @@ class _Sender:
             view = view[_CHUNK:]
         await self._send({**message, "body": bytes(view)} if body else message)
 
-    async def send_error(self, error: RequestRejected) -> None:
+    async def send_error(self, error: RequestRejected, receive: Receive) -> None:
         """Send an error, or abort a response that is partly sent."""
         if self.begun:
             if not self.done:
                 self._abort()
             return
-        body = error.body()
-        headers = {"content-type": "application/json", "content-length": str(len(body))}
-        encoded = [(k.lower().encode(), v.encode()) for k, v in (headers | error.headers).items()]
-        try:
-            await self({"type": "http.response.start", "status": error.status, "headers": encoded})
-            await self({"type": "http.response.body", "body": body})
-        except ClientDisconnected:
-            return
+        with suppress(ClientDisconnected):
+            await error.response()(self._scope, receive, self)
 
 
 async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender: _Sender) -> None:

@@ -161,16 +161,16 @@ def _bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _allowed_connections(wanted: int) -> int:
+def _allowed_connections(limit: int) -> int:
     """Raise the limit of open files for this many connections; return how many it allows."""
     try:
         import resource  # not on Windows
     except ImportError:
-        return wanted
+        return limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _BACKLOG + _OTHER_FILES
+    needed = limit + _BACKLOG + _OTHER_FILES
     if soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(1, min(wanted, soft - _BACKLOG - _OTHER_FILES))
+    return max(1, min(limit, soft - _BACKLOG - _OTHER_FILES))

@@ -34,7 +34,7 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     """Return the layers h_{k,j} of every token, a mix of them, or their mean over a sentence."""
     service = service_of(request)
-    form = formats.wanted(request.headers.get("accept"))
+    form = formats.negotiate(request.headers.get("accept"))
     name, model = service.hosted.model(body.model)
     choices = choices_of(body, model.config.n_layers, body.gamma)
     stacked = isinstance(body.layer, list) or body.layer == "all"
