@@ -70,7 +70,8 @@ class ServiceMiddleware:
             return
         begin = time.perf_counter()
         metrics = self._service.metrics
-        sender = _Sender(scope, send, self._service.limits.timeout)
+        timeout, closing = self._service.limits.timeout, self._service.shutdown
+        sender = _Sender(scope, send, timeout, closing=closing)
         try:
             with self._memory.reserve() as held:
                 await self._handle(scope, receive, sender, held)
@@ -183,9 +184,11 @@ class _Sender:
         done: Whether it has been sent completely.
     """
 
-    def __init__(self, scope: Scope, send: Send, timeout: float) -> None:
+    def __init__(self, scope: Scope, send: Send, timeout: float, *, closing: bool) -> None:
         self._scope, self._send, self._timeout = scope, send, timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
+        if closing:  # uvicorn may miss a connection that it accepted while it began to shut down
+            self._headers.append((b"connection", b"close"))
         self._abort: Callable[[], None] = scope.get("state", {}).get("abort", lambda: None)
         self.status = 500
         self.begun = self.done = False
