@@ -233,6 +233,6 @@ def test_workers_of_onnx_are_on_the_cpu(folder: Path, text: Path, tmp_path: Path
         chosen = choose_devices(n, devices, device, str(folder))
         with pytest.raises(ConfigError, match="Invalid device 'cuda"):
             Workers(chosen, str(folder)).check()
-    with pytest.raises(ConfigError, match=r"with --to onnx --storage int8"):
+    with pytest.raises(ConfigError, match=r"--to onnx --storage int8"):
         embed_corpus(Workers(("cpu",), str(folder), precision="fast"), [text], tmp_path / "v.npz")
     assert names(tmp_path) == ["text.txt"]
