@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from multiprocessing import active_children
@@ -309,3 +311,20 @@ def test_workers_are_dealt_out_to_the_gpus(monkeypatch: pytest.MonkeyPatch) -> N
         Workers(("cuda:0", "cpu")).check()
     with pytest.raises(ConfigError, match="at least one device"):
         Workers(()).check()
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_script_without_a_main_guard_can_use_workers(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("I read it .\nThey do not .\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from elmokit.bulk.executors import Workers\n"
+        "from elmokit.bulk.run import embed_corpus\n"
+        f"workers = Workers(('cpu', 'cpu'), {str(model)!r})\n"
+        "print(embed_corpus(workers, ['text.txt'], 'vectors.npz').tokens)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "8\n", done.stderr

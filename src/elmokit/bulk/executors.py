@@ -14,6 +14,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections import deque
@@ -49,7 +50,7 @@ Dones = Generator[Done, None, None]
 _READ_AHEAD = 2
 # A GPU computes faster than one core tokenizes, or writes Parquet files.
 _GPU_TOKENIZERS = 4
-_GPU_WRITERS = 6
+_GPU_WRITERS = 10
 # Starting processes pays off for more text than this, in chunks.
 _POOL_CHUNKS = 16
 
@@ -234,8 +235,9 @@ class InProcessExecutor:
         self.in_order = True
         on_gpu = str(getattr(model, "device", "cpu")).startswith("cuda")
         cores = os.cpu_count() or 1
-        self._writers = writers or (min(_GPU_WRITERS, cores) if on_gpu else 1)
         self._tokenizers = min(_GPU_TOKENIZERS, cores // 2) if on_gpu else 0
+        free = max(1, min(_GPU_WRITERS, cores - self._tokenizers - 2))
+        self._writers = writers or (free if on_gpu else 1)
         self.parallel = dict.fromkeys(STAGES, 1) | {"write": self._writers}
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
@@ -318,7 +320,8 @@ def process_pool(
 
 class _Pool(ProcessPoolExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> Any:
-        with _interrupts_blocked():  # Ctrl-C goes to this process, which then ends the others
+        # This may start a process. Ctrl-C goes to this process, which then ends the others.
+        with _interrupts_blocked(), _main_hidden():
             return super().submit(*args, **kwargs)
 
 
@@ -333,6 +336,22 @@ def _exit_with(parent: Connection) -> None:
     """Exit when the process that started this one closes the pipe or dies."""
     parent.poll(None)
     os._exit(1)
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Keep new processes from importing the main module.
+
+    They do not need it, and a script without `if __name__ == "__main__"` would run again in each.
+    """
+    main = vars(sys.modules["__main__"])
+    before = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(before)
 
 
 @contextmanager

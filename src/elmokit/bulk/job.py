@@ -228,8 +228,7 @@ class ChunkJob:
     def write(self, model: Embedder, computed: ComputedChunk) -> Done:
         """Wait for the vectors of a chunk and write them."""
         chunk, tokens, times = computed.chunk, computed.chunk.tokens, computed.chunk.times
-        with timed(times, "compute"):
-            vectors = computed.pending.array()
+        vectors = computed.pending.array()
         with timed(times, "write"):
             layout = self.settings.layout(model.config)
             if not computed.pending.is_finite:

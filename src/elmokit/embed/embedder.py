@@ -18,7 +18,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, overload
@@ -333,21 +333,30 @@ class Embedder(ABC):
     def _embed_blocks(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
-        """Compute blocks in order; on a GPU, start the next one before waiting for the last."""
-        started: deque[tuple[Sequence[Tokenized], TokenIds, Pending]] = deque()
+        """Compute blocks in order; on a GPU, copy the vectors of a block during the next ones."""
+        copying: deque[Future[list[SentenceVectors]]] = deque()
+        last: tuple[Sequence[Tokenized], TokenIds, Pending] | None = None
         carried = None
-        for block in blocks:
-            tokens = TokenIds.of([words for words, _ in block])
-            # On a CPU the vectors are available immediately and are copied to their final arrays.
-            own = None if self._ahead else _SentenceArrays(len(block), self._empty)
-            pending, carried = self.compute_block(
-                tokens, state, rows=rows, carried=carried, pending=own
-            )
-            started.append((block, tokens, pending))
-            if len(started) > self._ahead:
-                yield from _sentence_vectors(*started.popleft())
-        for parts in started:
-            yield from _sentence_vectors(*parts)
+        with ThreadPoolExecutor(1) as copier:
+            for block in blocks:
+                tokens = TokenIds.of([words for words, _ in block])
+                # On a CPU the vectors are available at once and copied to their final arrays.
+                own = None if self._ahead else _SentenceArrays(len(block), self._empty)
+                pending, carried = self.compute_block(
+                    tokens, state, rows=rows, carried=carried, pending=own
+                )
+                if own is not None:
+                    yield from _sentence_vectors(block, tokens, own)
+                    continue
+                if last is not None:
+                    copying.append(copier.submit(_sentence_vectors, *last))
+                last = block, tokens, pending
+                if len(copying) > self._ahead:
+                    yield from copying.popleft().result()
+            for future in copying:
+                yield from future.result()
+        if last is not None:
+            yield from _sentence_vectors(*last)
 
     def compute_block(
         self,
@@ -507,8 +516,8 @@ def _rows(state: State, rows: slice | list[int]) -> State:
 
 
 # Fewer sentences are copied faster than threads are started.
-_COPIED_AT_ONCE = 512
-_COPY_THREADS = 4
+_COPIED_AT_ONCE = 128
+_COPY_THREADS = 8
 
 
 class _SentenceArrays:
@@ -537,16 +546,18 @@ class _SentenceArrays:
 
 def _sentence_vectors(
     sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
-) -> Iterator[SentenceVectors]:
-    """Yield the vectors of each sentence, in arrays of their own."""
+) -> list[SentenceVectors]:
+    """Return the vectors of each sentence, in arrays of their own."""
     if isinstance(pending, _SentenceArrays):
         arrays = pending.arrays
     else:
         layers, ends = pending.array(), np.cumsum(tokens.lengths).tolist()
         bounds = zip([0, *ends], ends, strict=False)
         arrays = _copies([layers[:, begin:end] for begin, end in bounds])
-    for (words, offsets), array in zip(sentences, arrays, strict=True):
-        yield SentenceVectors(words, offsets, array)
+    return [
+        SentenceVectors(words, offsets, array)
+        for (words, offsets), array in zip(sentences, arrays, strict=True)
+    ]
 
 
 def _copies(arrays: list[FloatArray]) -> list[FloatArray]:

@@ -58,7 +58,7 @@ def test_a_ragged_batch_is_read_as_by_the_plain_modules(
     lstm: LstmConfig, lengths: list[int]
 ) -> None:
     bilm = model(lstm)
-    compare(bilm, CudaReader(bilm), lengths, tolerance=2e-6)
+    compare(bilm, CudaReader(bilm), lengths, tolerance=4e-6)
 
 
 def test_no_tokens_at_all_leave_the_state_as_it_was() -> None:

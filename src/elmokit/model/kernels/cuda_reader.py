@@ -35,6 +35,9 @@ from elmokit.model.trimming import trimmed_blocks
 # Block shape of the cell kernel, the fastest of those tried on an H200.
 _ROWS, _COLS = 2, 512
 _BLOCK = 1024
+# The products of a slot have a multiple of this many rows: cuBLAS chooses a kernel for each new
+# shape, which takes longer than the product.
+_ROW_STEP = 64
 # Words that are encoded at once.
 _WORDS = 512
 # Batches so small that a graph is recorded for their shape, and how many graphs are kept.
@@ -277,10 +280,11 @@ class _Work:
         with _products(self.reader.tf32):
             for slot in range(self.steps + n_layers - 1):
                 low, high = max(0, slot - self.steps + 1), min(n_layers - 1, slot)
-                self._slot(slot, 2 * low, 2 * high + 2, self.active[slot - high], x)
+                n = -(-self.active[slot - high] // _ROW_STEP) * _ROW_STEP
+                self._slot(slot, 2 * low, 2 * high + 2, min(n, self.rows), x)
 
     def _slot(self, slot: int, a: int, z: int, n: int, x: Tensor) -> None:
-        """One slot of the stacks a to z, whose largest has n sentences."""
+        """One slot of the stacks a to z, over the first n rows; the kernels skip inactive rows."""
         weights, c = self.reader.weights, self.config
         h, d = c.dim, c.projection_dim
         torch.bmm(
