@@ -42,10 +42,10 @@ __all__ = ["STATES", "ElmoModel", "StatePolicy", "load"]
 # Tokens per batch: enough for full speed on two cores, few enough for a laptop. The
 # largest temporary of the original-size model is about half a gigabyte.
 _BATCH_TOKENS = 4096
-_BATCH_TOKENS_ON_GPU = 16384
+_BATCH_TOKENS_ON_GPU = 32768
 # Maximum sentences per batch; more is not faster.
 _BATCH_SENTENCES = 128
-_BATCH_SENTENCES_ON_GPU = 1024
+_BATCH_SENTENCES_ON_GPU = 2048
 # Tokens of a stream that are buffered and sorted by length.
 _WINDOW_TOKENS = 16384
 _WINDOW_TOKENS_ON_GPU = 65536
