@@ -53,7 +53,7 @@ class PendingVectors:
         if self._values.device.type == "cuda":
             self._values = _to_host(self._values)
             self._range = _to_host(self._range)
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             self._copied.record()
 
     def array(self) -> FloatArray:
