@@ -111,18 +111,35 @@ def embed(
     long_sentence: Annotated[
         int, typer.Option("--long", help="With --lengths: number of tokens of the long sentence.")
     ] = 10_000,
+    disk: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Instead of batch sizes, measure `elmo embed` from --text to Parquet and HDF5 "
+            "files in this directory, which are removed again.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="With --disk: number of processes, as for `elmo embed`.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure embedding: throughput, latency, load time and memory.
 
     Each combination of precision and threads runs in a separate process. They
-    take turns on the same sentences; medians are reported.
+    take turns on the same sentences; medians are reported. With --disk, the
+    whole way from text to files is measured.
     """
     from dataclasses import replace
 
     from elmokit.embed.bench import BenchSettings, measure
     from elmokit.settings import with_settings
 
+    if disk is not None:
+        if text is None or preset is not None:
+            raise typer.BadParameter("--disk needs --text, and a model instead of --preset.")
+        _embed_to_disk(disk, text, model, weights, device, precision, workers, as_json=as_json)
+        return
     values: dict[str, object] = {
         "batches": f"[{batch}]",
         "threads": f"[{threads}]",
@@ -146,6 +163,32 @@ def embed(
         print_json(report, indent=2)
     else:
         typer.echo(_render(report))
+
+
+def _embed_to_disk(
+    disk: str,
+    text: str,
+    model: str | None,
+    weights: str | None,
+    device: str,
+    precision: str,
+    workers: int,
+    *,
+    as_json: bool,
+) -> None:
+    from elmokit.bulk.bench import measure
+    from elmokit.bulk.executors import Workers, choose_devices
+
+    devices = choose_devices(workers, None, device, model)
+    report = measure(
+        Workers(devices, model, weights, precision or "exact"), text, disk, stderr_logger()
+    )
+    if as_json:
+        print_json(report, indent=2)
+        return
+    rates = ("tokens_per_second", "sustained_tokens_per_second", "mb_per_second", "bottleneck")
+    typer.echo(_table(report["outputs"], ("output", "tokens", "seconds", *rates)))
+    typer.echo(f"\nfsynced writes to {disk}: {report['disk_mb_per_second']:,} MB/s")
 
 
 def _render(report: dict[str, Any]) -> str:

@@ -1,0 +1,94 @@
+"""Measure `embed` and `stream` in memory, on lists of tokens, and the latency of one sentence.
+
+    python benchmarks/in_memory.py TEXT --device cuda -o result.json
+
+TEXT has one tokenized sentence per line. `stream` reads all of it, `embed` the first --embed-tokens
+tokens. `elmo bench embed --disk` measures the way from text to files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import elmokit
+
+
+def in_memory(model: Any, sentences: list[list[str]], n_embed: int) -> dict[str, Any]:
+    """Measure `stream` and `embed` on lists of tokens, with new and with known words."""
+    first: list[list[str]] = []
+    tokens = 0
+    for words in sentences:
+        if tokens >= n_embed:
+            break
+        first.append(words)
+        tokens += len(words)
+    results = {}
+    cases: dict[str, tuple[Callable[[Any], Iterable[Any]], list[list[str]]]] = {
+        "embed": (model.embed, first),
+        "stream": (model.stream, sentences),
+    }
+    for name, (run, given) in cases.items():
+        n_tokens = sum(map(len, given))
+        for words in ("new", "known"):
+            if words == "new":
+                model.cache.clear()
+            started = time.perf_counter()
+            for _ in run(given):
+                pass
+            seconds = time.perf_counter() - started
+            result = {"tokens": n_tokens, "tokens_per_second": round(n_tokens / seconds)}
+            results[f"{name}, {words} words"] = result
+            print(name, words, result, flush=True)
+    return results
+
+
+def latency(model: Any) -> float:
+    """Return the milliseconds that one sentence takes, the best of 50."""
+    sentence = "I read the book yesterday and it was good .".split()
+    times = []
+    for _ in range(50):
+        started = time.perf_counter()
+        model.embed([sentence])
+        times.append(time.perf_counter() - started)
+    return round(1000 * min(times), 3)
+
+
+def main() -> None:
+    """Measure and store."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("text")
+    parser.add_argument("--model")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="fast")
+    parser.add_argument("--embed-tokens", type=int, default=1_000_000)
+    parser.add_argument("--output", "-o", type=Path, help="JSON file for the results")
+    options = parser.parse_args()
+    model = elmokit.load(options.model, device=options.device, precision=options.precision)
+    on_gpu = model.device.type == "cuda"
+    model.embed(["Warm up ."] * 64)
+    sentences = [line.split() for line in Path(options.text).read_text("utf-8").splitlines()]
+    report = {
+        "command": " ".join(["python", *sys.argv]),
+        "machine": torch.cuda.get_device_name() if on_gpu else platform.processor(),
+        "cores": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d"),
+        "precision": options.precision,
+        "in_memory": in_memory(model, [s for s in sentences if s], options.embed_tokens),
+        "one_sentence_ms": latency(model),
+    }
+    if options.output is not None:
+        options.output.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
