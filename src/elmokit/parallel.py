@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -65,7 +66,8 @@ def process_pool(
 
 class _Pool(ProcessPoolExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> Any:
-        with _interrupts_blocked():  # Ctrl-C goes to this process, which then ends the others
+        # This may start a process. Ctrl-C goes to this process, which then ends the others.
+        with _interrupts_blocked(), _main_hidden():
             return super().submit(*args, **kwargs)
 
 
@@ -80,6 +82,22 @@ def _exit_with(parent: Connection) -> None:
     """Exit when the process that started this one closes the pipe or dies."""
     parent.poll(None)
     os._exit(1)
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Keep new processes from importing the main module.
+
+    They do not need it, and a script without `if __name__ == "__main__"` would run again in each.
+    """
+    main = vars(sys.modules["__main__"])
+    before: dict[str, Any] = {n: main[n] for n in ("__file__", "__spec__") if n in main}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(before)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def test_names_that_do_not_exist_are_our_errors() -> None:
 
 
 def test_training_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.train.bench._MADE_UP_TOKENS", 20_000)
+    monkeypatch.setattr("elmokit.train.bench._SYNTHETIC_TOKENS", 20_000)
     arguments = ["train", "--preset", "toy", "--rows", "2,4", "--vocabulary", "1000"]
     arguments += ["--rounds", "4", "--device", "cpu", "--set", "step.negatives=16"]
     result = CliRunner().invoke(app, [*arguments, "--json"])

@@ -12,20 +12,13 @@ finished chunks are kept; all workers exit with this process.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import sys
-import threading
 import warnings
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from elmokit.bulk.chunks import Chunk
@@ -37,6 +30,7 @@ from elmokit.embed.loading import is_onnx, load, need_torch
 from elmokit.embed.onnx_model import check_device
 from elmokit.embed.threads import threads_of, use_threads
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning
+from elmokit.parallel import available_cores, prefetched, process_pool
 from elmokit.text.lines import STDIN
 
 if TYPE_CHECKING:
@@ -46,8 +40,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Dones = Generator[Done, None, None]
 
-# Maximum number of tokenized chunks that wait for the model.
-_READ_AHEAD = 2
 # A GPU computes faster than one core tokenizes, or writes Parquet files.
 _GPU_TOKENIZERS = 4
 _GPU_WRITERS = 10
@@ -234,7 +226,7 @@ class InProcessExecutor:
         self.info = describe(model, settings)
         self.in_order = True
         on_gpu = str(getattr(model, "device", "cpu")).startswith("cuda")
-        cores = os.cpu_count() or 1
+        cores = available_cores()
         self._tokenizers = min(_GPU_TOKENIZERS, cores // 2) if on_gpu else 0
         free = max(1, min(_GPU_WRITERS, cores - self._tokenizers - 2))
         self._writers = writers or (free if on_gpu else 1)
@@ -280,90 +272,7 @@ class InProcessExecutor:
             )
 
 
-def prefetched(items: Iterator[Item]) -> Generator[Item, None, None]:
-    """Iterate in a separate thread, a few items ahead of the consumer."""
-    with ThreadPoolExecutor(1) as reader:
-        ahead = deque(reader.submit(next, items, None) for _ in range(_READ_AHEAD))
-        try:
-            while (item := ahead.popleft().result()) is not None:
-                ahead.append(reader.submit(next, items, None))
-                yield item
-        finally:
-            for future in ahead:
-                future.cancel()
-
-
 # -------------------------------------------------------------------------------- other processes
-
-
-@contextmanager
-def process_pool(
-    n: int, start: Callable[..., None] | None = None, *arguments: Any
-) -> Iterator[ProcessPoolExecutor]:
-    """Start processes on demand; they exit with this process, or at the end of the block.
-
-    Args:
-        n: Maximum number of processes.
-        start: Called at the start of each.
-        arguments: Its arguments.
-    """
-    context = multiprocessing.get_context("spawn")
-    theirs, ours = context.Pipe(duplex=False)
-    # Otherwise the first process starts it, with SIGINT unblocked.
-    resource_tracker.ensure_running()
-    with _Pool(n, context, initializer=_begin, initargs=(theirs, start, arguments)) as pool:
-        try:
-            yield pool
-        finally:
-            ours.close()  # the processes exit
-
-
-class _Pool(ProcessPoolExecutor):
-    def submit(self, *args: Any, **kwargs: Any) -> Any:
-        # This may start a process. Ctrl-C goes to this process, which then ends the others.
-        with _interrupts_blocked(), _main_hidden():
-            return super().submit(*args, **kwargs)
-
-
-def _begin(parent: Connection, start: Callable[..., None] | None, arguments: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
-    if start is not None:
-        start(*arguments)
-
-
-def _exit_with(parent: Connection) -> None:
-    """Exit when the process that started this one closes the pipe or dies."""
-    parent.poll(None)
-    os._exit(1)
-
-
-@contextmanager
-def _main_hidden() -> Iterator[None]:
-    """Keep new processes from importing the main module.
-
-    They do not need it, and a script without `if __name__ == "__main__"` would run again in each.
-    """
-    main = vars(sys.modules["__main__"])
-    before = {name: main[name] for name in ("__file__", "__spec__") if name in main}
-    main.pop("__file__", None)
-    main["__spec__"] = None
-    try:
-        yield
-    finally:
-        main.update(before)
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    if not hasattr(signal, "pthread_sigmask"):  # not a POSIX system
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass
