@@ -14,7 +14,7 @@ def check_regular_files(path: Path, error: type[ElmoError]) -> None:
     Only three levels are checked, because `path` may be any directory, such as /.
     """
     entries = [path]
-    for root, folders, files in os.walk(path):
+    for root, folders, files in os.walk(path) if path.is_dir() else ():
         entries += (Path(root, name) for name in files)
         if len(Path(root).parts) - len(path.parts) >= 2:
             folders.clear()
