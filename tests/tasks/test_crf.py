@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from elmokit.errors import DataError
 from elmokit.tasks.ner import allowed, labels_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 
@@ -137,3 +138,9 @@ def test_training_learns_the_transitions() -> None:
         crf(emissions, labels, mask).sum().backward()
         optimizer.step()
     assert torch.equal(crf.decode(emissions, mask), labels)
+
+
+@pytest.mark.parametrize("types", ["9" * 100, [str(i) for i in range(1000)]])
+def test_labels_that_no_task_has_are_an_error(types: str | list[str]) -> None:
+    with pytest.raises(DataError):
+        labels_of(types, "BIOES")

@@ -151,10 +151,19 @@ class NerConfig(Settings):
     word_dropout: Fraction = 0.01
 
 
+# The transitions of a CRF grow with the square of the tags.
+_MAX_LABELS = 2048
+
+
 def labels_of(types: Sequence[str], scheme: str) -> list[str]:
     """List the tags of some types; O is the first."""
     prefixes = [prefix for prefix in scheme if prefix != OUTSIDE]
-    return [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes)]
+    labels = [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes)]
+    if isinstance(types, str) or len(labels) > _MAX_LABELS:
+        raise DataError(
+            f"Invalid types or roles: expected a list that gives at most {_MAX_LABELS:,} tags."
+        )
+    return labels
 
 
 def allowed(labels: Sequence[str], scheme: str) -> Allowed:
