@@ -38,9 +38,9 @@ def convert(
     storage: Annotated[
         Literal["float32", "float16", "int8"],
         typer.Option(
-            help="Number type of the weights. float32 is lossless, float16 takes half the space, "
-            "int8 (one scale per row) a quarter. With --to onnx, int8 also makes computation "
-            "faster and less accurate; the accuracy loss is measured and reported."
+            help="Data type of the weights. float32 is lossless, float16 takes half the space, and "
+            "int8 (one scale per row) a quarter. With --to onnx, int8 also makes inference faster "
+            "and less accurate; the accuracy loss is measured and reported."
         ),
     ] = "float32",
     part_size: Annotated[

@@ -41,9 +41,9 @@ def embed(
         typer.Argument(
             metavar="FILES",
             help="UTF-8 text files with one sentence per line, optionally compressed (.gz, .xz, "
-            ".bz2, .zst); '-' reads standard input. An empty line is a sentence without tokens, so "
-            "that line 8 is always sentence 7. Parquet files, with one sentence per row, and URLs "
-            "such as s3://bucket/file also work.",
+            ".bz2, .zst); '-' reads standard input. An empty line counts as a sentence without "
+            "tokens, so line 8 is always sentence 7. Parquet files, with one sentence per row, and "
+            "URLs such as s3://bucket/file also work.",
         ),
     ],
     output: Annotated[
@@ -62,7 +62,7 @@ def embed(
         typer.Option(
             "--split",
             help="Lines are paragraphs: split them into sentences. Empty lines are ignored. If "
-            "lines end in mid-sentence, first join the lines of each paragraph.",
+            "lines break in mid-sentence, first join the lines of each paragraph.",
         ),
     ] = False,
     layer: Layer = "all",
@@ -85,7 +85,10 @@ def embed(
     ] = 1,
     dtype: Annotated[
         Literal["float32", "float16"],
-        typer.Option(help="Number type of vectors. float16 is half the size, with three digits."),
+        typer.Option(
+            help="Data type of the vectors. float16 halves the size and keeps about three "
+            "significant digits."
+        ),
     ] = "float32",
     device: Device = "auto",
     precision: Precision = "exact",
@@ -94,22 +97,23 @@ def embed(
         typer.Option(
             min=1,
             help="Number of worker processes, each with its own copy of the model. The output is "
-            "byte-identical for any number. Default: 1; on Ray, one per GPU or per two CPU cores.",
+            "byte-identical for any number of workers. Default: 1; on Ray, one per GPU or per two "
+            "CPU cores.",
         ),
     ] = None,
     devices: Annotated[
         str | None,
         typer.Option(
             metavar="0,1,...",
-            help="Run one worker on each of these devices: GPU numbers, or cpu,cpu,...",
+            help="Run one worker on each of these devices: GPU indices, or cpu,cpu,...",
         ),
     ] = None,
     engine: Annotated[
         Literal["local", "ray"],
         typer.Option(
-            help="Where a directory of shards is computed. local: this machine. ray: a Ray cluster "
-            "(pip install 'elmokit[ray]') whose machines can all access the model and the "
-            "directory. The rows are the same."
+            help="Where to compute a directory of shards. local: on this machine. ray: on a Ray "
+            "cluster (pip install 'elmokit[ray]') whose machines can all access the model and the "
+            "directory. Both write the same rows."
         ),
     ] = "local",
     address: Annotated[
@@ -124,8 +128,8 @@ def embed(
         int | None,
         typer.Option(
             min=1,
-            help="Approximate bytes of text per chunk. A chunk is the unit of resuming and the "
-            "content of a shard. Default: 262144.",
+            help="Approximate bytes of text per chunk. --resume continues after the last finished "
+            "chunk, and each shard contains one chunk. Default: 262144.",
         ),
     ] = None,
     resume: Resume = False,
@@ -143,9 +147,9 @@ def embed(
 ) -> None:
     """Compute the vectors of all tokens in text files.
 
-    The text is embedded in chunks: memory does not grow with the text, and you
-    can resume an interrupted run with --resume. While a single file is written,
-    it needs twice its size on disk; a directory of shards does not.
+    The text is embedded in chunks: memory usage does not grow with the text, and
+    you can resume an interrupted run with --resume. Writing a single file
+    temporarily needs twice its size on disk; a directory of shards does not.
 
     To read the output in Python, use elmokit.open_vectors.
     """

@@ -39,8 +39,8 @@ def finetune(
         bool,
         typer.Option(
             "--new-head",
-            help="Replace the model's LM head by a new one for the vocabulary of DATA. Always done "
-            "for models without a head.",
+            help="Replace the model's LM head with a new one for the vocabulary of DATA. Always "
+            "done for models without a head.",
         ),
     ] = False,
     head_steps: Annotated[
@@ -53,7 +53,7 @@ def finetune(
     epochs: Annotated[
         float | None,
         typer.Option(
-            help="Number of epochs, including the steps of the head. Default: 2 with a new head, "
+            help="Number of epochs, including --head-steps. Default: 2 with a new head, "
             "otherwise 1."
         ),
     ] = None,
@@ -61,7 +61,9 @@ def finetune(
         int | None, typer.Option(help="Number of steps, instead of --epochs.")
     ] = None,
     settings: run.Settings = None,
-    seed: Annotated[int, typer.Option(help="Seed of order, negative samples and dropout.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed for data order, negative samples and dropout.")
+    ] = 0,
     checkpoint_every: run.CheckpointEvery = None,
     resume: run.Resume = False,
     warm_state: run.WarmState = False,

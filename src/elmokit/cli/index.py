@@ -91,7 +91,7 @@ def index(
     """Build an index of token vectors for `elmo neighbors`.
 
     The index contains the vectors of the selected layers, the sentences with
-    their files and line numbers, and a description of the model. Memory does not
+    their files and line numbers, and a description of the model. Memory usage does not
     grow with the text, and you can resume an interrupted run with --resume.
     Requires pip install 'elmokit[search]'.
 

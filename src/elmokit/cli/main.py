@@ -46,7 +46,7 @@ _GROUPS = {
     "Embed and search": (embed, index, neighbors, serve),
     "Train language models": (prepare, train, finetune, evaluate, warm),
     "Train task models": (task,),
-    "Look inside": (score, perplexity, substitutes, probe, plot),
+    "Analyze models": (score, perplexity, substitutes, probe, plot),
     "Models and tools": (info, convert, package, doctor, bench),
 }
 

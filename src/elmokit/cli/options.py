@@ -13,7 +13,7 @@ from elmokit.errors import ConfigError
 
 #: What `elmokit.load` opens with torch.
 MODELS = (
-    "Model to load: a model directory, an options.json of AllenNLP or bilm-tf with its HDF5 file, "
+    "Model to load: a model directory, an AllenNLP or bilm-tf options.json with its HDF5 file, "
     "an ELMoForManyLangs directory, a zip file of one of these, a bilm-tf training checkpoint, "
     "hf://user/model, or a name such as english or allennlp:original."
 )
@@ -36,14 +36,14 @@ HeadModel = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help="HDF5 weights of an options.json, if they are not in the same directory."),
+    typer.Option(help="HDF5 weights for an options.json that is in a different directory."),
 ]
 Precision = Annotated[
     Literal["exact", "fast"],
     typer.Option(
         help="Numeric precision. exact: float32. fast: several times faster, with reduced "
-        "precision (cosine to exact vectors at least 0.999); `elmo doctor` shows what it uses on "
-        "this machine."
+        "precision (cosine similarity to exact vectors at least 0.999); `elmo doctor` shows what "
+        "it uses on this machine."
     ),
 ]
 State = Annotated[
@@ -89,7 +89,7 @@ SplitLines = Annotated[
 
 # For commands that read text like `elmo prepare`: one paragraph per line.
 PARAGRAPHS = (
-    f"{TEXT_FILES} Each line is a paragraph; empty lines and ends of files separate documents."
+    f"{TEXT_FILES} Each line is a paragraph; empty lines and file boundaries separate documents."
 )
 Paragraphs = Annotated[list[str], typer.Argument(metavar="FILES...", help=PARAGRAPHS)]
 OneSentencePerLine = Annotated[
@@ -166,19 +166,19 @@ Path_ = TypeVar("Path_", str, Path, Path | None)
 
 
 def not_stdout(path: Path_) -> Path_:
-    """Reject `-` as the path of an output; a callback of options."""
+    """Reject `-` as an output path; used as an option callback."""
     if path is not None and str(path) == "-":
         raise typer.BadParameter("cannot write to standard output. Give a path.")
     return path
 
 
 def output_option(help: str) -> Any:
-    """Return the option --output of a command that writes a file or a directory."""
+    """Return the --output option of a command that writes a file or a directory."""
     return typer.Option("--output", "-o", help=help, callback=not_stdout)
 
 
 class _UsageError(typer.BadParameter):
-    """A usage error that concerns no single option."""
+    """A usage error that is not about a single option."""
 
     def format_message(self) -> str:
         return self.message
@@ -194,7 +194,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def as_settings(options: Mapping[str, object]) -> list[str]:
-    """Return the options that have a value in the form of `--set`: NAME=VALUE."""
+    """Return the options that have a value, as `--set` expects them: NAME=VALUE."""
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 

@@ -13,11 +13,9 @@ from elmokit.cli.output import INTERRUPTED, print_json
 if TYPE_CHECKING:
     from elmokit.train.loop import TrainResult
 
-RunDirectory = Annotated[
-    Path, output_option("Directory of the run: checkpoints, metrics and model/.")
-]
+RunDirectory = Annotated[Path, output_option("Run directory, for checkpoints, metrics and model/.")]
 CheckpointEvery = Annotated[
-    int | None, typer.Option(help="Steps between checkpoints. Default: as in the preset.")
+    int | None, typer.Option(help="Steps between checkpoints. Default: from the preset.")
 ]
 Resume = Annotated[
     bool,
@@ -29,7 +27,8 @@ WarmState = Annotated[
     bool,
     typer.Option(
         "--warm-state",
-        help="Also compute the warm state (minutes on a CPU). `elmo warm` can add it later.",
+        help="Also compute the warm state, which takes minutes on a CPU. You can also add it later "
+        "with `elmo warm`.",
     ),
 ]
 ExportHdf5 = Annotated[
@@ -70,10 +69,10 @@ def finish(
     """Export the model, print the summary and set the exit code.
 
     Args:
-        run: How the run ended.
-        output: The directory of the run.
-        export_hdf5: Also write the files of AllenNLP and bilm-tf.
-        summary: What to add to the JSON summary; None prints no summary.
+        run: The result of the run.
+        output: The run directory.
+        export_hdf5: Also write HDF5 files for AllenNLP and bilm-tf.
+        summary: Values to add to the JSON summary; None prints no summary.
     """
     if export_hdf5 and not run.interrupted:
         from elmokit.sources import hdf5dir, modeldir

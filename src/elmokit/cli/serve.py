@@ -30,7 +30,8 @@ def serve(
     bundled: Annotated[
         bool,
         typer.Option(
-            "--bundled/--no-bundled", help="Serve the bundled model as 'english', the first model."
+            "--bundled/--no-bundled",
+            help="Serve the bundled model under the name 'english', as the default model.",
         ),
     ] = True,
     task: Annotated[
@@ -46,33 +47,35 @@ def serve(
         typer.Option(
             "--task-file",
             metavar="FILE",
-            help="File that defines a custom task of --task. Can be repeated.",
+            help="Python file that defines the custom task of a --task model. Can be repeated.",
         ),
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Index for neighbors, as written by `elmo index`."),
+        typer.Option(
+            metavar="DIR", help="Index for nearest-neighbor search, as written by `elmo index`."
+        ),
     ] = None,
     static: StaticTable = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0: all addresses of this machine.")
+        str, typer.Option(help="Address to listen on. 0.0.0.0: all addresses of this machine.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free port.")] = 8017,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port. 0: any free port.")] = 8017,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="ELMO_SERVE_TOKEN",
             help="Token that clients must send as 'Authorization: Bearer TOKEN'. Prefer the "
-            "environment variable: other users of the machine can see options. Default: no "
-            "authentication.",
+            "environment variable: other users of the machine can see command-line options. "
+            "Default: no authentication.",
         ),
     ] = None,
     cors: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ORIGIN",
-            help="Allow pages of this origin, for example https://example.org, to read responses. "
-            "Can be repeated.",
+            help="Allow pages from this origin, for example https://example.org, to read "
+            "responses. Can be repeated.",
         ),
     ] = None,
     allowed_host: Annotated[
@@ -93,13 +96,17 @@ def serve(
     max_sentences: Annotated[int, typer.Option(min=1, help="Maximum sentences per request.")] = 256,
     max_answer: Annotated[int, typer.Option(min=1, help="Maximum values per response.")] = 2**24,
     queue: Annotated[
-        int, typer.Option(min=1, help="Maximum pending requests; more are rejected.")
+        int, typer.Option(min=1, help="Maximum pending requests; further ones are rejected.")
     ] = 256,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Maximum open connections; idle ones are closed first.")
     ] = 1024,
     timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds to receive a request, and to respond to it.")
+        float,
+        typer.Option(
+            min=0.001,
+            help="Time limit in seconds, for receiving a request and for responding to it.",
+        ),
     ] = 60.0,
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser when the service is ready.")

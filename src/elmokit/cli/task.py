@@ -58,7 +58,7 @@ def train(
         typer.Option(
             metavar="none|input|output|both",
             help="Where to add ELMo. input: to the input vector of each token. output: to the "
-            "output of the task's RNN. Default: as in the preset.",
+            "output of the task's RNN. Default: from the preset.",
         ),
     ] = None,
     layer: Annotated[
@@ -66,7 +66,7 @@ def train(
         typer.Option(
             metavar="LAYER",
             help="Layers to use: mix (all layers, with learned weights or those of --mix), top, "
-            "average or a layer number. Default: as in the preset.",
+            "average or a layer number. Default: from the preset.",
         ),
     ] = None,
     mix: Annotated[
@@ -82,7 +82,7 @@ def train(
         typer.Option(
             "--lambda",
             help="Weight of the penalty lambda ||w||^2 on the mix. Large values keep the mix close "
-            "to the average. Default: as in the preset.",
+            "to the average. Default: from the preset.",
         ),
     ] = None,
     static: Annotated[
@@ -90,11 +90,11 @@ def train(
         typer.Option(
             metavar="NAME|FILE|none",
             help="Static vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'), "
-            "a text file in word2vec or GloVe format, or none. Default: as in the preset.",
+            "a text file in word2vec or GloVe format, or none. Default: from the preset.",
         ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Named set of defaults. Default: the paper's.")
+        str | None, typer.Option(help="Named set of defaults. Default: the paper's settings.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -108,23 +108,26 @@ def train(
     ] = None,
     share: Annotated[
         float | None,
-        typer.Option(help="Share of TRAIN to train on, for example 0.1. Default: all of it."),
+        typer.Option(help="Fraction of TRAIN to train on, for example 0.1. Default: all of it."),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of weights, order and dropout. Default: as in the preset."),
+        typer.Option(
+            help="Random seed for initial weights, data order and dropout. Default: from the "
+            "preset."
+        ),
     ] = None,
     cache_gb: Annotated[
         float,
         typer.Option(
             min=0,
-            help="Maximum size of the layer cache in GB. 0: compute the layers in every epoch.",
+            help="Maximum size of the layer cache in GB. 0: recompute the layers in every epoch.",
         ),
     ] = 8.0,
     cache_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Directory of the layer cache. Default: in the user's cache ($ELMOKIT_HOME)."
+            help="Directory of the layer cache. Default: the user's cache ($ELMOKIT_HOME)."
         ),
     ] = None,
     resume: Annotated[

@@ -31,11 +31,12 @@ def train(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Seed of weights, order and negative samples. Default: as in the preset."
+            help="Random seed for initial weights, data order and negative samples. Default: from "
+            "the preset."
         ),
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option(help="Number of steps. Default: as in the preset.")
+        int | None, typer.Option(help="Number of steps. Default: from the preset.")
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Number of tokens to train on, instead of --max-steps.")
@@ -55,10 +56,10 @@ def train(
 ) -> None:
     """Train a forward and a backward language model on prepared text.
 
-    The progress shows the sampled loss, which is the training objective. It is smaller than the
-    loss of the full softmax and only useful to monitor training. Held-out perplexity is computed
-    with the full softmax on the validation split: exp of the mean loss, forward, backward, and
-    their geometric mean. Ctrl-C saves a checkpoint before it stops.
+    The log shows the sampled loss, which is the training objective. It is smaller than the loss of
+    the full softmax, so use it only to monitor training. Held-out perplexity is computed with the
+    full softmax on the validation split: the exponential of the mean loss in each direction, and
+    the geometric mean of the two. Ctrl-C saves a checkpoint and stops.
     """
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
