@@ -1,15 +1,15 @@
-"""Compute the sentences of many requests together, on one thread.
+"""Batch the sentences of concurrent requests, on one compute thread.
 
-A request becomes a `Job`: items (usually sentences) and the `Work` to do with them. The computing
+A request becomes a `Job`: its items (usually sentences) and the `Work` to run on them. The compute
 thread fills each batch with items of the same work and of similar length from all waiting jobs, in
-the order of their deadlines. The deadline of an item is the arrival of its job plus `_STRETCH`
+the order of their deadlines. The deadline of an item is the arrival time of its job plus `_STRETCH`
 times the time needed to compute the job up to this item, but at most half of the timeout. So a
 single sentence does not wait for a thousand sentences of another request, and large requests do not
 starve. A job is accepted if the pending work, at the measured speed, takes at most the other half
 of the timeout; otherwise it is rejected immediately.
 
-The result of an item does not depend on its batch (2e-6). If an item cannot be computed, only its
-own request fails.
+The result of an item does not depend on its batch (up to 2e-6). If an item cannot be computed, only
+its own request fails.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from elmokit.serve.errors import RequestRejected, shutting_down
 from elmokit.serve.metrics import Metrics
 
 _STRETCH = 16.0
-#: Seconds up to which a batch is filled with more items of the same jobs while others wait; twice
-#: as long if none do. A job that arrives in the meantime waits for the batch.
+#: Expected duration of a batch, in seconds, up to which more items of the same jobs are added;
+#: doubled if no other job is waiting. A job that arrives in the meantime waits for the batch.
 _BATCH_SECONDS = 0.5
-_SHORT = 128  # items up to this cost are similar, then those up to 4, 16, ... times as much
-_LONGEST_RETRY = 60  # seconds
+_SHORT = 128  # maximum cost in the shortest length class; each further class allows 4 times as much
+_MAX_RETRY_SECONDS = 60
 _DECAY = 0.8  # weight of earlier batches in the measured speed
 
 
 @dataclass(eq=False)
 class Work:
-    """A computation on many items. Items of the same object run together.
+    """A computation on items. Items with the same `Work` object are batched together.
 
     Attributes:
         name: The label in the metrics.
-        run: Items -> the result of each, in the same order.
+        run: Maps items to their results, in the same order.
         budget: Maximum cost of a batch; an item that costs more runs alone.
         most: Maximum number of items in a batch.
     """
@@ -52,17 +52,17 @@ class Work:
     run: Callable[[list[Any]], Sequence[Any]]
     budget: int
     most: int = 128
-    # Before the first batch: 250 tokens a second.
+    # Initial estimate: 250 tokens per second.
     _seconds: float = 0.4
     _cost: float = 100.0
 
     @property
     def rate(self) -> float:
-        """Seconds per unit of cost in the latest batches."""
+        """Seconds per unit of cost, averaged over recent batches."""
         return self._seconds / self._cost
 
     def measured(self, cost: int, seconds: float) -> None:
-        """Update the rate with the time of a batch."""
+        """Update the rate with the cost and duration of a batch."""
         self._seconds = _DECAY * self._seconds + seconds
         self._cost = _DECAY * self._cost + cost
 
@@ -91,17 +91,17 @@ class Job:
         return self.next < len(self.items)
 
     def due(self, longest: float) -> float:
-        """Return the deadline of the next item, at most `longest` seconds after the arrival."""
+        """Return the deadline of the next item, at most `longest` seconds after arrival."""
         cost = self.started_cost + self.costs[self.next]
         return self.arrival + min(_STRETCH * self.work.rate * cost, longest)
 
     @property
     def length(self) -> int:
-        """The length class of the next item: a long one would delay a batch of short ones."""
+        """The length class of the next item; a long item would delay a batch of short ones."""
         return (((self.costs[self.next] - 1) // _SHORT).bit_length() + 1) // 2
 
     def take(self) -> int:
-        """Start the next item, and return its number."""
+        """Mark the next item as started and return its index."""
         cost = self.costs[self.next]
         self.started_cost += cost
         self.waiting_cost -= cost
@@ -110,11 +110,11 @@ class Job:
 
 
 class Batcher:
-    """The queue and the computing thread.
+    """The job queue and the compute thread.
 
     Args:
         queue: Maximum number of waiting jobs.
-        timeout: Maximum seconds of a job, including its waiting time.
+        timeout: Time limit for a job in seconds, including its time in the queue.
         metrics: The metrics to update.
     """
 
@@ -124,12 +124,12 @@ class Batcher:
         self._jobs: list[Job] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._running_until = 0.0  # when the current batch should be finished
+        self._running_until = 0.0  # expected end of the current batch
         self._thread: threading.Thread | None = None
         metrics.queue_requests.set_function(lambda: len(self._jobs))
         metrics.queue_tokens.set_function(lambda: sum(job.waiting_cost for job in self._jobs))
 
-    # ---------------------------------------------------------------------------- event loop side
+    # --------------------------------------------------------------------- called in the event loop
 
     async def submit(
         self,
@@ -138,17 +138,17 @@ class Batcher:
         costs: Sequence[int],
         keep: Callable[[Any], Any] = lambda result: result,
     ) -> list[Any]:
-        """Compute items, together with those of other jobs.
+        """Compute items, batched with those of other jobs.
 
         Args:
             work: The computation.
-            items: Its items.
+            items: The items to compute.
             costs: The cost of each item, in tokens.
-            keep: Reduces a result to what the request needs, on the computing thread.
+            keep: Reduces a result to what the request needs; runs on the compute thread.
 
         Raises:
-            RequestRejected: 429, it would wait too long; 503, the service is shutting down; 504,
-                it took too long.
+            RequestRejected: 429 if the job would wait too long, 503 if the service is shutting
+                down, 504 if the job timed out.
         """
         if not items:
             return []
@@ -178,10 +178,10 @@ class Batcher:
                 self._metrics.rejected.labels("queue").inc()
                 raise RequestRejected.retry(
                     429,
-                    f"Too many requests: {len(self._jobs):,} are waiting, for about {seconds:.1f} "
-                    f"seconds. The limits are {self._most_jobs:,} requests (--queue) and "
-                    f"{self._timeout / 2:g} seconds (half of --timeout).",
-                    min(max(math.ceil(too_long), 1), _LONGEST_RETRY),
+                    f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "
+                    f"is {seconds:.1f} seconds. The limits are {self._most_jobs:,} requests "
+                    f"(--queue) and {self._timeout / 2:g} seconds (half of --timeout).",
+                    min(max(math.ceil(too_long), 1), _MAX_RETRY_SECONDS),
                     limit={"name": "queue", "value": self._most_jobs, "found": len(self._jobs)},
                 )
             self._jobs.append(job)
@@ -192,10 +192,10 @@ class Batcher:
             if job in self._jobs:
                 self._jobs.remove(job)
 
-    # ----------------------------------------------------------------------------- computing side
+    # ------------------------------------------------------------------ runs on the compute thread
 
     def start(self, prepare: Callable[[], None]) -> None:
-        """Start the thread; it first calls `prepare`, which must not raise."""
+        """Start the thread, which first calls `prepare`; `prepare` must not raise."""
 
         def main() -> None:
             prepare()
@@ -214,7 +214,7 @@ class Batcher:
             self._thread.join(timeout)
 
     def _take(self) -> list[tuple[Job, int]] | None:
-        """Wait for jobs; return a batch of the items with the earliest deadlines, or None."""
+        """Wait for jobs; return a batch with the earliest deadlines, or None when closed."""
         with self._changed:
             while not self._jobs:
                 if self._closed:
@@ -255,7 +255,7 @@ class Batcher:
         work = batch[0][0].work
         try:
             self._run(work, batch)
-        except Exception:  # find the job that caused it
+        except Exception:  # run each job alone, so that only the one that fails is affected
             for job in dict.fromkeys(job for job, _ in batch):
                 try:
                     self._run(work, [(other, i) for other, i in batch if other is job])
@@ -271,7 +271,7 @@ class Batcher:
         if not batch:
             return
         results = work.run([job.items[i] for job, i in batch])
-        # Before any result is stored: if one fails, the jobs are run again one by one.
+        # Call `keep` before storing any result: if it fails, the jobs are run again one by one.
         kept = [job.keep(result) for (job, _), result in zip(batch, results, strict=True)]
         for (job, i), result in zip(batch, kept, strict=True):
             job.results[i] = result

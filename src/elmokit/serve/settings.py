@@ -25,7 +25,7 @@ class Settings(settings.Settings):
         host: The address to listen on.
         port: The port; 0: any free port.
         models: Models by name, as for `elmokit.load`; None is the bundled model. The first model
-            is the default of requests.
+            is the default for requests.
         tasks: Directories of trained task models by name.
         task_files: Python files that define custom tasks.
         index: A directory of `elmo index`, for neighbors.

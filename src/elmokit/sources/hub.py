@@ -2,7 +2,7 @@
 
 huggingface_hub (extra `hub`) downloads and caches them; its environment variables apply:
 `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. If the Hub cannot be reached, a cached copy
-is used with a warning. Only models in safetensors or HDF5 are downloaded: no pickles and no code.
+is used with a warning. Only safetensors and HDF5 models are downloaded: no pickles and no code.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
 
 
 def _fetch(model: HubModel) -> Path:
-    """Return the directory of a model on this machine."""
+    """Return the local directory of a model."""
     with optional_imports("hub", f"The model {model}"):
         from huggingface_hub import constants, utils
     try:
@@ -92,12 +92,12 @@ def _fetch(model: HubModel) -> Path:
             reason = " ".join(str(error).split())
             raise DownloadError(f"Cannot download {model} from {_endpoint()}: {reason}") from error
         reason = f"The Hub {_endpoint()} cannot be reached ({_first_line(error)})"
-    except Exception as error:  # HTTP clients of huggingface_hub's versions share no base class
+    except Exception as error:  # the type depends on the version of huggingface_hub
         if isinstance(error, OSError) and error.errno is not None:
             raise output_error(Path(constants.HF_HUB_CACHE), error) from error
         reason = f"The Hub {_endpoint()} cannot be reached ({_first_line(error)})"
     folder = _cached(model, reason)
-    warn(f"{reason}. Using the cached copy of {model}, commit {folder.name}, which may be old.")
+    warn(f"{reason}. Using the cached copy of {model} (commit {folder.name}); it may be outdated.")
     return folder
 
 
@@ -114,7 +114,7 @@ def _download(model: HubModel) -> Path:
     names = _model_files(model, [file.rfilename for file in info.siblings or ()])
     commit = HubModel(model.repo, str(info.sha))
     if modeldir.CONFIG in names:
-        # Check this before downloading weights: other kinds of models use the same names.
+        # Check this before downloading weights: other kinds of models use the same file names.
         config = _snapshot(commit, [modeldir.CONFIG]) / modeldir.CONFIG
         read_config(config, modeldir.FORMAT, modeldir.FORMAT_VERSION)
     _snapshot(commit, [n for n in names if n != modeldir.WEIGHTS and not hdf5dir.is_weights(n)])
@@ -123,7 +123,7 @@ def _download(model: HubModel) -> Path:
 
 
 def _model_files(model: HubModel, files: list[str]) -> list[str]:
-    """Choose the files of a model directory, or of a model of AllenNLP or bilm-tf."""
+    """Select the files of a model directory, or of an AllenNLP or bilm-tf model."""
     top = [name for name in files if "/" not in name]
     names = [name for name in top if name in modeldir.FILES or _PART.fullmatch(name)]
     if {modeldir.CONFIG, modeldir.WEIGHTS} <= set(names):
@@ -137,8 +137,8 @@ def _model_files(model: HubModel, files: list[str]) -> list[str]:
     listed = ", ".join(sorted(top)[:12]) or "no files"
     raise WeightsError(
         f"{model} is not a supported model: expected {modeldir.CONFIG} and {modeldir.WEIGHTS}, or "
-        f"options.json and an .hdf5 file; found {listed}. Pickles (.bin, .pt, .pkl) are not "
-        "downloaded, because they can run code."
+        f"options.json and an .hdf5 file; found {listed}. Pickle files (.bin, .pt, .pkl) are not "
+        "downloaded, because they can execute code."
     )
 
 
@@ -162,7 +162,7 @@ def _snapshot(model: HubModel, names: list[str], **options: Any) -> Path:
 
 
 def _cached(model: HubModel, reason: str) -> Path:
-    """Return the cached copy."""
+    """Return the directory of the cached copy, if it is complete."""
     remedy = "Download it once with a network connection, or load a model from a local path."
     try:
         folder = _snapshot(model, [modeldir.CONFIG], local_files_only=True)
@@ -179,7 +179,7 @@ def _cached(model: HubModel, reason: str) -> Path:
 def _endpoint() -> str:
     from huggingface_hub import constants
 
-    # The package reads the variable when it is imported; a user may set it later.
+    # huggingface_hub reads the variable only at import; the user may set it later.
     return str(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
 
 

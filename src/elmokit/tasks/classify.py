@@ -58,7 +58,7 @@ class Classifier(TaskModel[L]):
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__()
         self.labels = list(labels)
-        self._numbers = {label: number for number, label in enumerate(self.labels)}
+        self._label_ids = {label: i for i, label in enumerate(self.labels)}
 
     @abstractmethod
     def forward(self, batch: Batch[L]) -> Tensor:
@@ -66,7 +66,7 @@ class Classifier(TaskModel[L]):
 
     def loss(self, batch: Batch[L]) -> Tensor:
         """Return -log p(gold label), the mean over the examples."""
-        gold = [self._numbers[str(example.label)] for example in batch.examples]
+        gold = [self._label_ids[str(example.label)] for example in batch.examples]
         return F.cross_entropy(self(batch), torch.tensor(gold, device=batch.device))
 
     def decode(self, batch: Batch[L]) -> list[Any]:

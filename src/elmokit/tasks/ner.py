@@ -53,12 +53,12 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence.
+    """A sentence, with or without tags.
 
     Attributes:
-        tokens: Its tokens.
-        tags: Their tags, as in the file.
-        offsets: (start, end) of each token in its line, if it was raw text.
+        tokens: The tokens.
+        tags: The tag of each token, as in the file.
+        offsets: For raw text, the (start, end) offsets of each token in its line.
     """
 
     tokens: tuple[str, ...]
@@ -77,7 +77,7 @@ class Sentence:
 
 
 def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
-    """Read sentences in columns; the token is in the first column, the tag in the last."""
+    """Read sentences in column format: the token in the first column, the tag in the last."""
     columns: int | None = None
     rows: list[list[str]] = []
     for line in lines:
@@ -132,13 +132,13 @@ class NerConfig(Settings):
 
     Attributes:
         scheme: Internal tagging scheme: BIOES or BIO.
-        char_dim: Size of a character's embedding.
-        char_filters: Filters of the character CNN; 0: no character CNN.
+        char_dim: Size of the character embeddings.
+        char_filters: Number of filters of the character CNN; 0: no character CNN.
         char_width: Width of the filters in characters.
         hidden: Size of the LSTMs, per direction.
         layers: Number of LSTM layers.
         dropout: Dropout on x_k, between the layers and on h_k, with one mask per sentence.
-        word_dropout: Probability of replacing a word vector by that of unknown words.
+        word_dropout: Probability of replacing a word vector with the unknown-word vector.
     """
 
     scheme: Literal["BIOES", "BIO"] = "BIOES"
@@ -156,7 +156,7 @@ _MAX_LABELS = 2048
 
 
 def labels_of(types: Sequence[str], scheme: str) -> list[str]:
-    """List the tags of some types; O is the first."""
+    """Return the tags for these entity types, with O first."""
     prefixes = [prefix for prefix in scheme if prefix != OUTSIDE]
     labels = [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes)]
     if isinstance(types, str) or len(labels) > _MAX_LABELS:
@@ -167,7 +167,7 @@ def labels_of(types: Sequence[str], scheme: str) -> list[str]:
 
 
 def allowed(labels: Sequence[str], scheme: str) -> Allowed:
-    """Return which tags may follow each other, begin and end a sentence."""
+    """Return which tag transitions are allowed, and which tags may start and end a sentence."""
     closed = "OES" if scheme == "BIOES" else "OBI"  # the next tag need not continue the span
 
     def may_follow(before: str, after: str) -> bool:
@@ -192,7 +192,7 @@ class NerModel(TaskModel[Sentence]):
         own: NerConfig = config.model
         self.scheme = own.scheme
         self.labels = labels_of(facts["types"], own.scheme)
-        self._numbers = {label: number for number, label in enumerate(self.labels)}
+        self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self.encoder = TokenEncoder(
             WordVectors(words, trainable=config.static.trainable, word_dropout=own.word_dropout),
             *(own.char_dim, own.char_filters, own.char_width),
@@ -215,21 +215,21 @@ class NerModel(TaskModel[Sentence]):
         return self.emit(h), tokens.mask
 
     def loss(self, batch: Batch[Sentence]) -> Tensor:
-        """Return -log p(gold tags), the mean over the sentences."""
+        """Return -log p(gold tags), averaged over the sentences."""
         emissions, mask = self(batch)
         gold = np.zeros(mask.shape, dtype=np.int64)
         for row, sentence in enumerate(batch.examples):
             tags = tags_of(sentence.spans, len(sentence.tokens), self.scheme)
-            gold[row, : len(tags)] = [self._numbers[tag] for tag in tags]
+            gold[row, : len(tags)] = [self._label_ids[tag] for tag in tags]
         mean: Tensor = self.crf(emissions, torch.from_numpy(gold).to(mask.device), mask).mean()
         return mean
 
     def decode(self, batch: Batch[Sentence]) -> list[Any]:
-        """Return the best tags of each sentence, as IOB2."""
+        """Return the best tag sequence of each sentence, in IOB2."""
         best = self.crf.decode(*self(batch)).tolist()
         predictions = []
         for sentence, row in zip(batch.examples, best, strict=True):
-            tags = [self.labels[number] for number in row[: len(sentence.tokens)]]
+            tags = [self.labels[i] for i in row[: len(sentence.tokens)]]
             predictions.append(tags_of(spans_of(tags), len(tags)))
         return predictions
 
@@ -242,7 +242,7 @@ class Ner(Task[Sentence]):
 
     name = "ner"
     metric = "f1"
-    # Paper: lambda 0.1, two LSTM layers, Adam at 0.001, stop after 25 epochs without a gain.
+    # Paper: lambda 0.1, two LSTM layers, Adam at 0.001, stop after 25 epochs without improvement.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             NerConfig(),
@@ -269,11 +269,11 @@ class Ner(Task[Sentence]):
     network = NerModel
 
     def read(self, path: str) -> list[Sentence]:
-        """Read a file in columns, with tags."""
+        """Read a tagged file in column format."""
         return list(read_columns(read_lines([path]), tagged=True))
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
-        """Read raw text, columns (the token in the first) or JSON lines."""
+        """Read raw text, columns (with the token in the first column) or JSON lines."""
         if form == "conll":
             return read_columns(lines, tagged=False)
         return read_text(lines) if form == "text" else read_jsonl(lines)
@@ -290,11 +290,11 @@ class Ner(Task[Sentence]):
         return span_scores([sentence.tags or () for sentence in examples], predictions)
 
     def notes(self, examples: Sequence[Sentence], facts: LabelInfo) -> list[str]:
-        """Count the entities of types that are not in the training data."""
+        """Count the entities whose type is not in the training data."""
         return unknown_labels(types_of(examples), facts["types"], "entities of types")
 
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
-        """Return token and tag in two columns, or an object with tokens, tags and entities."""
+        """Return tokens and tags in two columns, or a JSON object that also lists the entities."""
         if not as_json:
             return "".join(
                 f"{t}\t{tag}\n" for t, tag in zip(example.tokens, prediction, strict=True)

@@ -91,7 +91,7 @@ class SrlModel(TaskModel[Sentence]):
         super().__init__()
         self.own: SrlConfig = config.model
         self.labels = labels_of(facts["roles"], "BIO")
-        self._numbers = {label: number for number, label in enumerate(self.labels)}
+        self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.elmo = ElmoPlaces(config.elmo, elmo)
         self.marks = nn.Embedding(2, self.own.mark_dim)
@@ -126,7 +126,7 @@ class SrlModel(TaskModel[Sentence]):
         shape = tokens.mask.shape
         gold, places = np.full(shape, _IGNORED, dtype=np.int64), np.zeros(shape, dtype=np.float32)
         for row, sentence in enumerate(batch.examples):
-            gold[row, : len(sentence.tokens)] = [self._numbers[tag] for tag in sentence.tags]
+            gold[row, : len(sentence.tokens)] = [self._label_ids[tag] for tag in sentence.tags]
             places[row, list(sentence.predicates or ())] = 1
         tagged = F.cross_entropy(
             emissions.flatten(0, 1),

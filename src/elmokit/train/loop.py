@@ -36,15 +36,15 @@ from elmokit.train.memory import explain_out_of_memory
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.step import PlainStep, StepResult, TrainStep
 
-# Settings that `--resume` may change: the length of the run, how often it is saved, and remedies
-# against a loss that is not finite.
+# Settings that may change on `--resume`: the length of the run, how often it is saved, and those
+# that help against a loss that is not finite.
 _MAY_CHANGE = (
     *("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience"),
     *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip", "optimizer.skip_norm"),
 )
 _REMEDY = (
     "Continue from the last checkpoint with --resume and a lower learning rate (--set "
-    "optimizer.learning_rate=...). If that fails, too, remove the newest directory in checkpoints/ "
+    "optimizer.learning_rate=...). If that also fails, remove the newest directory in checkpoints/ "
     "and try again."
 )
 
@@ -87,19 +87,19 @@ def train(
     start: ModelParts | None = None,
     warm_state: bool = False,
 ) -> TrainResult:
-    """Train a biLM; if torchrun started this process, together with others (see `distributed`).
+    """Train a biLM, on several processes if started by torchrun (see `distributed`).
 
     Args:
-        config: The settings, which determine the run completely.
-        corpus: The prepared text; its "valid" part, if any, is used for evaluation.
+        config: The settings, which fully determine the run.
+        corpus: The prepared text; its "valid" split, if any, is used for evaluation.
         out: The run directory: checkpoints, metrics and, at the end, `model/`.
         resume: Continue from the newest checkpoint in `out`.
         device: The device; on CUDA, the fast step is used.
-        log: Called with messages.
+        log: Called with each log message.
         tensorboard: Also log to TensorBoard.
-        deterministic: On a GPU, give bit-identical results; slower.
-        start: A biLM and head to start from, which are evaluated first; see `finetune`.
-        warm_state: Also compute the state of `state="warm"`, which takes minutes on a CPU.
+        deterministic: On a GPU, produce bit-identical results, but run more slowly.
+        start: The biLM and head to start from, which are evaluated first; see `finetune`.
+        warm_state: Also compute the warm state, which takes minutes on a CPU.
     """
     with (
         distributed.join(torch.device(device)) as (group, device),
@@ -217,8 +217,8 @@ def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
             f"note: {rows:,} rows but only {documents:,} documents (or parts of long documents), "
-            "so that several rows read the same text at the same time. Fewer rows are as good and "
-            "faster: --set step.rows=..."
+            "so several rows read the same text at the same time. Fewer rows train equally well "
+            "and faster: --set step.rows=..."
         )
 
 
@@ -239,8 +239,8 @@ def _begin(
     path, progress, identity = checkpoint.newest_intact(out, log)
     if identity["corpus"] != corpus.fingerprint:
         raise DataError(
-            f"The run in {out} was trained on another corpus than {corpus.path}. Use the same "
-            "corpus, or start a new run."
+            f"The run in {out} was not trained on {corpus.path}, but on a different corpus. Use "
+            "the same corpus, or start a new run."
         )
     changed = differences(config, RunConfig.from_dict(identity["run"]), ignore=_MAY_CHANGE)
     if changed:
@@ -256,7 +256,7 @@ def _begin(
 
 
 def _weights(step: TrainStep, number: int) -> list[torch.Tensor]:
-    """Return what must be the same on all ranks: the number of the step and all weights."""
+    """Return what must be the same on all ranks: the step number and all weights."""
     return [torch.tensor(number), *step.bilm.parameters(), *step.head.parameters()]
 
 
@@ -272,7 +272,7 @@ def _save(
     _results(pending)
     weights = _weights(step, progress.step)
     if not all(torch.isfinite(weight).all() for weight in weights):
-        raise NotFiniteError(f"Step {progress.step:,} gave infinite or NaN weights. {_REMEDY}")
+        raise NotFiniteError(f"Step {progress.step:,} produced infinite or NaN weights. {_REMEDY}")
     step.group.check_same("weights", weights)
     capacity = step.capacity
     progress.capacity = None if capacity is None else {str(k): v for k, v in capacity.items()}
@@ -344,7 +344,7 @@ def _evaluation_due(progress: Progress, config: RunConfig, start: ModelParts | N
 
 
 def _log(metrics: Metrics | None, values: dict[str, Any]) -> None:
-    if metrics is not None:  # of rank 0
+    if metrics is not None:  # only on rank 0
         metrics.write(values)
 
 
@@ -355,7 +355,7 @@ def _line(
     config: RunConfig,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Summarize the steps since the last line: mean losses, largest gradient norm, speed."""
+    """Summarize the steps since the last log line: mean losses, largest gradient norm, speed."""
     values = _results(pending)
     last = pending[-1][0]
     line = {
@@ -374,18 +374,18 @@ def _line(
 
 
 def _results(pending: list[tuple[int, StepResult]]) -> torch.Tensor:
-    """Wait for steps and return their losses and gradient norms, shape (steps, 3).
+    """Wait for the steps and return their losses and gradient norms, shape (steps, 3).
 
     Raises:
-        NotFiniteError: One of them is not finite.
+        NotFiniteError: A value is not finite.
     """
     rows = [torch.stack([r.forward_loss, r.backward_loss, r.gradient_norm]) for _, r in pending]
     values = torch.stack(rows).cpu() if rows else torch.empty(0, 3)
     for (number, _), row in zip(pending, values, strict=True):
         if not torch.isfinite(row).all():
             raise NotFiniteError(
-                f"Step {number:,} gave loss {row[0]:.3g} / {row[1]:.3g} and gradient norm "
-                f"{row[2]:.3g}. {_REMEDY}"
+                f"Step {number:,} produced a loss of {row[0]:.3g} / {row[1]:.3g} and a gradient "
+                f"norm of {row[2]:.3g}. {_REMEDY}"
             )
     return values
 
