@@ -22,7 +22,7 @@ def choose_device(name: str | torch.device) -> torch.device:
         raise ConfigError(f"Device '{name}' is not supported: use auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"Device '{name}' is not available: torch finds {torch.cuda.device_count()} CUDA GPUs. "
+            f"Device '{name}' is not available: torch found {torch.cuda.device_count()} CUDA GPUs. "
             "Use device='cpu' or 'auto' (--device on the command line); `elmo doctor` lists the "
             "devices."
         )
@@ -30,7 +30,7 @@ def choose_device(name: str | torch.device) -> torch.device:
 
 
 def to_device(array: NDArray[np.integer], device: torch.device) -> Tensor:
-    """Copy an array of integers to a device without waiting for the work that is queued there."""
+    """Copy an array of integers to a device without waiting for the work queued on it."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if device.type != "cuda":
         return tensor.to(device)

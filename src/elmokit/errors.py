@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class ElmoError(Exception):
-    """Base class of all exceptions of elmokit."""
+    """Base class of all elmokit exceptions."""
 
 
 class ConfigError(ElmoError):
@@ -74,8 +74,8 @@ def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterato
 
     Args:
         extra: The extra of elmokit that installs the package; None: the package itself.
-        purpose: What needs it, for the message.
-        hint: What else to do, appended to the message.
+        purpose: The feature that needs the package, for the message.
+        hint: Another way to fix it, appended to the message.
 
     Raises:
         DependencyError: A package is not installed.
@@ -93,7 +93,7 @@ def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterato
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return an error that says why `path` cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        reason, remedy = "no space left on the device", "Free some space or choose another place"
+        reason, remedy = "no space left on the device", "Free some space or choose another path"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         reason, remedy = "permission denied", "Choose a directory you can write to"
     elif error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY):

@@ -130,7 +130,7 @@ def test_the_command_takes_a_file_or_a_folder(text: Path, tmp_path: Path) -> Non
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert len(Corpus.open(tmp_path / "c").vocabulary) == 150_000
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"There is no .*vocab\.txt"):
+    with pytest.raises(DataError, match=r"vocab\.txt does not exist"):
         given_vocabulary(tmp_path / "empty")
     with pytest.raises(DataError):
         given_vocabulary(tmp_path / "missing.txt")

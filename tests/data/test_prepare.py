@@ -236,7 +236,7 @@ def _empty(folder: Path) -> Path:
     ("make", "message"),
     [
         (_cut_gzip, r"cut\.gz is truncated"),
-        (_empty, r"no words in .*empty\.txt"),
+        (_empty, r"No words in .*empty\.txt"),
         (lambda folder: folder / "lost.txt", "lost.txt does not exist"),
     ],
 )

@@ -73,7 +73,7 @@ def test_views_of_the_layers(elmo: ElmoModel) -> None:
     np.testing.assert_allclose(item.mix(w=[0, 0, 0]), item.average, atol=1e-6)
     assert np.array_equal(item.word("read"), item.layers[:, 0])
     assert np.array_equal(item.word("read", 1), item.layers[:, 5])
-    with pytest.raises(DataError, match="stands 2 times"):
+    with pytest.raises(DataError, match="occurs 2 times"):
         item.word("read", 2)
     with pytest.raises(DataError, match=r"'books' is not a token.*'book'"):
         item.word("books")

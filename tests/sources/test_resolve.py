@@ -77,7 +77,7 @@ def test_a_package_without_a_model_says_what_to_give(
     ("given", "said"),
     [
         ("our", "Did you mean 'ours'"),
-        ("nowhere/at/all", "There is no model 'nowhere/at/all'.*allennlp:small"),
+        ("nowhere/at/all", "Model 'nowhere/at/all' not found.*allennlp:small"),
         ("original", "Did you mean 'allennlp:original'"),
         ("allennlp:orignal", "No published model.*Did you mean 'allennlp:original'"),
         ("alennlp:small", "Did you mean 'allennlp:small'"),

@@ -58,8 +58,8 @@ def test_tabs_keep_spaces_and_other_spaces_stay_in_the_token(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a O\nb\n", r"data.txt, line 2: found 1 columns .* expected 2"),
-        ("a\n", r"line 1: found 1 columns .* at least 2"),
+        ("a O\nb\n", r"data.txt, line 2: found 1 column .* expected 2"),
+        ("a\n", r"line 1: found 1 column .* at least 2"),
         ("a x O\n\nb O\n", r"line 3: found 2 columns .* expected 3"),
         ("a O\nb PER\n", r"line 2: invalid tag 'PER'"),
     ],

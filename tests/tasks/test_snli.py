@@ -104,7 +104,7 @@ def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\tb\t1\na b\n", r"pairs.txt, line 2: found 1 columns"),
+        ("a\tb\t1\na b\n", r"pairs.txt, line 2: found 1 column"),
         ("a\tb\n", "line 1: invalid label"),
         ("a\tb\tperhaps\n", "invalid label 'perhaps'"),
         ("a\tb\t3\n", "invalid label '3'"),

@@ -209,7 +209,7 @@ def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> No
         ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 1, "A"]]}]}', "invalid argument"),
         ('{"words": ["a"], "frames": [{"pred": 0, "args": [[0, 0]]}]}', r"args\[0\]"),
         ('{"words": ["a"], "pos": [], "frames": []}', '"pos" must be a list with one value'),
-        ("a - *\nb\n", "line 2: found 1 columns, expected 3"),
+        ("a - *\nb\n", "line 2: found 1 column, expected 3"),
         ("a x (A0*)\n\nb - *\n", "line 3: this sentence has no column of targets"),
         ("see (V*)\n- *\n", "no words before them. Join the files .* paste"),
         ("a see (V*\nb - *\n", r"line 1: argument '\(V\*' is not closed"),

@@ -214,7 +214,7 @@ def _check_engine(engine: str, devices: str | None, address: str | None, output:
     is_file = PurePath(output).suffix and "://" not in output and not output.endswith("/")
     if engine == "ray" and is_file:
         raise typer.BadParameter(
-            f"'{output}' is a file, but --engine ray writes a directory of shards. Give a path "
+            f"'{output}' is a file, but --engine ray writes a directory of shards. Use a path "
             "without a suffix.",
             param_hint="--output",
         )

@@ -168,7 +168,7 @@ Path_ = TypeVar("Path_", str, Path, Path | None)
 def not_stdout(path: Path_) -> Path_:
     """Reject `-` as an output path; used as an option callback."""
     if path is not None and str(path) == "-":
-        raise typer.BadParameter("cannot write to standard output. Give a path.")
+        raise typer.BadParameter("cannot write to standard output. Specify a path.")
     return path
 
 

@@ -84,7 +84,7 @@ def pos(
 
     paths = [file for file in (train, dev, test) if file is not None]
     if len(paths) != (3 if directory is None else 0):
-        raise typer.BadParameter("give either DIR or all of --train, --dev and --test.")
+        raise typer.BadParameter("specify either DIR or all of --train, --dev and --test.")
     table = None if static is None else load_static(static)
     files = Splits(*paths) if directory is None else find_splits(directory)
     treebank = Treebank(*(read_conllu(file, tags) for file in files))

@@ -220,7 +220,7 @@ class _State:
         return tensor.detach().to(torch.float32).contiguous()
 
     def check_all_used(self) -> None:
-        """Raise if there are tensors that no such model has."""
+        """Raise an error if there are unexpected tensors."""
         if unused := sorted(self._tensors.keys() - self._used):
             raise WeightsError(
                 f"{self.path} contains unexpected tensors: {', '.join(unused[:5])}. It is not a "
@@ -286,14 +286,14 @@ def _gates(rows: Tensor) -> Tensor:
 
 
 def _read_dic(path: Path) -> list[str]:
-    """Read a lexicon: its entries in the order of their indices.
+    """Return the entries of a lexicon file in the order of their indices.
 
-    A line with an empty entry is that of the ideographic space, as in the original.
+    As in the original, an empty entry is the ideographic space.
     """
     try:
         lines = read_bounded(path, WeightsError).decode("utf-8").split("\n")
     except FileNotFoundError:
-        raise WeightsError(f"There is no {path}, the lexicon of the model.") from None
+        raise WeightsError(f"The model's lexicon {path} does not exist.") from None
     except UnicodeDecodeError as error:
         raise WeightsError(f"{path} is not valid UTF-8 at byte {error.start:,}.") from None
     entries: dict[int, str] = {}

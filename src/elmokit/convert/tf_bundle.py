@@ -75,7 +75,7 @@ class Bundle:
             self._n_shards = _n_shards(table.pop(b"", b""))
             self.entries = {name.decode(): _entry(value) for name, value in table.items()}
         except FileNotFoundError:
-            raise WeightsError(f"There is no checkpoint index {self.index}.") from None
+            raise WeightsError(f"The checkpoint index {self.index} does not exist.") from None
         except (ValueError, TypeError, IndexError) as error:
             raise WeightsError(
                 f"{self.index} cannot be read as the index of a TensorFlow checkpoint: {error}. If "
@@ -133,7 +133,8 @@ class Bundle:
                 return np.fromfile(file, np.uint8, entry.size, offset=entry.offset)
         except FileNotFoundError:
             raise WeightsError(
-                f"There is no {path}, which contains the values of {self.index}. Copy it, too."
+                f"{path}, which contains the values of {self.index}, does not exist. Copy it as "
+                "well."
             ) from None
 
     def _shard(self, number: int) -> Path:

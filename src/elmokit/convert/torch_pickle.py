@@ -39,20 +39,20 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore", UserWarning)  # about pickles that are then rejected
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise WeightsError(f"There is no weight file {path}.") from None
+        raise WeightsError(f"The weight file {path} does not exist.") from None
     except pickle.UnpicklingError as error:
-        # torch's own message suggests to run the code.
+        # torch's own message suggests running the code.
         function = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it refers to {function[1]}" if function else "it is another kind of pickle"
         raise WeightsError(
-            f"{path} is rejected: expected only tensors by name, but {reason}. Loading such a file "
-            "can run any program. Download it from the publisher of the model."
+            f"{path} was rejected: expected a dictionary of tensors, but {reason}. Loading such a "
+            "file can execute arbitrary code. Download it from the publisher of the model."
         ) from error
     except Exception as error:  # torch raises nearly every type for damaged files
         reason = (str(error).splitlines() or [""])[0].split(". ")[0][:100]
         raise WeightsError(
-            f"{path} cannot be read as a file of torch ({type(error).__name__}: {reason}). It may "
-            "be truncated or of another kind; download it again."
+            f"{path} cannot be read as a torch file ({type(error).__name__}: {reason}). It may be "
+            "truncated or in another format; download it again."
         ) from error
     values = state.items() if isinstance(state, Mapping) else [(None, state)]
     for name, value in values:

@@ -103,7 +103,7 @@ class CountedText:
         if self._n_ids == before:
             names = ", ".join(os.fspath(file) for file in files[:3])
             more = ", ..." if len(files) > 3 else ""
-            raise DataError(f"There are no words in {names}{more}. Expected files with text.")
+            raise DataError(f"No words in {names}{more}. Expected files with text.")
 
     def chunks(self, held_out: NDArray[np.bool_]) -> Iterator[tuple[IdArray, NDArray[np.bool_]]]:
         """Yield all provisional ids in order, and whether the document of each is held out."""

@@ -157,8 +157,8 @@ def given_vocabulary(path: File) -> Vocabulary:
         path = path / VOCABULARY
         if not path.is_file():
             raise DataError(
-                f"There is no {path}. For a model without a language-model head, prepare the text "
-                "without a vocabulary; `elmo finetune` then creates a head."
+                f"{path} does not exist. For a model without a language-model head, prepare the "
+                "text without a vocabulary; `elmo finetune` then creates a head."
             )
     return Vocabulary.from_file(path)
 

@@ -222,7 +222,7 @@ def check_mix(names: Iterable[str], mix: Sequence[float] | None, gamma: float = 
 def mix_weights(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> FloatArray:
     """Return the weights s of a mix from either form, checked against the number of layers."""
     if s is not None and w is not None:
-        raise ConfigError("Give either s (weights as used) or w (before the softmax), not both.")
+        raise ConfigError("Pass either s (weights as used) or w (before the softmax), not both.")
     given = s if s is not None else w
     if given is None:
         return np.full(n_layers, 1.0 / n_layers, dtype=np.float32)

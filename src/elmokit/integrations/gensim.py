@@ -40,7 +40,7 @@ def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
     """
     chosen = list(dict.fromkeys(words))
     if not chosen:
-        raise DataError("The list of words is empty. Give at least one word.")
+        raise DataError("The list of words is empty. Pass at least one word.")
     tokens_of(chosen, 0)  # checks that they are strings
     blocks = []
     with torch.inference_mode():

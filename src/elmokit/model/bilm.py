@@ -24,7 +24,7 @@ class BiLMOutput(NamedTuple):
     """The output of the biLM for a batch.
 
     Attributes:
-        layers: h_{k,j}, shape (L + 1, B, T, 2D); zero in the padding.
+        layers: h_{k,j}, shape (L + 1, B, T, 2D); zero at padding positions.
         mask: True for tokens, shape (B, T).
         state: The final state of each sentence; pass it to the next call to continue the texts.
     """
@@ -35,10 +35,10 @@ class BiLMOutput(NamedTuple):
 
 
 class BiLM(nn.Module):
-    """The biLM of one configuration.
+    """A biLM with a given configuration.
 
-    The caller must include the sentence boundaries `<S>`, `</S>` in the input, which the vectors of
-    sentences require. No state is kept between calls.
+    The input must include the sentence boundaries `<S>` and `</S>`, without which the vectors of a
+    sentence are not correct. No state is kept between calls.
     """
 
     def __init__(self, config: BiLMConfig, *, dropout: float = 0.0) -> None:
@@ -61,7 +61,7 @@ class BiLM(nn.Module):
 
         Args:
             ids: Character ids (B, T, C) or word ids (B, T), 0 = padding, only at the end of a row;
-                for a model with a lexicon the result of `Lexicon.batch`, (B, T, 1 + C).
+                for a model with a lexicon, the result of `Lexicon.batch`, (B, T, 1 + C).
             state: The initial state of the rows; None is the zero state.
         """
         mask = (ids > 0).any(dim=-1) if self.config.n_words is None else ids > 0  # (B, T)
@@ -86,8 +86,8 @@ class BiLM(nn.Module):
             x: x_k in packed order, shape (N, D).
             packing: The packing of the batch.
             state: The initial state of the rows, in the caller's order; None is the zero state.
-            backward_x: The input of the backward LM, if it differs: in running text the two
-                directions read different sentence boundaries.
+            backward_x: The input of the backward LM, if it differs from x: in running text, the
+                two directions read different sentence boundaries.
 
         Returns:
             h_{k,j} in packed order, shape (L + 1, N, 2D), and the state after the last token.
@@ -122,6 +122,6 @@ def _packing_of(mask: Tensor) -> Packing:
         row = int((mask != expected).any(dim=1).nonzero()[0, 0])
         raise DataError(
             f"Row {row} of the batch has padding (id 0) before its last token. Padding belongs at "
-            "the end of a row; make ids with elmokit.batch_ids(sentences)."
+            "the end of a row; create ids with elmokit.batch_ids(sentences)."
         )
     return Packing.of(lengths.cpu().numpy())

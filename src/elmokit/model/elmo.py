@@ -133,7 +133,7 @@ class Elmo(nn.Module):
             return torch.from_numpy(encoder.known.batch(sentences))
         cnn = self.bilm.config.char_cnn
         if cnn is None:
-            raise ConfigError("This biLM reads word ids: give a tensor of ids, not tokens.")
+            raise ConfigError("This biLM reads word ids: pass a tensor of ids, not tokens.")
         return torch.from_numpy(batch_ids(sentences, cnn.max_characters_per_token))
 
     def _with_boundaries(self, ids: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ class ScalarMix(nn.Module):
 
 def _start(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> Tensor:
     if s is not None and w is not None:
-        raise ConfigError("Give the mix either s (weights that sum to 1) or w (before softmax).")
+        raise ConfigError("Pass the mix either s (weights that sum to 1) or w (before softmax).")
     given = s if s is not None else w
     if given is None:
         return torch.zeros(n_layers)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from elmokit.errors import DataError
+from elmokit.progress import plural
 from elmokit.text.lines import Line, read_lines
 
 TagSet = Literal["upos", "xpos"]
@@ -88,8 +89,8 @@ def _sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
             fields = line.text.split("\t")
             if len(fields) != _COLUMNS or not all(fields[:2]):
                 raise line.error(
-                    f"found {len(fields)} columns in '{line.text:.60}', expected the {_COLUMNS} of "
-                    "CoNLL-U, separated by tabs, with ID and FORM filled."
+                    f"found {plural(len(fields), 'column')} in '{line.text:.60}', expected "
+                    f"the {_COLUMNS} of CoNLL-U, separated by tabs, with ID and FORM filled."
                 )
             if _NOT_A_WORD.fullmatch(fields[0]):
                 continue

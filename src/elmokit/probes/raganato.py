@@ -71,11 +71,11 @@ def f1_score(answers: Sequence[tuple[Instance, str | None]]) -> float:
 def read_sets(path: str | Path) -> list[EvaluationSet]:
     """Read a directory of datasets, the directory of one dataset, or one `NAME.data.xml`.
 
-    The order is that of the literature. If there are several datasets, but not ALL, they are
-    concatenated to ALL.
+    The datasets are in the order used in the literature. If there are several datasets but no ALL,
+    they are concatenated to ALL.
 
     Raises:
-        DataError: There are no datasets, or a file is invalid.
+        DataError: No dataset was found, or a file is invalid.
     """
     path = Path(path)
     files = [path] if path.is_file() else [*path.glob(f"*{_DATA}"), *path.glob(f"*/*{_DATA}")]

@@ -129,6 +129,6 @@ def _choose(folder: Path, kind: str, partner: Path | None) -> Path:
     )
     if not files:
         expected = f"{OPTIONS} or ..._{OPTIONS}" if kind == "options" else ", ".join(_SUFFIXES)
-        raise WeightsError(f"There is no {what} ({expected}) in {folder}. {advice}")
+        raise WeightsError(f"No {what} ({expected}) found in {folder}. {advice}")
     listed = ", ".join(path.name for path in files)
-    raise WeightsError(f"There are several {what}s in {folder}: {listed}. {advice}")
+    raise WeightsError(f"Found several {what}s in {folder}: {listed}. {advice}")

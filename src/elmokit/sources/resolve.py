@@ -100,14 +100,14 @@ def _local(path: str | Path, *, weights: bool = False) -> Path:
     siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
     hint = nearest(local.name, siblings)
     if weights:
-        raise WeightsError(f"There is no weight file {text!r}.{hint}")
+        raise WeightsError(f"The weight file {text!r} does not exist.{hint}")
     if text in _PACKAGED:
         hint = f" Install it with: pip install elmokit-{text}"
     elif f"allennlp:{text}" in published.PUBLISHED:
         hint = f" Did you mean 'allennlp:{text}'?"
     hint = hint or nearest(text, _names())
     raise WeightsError(
-        f"There is no model {text!r}.{hint} Expected a path, or a name: {', '.join(_names())}."
+        f"Model {text!r} not found.{hint} Expected a path or one of: {', '.join(_names())}."
     )
 
 

@@ -51,12 +51,12 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     """
     prefix = _newest(path) if path.is_dir() else prefix_of(path)
     if prefix is None:
-        raise WeightsError(f"There is no checkpoint {path}{INDEX}.")
+        raise WeightsError(f"The checkpoint {path}{INDEX} does not exist.")
     options = prefix.with_name(OPTIONS)
     if not options.is_file():
         raise WeightsError(
-            f"There is no {OPTIONS} next to the checkpoint {prefix}. Copy it from the directory in "
-            "which bilm-tf trained the model."
+            f"{options} does not exist. Copy it from the directory in which bilm-tf trained the "
+            "model."
         )
     checkpoint = tf_checkpoint.read(options, prefix)
     if vocab is None and prefix.with_name(VOCABULARY).is_file():
@@ -122,7 +122,7 @@ def _newest(folder: Path) -> Path:
             f"{folder / named} is a checkpoint in TensorFlow's format V1, from before 2017, which "
             "is not supported: restore and save it with tf.train.Saver."
         )
-    raise WeightsError(f"There is no checkpoint {named or 'model.ckpt-N'}{INDEX} in {folder}.")
+    raise WeightsError(f"No checkpoint {named or 'model.ckpt-N'}{INDEX} found in {folder}.")
 
 
 def _named(path: Path) -> str | None:

@@ -37,17 +37,17 @@ def open_hdf5(path: Path, *, error: type[ElmoError] = DataError) -> Any:
 
 @contextmanager
 def hdf5_errors(path: Path, *, error: type[ElmoError] = DataError) -> Iterator[None]:
-    """Convert all exceptions of h5py for a damaged file to one error."""
+    """Convert all exceptions that h5py raises for a damaged file to one error."""
     try:
         yield
     except ElmoError:
         raise
     except FileNotFoundError:
-        raise error(f"There is no file {path}.") from None
+        raise error(f"{path} does not exist.") from None
     except Exception as reason:  # h5py raises nearly every type
         raise error(
-            f"{path} cannot be read as HDF5 ({reason}). It may be truncated or damaged, or of "
-            "another kind; download or write it again."
+            f"{path} cannot be read as HDF5 ({reason}). It may be truncated, damaged or in another "
+            "format; download or write it again."
         ) from reason
 
 

@@ -43,7 +43,7 @@ def read_json(
     try:
         text = read_bounded(path, error, most=_MAX_BYTES)
     except FileNotFoundError:
-        raise error(f"There is no file {path}. {hint}".rstrip()) from None
+        raise error(f"{path} does not exist. {hint}".rstrip()) from None
     except (OSError, ValueError) as reason:  # a NUL in the path is a ValueError
         why = getattr(reason, "strerror", None) or reason
         raise error(f"{path} cannot be read: {why}. {hint}".rstrip()) from reason

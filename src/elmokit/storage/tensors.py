@@ -39,7 +39,7 @@ def open_tensors(
     try:
         return safe_open(path, framework=framework)
     except FileNotFoundError:
-        raise error(f"There is no file {path}. {hint}".rstrip()) from None
+        raise error(f"{path} does not exist. {hint}".rstrip()) from None
     except (SafetensorError, OSError, RuntimeError, ValueError) as reason:
         raise error(
             f"{path} cannot be read as safetensors ({reason}). {hint or _guess_kind(path)}"
@@ -64,7 +64,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
-    path.chmod(mode)  # safetensors makes files that only their owner can read
+    path.chmod(mode)  # safetensors creates files that only their owner can read
 
 
 def _guess_kind(path: Path) -> str:
@@ -74,9 +74,9 @@ def _guess_kind(path: Path) -> str:
     except OSError:
         return "Check the path and the permissions."
     if start.startswith(b"version https://git-lfs"):
-        return "It is a Git LFS pointer, not the file itself: run 'git lfs pull' there."
+        return "It is a Git LFS pointer, not the file itself: run 'git lfs pull' in its directory."
     if start.startswith(b"\x89HDF"):
         return "It is an HDF5 file: load it together with its options.json."
     if start.startswith((b"\x80", b"PK")):
-        return "It may be a torch pickle, which is not supported because it can run code."
-    return "It may be truncated or of another kind; download or save it again."
+        return "It may be a torch pickle, which is not supported because it can execute code."
+    return "It may be truncated or in another format; download or save it again."

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from elmokit.errors import DataError
+from elmokit.progress import plural
 from elmokit.tasks.documents import Document, Mention, Oddities
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
@@ -107,7 +108,7 @@ class _Draft:
     def add(self, line: Line, *, labeled: bool) -> None:
         fields = line.text.split("\t") if "\t" in line.text else line.text.split()
         layout = _layout(fields)
-        problem = f"found {len(fields)} columns ('{line.text[:60]}')"
+        problem = f"found {plural(len(fields), 'column')} ('{line.text[:60]}')"
         if layout is None or (labeled and layout.mentions is None):
             raise line.error(f"{problem}. {_COLUMNS}")
         if self.layout is not None and layout.token != self.layout.token:

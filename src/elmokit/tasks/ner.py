@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import DataError
+from elmokit.progress import plural
 from elmokit.settings import Fraction, Layers, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
@@ -89,9 +90,12 @@ def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
             continue
         columns = len(fields) if columns is None else columns
         if len(fields) != columns or (tagged and columns < 2):
-            wanted = "at least 2" if len(fields) == columns else f"{columns}, as in the lines above"
+            expected = (
+                "at least 2" if len(fields) == columns else f"{columns}, as in the lines above"
+            )
             raise line.error(
-                f"found {len(fields)} columns ('{line.text[:60]}'), expected {wanted}. {_COLUMNS}"
+                f"found {plural(len(fields), 'column')} ('{line.text[:60]}'), expected {expected}. "
+                f"{_COLUMNS}"
             )
         if tagged and not _TAG.fullmatch(fields[-1]):
             raise line.error(

@@ -22,6 +22,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AliasChoices, BaseModel, Field, StringConstraints, model_validator
 
+from elmokit.progress import plural
 from elmokit.tasks.jsonl import Token, read_object, read_objects
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.metrics.srl import PREDICATE
@@ -235,7 +236,9 @@ def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
             continue
         if rows and len(fields) != len(rows[0].fields):
             wanted = f"{len(rows[0].fields)}, as in the line above"
-            raise line.error(f"found {len(fields)} columns, expected {wanted}. {_COLUMNS}")
+            raise line.error(
+                f"found {plural(len(fields), 'column')}, expected {wanted}. {_COLUMNS}"
+            )
         rows.append(_Row(line, fields))
     if rows:
         yield rows
@@ -253,7 +256,7 @@ def _conll2012_sentence(rows: list[_Row]) -> Sentence:
     line, fields = rows[0]
     if len(fields) <= _ROLES:
         raise line.error(
-            f"found {len(fields)} columns, expected {_ROLES + 1} or more (CoNLL-2012)."
+            f"found {plural(len(fields), 'column')}, expected {_ROLES + 1} or more (CoNLL-2012)."
         )
     frames = []
     for column in range(_ROLES, len(fields) - 1):

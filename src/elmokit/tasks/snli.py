@@ -104,7 +104,7 @@ def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None)
             continue
         columns = header or _guessed(names)
         if len(fields) != len(columns):
-            raise _wrong(line, f"found {len(fields)} columns, expected {len(columns)}")
+            raise _wrong(line, f"found {plural(len(fields), 'column')}, expected {len(columns)}")
         yield _pair(line, dict(zip(columns, fields, strict=True)), labeled=labeled)
 
 

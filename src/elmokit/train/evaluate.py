@@ -2,7 +2,7 @@
 
 The forward LM predicts every word of a sentence and `</S>`, the backward LM every word and `<S>`;
 the first symbol of a direction is never predicted. Words that are not in the vocabulary count as
-`<UNK>`; the perplexity without those words is reported, too. The mean of both directions is their
+`<UNK>`; the perplexity without those words is also reported. The mean of both directions is their
 geometric mean, exp of the mean of both losses.
 
 State: "carry" reads each document as one text that starts from zero, "reset" starts every sentence

@@ -206,7 +206,7 @@ def evaluate_text(
         if on_progress is not None:
             on_progress(tallies[0].targets)
     if not tallies[0].targets:
-        raise DataError("There are no words in the text. Expected files with text.")
+        raise DataError("The text contains no words. Expected files with text.")
     return [tally.perplexity(state) for state, tally in zip(states, tallies, strict=True)]
 
 

@@ -60,7 +60,7 @@ def average_state(
         progress: Called with the number of processed tokens of both directions.
 
     Raises:
-        DataError: There is no sentence.
+        DataError: The text contains no sentence.
     """
     ends = np.flatnonzero(tokens == END)
     if not len(ends):
@@ -111,7 +111,7 @@ def warm_state_of_text(
     needed = itertools.islice(sentences, 2 * wanted)
     group = next(text_groups(needed, vocabulary, group_tokens=sys.maxsize), None)
     if group is None:
-        raise DataError("There are no words in the text. Expected files with text.")
+        raise DataError("The text contains no words. Expected files with text.")
     encode = group.encoder(bilm, exact_engine(bilm), vocabulary)
     return average_state(bilm, encode, group.tokens, wanted, progress=progress)
 

@@ -107,5 +107,5 @@ def test_a_damaged_lexicon_of_ours_is_told(
     with pytest.raises(ElmoError, match=said):
         load_parts(tmp_path / "ours")
     path.unlink()
-    with pytest.raises(ElmoError, match=r"There is no file .*lexicon\.json"):
+    with pytest.raises(ElmoError, match=r"lexicon\.json does not exist"):
         load_parts(tmp_path / "ours")

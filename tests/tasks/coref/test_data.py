@@ -145,12 +145,12 @@ def test_what_is_written_is_read_again(files: tuple[str, str]) -> None:
         ("#begin document (x); part 0\na\t(1\n#begin document (y); part 0\n", "line 2: .*closed"),
         ("a\t(1\nb\t1\n", "line 2: invalid mentions '1'"),
         ("a\t((1)\n", r"invalid mentions '\(\(1\)'"),
-        ("a\t-\nb\n", "line 2: found 1 columns"),
+        ("a\t-\nb\n", "line 2: found 1 column"),
         ("a\tb\tc\td\n", "line 1: found 4 columns"),
         ("0\ta\t-\nb\t-\n", "line 2: found 2 columns .*, but the lines above"),
         ("# a remark of mine\na\t-\n", "line 1: found 5 columns"),
         ("0\ta\t-\n#tag\t-\n", "line 2: found 2 columns .*, but the lines above"),
-        ("#tag\na\t-\n", "line 1: found 1 columns"),
+        ("#tag\na\t-\n", "line 1: found 1 column"),
     ],
 )
 def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:

@@ -68,7 +68,7 @@ def build(folder: Path) -> Path:
     """Compile the kernel into a directory, if it does not exist.
 
     Raises:
-        NativeError: There is no compiler, or it fails.
+        NativeError: No compiler is installed, or compilation fails.
     """
     path = library_path(folder)
     if path.exists():
