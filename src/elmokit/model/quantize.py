@@ -1,13 +1,13 @@
-"""Numbers as int8 with one scale per row: weights once, activations as they come.
+"""Quantize to int8 with one scale per row: weights once, activations dynamically.
 
     q[n, k] = round(w[n, k] / scale[n]),   scale[n] = max_k |w[n, k]| / 127
 
-The scale is symmetric and belongs to one output of a product alone (or, for activations, to one
-token), so the sums of a product are integers and exact, and no token depends on another.
+The quantization is symmetric. Each scale applies to a single output of a product (or, for
+activations, to a single token), so products sum integers exactly, and no token affects another.
 
-Activations with a few large numbers among many small ones, as sigmoid(o) tanh(c) of a trained model
-has (the largest 25 times the usual size), lose too much in 8 bits. They are split into a high and a
-low half of 8 bits each, 256 * high + low.
+Activations with a few outliers, such as sigmoid(o) tanh(c) of a trained model (whose maximum is 25
+times the typical size), lose too much precision in 8 bits. They are split into a high and a low
+half of 8 bits each, 256 * high + low.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LARGEST_WIDE = 256 * 127 + 127
 
 
 def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
-    """Round each row of a matrix to int8 by a scale of its own.
+    """Quantize each row of a matrix to int8 with its own scale.
 
     Shape:
         w (N, K) -> int8 (N, K), float32 scales (N,); a row of zeros has scale 0
@@ -31,12 +31,12 @@ def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantize_rows(q: Tensor, scale: Tensor) -> Tensor:
-    """Return the float32 numbers that int8 rows and their scales stand for."""
+    """Convert int8 rows and their scales back to float32."""
     return q.float().mul_(scale.unsqueeze(1))
 
 
 def quantize_rows_wide(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Round each row of a matrix to 16 bits in two halves, by a scale of its own.
+    """Quantize each row of a matrix to 16 bits, in two halves, with its own scale.
 
     Shape:
         x (N, K) -> high and low, int8 (N, K) each, float32 scales (N,)

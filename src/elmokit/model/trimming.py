@@ -1,13 +1,14 @@
-"""Character ids in blocks of few shapes: words cut to what the token encoder has to see of them.
+"""Trim the character ids of words, and group words into blocks of few shapes.
 
-The maximum over windows only has to see one window of padding alone, so a short word can be cut
-after `max_width` padding characters without changing its vector.
+The maximum over windows needs only one window that consists of padding, so a short word can be
+truncated after `max_width` padding characters without changing its vector.
 
-A token's x_k must not depend on what is encoded beside it, or the same sentence would give other
-bits on another day. Matrix products of other sizes sum in another order, so a block has one fixed
-shape per word length, which never changes for a token, and is filled up by repeating its members.
-In models whose sizes are multiples of 16, as all released ones are, the rows of such a block come
-out the same to the bit wherever they stand (a test checks it); in odd sizes to the last bit or two.
+x_k of a token must not depend on the words that are encoded with it; otherwise, the same sentence
+could get different vectors in different batches. The order of summation in a matrix product depends
+on its size. Therefore a block has one fixed shape per word length, which is always the same for a
+token, and is padded by repeating its members. If the sizes of a model are multiples of 16, as in
+all released models, rows of such a block are bit-identical at any position (a test checks this);
+for other sizes, they may differ in the last bit or two.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ Ids = NDArray[np.int64]
 def trimmed_blocks(
     ids: Ids, max_width: int, rows: int, pad: int | None = None
 ) -> Iterator[tuple[Ids, Ids]]:
-    """Cut tokens into blocks of `rows` words that need about the same number of characters.
+    """Group tokens into blocks of `rows` words with similar numbers of characters.
 
     Args:
         ids: Character ids, shape (n, C).
-        max_width: Of the widest filter.
-        rows: Words in each block.
-        pad: The id of padding inside a word, if it is not that of `chars.py`.
+        max_width: Width of the widest filter.
+        rows: Words per block.
+        pad: The padding id inside a word, if it is not that of `chars.py`.
 
     Yields:
-        Which tokens a block holds, shape (m,), m <= rows; their ids, shape (rows, C' <= C), the
-        last rows repeating others.
+        The indices of the tokens in a block, shape (m,), m <= rows; their ids, shape
+        (rows, C' <= C), in which the last rows repeat others.
     """
     needed = (spelled_length(ids) if pad is None else spelled_length(ids, pad)) + max_width
     columns = np.minimum(-(-needed // _COLUMN_STEP) * _COLUMN_STEP, ids.shape[1])
@@ -48,7 +49,7 @@ def trimmed_blocks(
 
 
 def filled_blocks(members: Ids, rows: int) -> Iterator[tuple[Ids, Ids]]:
-    """Cut a list into blocks, each with the same one filled up to `rows` members."""
+    """Split a list into blocks, and return each with a copy that is padded to `rows` members."""
     for start in range(0, len(members), rows):
         block = members[start : start + rows]
         yield block, np.resize(block, rows)

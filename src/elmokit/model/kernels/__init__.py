@@ -1,4 +1,5 @@
-"""Fast twins of plain modules, for a GPU and (`cpu_*`) for a CPU, each with a parity test.
+"""Fast implementations of the reference modules, for GPUs and (`cpu_*`) for CPUs.
 
-Those for a GPU need Triton; those for a CPU need nothing but torch, and a C compiler at best.
+Each has a parity test. GPU kernels need Triton. CPU kernels need only torch; a C compiler makes
+them faster.
 """

@@ -1,10 +1,10 @@
-"""The token encoder over the distinct words of a batch, as a few large products.
+"""The token encoder over the distinct words of a batch, as a few large matrix products.
 
-A convolution over 16 channels wastes a GPU. Here all filter widths are one product: each window of
-`max_width` characters is a row, and narrower filters are filled up with zeros. That is exact if a
-word is followed by `max_width` padding characters, because every window that would be missing holds
-padding alone, as one that is there does. Words too long for that are followed by nothing instead,
-and of each filter only the windows that lie within the word's columns count.
+A convolution over 16 channels makes poor use of a GPU. Here all filter widths are one product: each
+window of `max_width` characters is a row, and narrower filters are padded with zeros. This is exact
+if a word is followed by `max_width` padding characters: the windows that are left out contain only
+padding, like one that is included. Words that are too long for this get no padding, and each filter
+uses only the windows that fit into the columns of the word.
 
 The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 """
@@ -28,8 +28,8 @@ from elmokit.model.chars import N_CHARACTERS
 def _max_forward(
     conv_ptr,  # (u, P, F)
     out_ptr,  # (u, F)
-    place_ptr,  # (u, F) uint8: which window won
-    windows_ptr,  # (F,): how many windows count
+    place_ptr,  # (u, F) uint8: index of the window with the maximum
+    windows_ptr,  # (F,): number of windows to use
     P: tl.constexpr,
     N: tl.constexpr,
     LIMITED: tl.constexpr,
@@ -73,7 +73,7 @@ def _max_backward(
 
 
 class _ConvMax(torch.autograd.Function):
-    """max over the windows of windows @ weight^T, of the first `counted` ones if they are given.
+    """Return the maximum of windows @ weight^T over the (first `counted`) windows.
 
     Shape:
         windows (u, P, K), weight (F, K), counted (F,) -> (u, F)
@@ -115,12 +115,12 @@ class _ConvMax(torch.autograd.Function):
 
 
 class EncoderWeights(NamedTuple):
-    """The parameters of a token encoder in the layout and dtype of the products.
+    """The parameters of a token encoder, in the layout and dtype of the matrix products.
 
     Attributes:
-        encoder: The plain module.
+        encoder: The reference module.
         table: Character embeddings with a row of zeros for padding, shape (262, e).
-        filters: All filters as one matrix and their biases.
+        filters: All filters as one matrix, and their biases.
         highways: Weight and bias of the transform and of the carry of each layer.
         projection: Weight and bias of the projection, if there is one.
     """
@@ -152,8 +152,8 @@ def encode_types(weights: EncoderWeights, groups: Sequence[Tensor]) -> Tensor:
 
     Args:
         weights: The token encoder.
-        groups: Character ids (u, C) of some words, C the same within a group: at least the length
-            of its longest word plus the widest filter, or all columns there are.
+        groups: Character ids (u, C) of the words of each group. C is at least the length of the
+            longest word of the group plus the widest filter, or the total number of columns.
 
     Returns:
         x of all words, in the order of the groups, shape (U, D).
@@ -178,13 +178,13 @@ def encode_types(weights: EncoderWeights, groups: Sequence[Tensor]) -> Tensor:
 
 
 def _windows(ids: Tensor, table: Tensor, width: int) -> Tensor:
-    """Embed the characters and lay out every window of `width` of them as a row.
+    """Embed the characters and return every window of `width` characters as a row.
 
     Shape:
         ids (u, C), table (262, e) -> (u, C - width + 1, width * e)
     """
-    # A product with one-hot rows instead of a look-up: its gradient is a product, too, while that
-    # of a look-up adds millions of rows into 262.
+    # A product with one-hot rows instead of an embedding lookup: its gradient is a product as well,
+    # whereas the gradient of a lookup adds millions of rows into 262.
     characters = torch.arange(N_CHARACTERS, device=ids.device, dtype=ids.dtype)
     one_hot = (ids.unsqueeze(-1) == characters).to(table.dtype)  # (u, C, 262)
     embedded = one_hot @ table  # (u, C, e)
@@ -193,7 +193,7 @@ def _windows(ids: Tensor, table: Tensor, width: int) -> Tensor:
 
 
 def _one_filter(encoder: CharacterEncoder, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """All filters as one matrix over `max_width` characters, shape (F, max_width * e)."""
+    """Return all filters as one matrix over `max_width` characters, shape (F, max_width * e)."""
     width = encoder.config.max_width
     weights, biases = [], []
     for conv in encoder.convolutions:
@@ -206,7 +206,7 @@ def _one_filter(encoder: CharacterEncoder, dtype: torch.dtype) -> tuple[Tensor, 
 
 
 def _windows_within(encoder: CharacterEncoder, columns: int, device: torch.device) -> Tensor:
-    """How many windows of each filter lie within so many columns, shape (F,)."""
+    """Return how many windows of each filter fit into this many columns, shape (F,)."""
     filters = encoder.config.filters
     counts = [
         torch.full((n,), columns - w + 1, dtype=torch.int32, device=device) for w, n in filters

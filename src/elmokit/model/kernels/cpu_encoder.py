@@ -1,8 +1,8 @@
-"""The token encoder on a CPU: all filters as one product over the windows of a word.
+"""The token encoder on a CPU: all filters as one matrix product over the windows of a word.
 
-Each window of `max_width` characters is a row, and narrower filters are filled up with zeros. That
-is exact if a word is followed by `max_width` padding characters, because every window that would be
-missing holds padding alone, as one that is there does. Words too long for that go through the plain
+Each window of `max_width` characters is a row, and narrower filters are padded with zeros. This is
+exact if a word is followed by `max_width` padding characters: the windows that are left out contain
+only padding, like one that is included. Words that are too long for this use the reference
 convolutions.
 
 The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
@@ -28,14 +28,14 @@ _ROWS = 32
 def cpu_encoder(
     encoder: CharacterEncoder | LexiconEncoder | WordEncoder,
 ) -> Callable[[Tensor], Tensor]:
-    """Return the kernel of a token encoder; a word table needs none."""
+    """Return the kernel for a token encoder; a word table does not need one."""
     if isinstance(encoder, LexiconEncoder):
         return encoder.in_blocks
     return CpuEncoder(encoder) if isinstance(encoder, CharacterEncoder) else encoder
 
 
 class CpuEncoder:
-    """x of distinct words, in blocks of fixed shapes (see `model/trimming.py`)."""
+    """Computes x of distinct words, in blocks of fixed shapes (see `model/trimming.py`)."""
 
     def __init__(self, encoder: CharacterEncoder) -> None:
         self._encoder = encoder
@@ -80,7 +80,7 @@ class CpuEncoder:
             pooled[torch.from_numpy(block)] = self._pool(torch.from_numpy(trimmed))[: len(block)]
         pooled += self._bias
         self._activation(pooled)
-        # The highways do not know how long a word is: all words go through them together.
+        # The highways do not depend on the word length: all words go through them together.
         parts = [
             self._after_pooling(pooled[torch.from_numpy(filled)])[: len(block)]
             for block, filled in filled_blocks(np.arange(len(rows)), _ROWS)
@@ -88,7 +88,7 @@ class CpuEncoder:
         return torch.cat(parts) if parts else pooled.new_empty(0, self._out_dim())
 
     def _pool(self, ids: Tensor) -> Tensor:
-        """Return the maximum of each filter over the windows of some words, before its bias.
+        """Return the maximum of each filter over the windows of the words, without its bias.
 
         Shape:
             ids (rows, C) -> (rows, F)

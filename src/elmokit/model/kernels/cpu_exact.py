@@ -13,8 +13,8 @@ from elmokit.model.kernels.cpu_linear import PackedLinear
 from elmokit.model.kernels.cpu_reader import CpuReader, pieces
 from elmokit.model.lstm import FORGET_BIAS, LstmLayer
 
-# Tokens whose input product W_x x is held at once. More would not stay in the caches, and above
-# 32 MiB the memory would be asked from the system, page by page, every time.
+# Tokens whose input product W_x x is in memory at once. More would not fit into the CPU caches, and
+# above 32 MiB the allocator would request new pages from the operating system every time.
 _TOKENS_AT_ONCE = 256
 
 
@@ -49,7 +49,7 @@ class ExactLayer:
 
 
 def gate(gates: Tensor, cell: Tensor, clip: float | None) -> Tensor:
-    """Go one step with the cells, in place, and return sigmoid(o) * tanh(c).
+    """Update the cells by one step, in place, and return sigmoid(o) * tanh(c).
 
     Shape:
         gates (n, 4H) in the order i, f + 1, o, j, overwritten; cell (n, H) -> (n, H)
@@ -64,17 +64,17 @@ def gate(gates: Tensor, cell: Tensor, clip: float | None) -> Tensor:
 
 
 def sigmoids_first(weight: Tensor) -> Tensor:
-    """Put rows i, j, f, o in the order i, f, o, j: the three sigmoids lie together."""
+    """Reorder rows i, j, f, o to i, f, o, j, so that the three sigmoids are adjacent."""
     i, j, f, o = weight.detach().chunk(4, dim=0)
     return torch.cat([i, f, o, j])
 
 
 def bias_of(layer: LstmLayer) -> Tensor:
-    """Return the bias in that order, with the constant of the forget gate."""
+    """Return the bias in that order, including the constant of the forget gate."""
     i, j, f, o = layer.bias.detach().chunk(4, dim=0)
     return torch.cat([i, f + FORGET_BIAS, o, j])
 
 
 def exact_reader(bilm: BiLM) -> CpuReader:
-    """Return the float32 kernel of a biLM."""
+    """Return the float32 kernel for a biLM."""
     return CpuReader(bilm, ExactLayer)

@@ -1,10 +1,10 @@
-"""Reading sentences on a GPU: all layers of both directions as one wave, over a ragged batch.
+"""The biLM's LSTMs on a GPU, for inference: all layers and directions as one wavefront.
 
-As in training (`wavefront.py`) layer j stands on token s - j in slot s, and the stacks that are at
-work in a slot share one matrix product. Nothing is kept for a backward pass, the batch is packed
-(see `packing.py`), so that later slots hold fewer sentences, and the outputs go straight to where
-the caller reads them. The work on one or two sentences is so little that starting it costs more
-than doing it; it is recorded as a CUDA graph for each shape that comes up again.
+As in training (`wavefront.py`), layer j processes token s - j in slot s, and the stacks that are
+active in a slot share one matrix product. Nothing is kept for a backward pass. The batch is packed
+(see `packing.py`), so later slots contain fewer sentences, and outputs are written directly into
+the result. For one or two sentences, launching the kernels takes longer than running them, so they
+are recorded as a CUDA graph for each shape that is used repeatedly.
 
 The reference implementation is `elmokit.model.bilm.BiLM.contextualize`.
 """
@@ -32,7 +32,7 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 
-# Block shape of the cell kernel, the fastest of those tried on an H200.
+# Block shape of the cell kernel, the fastest one on an H200.
 _ROWS, _COLS = 2, 512
 _BLOCK = 1024
 # The products of a slot have a multiple of this many rows: cuBLAS chooses a kernel for each new
@@ -40,7 +40,7 @@ _BLOCK = 1024
 _ROW_STEP = 64
 # Words that are encoded at once.
 _WORDS = 512
-# Batches so small that a graph is recorded for their shape, and how many graphs are kept.
+# Maximum size of batches for which a graph is recorded, and maximum number of graphs.
 _GRAPH_ROWS, _GRAPH_TOKENS = 2, 512
 _MAX_GRAPHS = 64
 
@@ -61,7 +61,7 @@ def _cell(
     COLS: tl.constexpr,
     FAST: tl.constexpr,
 ):
-    """c_k and sigmoid(o) tanh(c_k) of the sentences that reach the token."""
+    """Compute c_k and sigmoid(o) tanh(c_k) of the sentences that have a token at this step."""
     g = (first + tl.program_id(2)).to(tl.int64)
     active = tl.load(plan_ptr + slot - g // 2)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -105,7 +105,7 @@ def _output(
     SKIP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """r_k and h_k, to the next token, the layer above and the caller; and layer 0's next input."""
+    """Write r_k and h_k for the next token, the layer above and the caller; copy the next x_k."""
     g = (first + tl.program_id(1)).to(tl.int64)
     layer, direction = g // 2, g % 2
     step = slot - layer
@@ -143,12 +143,12 @@ def _output(
 
 
 class CudaReader:
-    """Runs a biLM over packed sentences.
+    """Run a biLM on packed sentences.
 
     Args:
         bilm: The model; its LSTMs must have a projection. Its weights are copied.
-        dtype: Of the products: float32, or bfloat16 for speed.
-        tf32: Let float32 products round their factors to 10 bits, for speed.
+        dtype: Type of the matrix products: float32, or bfloat16 for speed.
+        tf32: Allow TF32 (10-bit mantissa) in float32 products, for speed.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class CudaReader:
         state: LstmState | None = None,
         backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
-        """Do as `BiLM.contextualize`."""
+        """Compute the layers; see `BiLM.contextualize`."""
         if packing.n_tokens == 0:
             return self.bilm.contextualize(x, packing, state)
         inputs = torch.stack([x, x if backward_x is None else backward_x])
@@ -203,13 +203,13 @@ class CudaReader:
         return layers, last.select(torch.argsort(order))
 
     def _recorded(self, packing: Packing) -> _Recorded | None:
-        """Return the graph of this shape if it is small and was seen before."""
+        """Return the graph for this shape, if it is small and was used before."""
         small = len(packing.lengths) <= _GRAPH_ROWS and packing.n_tokens <= _GRAPH_TOKENS
         if not small or self.device.type != "cuda":
             return None
         shape = tuple(packing.active)
         if shape not in self._graphs:
-            self._graphs[shape] = None  # recording pays from the second time on
+            self._graphs[shape] = None  # record it when the shape is used a second time
             if len(self._graphs) > _MAX_GRAPHS:
                 self._graphs.popitem(last=False)
             return None
@@ -221,12 +221,12 @@ class CudaReader:
 
 
 class _Work:
-    """The buffers of one packing and the passes over them."""
+    """The buffers for one packing and the computation on them."""
 
     def __init__(self, reader: CudaReader, packing: Packing) -> None:
         self.reader, self.config = reader, reader.config
         self.active = packing.active
-        # Sentences without tokens lie last; they only have a state.
+        # Sentences without tokens come last; they only have a state.
         self.rows, self.steps = len(packing.lengths), len(packing.active)
         self.n_tokens = packing.n_tokens
         starts = np.cumsum(packing.active) - packing.active
@@ -246,13 +246,13 @@ class _Work:
         self.layers = buffer(self.config.n_layers + 1, self.n_tokens, 2 * d, dtype=torch.float32)
 
     def __call__(self, x: Tensor, start: LstmState | None) -> tuple[Tensor, LstmState]:
-        """Read everything; `start` is in packed order, and so is the state that is returned."""
+        """Process all tokens; `start` and the returned state are in packed order."""
         self.begin(start)
         self.read(x)
         return self.layers, self.state()
 
     def begin(self, start: LstmState | None) -> None:
-        """Set what the sentences start from."""
+        """Set the initial state of the sentences."""
         if start is None:
             self.cells.zero_()
             self.carried.zero_()
@@ -261,16 +261,16 @@ class _Work:
             self.carried.copy_(start.hidden.transpose(0, 1).flatten(0, 1))
 
     def state(self) -> LstmState:
-        """Return where the sentences ended."""
+        """Return the final state of the sentences."""
         return LstmState(
             *(t.view(-1, 2, *t.shape[1:]).transpose(0, 1) for t in (self.cells, self.carried))
         )
 
     def read(self, x: Tensor) -> None:
-        """Run the wave over what each direction reads, x (2, N, D)."""
+        """Run the wavefront on the input of each direction, x (2, N, D)."""
         d, n_layers = self.config.projection_dim, self.config.n_layers
         self.layers[0, :, :d], self.layers[0, :, d:] = x
-        # What each stack reads in its first slot.
+        # The input of each stack in its first slot.
         n = self.active[0]
         self.inputs[0, 0, :n, :d] = x[0, :n]
         self.inputs[1, 0, :n, :d] = x[1, self.plan[2 * self.steps :][:n]]
@@ -333,7 +333,7 @@ class _Work:
 
 
 class _Recorded:
-    """The work on one shape as a CUDA graph over buffers of its own."""
+    """The computation for one shape, as a CUDA graph with its own buffers."""
 
     def __init__(self, reader: CudaReader, packing: Packing) -> None:
         self._work = _Work(reader, packing)
@@ -344,7 +344,7 @@ class _Recorded:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             self._work.begin(None)
-            self._work.read(self._x)  # kernels are compiled and cuBLAS finds its workspace
+            self._work.read(self._x)  # compiles kernels and lets cuBLAS allocate its workspace
             stream.synchronize()
             with torch.cuda.graph(self._graph, stream=stream):
                 self._work.read(self._x)
@@ -360,7 +360,7 @@ class _Recorded:
 
 @contextmanager
 def _products(tf32: bool) -> Iterator[None]:
-    """Say how float32 products are done inside, whatever the process has set."""
+    """Set the precision of float32 products in this context, overriding the process setting."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:

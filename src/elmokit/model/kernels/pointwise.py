@@ -14,7 +14,7 @@ FORGET_BIAS = tl.constexpr(1.0)
 
 @triton.jit
 def _tanh(x, FAST: tl.constexpr):
-    """On a GPU one instruction, right to 11 bits: finer than the bfloat16 that it is stored in."""
+    """Compute tanh; FAST is one GPU instruction, exact to 11 bits, more than bfloat16 has."""
     if FAST:
         y = tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -31,14 +31,14 @@ def _sigmoid(x, FAST: tl.constexpr):
 
 @triton.jit
 def _keep(seed_ptr, place, p):
-    """Dropout factor at some places: 0, or 1 / (1 - p). The same seed and place give the same."""
+    """Dropout factor at each position, 0 or 1 / (1 - p), determined by seed and position."""
     seed = tl.load(seed_ptr)
     return tl.where(tl.rand(seed, place.to(tl.int32)) >= p, 1.0 / (1.0 - p), 0.0)
 
 
 @triton.jit
 def _goes_on(starts_ptr, direction, step, row, n_steps, n_rows):
-    """0 where a row starts from the zero state at this step, else 1."""
+    """0 if the row starts from the zero state at this step, otherwise 1."""
     at = starts_ptr + (direction * n_steps + step) * n_rows + row
     return 1.0 - tl.load(at, row < n_rows, 0).to(tl.float32)
 
@@ -49,7 +49,7 @@ def cell_forward(
     bias_ptr,  # (G, 4H)
     cells_ptr,  # (G, S + 1, B, H) float32
     hidden_ptr,  # (G, S, B, H)
-    starts_ptr,  # (2, T, B): 1 where a row starts from the zero state
+    starts_ptr,  # (2, T, B): 1 if the row starts from the zero state
     first,
     slot,
     n_slots,
@@ -61,7 +61,7 @@ def cell_forward(
     COLS: tl.constexpr,
     FAST: tl.constexpr,
 ):
-    """c_k and sigmoid(o) tanh(c_k) from the gates' products."""
+    """Compute c_k and sigmoid(o) tanh(c_k) from the products of the gates."""
     g = (first + tl.program_id(2)).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
@@ -106,7 +106,7 @@ def output_forward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """r_k, to where the next token and the layer above (or the head) will read it."""
+    """Write r_k to where the next token and the layer above (or the head) read it."""
     g = (first + tl.program_id(1)).to(tl.int64)
     layer = g // 2
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -157,7 +157,7 @@ def output_backward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Gradient of the projection's product, from the next token, the layer above, or the loss."""
+    """Gradient of the projection product, from the next token and the layer above or the loss."""
     g = (first + tl.program_id(1)).to(tl.int64)
     layer = g // 2
     step = slot - layer
@@ -210,7 +210,7 @@ def cell_backward(
     COLS: tl.constexpr,
     FAST: tl.constexpr,
 ):
-    """Gradient of the gates' products; one program walks down BLOCKS blocks of ROWS rows."""
+    """Gradient of the gate products; one program processes BLOCKS blocks of ROWS rows."""
     g = (first + tl.program_id(2)).to(tl.int64)
     last = slot - g // 2 + 1 == n_steps
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
@@ -291,7 +291,7 @@ def gather_forward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """x_k of each token from the table of distinct words, dropped, to where layer 0 reads it."""
+    """Copy x_k of each token from the table of distinct words, with dropout, to layer 0's input."""
     g = tl.program_id(2).to(tl.int64)
     step = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -318,7 +318,7 @@ def gather_backward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Gradient of each token's x_k, before those of one word are added up."""
+    """Gradient of x_k of each token, before the gradients of the same word are summed."""
     g = tl.program_id(2).to(tl.int64)
     step = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,8 +1,8 @@
 """The sampled softmax of a whole batch: loss and gradients in one pass over the logits.
 
-The logits (n, K) are by far the largest tensor of a training step. They are made once in the dtype
-of the products, turned in place into the gradient of the mean loss, used for the two products that
-need it, and gone; nothing of that size is kept for a backward pass.
+The logits (n, K) are by far the largest tensor of a training step. They are computed once in the
+dtype of the products, overwritten with the gradient of the mean loss, used in the two products that
+need it, and freed; no tensor of that size is kept for a backward pass.
 
 The reference implementation is `elmokit.model.softmax.LMHead.sampled_loss`.
 """
@@ -20,12 +20,12 @@ from elmokit.model.softmax import Sample
 
 
 class HeadGradient:
-    """The gradient of the head, dense in memory but touched only where a step has words.
+    """The gradient of the head, stored as dense tensors of which a step changes only some rows.
 
     Attributes:
         weight: (V, D) float32.
         bias: (V,) float32.
-        words: Rows that are not zero since the last `clear`, with repetitions.
+        words: Rows that were changed since the last `clear`; may contain duplicates.
     """
 
     def __init__(self, n_words: int, projection_dim: int, device: torch.device) -> None:
@@ -40,7 +40,7 @@ class HeadGradient:
         self.words.append(words)
 
     def clear(self) -> None:
-        """Set the touched rows back to zero."""
+        """Set the changed rows to zero."""
         for words in self.words:
             self.weight[words] = 0.0
             self.bias[words] = 0.0
@@ -133,10 +133,10 @@ def sampled_loss(
     *,
     share: float = 1.0,
 ) -> Tensor:
-    """Return the mean sampled loss, and add its gradient for the head to `gradient` at once.
+    """Return the mean sampled loss, and immediately add its gradient for the head to `gradient`.
 
-    The gradient is that of `share` times the mean loss: `backward` passes it on to `h` as it is,
-    whatever factor stands before the loss.
+    The gradient is that of `share` times the mean loss: `backward` passes it to `h` unchanged, even
+    if the loss is multiplied by a factor.
 
     Shape:
         h (n, D), targets (n,) -> ()

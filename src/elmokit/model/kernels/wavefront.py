@@ -1,10 +1,10 @@
-"""Both directions and all layers of the LSTMs at once, for training on streams.
+"""Run both directions and all layers of the LSTMs in parallel, for training on streams.
 
-Layer j can read token k as soon as layer j - 1 has, so the layers run as a wave: in slot s, layer j
-of both directions stands on token s - j. The 2L stacks g = 2 * layer + direction that are active in
-a slot are one batched matrix product, [x_k; r_{k-1}] times [W_x; W_r], and one each for the
-projection and for the two gradients; the weights' gradients are single products over all slots.
-Between the products stand the Triton kernels of `pointwise.py`.
+Layer j can process token k as soon as layer j - 1 has, so the layers run as a wavefront: in slot s,
+layer j of both directions processes token s - j. The 2L stacks g = 2 * layer + direction that are
+active in a slot share one batched matrix product, [x_k; r_{k-1}] times [W_x; W_r], and one each for
+the projection and for the two gradients; weight gradients are single products over all slots. The
+Triton kernels of `pointwise.py` run between the products.
 
     slot        0     1     2    ...   T - 1    T          G = 2L stacks
     layer 0    t_1   t_2   t_3          t_T                S = T + L - 1 slots
@@ -26,18 +26,18 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.kernels import pointwise as kernels
 
 _BLOCK = 1024
-# Block shapes of the cell kernels, the fastest of those tried on an H200.
+# Block shapes of the cell kernels, the fastest ones on an H200.
 _FORWARD_ROWS, _FORWARD_COLS = 8, 128
 _BACKWARD_COLS = 512
 
 
 class StackedWeights(NamedTuple):
-    """One tensor for all stacks: weights, or what belongs to them (gradients, averages).
+    """One tensor per parameter for all stacks: weights, gradients or moving averages.
 
     Attributes:
-        gates: Of [W_x, W_r], shape (G, 4H, 2D).
-        bias: Of b, shape (G, 4H).
-        projection: Of W_p, shape (G, D, H).
+        gates: For [W_x, W_r], shape (G, 4H, 2D).
+        bias: For b, shape (G, 4H).
+        projection: For W_p, shape (G, D, H).
     """
 
     gates: Tensor
@@ -48,7 +48,7 @@ class StackedWeights(NamedTuple):
     def like(
         cls, config: LstmConfig, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> StackedWeights:
-        """Return zeros of the shapes of a configuration; the bias is float32 in any case."""
+        """Return zeros in the shapes of a configuration; the bias is always float32."""
         h, d, g = config.dim, config.projection_dim, 2 * config.n_layers
         return cls(
             gates=torch.zeros(g, 4 * h, 2 * d, dtype=dtype, device=device),
@@ -60,8 +60,8 @@ class StackedWeights(NamedTuple):
     def adopt(cls, bilm: BiLM) -> StackedWeights:
         """Move the LSTM weights of a biLM into stacked storage.
 
-        The parameters of the plain modules become views of it: whoever changes the one changes the
-        other, and nothing is copied between them any more.
+        The parameters of the reference modules become views of this storage, so a change to one
+        changes the other and nothing needs to be copied.
         """
         stacked = cls.like(bilm.config.lstm, next(bilm.parameters()).device)
         parameters = dict(bilm.named_parameters())
@@ -71,7 +71,7 @@ class StackedWeights(NamedTuple):
         return stacked
 
     def by_parameter(self) -> dict[str, Tensor]:
-        """Return the views that belong to each parameter of a biLM, by its name there."""
+        """Return the view for each parameter of a biLM, by parameter name."""
         d = self.gates.shape[2] // 2
         views = {}
         for g in range(len(self.gates)):
@@ -84,14 +84,14 @@ class StackedWeights(NamedTuple):
 
 
 class Wavefront:
-    """The buffers of one batch shape and the two passes over them.
+    """The buffers for one batch shape, and the forward and backward passes over them.
 
     Args:
         config: Shape of the LSTMs; they must have a projection.
         rows: B.
         steps: T.
-        dropout: On the input of each layer and on the top output.
-        dtype: Of products and stored values; bfloat16 on a GPU.
+        dropout: Dropout on the input of each layer and on the top output.
+        dtype: Type of the products and the stored values; bfloat16 on a GPU.
     """
 
     def __init__(
@@ -129,16 +129,16 @@ class Wavefront:
         self.d_output = buffer(g, 2, rows, d)
         self.d_hidden = buffer(g, rows, h)
         self.d_cell = buffer(g, rows, h, dtype=torch.float32)
-        # Rows that one program of the backward cell kernel adds up: few where there are few, or
-        # half of the GPU has nothing to do.
+        # Rows that one program of the backward cell kernel sums: few if there are few in total,
+        # because otherwise half of the GPU would be idle.
         self.backward_blocks = 32 if rows >= 512 else 8
         blocks = triton.cdiv(rows, self.backward_blocks)
         self.d_bias = buffer(g, blocks, 4 * h, dtype=torch.float32)
-        # The approximate tanh of the GPU is as exact as bfloat16 can tell.
+        # The GPU's approximate tanh is at least as precise as bfloat16.
         self.fast_tanh = device.type == "cuda" and dtype == torch.bfloat16
 
     def weights(self) -> StackedWeights:
-        """Return the weights that the passes read, in the dtype of the products."""
+        """Return the weights used in the passes, in the dtype of the products."""
         return StackedWeights(self.gates_weight, self.bias, self.projection_weight)
 
     def load_weights(self, weights: StackedWeights) -> None:
@@ -147,7 +147,7 @@ class Wavefront:
             mine.copy_(given)
 
     def load_state(self, cell: Tensor, hidden: Tensor) -> None:
-        """Say where the rows stand: cell (G, B, H), hidden (G, B, D)."""
+        """Set the initial state of the rows: cell (G, B, H), hidden (G, B, D)."""
         goes_on = (1 - self.starts[:, 0].to(hidden.dtype)).unsqueeze(-1)  # (2, B, 1)
         for layer in range(self.config.n_layers):
             pair = slice(2 * layer, 2 * layer + 2)
@@ -156,7 +156,7 @@ class Wavefront:
             self.inputs[pair, layer, :, d:].copy_(hidden[pair] * goes_on)
 
     def state(self) -> tuple[Tensor, Tensor]:
-        """Return where the rows stand after the last step: cell (G, B, H), hidden (G, B, D)."""
+        """Return the state of the rows after the last step: cell (G, B, H), hidden (G, B, D)."""
         d, t = self.config.projection_dim, self.steps
         layers = range(self.config.n_layers)
         cell = torch.cat([self.cells[2 * j : 2 * j + 2, t + j] for j in layers])
@@ -166,7 +166,7 @@ class Wavefront:
     # ------------------------------------------------------------------------------- the passes
 
     def _active(self, slot: int) -> tuple[int, int]:
-        """Return the range of stacks that are at work in a slot."""
+        """Return the range of stacks that are active in a slot."""
         low = max(0, slot - self.steps + 1)
         high = min(self.config.n_layers - 1, slot)
         return 2 * low, 2 * high + 2
@@ -267,7 +267,7 @@ class Wavefront:
             torch.bmm(self.gates[a:z, slot], self.gates_weight[a:z], out=self.d_inputs[a:z, slot])
 
     def _add_up_weights(self, into: StackedWeights) -> None:
-        """The gradients of the weights: one product each over all slots."""
+        """Compute the weight gradients, with one product each over all slots."""
         t = self.steps
         for layer in range(self.config.n_layers):
             pair, slots = slice(2 * layer, 2 * layer + 2), slice(layer, layer + t)
@@ -288,8 +288,8 @@ class Wavefront:
 
         Args:
             types: x of the distinct words of the batch, shape (U, D).
-            index: Which word stands where, shape (2, T, B); direction 1 is read as it stands, so
-                its stream is already turned round.
+            index: The word at each position, shape (2, T, B); the stream of direction 1 must
+                already be reversed.
 
         Returns:
             The top layer of both directions, after dropout, shape (2, T, B, D). It is a buffer:
@@ -302,13 +302,13 @@ class Wavefront:
     def backward(
         self, d_out: Tensor, index: Tensor, n_types: int, gradients: StackedWeights
     ) -> Tensor:
-        """Give the gradients of what `forward` has read.
+        """Compute the gradients for the last call of `forward`.
 
         Args:
             d_out: Gradient of its result, shape (2, T, B, D).
-            index: As given to `forward`.
+            index: The argument of `forward`.
             n_types: U.
-            gradients: Where to put those of the weights.
+            gradients: Receives the gradients of the weights.
 
         Returns:
             The gradient of `types`, shape (U, D), float32.
@@ -337,7 +337,7 @@ class Wavefront:
 
 
 def _product(a: Tensor, b: Tensor, into: Tensor) -> None:
-    """Batched a @ b, straight to where it belongs if that has the same dtype."""
+    """Compute the batched product a @ b, directly in the output if the dtypes match."""
     if into.dtype == a.dtype:
         torch.bmm(a, b, out=into)
     else:
