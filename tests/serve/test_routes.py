@@ -109,7 +109,7 @@ def test_sentences_without_the_word_are_named(http: httpx.Client) -> None:
     assert found["without"] == [1]
     assert len(found["points"]) == 3
     assert "does not occur in the 1" in refused(http, "/v1/project", sentences=["a"], word="dog")
-    assert "Sentence 0: There is no word in brackets" in refused(
+    assert "Sentence 0: Found no word in brackets" in refused(
         http, "/v1/project", sentences=["a dog"]
     )
     assert "set `word`" in refused(http, "/v1/project", sentences=[["a", "dog"]])

@@ -30,7 +30,7 @@ from elmokit.errors import DataError
 
 BEGIN, END, UNKNOWN = 0, 1, 2
 
-# Number of batches that are laid out at once, to reduce the cost per document.
+# Number of batches that are prepared at once, to reduce the cost per document.
 _BATCHES_AT_ONCE = 32
 
 

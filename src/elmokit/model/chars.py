@@ -9,7 +9,7 @@ available for padding positions (a row of zeros).
     259, 260   begin and end of a word
     261        padding inside a word, after its end mark (its embedding is learned and matters)
 
-This module needs numpy but not torch, because ONNX models use it, too.
+This module needs numpy but not torch, because ONNX models use it as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ N_STORED_CHARACTERS = 261
 
 
 def token_bytes(token: str) -> bytes:
-    """Return the UTF-8 bytes of a token, without lone surrogates, which have none."""
+    """Return the UTF-8 bytes of a token, without lone surrogates, which cannot be encoded."""
     return token.encode("utf-8", "ignore")
 
 
@@ -108,7 +108,7 @@ def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> N
 
 
 def check_token_lists(sentences: Sequence[Sequence[str]]) -> None:
-    """Raise if sentences are not lists of tokens: a string would be read as a list of letters."""
+    """Raise an error if sentences are not lists of tokens: a string is a sequence of letters."""
     for i, sentence in enumerate([sentences] if isinstance(sentences, str) else sentences):
         if isinstance(sentence, str):
             raise DataError(

@@ -1,4 +1,4 @@
-"""ELMo as a layer of a task model: a frozen biLM and one learned mix per place where it enters."""
+"""ELMo as a layer of a task model: a frozen biLM, and a learned mix for each place it is used."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from elmokit.model.mix import LayerNorm, ScalarMix
 
 
 class ElmoOutput(NamedTuple):
-    """What a task model gets.
+    """The output of `Elmo`.
 
     Attributes:
-        representations: ELMo_k of each mix, shape (B, T, 2D) each; zero where there is no token.
-        mask: True where there is a token, shape (B, T).
-        state: Where each sentence ended.
+        representations: ELMo_k of each mix, shape (B, T, 2D) each; zero at padding positions.
+        mask: True for tokens, shape (B, T).
+        state: The final LSTM state of each sentence.
     """
 
     representations: list[Tensor]
@@ -31,22 +31,22 @@ class ElmoOutput(NamedTuple):
 
 
 class Elmo(nn.Module):
-    """Learned mixes over one run of a biLM.
+    """One or more learned mixes of the layers of a biLM.
 
-    The paper puts ELMo into a task model at its input, `[x_k; ELMo_k]`, and often again at the
-    output of its RNN, `[h_k; ELMo_k]`, each place with its own mix: `outputs=2`.
+    The paper adds ELMo to the input of a task model, `[x_k; ELMo_k]`, and often also to the output
+    of its RNN, `[h_k; ELMo_k]`, with a separate mix for each: `outputs=2`.
 
     Args:
-        bilm: The biLM, for instance `elmokit.load().bilm`.
+        bilm: The biLM, for example `elmokit.load().bilm`.
         outputs: Number of mixes.
         dropout: Dropout on each mixed vector.
         layer_norm: See `ScalarMix`.
-        s: Fixed weights, summing to 1; see `ScalarMix`.
+        s: Fixed weights that sum to 1; see `ScalarMix`.
         w: Fixed weights before the softmax; see `ScalarMix`.
-        gamma: Start value of gamma.
-        top_only: Use the top layer alone.
-        finetune: Let gradients reach the biLM. By default it is frozen and stays in eval mode.
-        word_boundaries: For a word-input model, the rows of `<S>` and `</S>` in its vocabulary.
+        gamma: Initial value of gamma.
+        top_only: Use only the top layer.
+        finetune: Also train the biLM. By default it is frozen and stays in eval mode.
+        word_boundaries: For a word-input model, the ids of `<S>` and `</S>` in its vocabulary.
     """
 
     def __init__(
@@ -99,19 +99,19 @@ class Elmo(nn.Module):
     def forward(
         self, sentences: Tensor | Sequence[Sequence[str]], state: LstmState | None = None
     ) -> ElmoOutput:
-        """Represent a batch of sentences.
+        """Compute the representations of a batch of sentences.
 
         Args:
             sentences: Tokenized sentences, or their ids: `elmokit.batch_ids(sentences)`, shape
-                (B, T, C); for a word-input model ids of shape (B, T). Without boundaries.
-            state: What the sentences start from; None is the zero state.
+                (B, T, C), or for a word-input model ids of shape (B, T). Without boundaries.
+            state: The initial state of the sentences; None is the zero state.
         """
         if not isinstance(sentences, Tensor):
             sentences = self.spell(sentences).to(next(self.bilm.parameters()).device)
         with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
             layers, mask, state = self.bilm(self._with_boundaries(sentences), state)
         representations = self.mix(layers, mask)
-        # Position 0 is <S>; shifting by one, the mask of the inner tokens ends before </S>.
+        # Position 0 is <S>; shifted by one, the mask of the inner tokens ends before </S>.
         inner = mask[:, 2:]
         kept = [
             (r[:, 1:-1] * inner.unsqueeze(-1).to(r.dtype)).contiguous() for r in representations
@@ -119,7 +119,7 @@ class Elmo(nn.Module):
         return ElmoOutput(kept, inner, state)
 
     def mix(self, layers: Tensor, mask: Tensor | None = None) -> list[Tensor]:
-        """Mix layers that were computed before, as a task with cached layers does.
+        """Mix precomputed layers, for example cached ones.
 
         Shape:
             layers (L + 1, B, T, 2D), mask (B, T) -> (B, T, 2D) for each mix
@@ -127,7 +127,7 @@ class Elmo(nn.Module):
         return [self.dropout(mix(layers, mask)) for mix in self.mixes]
 
     def spell(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """Return the ids of tokenized sentences, as `forward` takes them; padding is zero."""
+        """Return the ids of tokenized sentences, as expected by `forward`; padding is zero."""
         encoder = self.bilm.encoder
         if isinstance(encoder, LexiconEncoder):
             return torch.from_numpy(encoder.known.batch(sentences))
@@ -137,7 +137,7 @@ class Elmo(nn.Module):
         return torch.from_numpy(batch_ids(sentences, cnn.max_characters_per_token))
 
     def _with_boundaries(self, ids: Tensor) -> Tensor:
-        """Put <S> before and </S> after each sentence: (B, T, ...) -> (B, T + 2, ...)."""
+        """Add <S> before and </S> after each sentence: (B, T, ...) -> (B, T + 2, ...)."""
         if isinstance(encoder := self.bilm.encoder, LexiconEncoder):
             begin, end = ids.new_tensor(encoder.known.spell([BEGIN_SENTENCE, END_SENTENCE]))
             lengths = (ids > 0).any(dim=-1).sum(dim=1)
@@ -154,7 +154,7 @@ class Elmo(nn.Module):
 
 
 def add_boundaries(ids: Tensor, lengths: Tensor, begin: Tensor, end: Tensor) -> Tensor:
-    """Put boundary ids around each row.
+    """Add boundary ids before and after each row.
 
     Shape:
         ids (B, T, ...), lengths (B,), begin and end (...) -> (B, T + 2, ...)

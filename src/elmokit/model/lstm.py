@@ -1,6 +1,6 @@
 """The LSTM of the biLM: projected, clipped twice, one direction at a time.
 
-For token k of a layer, with its input x_k and the state (c, r) that token k-1 left behind:
+For token k of a layer, with its input x_k and the state (c, r) after token k-1:
 
     i, j, f, o = W_x x_k + W_r r_{k-1} + b          input, candidate, forget, output
     c_k = clip(sigmoid(f + 1) * c_{k-1} + sigmoid(i) * tanh(j), cell_clip)
@@ -174,7 +174,7 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
 
 
 def _pieces(active: list[int]) -> list[list[int]]:
-    """Divide the time steps into pieces with a limited number of tokens."""
+    """Divide the time steps into chunks with a limited number of tokens."""
     pieces: list[list[int]] = []
     size = _TOKENS_AT_ONCE
     for n in active:

@@ -7,7 +7,7 @@ the sentences that are long enough:
                d e        active  3   2   1
                f
 
-There is no padding between the token encoder and the layers, so that it cannot affect a value and
+There is no padding between the token encoder and the layers, so it cannot affect any value and
 takes no time. N is the number of tokens in the batch.
 """
 

@@ -189,7 +189,7 @@ class _Download:
             total = start + int(length) if length and length.isdigit() else None
             self._copy(response, start, total)
         missing = (total or 0) - self.size
-        return f"the connection was cut {missing:,} bytes before the end" if missing > 0 else None
+        return f"the connection closed {missing:,} bytes before the end" if missing > 0 else None
 
     def _stored_version(self) -> str | None:
         """Return the version of the partial file; None if it cannot be continued."""

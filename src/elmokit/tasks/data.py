@@ -162,8 +162,8 @@ def read_examples(task: Task[E], path: str) -> list[E]:
         raise DataError(f"{path} contains no examples.")
     if (longest := max(map(len, texts_of(examples)))) > _LONG:
         warn(
-            f"{path}: the longest text has {longest:,} tokens, which takes much memory. Check for "
-            "missing sentence boundaries."
+            f"{path}: the longest text has {longest:,} tokens, which needs a lot of memory. Check "
+            "for missing sentence boundaries."
         )
     return examples
 

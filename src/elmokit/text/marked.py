@@ -148,4 +148,4 @@ def _bracketed(text: str) -> Marked:
 
 def _not_one(found: int, text: str) -> DataError:
     what = "no word" if not found else f"{found} words"
-    return DataError(f"There is {what} in brackets in '{text:.80}'. {_EXAMPLE}")
+    return DataError(f"Found {what} in brackets in '{text:.80}'. {_EXAMPLE}")

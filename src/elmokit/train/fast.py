@@ -109,7 +109,7 @@ class FastStep:
     def state(self, state: LstmState) -> None:
         self.cell.copy_(state.cell.transpose(0, 1).flatten(0, 1))
         self.hidden.copy_(state.hidden.transpose(0, 1).flatten(0, 1))
-        self._reset_graph()  # the weights were loaded, too, and a recorded step has old copies
+        self._reset_graph()  # the weights were loaded as well; a recorded step has old copies
 
     def moments(self) -> dict[str, Tensor]:
         """Return the optimizer's moments, by kind and name of the parameter."""
