@@ -83,7 +83,7 @@ def test_a_package_without_a_model_says_what_to_give(
         ("alennlp:small", "Did you mean 'allennlp:small'"),
         ("", "model name is empty"),
         ("x" * 5000, "cannot be read"),
-        ("nul\0byte", "There is no"),
+        ("nul\0byte", "not found"),
     ],
 )
 def test_what_is_not_there_is_said_with_the_nearest_name(

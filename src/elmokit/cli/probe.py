@@ -54,7 +54,9 @@ def pos(
     weights: Weights = None,
     state: State = "reset",
     static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first probe and bootstrap.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed for the first probe and bootstrap.")
+    ] = 0,
     runs: Annotated[
         int, typer.Option(min=1, help="Number of probes per layer, with consecutive seeds.")
     ] = 1,
@@ -142,7 +144,7 @@ def wsd(
     weights: Weights = None,
     state: State = "reset",
     static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     device: Device = "auto",
     precision: Precision = "exact",
     as_json: TextAsJson = False,
@@ -202,7 +204,7 @@ def wic(
     weights: Weights = None,
     state: State = "reset",
     static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     device: Device = "auto",
     as_json: TextAsJson = False,
     quiet: Quiet = False,
@@ -261,7 +263,7 @@ def morphology(
     ] = None,
     max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words.")] = 20_000,
     static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random pairs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the random pairs.")] = 0,
     device: Device = "auto",
     as_json: TextAsJson = False,
 ) -> None:

@@ -73,7 +73,7 @@ class Streams:
         documents: The start of each document, and the end of the last one.
         rows: B.
         steps: T.
-        seed: Seed of the order of documents and of the restarts.
+        seed: Random seed for the order of documents and the restarts.
         restart: Probability that a row starts from the zero state at the beginning of a sentence.
             It always does at the beginning of a document.
         share: The rows of this process. Default: all rows. Because all rows take their documents

@@ -16,7 +16,7 @@ from torch import Tensor
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import ConfigError
 
-# Layers are stored on a GPU if they need less than this share of its free memory.
+# Layers are stored on a GPU if they need less than this fraction of its free memory.
 _SHARE_OF_DEVICE = 0.25
 _ROWS_AT_ONCE = 1 << 15
 

@@ -63,7 +63,7 @@ def cluster(vectors: FloatArray, k: int | None = None, *, most: int = 6, seed: i
         vectors: One per point, (n, D).
         k: Number of clusters. Default: the one with the best silhouette; 1 if all are noise.
         most: Maximum number of clusters to try.
-        seed: Seed of k-means.
+        seed: Random seed for k-means.
     """
     points = unit(vectors)
     if k is not None:
@@ -92,7 +92,7 @@ def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
 
 
 def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
-    """Return the share of points that have the most frequent sense of their cluster."""
+    """Return the fraction of points that have the most frequent sense of their cluster."""
     pairs = Counter(zip(labels, senses, strict=True))
     best: Counter[int] = Counter()
     for (label, _), count in pairs.items():

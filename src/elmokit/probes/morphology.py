@@ -59,8 +59,8 @@ class MorphologyResult:
         random_cosine: Mean cosine of random pairs.
         auc: How often a related word is nearer than a random one.
         reciprocal_rank: Mean of 1 / rank of the related word.
-        first: Share of related words at rank 1.
-        in_ten: Share of related words among the ten nearest.
+        first: Fraction of related words at rank 1.
+        in_ten: Fraction of related words among the ten nearest.
     """
 
     pairs: int
@@ -193,7 +193,7 @@ def measure_morphology(
         vocabulary: Words to rank the related word among; the word itself in another case is
             skipped.
         static: Static vectors to compare with; they rank among the words that they contain.
-        seed: Seed of the random pairs.
+        seed: Random seed for the random pairs.
     """
     words = list(dict.fromkeys([*vocabulary, *(w for p in pairs for w in (p.word, p.related))]))
     table = dict(zip(words, layer_0(model, words), strict=True))

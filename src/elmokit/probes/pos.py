@@ -57,7 +57,7 @@ class PosResult:
 
     Attributes:
         name: A layer or a baseline.
-        accuracy: Share of words with the correct tag, the mean over the seeds.
+        accuracy: Fraction of words with the correct tag, the mean over the seeds.
         interval: Its 95% interval, by a bootstrap over sentences.
         unseen: Accuracy on forms that are not in the training data.
         by_seed: Accuracy with each seed; a single value for deterministic baselines.

@@ -84,7 +84,7 @@ class Figure:
 
     Attributes:
         n: Pairs tested.
-        accuracy: Share of correct answers, with the threshold of the other half.
+        accuracy: Fraction of correct answers, with the threshold of the other half.
         interval: Its 95% interval, by a bootstrap over lemmas; None: not computed.
         auc: How often a pair with the same sense scores above one with different senses.
     """
@@ -213,7 +213,7 @@ def measure_wic(
         mix: With layer "mix", its weights.
         static: Static vectors to compare with.
         state: Initial state of each sentence.
-        seed: Seed of the bootstrap.
+        seed: Random seed for the bootstrap.
         progress: Callback for the number of pairs done.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)

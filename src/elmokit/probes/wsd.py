@@ -237,7 +237,7 @@ def measure_wsd(
         mix: With layer "mix", its weights.
         static: Static vectors to compare with.
         state: Initial state of each sentence.
-        seed: Seed of the bootstrap.
+        seed: Random seed for the bootstrap.
         progress: Callback for the number of tokens done.
     """
     if not sets:

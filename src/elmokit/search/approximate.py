@@ -3,7 +3,7 @@
 A query looks into the nearest cells only. The candidates of the database are compared again with
 the stored vectors, so scores are exact and all filters hold; what may be missing are tokens in
 other cells. How many cells to look into is measured: the fewest with which some tokens of the index
-find the requested share of their nearest neighbors.
+find the requested fraction of their nearest neighbors.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def add_ann(
     Args:
         index: The index; its directory is changed.
         choices: Stored layers other than layer 0, which has one vector per word.
-        recall: The required mean share of the 10 nearest tokens that are found.
-        seed: Seed of the tokens that recall is measured with.
+        recall: The required mean fraction of the 10 nearest tokens that are found.
+        seed: Random seed for the choice of tokens used to measure recall.
 
     Returns:
         The index with the new approximate indices; `meta.ann` has their measured recall.

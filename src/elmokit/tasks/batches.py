@@ -139,7 +139,8 @@ def plan(
         size: Maximum number of examples per batch.
         tokens: Maximum number of tokens per batch, including padding; a longer example is a batch
             of its own.
-        seed: Seed of the order, different in every epoch. None: longest first, for evaluation.
+        seed: Random seed for the order, different in every epoch. None: longest first, for
+            evaluation.
 
     Returns:
         The indices of the examples of each batch.

@@ -116,8 +116,8 @@ class TrainConfig(Settings):
         checkpoint_every: Steps between checkpoints, besides those at the end of epochs; 0: none.
         checkpoint_seconds: Minimum age of the last checkpoint for writing one at the end of an
             epoch, so that short runs do not spend their time writing files.
-        seed: Seed of initial weights, order and dropout.
-        share: Share of the training data to use; smaller shares are subsets of larger ones.
+        seed: Random seed for initial weights, data order and dropout.
+        share: Fraction of the training data to use; smaller fractions are subsets of larger ones.
     """
 
     optimizer: Literal["adam", "adamw", "adadelta", "adagrad", "sgd"] = "adam"

@@ -169,7 +169,7 @@ def read_examples(task: Task[E], path: str) -> list[E]:
 
 
 def share_of(examples: list[E], share: float) -> list[E]:
-    """Return a share of the examples: the same in every run, and a subset of larger shares."""
+    """Return a fraction of the examples, the same in every run; larger fractions include it."""
     order = np.random.default_rng(2018).permutation(len(examples))
     chosen = order[: max(1, round(share * len(examples)))]
     return [examples[i] for i in sorted(chosen.tolist())]

@@ -85,7 +85,7 @@ class Words:
             training: Training texts.
             others: Other texts, such as those of the dev set; only their words with vectors in
                 the table are added.
-            seed: Seed of the vectors of words that are not in the table.
+            seed: Random seed for the vectors of words that are not in the table.
         """
         counts = Counter(token for text in training for token in text)
         places: dict[str, int | None] = {}  # a word -> its row in the table

@@ -40,7 +40,7 @@ class RunConfig(Settings):
         checkpoint_every: Steps between two checkpoints; 0: only at the end.
         keep: Number of checkpoints to keep.
         patience: Stop after this number of evaluations without improvement; 0: never.
-        seed: Seed of initial weights, order of documents, negatives and dropout.
+        seed: Random seed for initial weights, document order, negative samples and dropout.
         start: Fingerprint of the weights that finetuning starts from; empty for new weights.
     """
 

@@ -147,7 +147,7 @@ def finetune_config(
         head_steps: The number of first steps that only train the head. Default: half of all steps
             for a new head, otherwise 0.
         settings: Changes by dotted names, see `with_settings`.
-        seed: Seed of the order of documents, negatives and dropout.
+        seed: Random seed for document order, negative samples and dropout.
 
     Raises:
         ConfigError: A setting is invalid, or would change the shape of the model.

@@ -49,7 +49,7 @@ class StepConfig(Settings):
         negatives: Number of negative samples; 0 uses the full softmax.
         dropout: Dropout on the input of every layer and on the top output.
         gradient_scale: Factor of the gradient before clipping; `steps` in bilm-tf.
-        seed: Seed of the negatives and of dropout.
+        seed: Random seed for negative samples and dropout.
     """
 
     rows: Size = 128

@@ -33,7 +33,7 @@ class Difference:
         difference: other - base.
         low: Lower end of the confidence interval of the difference.
         high: Its upper end.
-        not_better: Share of the samples in which the second is not better.
+        not_better: Fraction of the samples in which the second is not better.
         level: Confidence level.
         draws: Number of samples.
         examples: Test examples.
