@@ -138,13 +138,13 @@ def test_hdf5_in_the_same_folder_comes_first(tmp_path: Path) -> None:
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
     folder = copied(tmp_path / "x")
     (folder / "model.ckpt-12.data-00000-of-00001").unlink()
-    with pytest.raises(WeightsError, match=r"no .*model\.ckpt-12\.data-00000-of-00001.*Copy it"):
+    with pytest.raises(WeightsError, match=r"model\.ckpt-12\.data-00000-of-00001.*does not exist.*Copy it"):
         load_parts(folder)
     (folder / "options.json").unlink()
-    with pytest.raises(WeightsError, match=r"no options\.json next to.*model\.ckpt-12.*Copy it"):
+    with pytest.raises(WeightsError, match=r"options\.json does not exist.*Copy it"):
         load_parts(folder)
     (folder / "model.ckpt-12.index").unlink()
-    with pytest.raises(WeightsError, match=r"no checkpoint model\.ckpt-12\.index in"):
+    with pytest.raises(WeightsError, match=r"No checkpoint model\.ckpt-12\.index found in"):
         load_parts(folder)
     (folder / "model.ckpt-12").write_bytes(b"old")
     with pytest.raises(WeightsError, match=r"format V1.*restore and save"):

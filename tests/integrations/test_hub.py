@@ -145,7 +145,7 @@ def test_pickles_and_code_are_never_fetched(hub: Hub) -> None:
     vectors("hf://mary/mixed")
     assert sorted(hub.downloads()) == sorted(files)
     hub.push("mary/pickled", {"config.json": files["config.json"], **evil})
-    with pytest.raises(WeightsError, match=r"found .*elmo\.pkl.* Pickles"):
+    with pytest.raises(WeightsError, match=r"found .*elmo\.pkl.* Pickle files"):
         elmokit.load("hf://mary/pickled")
 
 

@@ -181,7 +181,7 @@ def test_options_and_weights_may_lie_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("gone", "said"),
-    [("options.json", "no options file"), ("weights.hdf5", "no HDF5 file .*--weights")],
+    [("options.json", "No options file"), ("weights.hdf5", "No HDF5 file .*--weights")],
 )
 def test_half_a_model_says_which_half_is_missing(gone: str, said: str, tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")

@@ -293,7 +293,7 @@ def test_another_corpus_is_refused(corpus: Corpus, out: Path, monkeypatch: Any) 
 
 def test_a_loss_that_is_not_finite_stops_the_run(corpus: Corpus, out: Path) -> None:
     config = with_settings(settings(max_steps=50), ["optimizer.learning_rate=1e38"])
-    with pytest.raises(NotFiniteError, match=r"Step \d+ gave .* lower learning rate"):
+    with pytest.raises(NotFiniteError, match=r"Step \d+ produced .* lower learning rate"):
         train(config, corpus, out)
 
 
