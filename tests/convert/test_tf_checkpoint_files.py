@@ -138,7 +138,9 @@ def test_hdf5_in_the_same_folder_comes_first(tmp_path: Path) -> None:
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
     folder = copied(tmp_path / "x")
     (folder / "model.ckpt-12.data-00000-of-00001").unlink()
-    with pytest.raises(WeightsError, match=r"model\.ckpt-12\.data-00000-of-00001.*does not exist.*Copy it"):
+    with pytest.raises(
+        WeightsError, match=r"model\.ckpt-12\.data-00000-of-00001.*does not exist.*Copy it"
+    ):
         load_parts(folder)
     (folder / "options.json").unlink()
     with pytest.raises(WeightsError, match=r"options\.json does not exist.*Copy it"):
