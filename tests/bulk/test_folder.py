@@ -101,7 +101,8 @@ def test_layers_and_numbers_can_be_chosen(
     make("out", settings=settings)
     table = pq.read_table(tmp_path / "out" / "000000.parquet")
     number = pa.float16() if settings.dtype == "float16" else pa.float32()
-    assert table.schema.field("vector").type == pa.list_(number, 20)
+    element = pa.field("element", number, nullable=False)
+    assert table.schema.field("vector").type == pa.list_(element, 20)
     assert (table.column("start").null_count == len(table)) == settings.tokenized
 
 

@@ -99,7 +99,7 @@ def test_another_vocabulary_is_another_corpus(text: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("<S>", "</S>", "a"), "lacks <UNK>"),
+        (("<S>", "</S>", "a"), "does not contain <UNK>"),
         (("</S>", "<S>", "<UNK>", "a"), "should start with the lines <S> </S> <UNK>, found </S>"),
         (SPECIALS, "contains no words"),
     ],

@@ -176,7 +176,7 @@ def test_it_reads_a_column() -> None:
         found.iloc[:, :32].to_numpy(), ElmoVectorizer(MODEL).transform(TEXTS), atol=2e-6
     )
     wrong = ColumnTransformer([("elmo", ElmoVectorizer(MODEL), ["text"])])
-    with pytest.raises(DataError, match=r"'text' and not \['text'\]"):
+    with pytest.raises(DataError, match=r"'text' instead of \['text'\]"):
         wrong.fit_transform(table)
 
 

@@ -80,10 +80,9 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(
     monkeypatch.setattr("elmokit.serve.middleware._SLOWEST", 1e12)
     settings = replace(ALONE, limits=Limits(timeout=1.0, tokens=200_000, body=2**22))
     with running(settings) as server:
-        server.service.hosted.models["tiny"].compute = lambda sentences, state: (  # type: ignore
-            [np.zeros((3, len(words), 32), np.float32) for words in sentences],
-            None,
-        )
+        server.service.hosted.models["tiny"].compute = lambda sentences, state: [  # type: ignore
+            np.zeros((3, len(words), 32), np.float32) for words in sentences
+        ]
         stuck = connect(server)
         stuck.sendall(LARGE)
         with client(server) as http:
@@ -168,10 +167,9 @@ def test_requests_in_progress_keep_their_connections() -> None:
 
 def test_an_aborted_answer_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with running(replace(ALONE, limits=Limits(tokens=200_000, body=2**22))) as server:
-        server.service.hosted.models["tiny"].compute = lambda sentences, state: (  # type: ignore
-            [np.zeros((3, len(words), 32), np.float32) for words in sentences],
-            None,
-        )
+        server.service.hosted.models["tiny"].compute = lambda sentences, state: [  # type: ignore
+            np.zeros((3, len(words), 32), np.float32) for words in sentences
+        ]
         gone = connect(server)
         gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         gone.sendall(LARGE)
