@@ -80,8 +80,8 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["pos"], 2, "give either DIR or all of"),
-        (["pos", "ud", "--dev", "ud/x-dev.conllu"], 2, "give either DIR or all of"),
+        (["pos"], 2, "specify either DIR or all of"),
+        (["pos", "ud", "--dev", "ud/x-dev.conllu"], 2, "specify either DIR or all of"),
         (["pos", "sets"], 1, "one file *train.conllu, found none"),
         (
             ["pos", "ud", "--layer", "9"],

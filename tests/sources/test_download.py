@@ -96,7 +96,7 @@ def test_a_server_without_ranges_that_always_breaks_is_given_up(
     server: Server, target: Path
 ) -> None:
     server.usual = answer(ranges=False, stop_after=100_000)
-    with pytest.raises(DownloadError, match=r"cut 200,000 bytes before the end \(3 tries\)"):
+    with pytest.raises(DownloadError, match=r"closed 200,000 bytes before the end \(3 tries\)"):
         get(server, target, tries=3)
     assert len(server.requests) == 4
 
