@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
-from tqdm import tqdm
 
 from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import LayerChoice
@@ -45,6 +44,8 @@ def encode(
         dim: The dimensions of a layer, 2D.
         progress: Show a progress bar.
     """
+    from tqdm import tqdm
+
     check_pooling(pooling)
     split = [_sentences(text, i) for i, text in enumerate(texts)]
     result: FloatArray = np.zeros((len(split), choice.dim(dim)), dtype=np.float32)
