@@ -179,7 +179,7 @@ def test_help_of_the_tasks(desk: Visit) -> None:
     page.locator("#tasks-other").fill("")
     page.wait_for_selector("#tasks-notice:has-text('Enter a passage')")
     page.locator("#tasks-other").fill("word " * 1500)
-    page.wait_for_selector("#tasks-notice:has-text('the first 1,000 are read')")
+    page.wait_for_selector("#tasks-notice:has-text('truncated to 1,000 tokens')")
     assert page.locator("#tasks-result mark").is_visible()
     page.get_by_role("button", name="who built it?").click()
     page.locator("#tasks-notice").wait_for(state="hidden")

@@ -1,4 +1,4 @@
-"""Executors run the job of a chunk: in this process, in a worker pool, or on a Ray cluster.
+"""Executors run jobs on chunks: in this process, in a worker pool, or on a Ray cluster.
 
 All executors run the same job (job.py) and produce the same bytes. In this process, its steps are
 stages of a pipeline with a bounded number of chunks between them: a thread reads and tokenizes (for
@@ -40,10 +40,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Dones = Generator[Done, None, None]
 
-# A GPU computes faster than one core tokenizes, or writes Parquet files.
+# A GPU computes faster than one core can tokenize text or write Parquet files.
 _GPU_TOKENIZERS = 4
 _GPU_WRITERS = 10
-# Starting processes pays off for more text than this, in chunks.
+# Starting a process pool pays off only for at least this many chunks.
 _POOL_CHUNKS = 16
 
 
@@ -53,7 +53,7 @@ class Executor(Protocol):
     Attributes:
         info: The model.
         parallel: Threads or processes of each stage.
-        in_order: Whether a chunk is computed only after the one before it.
+        in_order: Whether each chunk is computed only after the previous one.
     """
 
     info: ModelInfo
@@ -77,7 +77,7 @@ def run_futures(
     *,
     in_order: bool = False,
 ) -> Generator[Result, None, None]:
-    """Submit items, at most `limit` at a time, and yield the results as they are finished.
+    """Submit items, at most `limit` at a time, and yield the results as they finish.
 
     After an error, no more items are submitted. The error is raised after all results of the items
     that were submitted before it.
@@ -119,7 +119,7 @@ def run_futures(
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes that load a model, as `elmokit.load` does; one means this process.
+    """Worker processes that load a model with `elmokit.load`; one worker means this process.
 
     Attributes:
         devices: The device of each worker, "cpu" or "cuda:N". A single one may be "auto".
@@ -152,7 +152,7 @@ class Workers:
         if len(kinds) > 1:
             raise ConfigError(
                 f"Invalid devices {', '.join(self.devices)}: CPUs and GPUs round differently, so "
-                "that vectors would depend on the worker. Use only CPUs or only GPUs."
+                "vectors would depend on the worker. Use only CPUs or only GPUs."
             )
 
 
@@ -215,7 +215,7 @@ class InProcessExecutor:
 
     Args:
         model: The model.
-        settings: Which vectors.
+        settings: Which vectors to compute.
         writers: Number of threads that write chunks. Default: 1, or several for a GPU.
     """
 
@@ -235,7 +235,7 @@ class InProcessExecutor:
     def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
         """Run a job on chunks; see `Executor`."""
         ready = self._tokenize(job, chunks, n_chunks)
-        if STDIN not in job.documents:  # Ctrl-C does not end a thread that waits for input
+        if STDIN not in job.documents:  # Ctrl-C does not interrupt a thread waiting for input
             ready = prefetched(ready)
         with ThreadPoolExecutor(self._writers) as writers, closing(ready):
             yield from run_futures(
@@ -277,7 +277,7 @@ class InProcessExecutor:
 
 @dataclass
 class WorkerExecutor:
-    """Runs chunks in workers, which have a model each.
+    """Runs chunks in workers, each with its own model.
 
     Attributes:
         info: The model.
@@ -328,7 +328,7 @@ class ModelWorker:
                 raise ElmoError(
                     f"Workers loaded different models: {info.engine} and {expected.engine}, "
                     f"{info.manifest} and {expected.manifest}. Do not change the model while it "
-                    "is loaded, and use devices of one kind."
+                    "is being loaded, and use devices of the same type."
                 )
         assert self._model is not None
         return job.run(self._model, chunk)
@@ -348,7 +348,7 @@ def _worker_pool(workers: Workers, settings: EmbedSettings) -> Iterator[Executor
         devices.put(device)
     threads = max(1, threads_of(workers.model) // n)
     with process_pool(n, _start_worker, workers, devices, threads) as pool:
-        with _deaths_explained():
+        with _explain_worker_death():
             info, warned = pool.submit(_describe, settings).result()
         warn_all(warned)
         yield WorkerExecutor(
@@ -356,7 +356,7 @@ def _worker_pool(workers: Workers, settings: EmbedSettings) -> Iterator[Executor
             n,
             lambda job, chunk: pool.submit(_run, job, chunk, info),
             n + 1,
-            _deaths_explained,
+            _explain_worker_death,
         )
 
 
@@ -377,12 +377,12 @@ def _run(job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> Done:
 
 
 @contextmanager
-def _deaths_explained() -> Iterator[None]:
+def _explain_worker_death() -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool:
         raise ElmoError(
-            "A worker process died. The system kills processes when memory is short, and each "
+            "A worker process died. The system kills processes when memory runs out, and each "
             "worker has its own copy of the model. Finished chunks are kept: repeat the command "
-            "with --resume, and with fewer workers if memory was short."
+            "with --resume, and with fewer workers if memory ran out."
         ) from None

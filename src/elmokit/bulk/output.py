@@ -116,7 +116,7 @@ class FileOutput:
             if self.path.exists() and Path(name).exists() and self.path.samefile(name):
                 raise OutputError(f"{self.path} is both input and output. Choose another output.")
         if self.path.exists() and not (resume or overwrite):
-            raise self.in_the_way()
+            raise self.already_exists_error()
         if self.store.has_run and not (resume or overwrite):
             check_not_in_use(Path(self.store.place))
             raise OutputError(
@@ -130,7 +130,7 @@ class FileOutput:
         except OSError as error:
             raise output_error(self.path, error) from error
 
-    def in_the_way(self) -> OutputError:
+    def already_exists_error(self) -> OutputError:
         """Return the error for an existing file."""
         return OutputError(
             f"{self.path} already exists. Choose another name, or replace it with --overwrite."

@@ -124,7 +124,7 @@ class _Run:
             if resume and (counts := out.finished(self.manifest, self._digest_of_input)):
                 return self._nothing_to_do(counts)
             if not overwrite:
-                raise out.in_the_way()
+                raise out.already_exists_error()
         with out.store.open_run(self.manifest, resume=resume) as is_resumed:
             if resume and not is_resumed:
                 warnings.warn(

@@ -51,8 +51,8 @@ def convert(
         bool,
         typer.Option(
             "--without-head",
-            help="Omit the LM head, its vocabulary and the optimizer state, which vectors do not "
-            "need.",
+            help="Omit the LM head, its vocabulary and the optimizer state, which are not "
+            "needed to compute vectors.",
         ),
     ] = False,
     overwrite: Annotated[

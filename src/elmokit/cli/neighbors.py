@@ -39,8 +39,8 @@ def neighbors(
         list[str],
         typer.Argument(
             metavar="FILES",
-            help=f"{TEXT_FILES} Each line is a sentence. Or the directory of an index: then only "
-            "the queries are computed.",
+            help=f"{TEXT_FILES} Each line is a sentence. Or an index directory: then only "
+            "the queries are embedded.",
         ),
     ],
     query: Annotated[
@@ -89,7 +89,7 @@ def neighbors(
     distinct: Annotated[
         Literal["token", "sentence", "word"],
         typer.Option(
-            help="What to list at most once. token: list every token. sentence: list identical "
+            help="How to remove duplicates. token: list every token. sentence: list identical "
             "sentences once. word: list only the nearest token of each word."
         ),
     ] = "sentence",
@@ -116,8 +116,8 @@ def neighbors(
 ) -> None:
     """Find the nearest neighbors of a word in context.
 
-    Compares a word in a sentence with every token of a text by cosine, separately for each layer.
-    Layer 0 represents only the word, the other layers also its context. Memory
+    Compares a word in a sentence with every token of a text by cosine similarity, layer by layer.
+    Layer 0 represents only the word; the other layers also represent its context. Memory
     does not grow with the text. For repeated queries, build an index first with
     `elmo index`. With --static, also lists the nearest words according to static
     vectors, which ignore context.

@@ -41,7 +41,7 @@ def prepare(
     min_count: Annotated[
         int,
         typer.Option(
-            help="Minimum count of words in the vocabulary. Other words are <UNK> as targets; as "
+            help="Minimum count of a vocabulary word. Rarer words are <UNK> as targets; as "
             "inputs they are encoded from their characters, like all words."
         ),
     ] = 3,
@@ -85,7 +85,7 @@ def prepare(
             help="Hold out this file for evaluation. Can be repeated.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="With --valid: seed of the choice of documents.")] = 0,
+    seed: Annotated[int, typer.Option(help="With --valid: random seed for the split.")] = 0,
     skip_bad: SkipBad = False,
     workers: Annotated[
         int | None,
@@ -107,7 +107,7 @@ def prepare(
     """Convert text files to a corpus for training.
 
     Splits the text into sentences and tokens, builds a vocabulary and writes
-    ids. If lines end in mid-sentence, first join the lines of each paragraph. The
+    ids. If lines end mid-sentence, first join the lines of each paragraph. The
     same text and options give the same bytes. The output is written atomically.
     """
     from elmokit.cli.progress import TokenBar

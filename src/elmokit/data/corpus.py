@@ -67,7 +67,7 @@ class Corpus:
                 billion). Otherwise, only sizes are checked.
 
         Raises:
-            DataError: It is not a prepared corpus, or a file is missing, damaged or from another.
+            DataError: It is not a prepared corpus, or a file is missing, corrupt or mismatched.
         """
         folder = Path(path)
         restore_directory(folder)
@@ -102,7 +102,7 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        """A fingerprint of text and settings."""
+        """A fingerprint of the text and the settings."""
         return fingerprint_texts([json.dumps(self.meta.to_dict(), sort_keys=True)])
 
     def tokens(self, split: str = TRAIN) -> NDArray[np.uint32]:
@@ -130,7 +130,7 @@ class Corpus:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How often each id occurs in the training part; 0 for <S>, which is not in the stream.
+        """How often each id occurs in the training split; 0 for <S>, which is not in the stream.
 
         Shape:
             (n_types,)
@@ -180,7 +180,7 @@ class Corpus:
         return map_values(self.path / TYPES, "u1", int(self.offsets[-1]))
 
     def words(self, ids: ArrayLike) -> list[str]:
-        """Return the words of some ids, including words that are not in the vocabulary."""
+        """Return the words for the given ids, including words that are not in the vocabulary."""
         index = np.asarray(ids, dtype=np.int64)
         starts, ends = self.offsets[index], self.offsets[index + 1] - 1
         return [

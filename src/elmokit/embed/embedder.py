@@ -1,4 +1,4 @@
-"""`Embedder`: the base class of all models that embed, independent of the backend.
+"""`Embedder`: the base class of all embedding models, independent of the backend.
 
 `ElmoModel` computes with torch, `OnnxModel` with onnxruntime; this module needs neither.
 
@@ -61,10 +61,10 @@ class Batch(NamedTuple):
     """The tokens of a batch that have vectors, sentence by sentence.
 
     Attributes:
-        members: The sentences of the batch, numbers in the block.
-        lengths: The number of tokens of each.
-        sources: The place of each token in packed order.
-        places: The place of each token in the block.
+        members: The index of each sentence of the batch in the block.
+        lengths: The number of tokens in each sentence.
+        sources: The position of each token in packed order.
+        places: The position of each token in the block.
     """
 
     members: NDArray[np.int64]
@@ -87,7 +87,7 @@ class Pending(Protocol):
 
 
 class Embedder(ABC):
-    """A model that embeds.
+    """An embedding model.
 
     Attributes:
         config: The shape of the biLM.
@@ -95,7 +95,7 @@ class Embedder(ABC):
         warm: The state that `state="warm"` starts from, if the model has one.
         metadata: Other entries of config.json, such as the name and training details.
         source: Where the model was loaded from.
-        batch_tokens: Maximum tokens per batch; reduce it if memory is short.
+        batch_tokens: Maximum tokens per batch; reduce it if you run out of memory.
         batch_sentences: Maximum sentences per batch.
         precision: "exact" or "fast".
         cache: The token cache.
@@ -122,14 +122,14 @@ class Embedder(ABC):
         fork.register(self)
 
     def after_fork(self) -> None:  # noqa: B027  # most models need nothing
-        """Replace what does not work in a forked child process."""
+        """Recreate resources that do not work in a forked child process."""
 
     # --------------------------------------------------------------------- implemented by a backend
 
     @property
     @abstractmethod
     def lexicon(self) -> Lexicon | None:
-        """The words and characters of a model that reads by a lexicon."""
+        """The words and characters of a model that encodes tokens with a lexicon."""
 
     @property
     @abstractmethod
@@ -146,7 +146,7 @@ class Embedder(ABC):
 
     @abstractmethod
     def state_from(self, arrays: StateArrays) -> Any:
-        """Return the state that `state_arrays` returned as arrays."""
+        """Convert the output of `state_arrays` back to a state."""
 
     def _computing(self) -> AbstractContextManager[Any]:
         """Return a context manager to enter while vectors are computed."""
@@ -203,8 +203,8 @@ class Embedder(ABC):
 
         Args:
             sentences: A list of sentences. A string is one sentence and is tokenized; it is not
-                split into sentences (use `elmokit.split_sentences`). A list of tokens is used as it
-                is. Note that `["The", "cat"]` is two sentences of one word each; one sentence of
+                split into sentences (use `elmokit.split_sentences`). A list of tokens is used
+                as is. Note that `["The", "cat"]` is two sentences of one word each; one sentence of
                 two tokens is `[["The", "cat"]]`. A single string returns a single result.
             state: The initial state of each sentence: "reset", "warm" or "carry".
             rows: With `state="carry"`, the number of texts that are read in parallel: sentence i
@@ -254,9 +254,9 @@ class Embedder(ABC):
 
         Args:
             texts: One string, or a list. A string is split into sentences and tokens; a list of
-                tokens is taken as one sentence. Every sentence starts from the zero state.
+                tokens is treated as one sentence. Every sentence starts from the zero state.
             layer: The vector of a token, by default the average of all layers; see
-                `elmokit.embed.layer_choice`. "all" is not one vector.
+                `elmokit.embed.layer_choice`. "all" is not supported.
             pooling: "mean" or "max" over all tokens of a text, or its "first" token.
             mix: With layer "mix", the weights s, one per layer.
             gamma: With layer "mix", the scale.
@@ -286,11 +286,11 @@ class Embedder(ABC):
         return vectors[0] if one else vectors
 
     def similarity(self, a: Any, b: Any) -> FloatArray:
-        """Return the cosine of every vector of `a` with every vector of `b`, shape (N, M).
+        """Return the cosine similarity of every vector in `a` to every vector in `b`, (N, M).
 
         Args:
-            a: Vectors of `encode`, (N, D) or (D,); or texts, which are encoded first.
-            b: The same.
+            a: Vectors from `encode`, (N, D) or (D,); or texts, which are encoded first.
+            b: Same as `a`.
         """
         return sentence.similarity(self._encoded(a), self._encoded(b))
 
@@ -318,7 +318,7 @@ class Embedder(ABC):
     def compute(
         self, sentences: Sequence[Sequence[str]], state: StatePolicy = "reset"
     ) -> list[FloatArray]:
-        """Compute the layers of tokenized sentences, without checks and warnings.
+        """Compute the layers of tokenized sentences, without checks or warnings.
 
         Returns:
             One array (L + 1, T, 2D) per sentence.
@@ -333,7 +333,7 @@ class Embedder(ABC):
     def _embed_blocks(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
-        """Compute blocks in order; on a GPU, copy the vectors of a block during the next ones."""
+        """Compute blocks in order; on a GPU, copy one block while computing the next ones."""
         copying: deque[Future[list[SentenceVectors]]] = deque()
         last: tuple[Sequence[Tokenized], TokenIds, Pending] | None = None
         carried = None
@@ -393,7 +393,7 @@ class Embedder(ABC):
         if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
             raise ConfigError(
                 f"rows should be an integer of at least 1, and more than 1 only with "
-                f"state='carry'; found rows={rows!r} with state={state!r}."
+                f"state='carry'; got rows={rows!r} with state={state!r}."
             )
         with self._computing():
             start = None if state == "carry" else self.start(state)
@@ -489,7 +489,7 @@ class Embedder(ABC):
         if self.vocabulary is None:
             raise ConfigError(
                 f"The model {self.source} reads words, not characters, and has no vocabulary. "
-                "Put its vocab.txt into the directory of the weights."
+                "Put its vocab.txt in the same directory as the weights."
             )
         for token in tokens:
             if token not in self.vocabulary and UNKNOWN not in self.vocabulary:
@@ -515,13 +515,13 @@ def _rows(state: State, rows: slice | list[int]) -> State:
     return type(state)(*(part[:, :, rows] for part in state))
 
 
-# Fewer sentences are copied faster than threads are started.
+# For this many sentences or fewer, copying is faster than starting threads.
 _COPIED_AT_ONCE = 128
 _COPY_THREADS = 8
 
 
 class _SentenceArrays:
-    """An array for each sentence, as a `Pending` on a CPU."""
+    """The `Pending` implementation for CPUs: one array per sentence."""
 
     def __init__(self, n: int, empty: FloatArray) -> None:
         self.arrays = [empty] * n
@@ -547,7 +547,7 @@ class _SentenceArrays:
 def _sentence_vectors(
     sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
 ) -> list[SentenceVectors]:
-    """Return the vectors of each sentence, in arrays of their own."""
+    """Return the vectors of each sentence, each in its own array."""
     if isinstance(pending, _SentenceArrays):
         arrays = pending.arrays
     else:
@@ -565,5 +565,5 @@ def _copies(arrays: list[FloatArray]) -> list[FloatArray]:
     if len(arrays) <= _COPIED_AT_ONCE:
         return [array.copy() for array in arrays]
     parts = [arrays[i : i + _COPIED_AT_ONCE] for i in range(0, len(arrays), _COPIED_AT_ONCE)]
-    with ThreadPoolExecutor(_COPY_THREADS) as pool:  # numpy copies without the GIL
+    with ThreadPoolExecutor(_COPY_THREADS) as pool:  # numpy releases the GIL
         return [copy for part in pool.map(_copies, parts) for copy in part]

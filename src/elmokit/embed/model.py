@@ -80,7 +80,7 @@ class ElmoModel(Embedder):
         warm: The state that `state="warm"` starts from, if the model has one.
         metadata: Other entries of config.json, such as the name and training details.
         source: Where the model was loaded from.
-        batch_tokens: Maximum tokens per batch; reduce it if memory is short.
+        batch_tokens: Maximum tokens per batch; reduce it if you run out of memory.
         batch_sentences: Maximum sentences per batch.
         precision: "exact" or "fast".
         engine: The fastest implementation of `bilm` for the device and the precision.

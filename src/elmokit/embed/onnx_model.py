@@ -48,7 +48,7 @@ class OnnxModel(Embedder):
         warm: The state that `state="warm"` starts from, if the model has one.
         metadata: Other entries of `config.json`; the entry `onnx` contains the rounding error.
         source: Where the model was loaded from.
-        batch_tokens: Maximum tokens per batch; reduce it if memory is short.
+        batch_tokens: Maximum tokens per batch; reduce it if you run out of memory.
         batch_sentences: Maximum sentences per batch.
         precision: "exact" (float32) or "fast" (int8), as it was converted.
         cache: The token cache.

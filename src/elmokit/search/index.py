@@ -3,12 +3,12 @@
     from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open("index/")                              # built by `elmo index`
-    found = index.neighbors(["He will [play] in the final ."], elmo, k=5)
-    print(found[0])
-    index.neighbors([found[0].lists["layer 2"][0].token])          # a token of the index itself
+    results = index.neighbors(["He will [play] in the final ."], elmo, k=5)
+    print(results[0])
+    index.neighbors([results[0].lists["layer 2"][0].token])        # a token in the index itself
 
 The search is exact by default: every token is compared, in memory that does not grow with the
-index. `ann=True` uses an approximate index instead, where there is one (`elmo index --ann`).
+index. `ann=True` uses an approximate index instead, if one exists (`elmo index --ann`).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Query:
 
     Attributes:
         at: The word.
-        layers: Shape (L + 1, 2D); None for a token of the index.
-        token: The number of a token of the index.
+        layers: Shape (L + 1, 2D); None for a token in the index.
+        token: The number of a token in the index.
     """
 
     at: Marked
@@ -115,7 +115,7 @@ class TokenIndex:
         return LayerChoice.parse_all(choices, self.meta.n_layers)
 
     def parse(self, layer: Layers, mix: Sequence[float] | None = None) -> list[LayerChoice]:
-        """Read layer choices of the model of the index."""
+        """Parse layer choices for the model of the index."""
         return LayerChoice.parse_all(layer, self.meta.n_layers, mix)
 
     def check(self, model: ElmoModel) -> None:
@@ -145,12 +145,12 @@ class TokenIndex:
         min_count: int = 1,
         ann: bool = False,
     ) -> list[Neighbors]:
-        """Find the nearest tokens of some queries, all in one pass over the vectors.
+        """Find the nearest tokens for all queries in one pass over the vectors.
 
         Args:
             queries: Strings with a word in brackets, `Marked`, or numbers of tokens of the index,
                 which are not listed themselves.
-            model: The model the index was built with. Not needed for numbers.
+            model: The model the index was built with. Not needed for token numbers.
             k: Neighbors per query and layer.
             layer: The layers to search, as for `LayerChoice.parse_all`. Default: `self.choices`.
             mix: With layer "mix", its weights.
@@ -159,7 +159,7 @@ class TokenIndex:
             ann: Use the approximate index of each layer.
 
         Returns:
-            One result per query, in their order.
+            One result per query, in the same order.
         """
         asked = [
             Query(self.token(q).at, token=int(q))
@@ -190,7 +190,7 @@ class TokenIndex:
         min_count: int = 1,
         ann: bool = False,
     ) -> list[Neighbors]:
-        """Find the nearest tokens of queries whose vectors are already computed."""
+        """Find the nearest tokens for queries whose vectors are already computed."""
         if min_count < 1:
             raise ConfigError(f"Invalid min_count {min_count}: expected 1 or more.")
         choices = self.choices if choices is None else choices
@@ -248,7 +248,7 @@ class TokenIndex:
         )
 
     def same_words(self, folded: Ids) -> str:
-        """Return the SQL filter for some words, in any case."""
+        """Return the SQL filter for the given words, ignoring case."""
         forms = np.flatnonzero(np.isin(self._folded[0], folded))
         return f"word IN ({', '.join(map(str, forms))})" if len(forms) else "false"
 
@@ -282,11 +282,11 @@ class TokenIndex:
     # ------------------------------------------------------------------------ tokens and words
 
     def token(self, number: int) -> Neighbor:
-        """Return a token of the index."""
+        """Return one token from the index."""
         return self.hits([number])[0]
 
     def hits(self, numbers: Sequence[int]) -> list[Neighbor]:
-        """Return some tokens of the index with their sentences."""
+        """Return tokens from the index with their sentences."""
         for number in numbers:
             if not 0 <= number < self.tokens:
                 raise DataError(
@@ -316,7 +316,7 @@ class TokenIndex:
         )
 
     def find(self, word: str, limit: int | None = None) -> list[int]:
-        """Return the numbers of the tokens with a word, in any case."""
+        """Return the numbers of all tokens of a word, ignoring case."""
         condition = self.same_words(np.array([self._folded[1].get(word.casefold(), -1)]))
         batches = scan(self.folder, self.tables["tokens"], columns=["token"], filter=condition)
         return sorted(n for batch in batches for n in _numbers(batch, "token").tolist())[:limit]
@@ -329,13 +329,13 @@ class TokenIndex:
 
     @cached_property
     def counts(self) -> Ids:
-        """How often each word occurs in any case, shape (V,)."""
+        """How often each word occurs, ignoring case, shape (V,)."""
         own = np.zeros(self.meta.words, dtype=np.int64)
         for batch in scan(self.folder, self.tables["tokens"], columns=["word"]):
             own += np.bincount(_numbers(batch, "word"), minlength=len(own))
         folded = self._folded[0]
-        together: Ids = np.bincount(folded, weights=own).astype(np.int64)
-        return together[folded]
+        totals: Ids = np.bincount(folded, weights=own).astype(np.int64)
+        return totals[folded]
 
     @cached_property
     def _folded(self) -> tuple[Ids, dict[str, int]]:
@@ -347,7 +347,7 @@ class TokenIndex:
     # ---------------------------------------------------------------------------------- vectors
 
     def vectors(self, choice: LayerChoice, numbers: Sequence[int]) -> FloatArray:
-        """Return the vectors of some tokens in a layer, of length 1, shape (n, D)."""
+        """Return the unit-length vectors of the given tokens in a layer, shape (n, D)."""
         table = take(self.folder, self.tables["tokens"], numbers, self.columns([choice]))
         return unit(self.chosen_vectors(table.combine_chunks().to_batches()[0], [choice])[0])
 
@@ -356,7 +356,7 @@ class TokenIndex:
         needed = {part.label: part for choice in choices for part in self._parts(choice)}
         read = {label: self._stored(batch, part) for label, part in needed.items()}
 
-        def made(choice: LayerChoice) -> FloatArray:
+        def combine(choice: LayerChoice) -> FloatArray:
             parts = [read[part.label] for part in self._parts(choice)]
             if len(parts) > 1 and choice.name == "concat":
                 return np.concatenate(parts, axis=1)
@@ -368,7 +368,7 @@ class TokenIndex:
                 vectors += np.float32(weight) * part
             return vectors
 
-        return [made(choice) for choice in choices]
+        return [combine(choice) for choice in choices]
 
     def _stored(self, batch: Any, part: LayerChoice) -> FloatArray:
         import torch
@@ -427,7 +427,7 @@ class TokenIndex:
 
 
 def used_layers(choice: LayerChoice) -> list[int]:
-    """Return the layers with a weight other than zero."""
+    """Return the layers with nonzero weights."""
     return [j for j, weight in enumerate(choice.weights) if weight]
 
 

@@ -1,4 +1,4 @@
-"""The middleware of every request, outside of FastAPI.
+"""ASGI middleware that handles every request before FastAPI does.
 
 It checks the Host and the token, reads the body with a size limit and a timeout, cancels the work
 of clients that disconnect, sends the response in chunks, disconnects clients that do not read
@@ -102,7 +102,7 @@ class ServiceMiddleware:
         await _run(self._app, scope, body, receive, sender)
 
     def _check_host(self, host: str) -> None:
-        """Reject foreign names: the name of a malicious page could resolve to this service."""
+        """Reject unknown host names, which protects against DNS rebinding."""
         if not host or "*" in self._hosts:
             return
         try:
@@ -187,7 +187,7 @@ class _Sender:
     def __init__(self, scope: Scope, send: Send, timeout: float, *, closing: bool) -> None:
         self._scope, self._send, self._timeout = scope, send, timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
-        if closing:  # uvicorn may miss a connection that it accepted while it began to shut down
+        if closing:  # uvicorn may miss a connection accepted while it was starting to shut down
             self._headers.append((b"connection", b"close"))
         self._abort: Callable[[], None] = scope.get("state", {}).get("abort", lambda: None)
         self.status = 500
@@ -216,7 +216,7 @@ class _Sender:
         await self._send({**message, "body": bytes(view)} if body else message)
 
     async def send_error(self, error: RequestRejected, receive: Receive) -> None:
-        """Send an error, or abort a response that is partly sent."""
+        """Send an error, or abort a partially sent response."""
         if self.begun:
             if not self.done:
                 self._abort()
@@ -266,7 +266,7 @@ def _is_address(name: str) -> bool:
 
 
 def _route(scope: Scope) -> str:
-    """Return the template of a route, because paths of clients must not become labels."""
+    """Return the template of a route, because client paths must not become metric labels."""
     route: Any = scope.get("route")
     path = getattr(route, "path", None)
     if isinstance(path, str) and path:

@@ -116,7 +116,7 @@ def _download_lock(destination: Path) -> Iterator[Path]:
         try:
             locked = stack.enter_context(file_lock(lock, timeout=0))
         except TimeoutError:
-            _logger.warning("Waiting for another process that downloads %s.", destination.name)
+            _logger.warning("Waiting for another process to download %s.", destination.name)
             locked = stack.enter_context(file_lock(lock))
         if locked:
             yield destination.with_name(destination.name + ".part")
@@ -131,7 +131,7 @@ def _download_lock(destination: Path) -> Iterator[Path]:
 
 
 class _Download:
-    """Requests until all bytes of a file have arrived."""
+    """Repeats requests until all bytes of a file have arrived."""
 
     def __init__(
         self, url: str, part: Path, destination: Path, progress: bool, timeout: float
@@ -148,7 +148,7 @@ class _Download:
         """Repeat requests while they make progress."""
         failures, largest = 0, self.size
         while (reason := self._try()) is not None:
-            # A server that always starts from zero and always breaks off makes no progress.
+            # A server that always starts from zero and always disconnects early makes no progress.
             failures = 0 if self.size > largest else failures + 1
             largest = max(largest, self.size)
             if failures >= tries:
@@ -161,7 +161,7 @@ class _Download:
             return self._request()
         except urllib.error.HTTPError as error:
             error.close()
-            reason = f"the server answered {error.code} {error.reason}"
+            reason = f"the server returned {error.code} {error.reason}"
             if error.code not in _TEMPORARY:
                 raise self._error(reason) from None
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
