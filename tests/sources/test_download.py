@@ -182,7 +182,7 @@ def test_a_busy_server_is_asked_again(server: Server, target: Path, code: int) -
 
 def test_a_server_that_stays_broken_is_given_up(server: Server, target: Path) -> None:
     server.usual = status(503)
-    with pytest.raises(DownloadError, match=r"answered 503 .*\(3 tries\)"):
+    with pytest.raises(DownloadError, match=r"returned 503 .*\(3 tries\)"):
         get(server, target, tries=3)
     assert len(server.requests) == 3
 
@@ -190,7 +190,7 @@ def test_a_server_that_stays_broken_is_given_up(server: Server, target: Path) ->
 @pytest.mark.parametrize("code", [401, 403, 404, 410])
 def test_a_file_that_is_not_there_is_said_at_once(server: Server, target: Path, code: int) -> None:
     server.usual = status(code)
-    with pytest.raises(DownloadError, match=f"answered {code}"):
+    with pytest.raises(DownloadError, match=f"returned {code}"):
         get(server, target)
     assert len(server.requests) == 1
     assert list(target.parent.iterdir()) == []
