@@ -31,9 +31,8 @@ class OptimizerConfig(Settings):
         decay: Decay of the rate after the warm-up: "cosine" or "linear".
         final: Fraction of the peak rate at the end; 1 keeps the rate constant.
         clip: Maximum norm of the complete gradient; a larger gradient is scaled down.
-        skip_norm: A gradient with a larger norm is replaced by zero. Clipping alone does not help
-            against the rare gradients that explode in backpropagation through time: Adam divides by
-            their size, and the step changes entire matrices in one direction.
+        skip_norm: A gradient with a norm above this is replaced by zero. Clipping limits only its
+            size, which Adam divides out again. For gradients that explode.
         beta1: For AdamW.
         beta2: For AdamW.
         epsilon: For AdamW and Adagrad.

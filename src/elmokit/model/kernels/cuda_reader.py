@@ -35,8 +35,8 @@ from elmokit.model.trimming import trimmed_blocks
 # Block shape of the cell kernel, the fastest one on an H200.
 _ROWS, _COLS = 2, 512
 _BLOCK = 1024
-# The products of a slot have a multiple of this many rows: cuBLAS chooses a kernel for each new
-# shape, which takes longer than the product.
+# The products of a slot have a multiple of this many rows, so that few shapes occur: cuBLAS chooses
+# a kernel for each new shape.
 _ROW_STEP = 64
 # Words that are encoded at once.
 _WORDS = 512
