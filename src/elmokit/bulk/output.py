@@ -137,7 +137,7 @@ class FileOutput:
         )
 
     def manifest(self, layout: Layout, documents: Sequence[str]) -> dict[str, Any]:
-        """Return nothing: only the settings must be the same to resume."""
+        """Return an empty manifest: to resume, only the settings have to match."""
         return {}
 
     @contextmanager

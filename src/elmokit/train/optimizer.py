@@ -31,8 +31,9 @@ class OptimizerConfig(Settings):
         decay: Decay of the rate after the warm-up: "cosine" or "linear".
         final: Fraction of the peak rate at the end; 1 keeps the rate constant.
         clip: Maximum norm of the complete gradient; a larger gradient is scaled down.
-        skip_norm: A gradient with a norm above this is replaced by zero. Clipping limits only its
-            size, which Adam divides out again. For gradients that explode.
+        skip_norm: A gradient with a larger norm is replaced by zero, because clipping limits only
+            its size, which Adam divides out again. The default is far above the norms of training
+            that works; lower it if gradients explode (see `gradient_norm` in metrics.jsonl).
         beta1: For AdamW.
         beta2: For AdamW.
         epsilon: For AdamW and Adagrad.
@@ -48,7 +49,7 @@ class OptimizerConfig(Settings):
     decay: Decay = "cosine"
     final: Probability = 0.02
     clip: Positive = 10.0
-    skip_norm: Positive = 100.0
+    skip_norm: Positive = 10_000.0
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
     epsilon: NonNegative = 1e-8
