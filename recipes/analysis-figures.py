@@ -36,7 +36,7 @@ from elmokit.bulk.input import Corpus
 from elmokit.cli.progress import part_bar
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of
-from elmokit.probes.statistics import json_values
+from elmokit.probes.reports import json_values
 from elmokit.probes.wic import measure_wic, read_wic
 from elmokit.search.neighbors import Neighbors, Passage, Rules, neighbors
 

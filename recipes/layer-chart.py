@@ -19,9 +19,9 @@ from typing import Any
 from marks import between
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from published_probes import POS_LAYERS, WSD_LAYERS
 
 from elmokit.plot.figure import COLORS, GRAY, Picture, write_picture
-from elmokit.probes.published import POS_LAYERS, WSD_LAYERS
 
 LAYERS = ("layer 0", "layer 1", "layer 2")
 KINDS = ("inflected", "derived", "compound", "misspelled", "made-up", "look-alike")

@@ -29,17 +29,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from published_probes import POS_LAYERS, POS_SOURCE, WSD_LAYERS, WSD_SETS, WSD_SOURCE
 
 import elmokit
 from elmokit.cli.progress import part_bar
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
-from elmokit.probes.conllu import find_splits, read_conllu
-from elmokit.probes.pos import Correct, PosResult, Treebank, measure_pos, words_of
-from elmokit.probes.published import POS_LAYERS, POS_SOURCE, WSD_LAYERS, WSD_SETS, WSD_SOURCE
+from elmokit.probes.conllu import Treebank, find_splits, read_treebank
+from elmokit.probes.pos import Correct, PosResult, measure_pos, words_of
 from elmokit.probes.raganato import read_sets
+from elmokit.probes.reports import json_values
 from elmokit.probes.semcor import read_semcor
-from elmokit.probes.statistics import difference, json_values
+from elmokit.probes.statistics import difference
 from elmokit.probes.wordnet import read_wordnet
 from elmokit.probes.wsd import measure_wsd
 
@@ -133,12 +134,12 @@ def pos_figures(args: argparse.Namespace, static: StaticVectors) -> None:
         for precision in args.precision:
             elmo = load(args, precision)
             for tags in args.tags:
-                treebank = Treebank(*(read_conllu(f, tags) for f in find_splits(args.ud)))
+                treebank = read_treebank(find_splits(args.ud), tags)
                 run, found = pos_run(args, elmo, treebank, tags, static)
                 write(args, "pos", runs=[run])
                 right |= {f"{tags}, {name}, {precision}": r for name, r in found.items()}
         for tags in args.tags if len(args.precision) == 2 else ():
-            treebank = Treebank(*(read_conllu(f, tags) for f in find_splits(args.ud)))
+            treebank = read_treebank(find_splits(args.ud), tags)
             clusters = words_of(treebank).clusters[2]
             for name in (c.label for c in LayerChoice.parse_all(args.layer, elmo.config.n_layers)):
                 pair = (f"{tags}, {name}, fast", f"{tags}, {name}, exact")

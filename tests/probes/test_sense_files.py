@@ -11,9 +11,8 @@ import pytest
 from elmokit.errors import DataError
 from elmokit.probes import wordnet as wordnet_module
 from elmokit.probes.raganato import Instance, f1_score, read_sets
-from elmokit.probes.semcor import read_semcor
-from elmokit.probes.senses import Entry, SenseSpan, entry_of, split_form
-from elmokit.probes.wordnet import read_wordnet
+from elmokit.probes.semcor import SenseSpan, read_semcor, split_form
+from elmokit.probes.wordnet import Entry, entry_of, first_sense, read_wordnet
 from tests.probes.sense_data import GOLD, XML, token, write_index, write_semcor, write_set
 
 # ----------------------------------------------------------------------------------------- senses
@@ -76,34 +75,33 @@ def test_semcor_without_senses_is_refused(tmp_path: Path) -> None:
 
 def test_the_index_gives_senses_in_their_order(tmp_path: Path) -> None:
     wordnet = read_wordnet(write_index(tmp_path))
-    assert wordnet.senses[Entry("bank", "1")] == (
+    assert wordnet[Entry("bank", "1")] == (
         "bank%1:17:01::",
         "bank%1:14:00::",
         "bank%1:06:00::",
     )
-    assert wordnet.first(Entry("bank", "2")) == "bank%2:40:00::"
-    assert wordnet.first(Entry("old", "3")) == "old%3:00:01::"
-    assert wordnet.first(Entry("old", "1")) is None
-    assert "old%5:00:00:past:00" in wordnet
-    assert "old%5:00:00:gone:00" not in wordnet
+    assert first_sense(wordnet, Entry("bank", "2")) == "bank%2:40:00::"
+    assert first_sense(wordnet, Entry("old", "3")) == "old%3:00:01::"
+    assert first_sense(wordnet, Entry("old", "1")) is None
+    assert wordnet[Entry("old", "3")][1] == "old%5:00:00:past:00"
     assert read_wordnet(tmp_path / "index.sense") == wordnet
 
 
 def test_a_wordnet_that_is_not_there_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wordnet_module, "PLACES", (str(tmp_path),))
+    monkeypatch.setattr(wordnet_module, "DIRECTORIES", (str(tmp_path),))
     monkeypatch.delenv("WNSEARCHDIR", raising=False)
     for given in (None, tmp_path, tmp_path / "no.sense"):
         with pytest.raises(DataError, match="apt-get install wordnet-base wordnet-sense-index"):
             read_wordnet(given)
     write_index(tmp_path)
-    assert "zebra%1:05:00::" in read_wordnet()
+    assert Entry("zebra", "1") in read_wordnet()
     other = tmp_path / "other"
     other.mkdir()
     (other / "index.sense").write_text("a%1:04:00:: 1 1 0\n")
     monkeypatch.setenv("WNSEARCHDIR", str(other))
-    assert "zebra%1:05:00::" not in read_wordnet()
+    assert Entry("zebra", "1") not in read_wordnet()
 
 
 def test_another_file_is_no_index(tmp_path: Path) -> None:

@@ -80,16 +80,15 @@ def pos(
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
-    from elmokit.probes.conllu import Splits, find_splits, read_conllu
+    from elmokit.probes.conllu import find_splits, read_treebank
     from elmokit.probes.linear import ProbeSettings
-    from elmokit.probes.pos import Treebank, measure_pos
+    from elmokit.probes.pos import measure_pos
 
     paths = [file for file in (train, dev, test) if file is not None]
     if len(paths) != (3 if directory is None else 0):
         raise typer.BadParameter("specify either DIR or all of --train, --dev and --test.")
     table = None if static is None else load_static(static)
-    files = Splits(*paths) if directory is None else find_splits(directory)
-    treebank = Treebank(*(read_conllu(file, tags) for file in files))
+    treebank = read_treebank(paths if directory is None else find_splits(directory), tags)
     elmo = load(model, weights, device, precision)
     with part_bar(shown=not quiet) as progress:
         report = measure_pos(
@@ -234,10 +233,9 @@ def wic(
             progress=progress,
         )
     _print(report, as_json)
-    fits = ", ".join(f"{n:,} {fit}" for fit, n in report.fits.items())
     log(
         f"{report.pairs:,} pairs of {report.lemmas:,} lemmas, {len(report.left_out):,} skipped "
-        f"because no token is at the given offsets; words in tokens: {fits}"
+        "because no token is at the given offsets"
     )
 
 
@@ -296,7 +294,7 @@ def morphology(
 
 
 def _print(report: DataclassInstance, as_json: bool) -> None:
-    from elmokit.probes.statistics import json_values
+    from elmokit.probes.reports import json_values
 
     if as_json:
         print_json(json_values(report))

@@ -7,7 +7,7 @@ own tag. Lines of multiword tokens (1-2) and empty nodes (1.1) have no tag and a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -23,24 +23,24 @@ _NOT_A_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 
 
 class TaggedSentence(NamedTuple):
-    """The words of a sentence and their tags; None: the word has no tag."""
+    """The words of a sentence and their tags; the tag of an untagged word is None."""
 
     words: tuple[str, ...]
     tags: tuple[str | None, ...]
 
 
-class Splits(NamedTuple):
-    """The files of a treebank."""
+class Treebank(NamedTuple):
+    """Sentences for training, early stopping and testing."""
 
-    train: Path
-    dev: Path
-    test: Path
+    train: Sequence[TaggedSentence]
+    dev: Sequence[TaggedSentence]
+    test: Sequence[TaggedSentence]
 
 
-def find_splits(folder: str | Path) -> Splits:
-    """Find the three files of a treebank by their names: `*train.conllu` and so on."""
+def find_splits(folder: str | Path) -> list[Path]:
+    """Find the files of a treebank: `*train.conllu`, `*dev.conllu` and `*test.conllu`."""
     files = []
-    for split in Splits._fields:
+    for split in Treebank._fields:
         paths = sorted(Path(folder).glob(f"*{split}.conllu*"))
         if len(paths) != 1:
             names = ", ".join(path.name for path in paths) or "none"
@@ -48,8 +48,13 @@ def find_splits(folder: str | Path) -> Splits:
                 f"{folder} must contain exactly one file *{split}.conllu, found {names}. Specify "
                 "the files with --train, --dev and --test."
             )
-        files.append(paths[0])
-    return Splits(*files)
+        files += paths
+    return files
+
+
+def read_treebank(files: Iterable[str | Path], tags: TagSet) -> Treebank:
+    """Read the training, dev and test files of a treebank, see `read_conllu`."""
+    return Treebank(*(read_conllu(file, tags) for file in files))
 
 
 def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:

@@ -16,7 +16,7 @@ pairs that they contain.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -30,8 +30,8 @@ from elmokit.embed.precision import exact
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
+from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import area_under_curve
-from elmokit.probes.tables import aligned
 from elmokit.text.lines import Line, read_lines
 from elmokit.text.vocab import SPECIALS
 
@@ -93,16 +93,18 @@ class MorphologyReport:
 
     def __str__(self) -> str:
         """Return a table."""
-        rows = [["", "pairs", "cosine", "random", "AUC", "MRR", "first", "in 10"]]
-        for title, figures in (
-            ("layer 0", self.layer_0),
-            ("layer 0, pairs that static vectors know", self.layer_0_known),
-            ("static", self.static),
-        ):
-            for kind, figure in (figures or {}).items():
-                pairs, _, *scores = astuple(figure)
-                rows.append([f"{title}: {kind}", str(pairs), *(f"{x:.3f}" for x in scores)])
-        return aligned(rows)
+        groups = {
+            "layer 0": self.layer_0,
+            "layer 0, pairs that static vectors know": self.layer_0_known or {},
+            "static": self.static or {},
+        }
+        return format_table(
+            [
+                {"": f"{title}: {kind}", **asdict(result)}
+                for title, results in groups.items()
+                for kind, result in results.items()
+            ]
+        )
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -230,66 +232,57 @@ def _measure(
     seed: int,
 ) -> tuple[dict[str, MorphologyResult], list[int]]:
     """Return the scores of each kind, and the rank of each pair that has vectors."""
-    kinds = list(dict.fromkeys(pair.kind for pair in pairs))
     known = [pair for pair in pairs if pair.word in table and pair.related in table]
-    near = np.array([float(table[p.word] @ table[p.related]) for p in known])
-    ranks = _ranks(known, near, table, vocabulary)
-    draw = np.random.default_rng(seed)
-    far = [_random_cosines(p, known, table, draw) for p in known]
-    figures = {}
-    for kind in kinds:
+    cosines = np.array([float(table[p.word] @ table[p.related]) for p in known])
+    ranks = _ranks(known, cosines, table, vocabulary)
+    rng = np.random.default_rng(seed)
+    random_cosines = [_random_cosines(pair, known, table, rng) for pair in known]
+    results = {}
+    for kind in dict.fromkeys(pair.kind for pair in known):
         chosen = [i for i, pair in enumerate(known) if pair.kind == kind]
-        unknown = sum(pair.kind == kind for pair in pairs) - len(chosen)
-        if chosen:
-            random = np.concatenate([far[i] for i in chosen])
-            figures[kind] = _figure(near[chosen], random, ranks[chosen], unknown)
-    return figures, ranks.tolist()
+        random = np.concatenate([random_cosines[i] for i in chosen])
+        results[kind] = MorphologyResult(
+            pairs=len(chosen),
+            unknown=sum(pair.kind == kind for pair in pairs) - len(chosen),
+            cosine=float(cosines[chosen].mean()),
+            random_cosine=float(random.mean()) if random.size else float("nan"),
+            auc=area_under_curve(cosines[chosen], random),
+            reciprocal_rank=float((1 / ranks[chosen]).mean()),
+            first=float((ranks[chosen] == 1).mean()),
+            in_ten=float((ranks[chosen] <= 10).mean()),
+        )
+    return results, ranks.tolist()
 
 
 def _random_cosines(
     pair: WordPair,
     pairs: Sequence[WordPair],
     table: dict[str, FloatArray],
-    draw: np.random.Generator,
+    rng: np.random.Generator,
 ) -> NDArray[np.float64]:
     """Return the cosines of a word with random related words of other pairs of its kind."""
     others = [p.related for p in pairs if p.kind == pair.kind and pair.word not in p[:2]]
     others = [word for word in others if word != pair.related]
     if not others:
         return np.empty(0)
-    drawn = draw.integers(len(others), size=_RANDOM_PER_PAIR)
-    return np.array([float(table[pair.word] @ table[others[i]]) for i in drawn])
+    sample = rng.integers(len(others), size=_RANDOM_PER_PAIR)
+    return np.array([float(table[pair.word] @ table[others[i]]) for i in sample])
 
 
 def _ranks(
     pairs: Sequence[WordPair],
-    near: NDArray[np.float64],
+    cosines: NDArray[np.float64],
     table: dict[str, FloatArray],
     vocabulary: Sequence[str],
 ) -> NDArray[np.int64]:
     """Return the rank of the related words among the vocabulary, by cosine."""
-    if not vocabulary or not pairs:
-        return np.ones(len(pairs), dtype=np.int64)
+    ranks = np.ones(len(pairs), dtype=np.int64)
+    if not vocabulary:
+        return ranks
     matrix = np.stack([table[word] for word in vocabulary])
-    folded = np.array([word.casefold() for word in vocabulary], dtype=object)
-    ranks = np.empty(len(pairs), dtype=np.int64)
+    folded = np.array([word.casefold() for word in vocabulary])
     for i, pair in enumerate(pairs):
         own = (folded == pair.word.casefold()) | (folded == pair.related.casefold())
-        above = matrix @ table[pair.word] >= near[i] - 1e-6
-        ranks[i] = 1 + int((above & ~own.astype(bool)).sum())
+        above = matrix @ table[pair.word] >= cosines[i] - 1e-6
+        ranks[i] += int((above & ~own).sum())
     return ranks
-
-
-def _figure(
-    near: NDArray[np.float64], far: NDArray[np.float64], ranks: NDArray[np.int64], unknown: int
-) -> MorphologyResult:
-    return MorphologyResult(
-        pairs=len(near),
-        unknown=unknown,
-        cosine=float(near.mean()),
-        random_cosine=float(far.mean()) if far.size else float("nan"),
-        auc=area_under_curve(near, far),
-        reciprocal_rank=float((1 / ranks).mean()),
-        first=float((ranks == 1).mean()),
-        in_ten=float((ranks <= 10).mean()),
-    )

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
 from elmokit.errors import DataError
-from elmokit.probes.conllu import TaggedSentence
+from elmokit.probes.conllu import Treebank
 from elmokit.probes.linear import (
     Examples,
     HalfArray,
@@ -34,26 +34,17 @@ from elmokit.probes.linear import (
     ProbeSettings,
     train_probe,
 )
-from elmokit.probes.published import POS_LAYERS, POS_SOURCE
+from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
-from elmokit.probes.tables import aligned
 from elmokit.progress import ProgressFn, no_log
 
 Correct = NDArray[np.float64]
 COMPARED = ("layer 1", "layer 2")
 
 
-class Treebank(NamedTuple):
-    """Sentences for training, early stopping and testing."""
-
-    train: Sequence[TaggedSentence]
-    dev: Sequence[TaggedSentence]
-    test: Sequence[TaggedSentence]
-
-
 @dataclass(frozen=True)
 class PosResult:
-    """One way to tag.
+    """The scores of one method.
 
     Attributes:
         name: A layer or a baseline.
@@ -76,7 +67,7 @@ class PosResult:
 
 @dataclass(frozen=True)
 class PosReport:
-    """All ways to tag a treebank.
+    """The scores of all methods.
 
     Attributes:
         tags: The kind of tags: "upos" or "xpos".
@@ -86,8 +77,8 @@ class PosReport:
         untagged: Words without a tag, which are skipped, in all data.
         unknown_tags: Test words whose tag is not in the training data; they count as errors.
         unseen: Test words that are not in the training data.
-        static_unknown: Test words without a static vector; None: no static vectors.
-        results: One for each way.
+        static_unknown: Test words without a static vector; None without static vectors.
+        results: One per method.
         difference: Layer 1 minus layer 2, if both were probed.
     """
 
@@ -103,19 +94,19 @@ class PosReport:
     difference: Difference | None
 
     def __str__(self) -> str:
-        """Return a table, with the paper's figures for Penn Treebank tags."""
-        rows = [["", "accuracy", "95%", "deviation", "unseen words", "paper", "CoVe"]]
-        for r in self.results:
-            low, high = r.interval
-            deviation = f"{100 * np.std(r.by_seed, ddof=1):.2f}" if len(r.by_seed) > 1 else ""
-            published = POS_LAYERS.get(r.name) if self.tags == "xpos" else None
-            others = ["", ""] if published is None else [f"{p:.1f}" for p in published]
-            figures = [f"{100 * r.accuracy:.2f}", f"{100 * low:.2f}-{100 * high:.2f}", deviation]
-            rows.append([r.name, *figures, f"{100 * r.unseen:.2f}", *others])
-        lines = [aligned(rows)]
-        if self.difference is not None:
-            lines.append(f"{self.difference}; in the paper +0.50")
-        return "\n".join([*lines, f"paper, CoVe: {POS_SOURCE}"])
+        """Return a table."""
+        table = format_table(
+            [
+                {
+                    "": result.name,
+                    "accuracy": result.accuracy,
+                    "95%": result.interval,
+                    "unseen words": result.unseen,
+                }
+                for result in self.results
+            ]
+        )
+        return table if self.difference is None else f"{table}\n{self.difference}"
 
 
 # ------------------------------------------------------------------------------------------- words
@@ -123,14 +114,14 @@ class PosReport:
 
 @dataclass(frozen=True)
 class Words:
-    """The words of the training, dev and test data in one list, and their labels by part.
+    """The words of the training, dev and test data in one list, and their labels by split.
 
     Attributes:
-        sentences: The sentences of all parts.
+        sentences: The sentences of all splits.
         forms: Their words.
         tags: The tags in the training data; the index of a tag is its class.
-        rows: The indices of the words with a tag, by part.
-        labels: Their classes; len(tags): a tag that is not in the training data.
+        rows: The indices of the words with a tag, by split.
+        labels: Their classes; len(tags) for a tag that is not in the training data.
         clusters: The index of their sentence.
         unseen: Whether a test word is not in the training data.
         untagged: Number of words without a tag.
@@ -159,11 +150,11 @@ def words_of(treebank: Treebank) -> Words:
     if len(tags) < 2:
         raise DataError(f"The training data has {len(tags)} distinct tags, expected at least 2.")
     classes = {tag: i for i, tag in enumerate(tags)}
-    parts = []
+    splits = []
     n_words = 0
-    for part in treebank:
-        flat = [(i, tag) for i, sentence in enumerate(part) for tag in sentence.tags]
-        parts.append(
+    for split in treebank:
+        flat = [(i, tag) for i, sentence in enumerate(split) for tag in sentence.tags]
+        splits.append(
             [
                 (n_words + k, classes.get(tag, len(tags)), i)
                 for k, (i, tag) in enumerate(flat)
@@ -171,15 +162,15 @@ def words_of(treebank: Treebank) -> Words:
             ]
         )
         n_words += len(flat)
-    if not all(parts):
+    if not all(splits):
         raise DataError("The train, dev or test data has no tagged words.")
-    columns = (np.array(part, dtype=np.int64).T for part in parts)
+    columns = (np.array(split, dtype=np.int64).T for split in splits)
     rows, labels, clusters = zip(*columns, strict=True)
-    sentences = [sentence.words for part in treebank for sentence in part]
+    sentences = [sentence.words for split in treebank for sentence in split]
     forms = [word for words in sentences for word in words]
     seen = {forms[k] for k in rows[0]}
     unseen = np.array([forms[k] not in seen for k in rows[2]], dtype=np.bool_)
-    untagged = n_words - sum(map(len, parts))
+    untagged = n_words - sum(map(len, splits))
     return Words(sentences, forms, tags, rows, labels, clusters, unseen, untagged)
 
 
@@ -222,16 +213,16 @@ def measure_pos(
     correct: dict[str, Correct] = {}
     results: list[PosResult] = []
 
-    def record(name: str, right: NDArray[np.bool_], probes: Sequence[LinearProbe] = ()) -> None:
-        """Add the result of a way to tag; `right` has a row for each seed."""
-        mean = right.mean(axis=0)
+    def record(name: str, hits: NDArray[np.bool_], probes: Sequence[LinearProbe] = ()) -> None:
+        """Add the result of a method; `hits` has a row for each seed."""
+        mean = hits.mean(axis=0)
         correct[name] = mean
         result = PosResult(
             name,
             float(mean.mean()),
             clustered_interval(mean, words.clusters[2], seed=seeds[0]),
             float(mean[words.unseen].mean()) if words.unseen.any() else float("nan"),
-            tuple(right.mean(axis=1).tolist()),
+            tuple(hits.mean(axis=1).tolist()),
             tuple(probe.dev_accuracy for probe in probes),
             tuple(probe.epochs for probe in probes),
         )
@@ -263,12 +254,11 @@ def measure_pos(
         for choice in choices:
             probe(choice.label, LayerTable(layers, choice))
         del layers  # Windows cannot remove a mapped file
-    parts = (len(treebank.train), len(treebank.dev), len(treebank.test))
     return PosReport(
         tags,
         len(words.tags),
         (len(words.rows[0]), len(words.rows[1]), len(words.rows[2])),
-        parts,
+        (len(treebank.train), len(treebank.dev), len(treebank.test)),
         words.untagged,
         int((words.labels[2] == len(words.tags)).sum()),
         int(words.unseen.sum()),

@@ -13,13 +13,16 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from elmokit.errors import DataError
-from elmokit.probes.senses import POS_TYPES, Entry, split_form
+from elmokit.probes.semcor import split_form
+from elmokit.probes.wordnet import Entry
 from elmokit.text.lines import read_lines
 
+# The type digits of WordNet's sense keys.
+_POS_TYPES = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
 _DATA = ".data.xml"
 _GOLD = ".gold.key.txt"
 ALL = "ALL"
-# The usual order in the literature; others follow, and ALL is the last.
+# The usual order in the literature. Other datasets follow, and ALL comes last.
 _ORDER = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
 
 
@@ -60,9 +63,9 @@ def f1_score(answers: Sequence[tuple[Instance, str | None]]) -> float:
     Any of the gold keys is correct. An instance without an answer (None) counts against recall,
     but not against precision.
     """
-    right = sum(answer in instance.gold for instance, answer in answers)
+    correct = sum(answer in instance.gold for instance, answer in answers)
     answered = sum(answer is not None for _, answer in answers)
-    return 2 * right / (len(answers) + answered) if answers else 0.0
+    return 2 * correct / (len(answers) + answered) if answers else 0.0
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -91,16 +94,16 @@ def read_sets(path: str | Path) -> list[EvaluationSet]:
 
 
 def _concatenated(sets: Iterable[EvaluationSet]) -> EvaluationSet:
-    """Concatenate datasets to ALL; ids begin with the name of their dataset."""
-    everything = EvaluationSet(ALL, [], [])
-    for one in sets:
-        before = len(everything.sentences)
-        everything.sentences.extend(one.sentences)
-        everything.instances.extend(
-            i._replace(name=f"{one.name}.{i.name}", sentence=before + i.sentence)
-            for i in one.instances
+    """Concatenate datasets to ALL; ids are prefixed with the name of their dataset."""
+    combined = EvaluationSet(ALL, [], [])
+    for dataset in sets:
+        offset = len(combined.sentences)
+        combined.sentences.extend(dataset.sentences)
+        combined.instances.extend(
+            i._replace(name=f"{dataset.name}.{i.name}", sentence=offset + i.sentence)
+            for i in dataset.instances
         )
-    return everything
+    return combined
 
 
 def _read_set(data: Path) -> EvaluationSet:
@@ -149,12 +152,12 @@ def _parse(path: Path) -> ElementTree.Element:
 def _word(attributes: Mapping[str, str], path: Path) -> tuple[str, Entry, str]:
     """Return the id, the entry and the part of speech of an instance."""
     name, lemma, pos = (attributes.get(key, "") for key in ("id", "lemma", "pos"))
-    if not (name and lemma) or pos not in POS_TYPES:
+    if not (name and lemma) or pos not in _POS_TYPES:
         raise DataError(
             f"{path}: found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>; expected "
-            f"all three, and pos to be one of {', '.join(POS_TYPES)}."
+            f"all three, and pos to be one of {', '.join(_POS_TYPES)}."
         )
-    return name, Entry(lemma.lower().replace(" ", "_"), POS_TYPES[pos]), pos
+    return name, Entry(lemma.lower().replace(" ", "_"), _POS_TYPES[pos]), pos
 
 
 def _read_gold(path: Path) -> dict[str, frozenset[str]]:

@@ -5,25 +5,42 @@
 A token is its form, part of speech, lemma and sense key, or null. If the annotators could not
 decide, the key lists alternatives: "year%1:28:02::;1:28:01::" are two senses of "year". Such a word
 counts as a use of each of them. Names have the sense of their category ("Fulton County" is a
-location, location%1:03:00::) and count as uses of that sense.
+location, location%1:03:00::) and count as uses of that sense. A multiword expression ("took place")
+is a span of several words, because a model reads words; its vector is their mean.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from elmokit.errors import DataError
-from elmokit.probes.senses import SenseSentence, SenseSpan, is_key, split_form
+from elmokit.probes.wordnet import is_key
 from elmokit.text.lines import Line, read_lines
+from elmokit.text.treebank import unescape
 from elmokit.text.typed_json import parse_json
 
 # Some keys mark the syntactic position of an adjective on its head word; WordNet's index does not.
 _MARK = re.compile(r"\((?:a|p|ip)\)")
 _EXPECTED = 'Expected {"tokens": [[form, pos, lemma, sense key or null], ...]}.'
+
+
+class SenseSpan(NamedTuple):
+    """The words first, ..., last - 1 of a sentence, and their senses."""
+
+    first: int
+    last: int
+    keys: tuple[str, ...]
+
+
+class SenseSentence(NamedTuple):
+    """A sentence and its words with senses."""
+
+    words: tuple[str, ...]
+    spans: tuple[SenseSpan, ...]
 
 
 class _Item(BaseModel):
@@ -43,6 +60,15 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
     if not any(sentence.spans for sentence in sentences):
         raise DataError(f"{path} contains no words with a sense. {_EXPECTED}")
     return sentences
+
+
+def split_form(form: str) -> list[str]:
+    """Split a form into words: "took place" and "took_place" are two.
+
+    Quotes and brackets of the Penn Treebank are replaced by those of raw text.
+    """
+    parts = form.split() if " " in form else form.split("_")
+    return [unescape(part) for part in parts if part] or [form]
 
 
 def _sentence(line: Line) -> SenseSentence:

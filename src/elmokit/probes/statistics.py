@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic_core import from_json, to_json
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-RESAMPLES = 2000
+_RESAMPLES = 2000
 
 
 class Interval(NamedTuple):
@@ -39,18 +35,18 @@ def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
 def best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
     """Return the threshold t for which `score >= t` is correct most often.
 
-    It is half-way between two neighboring scores, or infinite if the same answer for all is best.
-    Of equally good thresholds, the lowest is returned.
+    It is halfway between two neighboring scores, or infinite if it is best to give all examples the
+    same label. If several thresholds are equally good, the lowest one is returned.
     """
     values = np.asarray(scores, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     values, true = values[order], np.asarray(labels, dtype=bool)[order]
-    # right[i]: correct answers if the first i scores are below the threshold.
-    right = np.concatenate([[0], np.cumsum(~true)]) + true.sum()
-    right[1:] -= np.cumsum(true)
+    # correct[i]: correct answers if the first i scores are below the threshold.
+    correct = np.concatenate([[0], np.cumsum(~true)]) + true.sum()
+    correct[1:] -= np.cumsum(true)
     ends = np.concatenate([[-np.inf], values, [np.inf]])
     possible = ends[1:] > ends[:-1]  # no threshold separates equal scores
-    best = int(np.argmax(np.where(possible, right, -1)))
+    best = int(np.argmax(np.where(possible, correct, -1)))
     if best == 0:
         return -np.inf
     return np.inf if best == len(values) else float((values[best - 1] + values[best]) / 2)
@@ -62,31 +58,36 @@ def clustered_interval(
     *,
     sizes: ArrayLike | None = None,
     seed: int = 0,
-    resamples: int = RESAMPLES,
 ) -> Interval:
-    """Return a bootstrap interval of an accuracy over clustered answers.
+    """Return a 95% bootstrap interval of an accuracy over clustered answers.
 
     Answers in a cluster, such as those about one lemma, are correlated. Therefore clusters are
-    resampled, which gives a wider, more realistic interval. `sizes` are the weights of the answers
-    in the denominator, for an F1 with instances without an answer.
+    resampled, which gives a wider, more realistic interval.
+
+    Args:
+        correct: Whether each answer is correct, or its score.
+        clusters: The cluster of each answer.
+        sizes: The weight of each answer in the denominator, for F1 with unanswered instances.
+            Default: 1.
+        seed: Random seed.
     """
     _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
-    right = np.bincount(cluster, weights=np.asarray(correct, dtype=np.float64))
+    sums = np.bincount(cluster, weights=np.asarray(correct, dtype=np.float64))
     size = np.bincount(cluster, weights=np.ones(len(cluster)) if sizes is None else sizes)
     if not size.size:
         return Interval(float("nan"), float("nan"))
     draw = np.random.default_rng(seed)
     samples = []
-    for _ in range(resamples):
+    for _ in range(_RESAMPLES):
         drawn = draw.integers(size.size, size=size.size)
-        samples.append(right[drawn].sum() / size[drawn].sum())
+        samples.append(sums[drawn].sum() / size[drawn].sum())
     low, high = np.quantile(samples, [0.025, 0.975])
     return Interval(float(low), float(high))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two ways to answer the same questions.
+    """The difference between the scores of two methods on the same examples.
 
     Attributes:
         first: The name of the first.
@@ -101,12 +102,12 @@ class Difference:
     interval: Interval
 
     def __str__(self) -> str:
-        """Return the difference in percent, and whether it is significant."""
+        """Return the difference, and whether it is significant."""
         low, high = self.interval
         remark = "" if low > 0 or high < 0 else "; not significant"
         return (
-            f"{self.first} minus {self.second}: {100 * self.value:+.2f} "
-            f"(95%: {100 * low:+.2f} to {100 * high:+.2f}{remark})"
+            f"{self.first} minus {self.second}: {self.value:+.4f} "
+            f"(95%: {low:+.4f} to {high:+.4f}{remark})"
         )
 
 
@@ -119,16 +120,10 @@ def difference(
     sizes: ArrayLike | None = None,
     seed: int = 0,
 ) -> Difference | None:
-    """Compare two ways to answer, paired by question; None if `correct` has only one of them."""
+    """Compare two methods, paired by example; return None if `correct` lacks one of them."""
     if first not in correct or second not in correct:
         return None
     gains = np.asarray(correct[first], np.float64) - np.asarray(correct[second], np.float64)
     total = len(gains) if sizes is None else float(np.sum(sizes))
     interval = clustered_interval(gains, clusters, sizes=sizes, seed=seed)
     return Difference(first, second, float(gains.sum()) / total, interval)
-
-
-def json_values(report: DataclassInstance) -> dict[str, Any]:
-    """Return a report as plain JSON values; NaN and infinities become null."""
-    values: dict[str, Any] = from_json(to_json(asdict(report), inf_nan_mode="null"))
-    return values

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -30,14 +31,14 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
-from elmokit.probes.alignment import align
+from elmokit.probes.reports import format_table
+from elmokit.probes.static_layers import static_choices, static_layers
 from elmokit.probes.statistics import (
     Interval,
     area_under_curve,
     best_threshold,
     clustered_interval,
 )
-from elmokit.probes.tables import aligned
 from elmokit.progress import ProgressFn, no_log
 from elmokit.text.tokenize import tokenize
 from elmokit.text.typed_json import M, parse_json
@@ -66,7 +67,7 @@ class WicPair(BaseModel, coerce_numbers_to_str=True):
 
 
 class Target(NamedTuple):
-    """A tokenized usage: `tokens[first:last]` is the word."""
+    """A tokenized sentence, in which `tokens[first:last]` is the word."""
 
     tokens: tuple[str, ...]
     first: int
@@ -79,19 +80,19 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Figure:
+class Separation:
     """How well a score separates same from different senses.
 
     Attributes:
         n: Pairs tested.
         accuracy: Fraction of correct answers, with the threshold of the other half.
-        interval: Its 95% interval, by a bootstrap over lemmas; None: not computed.
+        interval: Its 95% interval, by a bootstrap over lemmas.
         auc: How often a pair with the same sense scores above one with different senses.
     """
 
     n: int
     accuracy: float
-    interval: Interval | None
+    interval: Interval
     auc: float
 
 
@@ -103,12 +104,12 @@ class WicResult:
         name: A layer or a baseline.
         overall: All pairs.
         by_pos: The pairs of each part of speech, with the same thresholds.
-        thresholds: Chosen on half 0 (and used on half 1), chosen on half 1.
+        thresholds: The threshold chosen on half 0 (and used on half 1), and that chosen on half 1.
     """
 
     name: str
-    overall: Figure
-    by_pos: dict[str, Figure]
+    overall: Separation
+    by_pos: dict[str, Separation]
     thresholds: tuple[float, float]
 
 
@@ -121,30 +122,31 @@ class WicReport:
         pairs: Pairs in the data.
         lemmas: Distinct lemmas.
         halves: Pairs tested in half 0 and in half 1.
-        fits: How the marked characters of both sentences fit the tokens, see `alignment`.
-        left_out: Names of the pairs without a token at the given offsets.
-        static_unknown: Pairs with a word that has no static vector; None: no static vectors.
+        left_out: Ids of the pairs without a token at the given offsets.
+        static_unknown: Pairs with a word that has no static vector; None without static vectors.
     """
 
     results: tuple[WicResult, ...]
     pairs: int
     lemmas: int
     halves: tuple[int, int]
-    fits: dict[str, int]
     left_out: tuple[str, ...]
     static_unknown: int | None = None
 
     def __str__(self) -> str:
         """Return a table."""
-        pos = list(self.results[0].by_pos)
-        rows = [["", "accuracy", "95%", "AUC", *(f"{p} acc" for p in pos)]]
-        for result in self.results:
-            overall = result.overall
-            low, high = overall.interval or Interval(np.nan, np.nan)
-            figures = [f"{overall.accuracy:.3f}", f"{low:.3f}-{high:.3f}", f"{overall.auc:.3f}"]
-            by_pos = [f"{result.by_pos[p].accuracy:.3f}" for p in pos]
-            rows.append([result.name, *figures, *by_pos])
-        return aligned(rows)
+        return format_table(
+            [
+                {
+                    "": result.name,
+                    "accuracy": result.overall.accuracy,
+                    "95%": result.overall.interval,
+                    "AUC": result.overall.auc,
+                    **{f"{pos} accuracy": f.accuracy for pos, f in result.by_pos.items()},
+                }
+                for result in self.results
+            ]
+        )
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -159,8 +161,8 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
     """
     data = Path(data)
     gold = data.with_suffix(".gold") if gold is None else Path(gold)
-    answers = {item.id: item.tag == "T" for item in _read(gold, _Answers).root}
-    pairs = _read(data, _Pairs).root
+    answers = {item.id: item.tag == "T" for item in _read(gold, RootModel[list[_Answer]]).root}
+    pairs = _read(data, RootModel[list[WicPair]]).root
     for pair in pairs:
         if pair.id not in answers:
             raise DataError(f"{data}: '{pair.id}' has no gold label in {gold}.")
@@ -173,14 +175,6 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
 class _Answer(BaseModel, coerce_numbers_to_str=True):
     id: str
     tag: Literal["T", "F"]
-
-
-class _Answers(RootModel[list[_Answer]]):
-    pass
-
-
-class _Pairs(RootModel[list[WicPair]]):
-    pass
 
 
 def _read(path: Path, kind: type[M]) -> M:
@@ -217,13 +211,12 @@ def measure_wic(
         progress: Callback for the number of pairs done.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
-    fits: Counter[str] = Counter()
     used: list[WicPair] = []
     targets: list[tuple[Target, Target]] = []
     left_out: list[str] = []
     for pair in pairs:
-        first = _target(pair.sentence1, pair.start1, pair.end1, fits)
-        second = _target(pair.sentence2, pair.start2, pair.end2, fits)
+        first = find_target(pair.sentence1, pair.start1, pair.end1)
+        second = find_target(pair.sentence2, pair.start2, pair.end2)
         if first is None or second is None:
             left_out.append(pair.id)
         else:
@@ -233,78 +226,66 @@ def measure_wic(
         raise DataError(
             "No pair has a token at its offsets. Offsets must count characters, not bytes."
         )
-    scores = {"same form": np.array([float(a.words == b.words) for a, b in targets])}
-    unknown = None
+    same_form = np.array([float(a.words == b.words) for a, b in targets])
+    scores = {"same form": same_form}
+    static_unknown = None
     if static is not None:
-        words, sentences, unknown = _static_scores(static, targets)
-        scores[f"{static.name}, the word"] = words
-        scores[f"{static.name}, mean of the sentence"] = sentences
-    scores |= _scores(model, targets, choices, state, progress)
+        scores |= _cosines(partial(static_layers, static), targets, static_choices(static))
+        unknown = np.array([not all(_is_known(t, static) for t in pair) for pair in targets])
+        word = f"{static.name}, the word"
+        # Without a vector, only the forms can be compared.
+        scores[word] = np.where(unknown, same_form, scores[word])
+        static_unknown = int(unknown.sum())
+    by_label = {choice.label: choice for choice in choices}
+    scores |= _cosines(lambda texts: model.compute(texts, state), targets, by_label, progress)
     halves = [half_of(pair.lemma) for pair in used]
     return WicReport(
         tuple(judge(name, values, used, seed=seed) for name, values in scores.items()),
         pairs=len(pairs),
         lemmas=len({pair.lemma for pair in pairs}),
         halves=(halves.count(0), halves.count(1)),
-        fits=dict(fits),
         left_out=tuple(left_out),
-        static_unknown=unknown,
+        static_unknown=static_unknown,
     )
 
 
-def _target(sentence: str, start: int, end: int, fits: Counter[str]) -> Target | None:
+def find_target(sentence: str, start: int, end: int) -> Target | None:
+    """Tokenize a sentence and find the tokens that overlap the characters start, ..., end - 1.
+
+    Usually it is one token with exactly these characters. Returns None if no token overlaps them.
+    """
     tokens = tokenize(sentence)
-    place = align([(token.start, token.end) for token in tokens], start, end)
-    fits[place.fit] += 1
-    if place.fit == "none":
+    overlapping = [i for i, token in enumerate(tokens) if token.start < end and token.end > start]
+    if start >= end or not overlapping:
         return None
-    return Target(tuple(token.text for token in tokens), place.first, place.last)
+    return Target(tuple(token.text for token in tokens), overlapping[0], overlapping[-1] + 1)
 
 
-def _scores(
-    model: ElmoModel,
+def _is_known(target: Target, static: StaticVectors) -> bool:
+    return any(word in static for word in target.words)
+
+
+def _cosines(
+    compute: Callable[[list[tuple[str, ...]]], Iterable[FloatArray]],
     targets: Sequence[tuple[Target, Target]],
-    choices: Sequence[LayerChoice],
-    state: Literal["reset", "warm"],
-    progress: ProgressFn,
+    choices: Mapping[str, LayerChoice],
+    progress: ProgressFn = no_log,
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the cosine of each pair in each layer."""
-    blocks: dict[str, list[FloatArray]] = {choice.label: [] for choice in choices}
+    """Return the cosine of each pair for each layer choice; `compute` returns layers (R, T, D)."""
+    blocks: dict[str, list[FloatArray]] = {name: [] for name in choices}
     for begin in range(0, len(targets), _PAIRS):
         block = targets[begin : begin + _PAIRS]
-        sentences = list(dict.fromkeys(usage.tokens for pair in block for usage in pair))
-        layers = model.compute(sentences, state)
-        of = dict(zip(sentences, layers, strict=True))
-        # R_k of the word, the mean over its tokens if it has several: (L + 1, 2D)
+        sentences = list(dict.fromkeys(target.tokens for pair in block for target in pair))
+        layers = dict(zip(sentences, compute(sentences), strict=True))
+        # The mean over the tokens of the word, for all pairs: (R, n, D)
         a, b = (
-            np.stack([of[p[i].tokens][:, p[i].first : p[i].last].mean(axis=1) for p in block], 1)
-            for i in (0, 1)
+            np.stack([layers[t.tokens][:, t.first : t.last].mean(axis=1) for t in side], axis=1)
+            for side in zip(*block, strict=True)
         )
-        for choice in choices:
-            blocks[choice.label].append(cosines(choice.apply(a), choice.apply(b)))
+        for name, choice in choices.items():
+            blocks[name].append(cosines(choice.apply(a), choice.apply(b)))
         progress("pairs", begin + len(block), len(targets))
     return {name: np.concatenate(parts).astype(np.float64) for name, parts in blocks.items()}
-
-
-def _static_scores(
-    static: StaticVectors, targets: Sequence[tuple[Target, Target]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
-    """Return the cosines of the words, those of the mean of the sentences, and unknown pairs.
-
-    A pair with a word that has no vector scores 1 if both forms are the same, otherwise 0.
-    """
-    words, sentences, unknown = [], [], 0
-    for a, b in targets:
-        known = _cosine(static, a.words, b.words)
-        unknown += known is None
-        words.append(float(a.words == b.words) if known is None else known)
-        sentences.append(_cosine(static, a.tokens, b.tokens) or 0.0)
-    return np.array(words), np.array(sentences), unknown
-
-
-def _cosine(static: StaticVectors, a: Sequence[str], b: Sequence[str]) -> float | None:
-    one, two = static.mean(a), static.mean(b)
-    return None if one is None or two is None else float(cosines(one[None], two[None])[0])
 
 
 # ------------------------------------------------------------------------------------------ judging
@@ -319,7 +300,7 @@ def judge(
     name: str, scores: NDArray[np.float64], pairs: Sequence[WicPair], *, seed: int = 0
 ) -> WicResult:
     """Evaluate the scores of pairs; the module docstring describes the two halves."""
-    scores = np.round(scores, 6)  # without rounding errors, the same form twice is 1
+    scores = np.round(scores, 6)  # the cosine of equal vectors may differ from 1 by rounding errors
     same = np.array([pair.same for pair in pairs])
     half = np.array([half_of(pair.lemma) for pair in pairs])
     thresholds = tuple(best_threshold(scores[half == h], same[half == h]) for h in (0, 1))
@@ -327,13 +308,17 @@ def judge(
     lemmas = np.array([pair.lemma for pair in pairs])
     pos = np.array([pair.pos for pair in pairs])
 
-    def figure(chosen: NDArray[np.bool_], interval: Interval | None) -> Figure:
-        auc = area_under_curve(scores[chosen & same], scores[chosen & ~same])
-        return Figure(int(chosen.sum()), float(correct[chosen].mean()), interval, auc)
+    def measure(chosen: NDArray[np.bool_]) -> Separation:
+        return Separation(
+            int(chosen.sum()),
+            float(correct[chosen].mean()),
+            clustered_interval(correct[chosen], lemmas[chosen], seed=seed),
+            area_under_curve(scores[chosen & same], scores[chosen & ~same]),
+        )
 
     return WicResult(
         name,
-        figure(np.ones(len(pairs), dtype=bool), clustered_interval(correct, lemmas, seed=seed)),
-        {str(p): figure(pos == p, None) for p, _ in Counter(pos.tolist()).most_common()},
+        measure(np.ones(len(pairs), dtype=bool)),
+        {str(p): measure(pos == p) for p, _ in Counter(pos.tolist()).most_common()},
         (thresholds[0], thresholds[1]),
     )

@@ -1,4 +1,7 @@
-"""WordNet's index of senses: the senses of each word, the most frequent one first.
+"""WordNet's index of senses, and its sense keys.
+
+A sense key has the form `lemma%type:file:id:head:id`; the type is 1 noun, 2 verb, 3 adjective, 4
+adverb, 5 adjective satellite, which is treated as an adjective.
 
 `index.sense` has one line per sense: its key, the synset, its number among the senses of the lemma
 and part of speech, and its count in tagged text. No other file of WordNet is needed.
@@ -7,82 +10,87 @@ and part of speech, and its count in tagged text. No other file of WordNet is ne
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from elmokit.errors import DataError
-from elmokit.probes.senses import Entry, entry_of, is_key
 from elmokit.text.lines import read_lines
 
 INDEX = "index.sense"
 # Default directories of Debian and Ubuntu, Princeton's installer, Homebrew.
-PLACES = (
+DIRECTORIES = (
     "/usr/share/wordnet",
     "/usr/local/WordNet-3.0/dict",
     "/usr/local/share/wordnet/dict",
     "/opt/homebrew/opt/wordnet/dict",
 )
-_REMEDY = (
+_INSTALL_HINT = (
     "On Debian and Ubuntu: apt-get install wordnet-base wordnet-sense-index. On other systems, "
     "download Princeton WordNet 3.0 and pass its `dict` directory with --wordnet."
 )
+_KEY = re.compile(r"[^%\s;]+%[1-5]:[0-9]+:[0-9]+:[^:\s;]*:[0-9]*")
+_ADJECTIVE, _SATELLITE = "3", "5"
 
 
-@dataclass(frozen=True)
-class WordNet:
-    """The senses of words.
+class Entry(NamedTuple):
+    """A lemma, in lower case with "_" for spaces, with a part of speech.
 
-    Attributes:
-        source: The file they were read from.
-        senses: The keys of each lemma and part of speech, in WordNet's order.
+    pos: The type digit of the sense keys, "1" to "4".
     """
 
-    source: str
-    senses: dict[Entry, tuple[str, ...]]
-
-    @cached_property
-    def _keys(self) -> frozenset[str]:
-        return frozenset(key for keys in self.senses.values() for key in keys)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
-
-    def first(self, entry: Entry) -> str | None:
-        """Return the first sense of a word; None: the word is unknown."""
-        keys = self.senses.get(entry)
-        return keys[0] if keys else None
+    lemma: str
+    pos: str
 
 
-def find_wordnet(path: str | Path | None = None) -> Path:
-    """Find `index.sense`.
+#: The sense keys of each lemma and part of speech, the most frequent sense first.
+WordNet = dict[Entry, tuple[str, ...]]
 
-    Args:
-        path: The file or its directory. Default: $WNSEARCHDIR, then the directories of packages.
-    """
-    places = [os.environ.get("WNSEARCHDIR", ""), *PLACES] if path is None else [str(path)]
-    for place in filter(None, places):
-        file = Path(place) / INDEX if Path(place).is_dir() else Path(place)
-        if file.is_file():
-            return file
-    listed = ", ".join(filter(None, places))
-    raise DataError(f"WordNet's {INDEX} not found in: {listed}. {_REMEDY}")
+
+def is_key(key: str) -> bool:
+    """Return whether a text has the form of a sense key."""
+    return _KEY.fullmatch(key) is not None
+
+
+def entry_of(key: str) -> Entry:
+    """Return the lemma and part of speech of a sense key."""
+    lemma, _, rest = key.partition("%")
+    return Entry(lemma.lower(), _ADJECTIVE if rest[0] == _SATELLITE else rest[0])
+
+
+def first_sense(wordnet: WordNet, entry: Entry) -> str | None:
+    """Return the first sense of a word, or None if WordNet does not contain the word."""
+    return wordnet[entry][0] if entry in wordnet else None
 
 
 def read_wordnet(path: str | Path | None = None) -> WordNet:
-    """Read the index of senses; see `find_wordnet` for the default path."""
-    path = find_wordnet(path)
+    """Read the index of senses.
+
+    Args:
+        path: The file or its directory. Default: $WNSEARCHDIR, then the directories in which
+            packages install it.
+    """
+    path = _find_index(path)
     numbered: dict[Entry, list[tuple[int, str]]] = defaultdict(list)
     for line in read_lines([path]):
         fields = line.text.split()
         if len(fields) != 4 or not is_key(fields[0]) or not fields[2].isdigit():
             raise line.error(
                 f"found '{line.text:.60}', expected a sense key, a synset, a sense number and a "
-                f"count. Is this WordNet's {INDEX}? {_REMEDY}"
+                f"count. Is this WordNet's {INDEX}? {_INSTALL_HINT}"
             )
         numbered[entry_of(fields[0])].append((int(fields[2]), fields[0]))
     if not numbered:
-        raise DataError(f"{path} is empty. {_REMEDY}")
-    senses = {entry: tuple(key for _, key in sorted(keys)) for entry, keys in numbered.items()}
-    return WordNet(str(path), senses)
+        raise DataError(f"{path} is empty. {_INSTALL_HINT}")
+    return {entry: tuple(key for _, key in sorted(keys)) for entry, keys in numbered.items()}
+
+
+def _find_index(path: str | Path | None) -> Path:
+    paths = [os.environ.get("WNSEARCHDIR", ""), *DIRECTORIES] if path is None else [str(path)]
+    for candidate in map(Path, filter(None, paths)):
+        file = candidate / INDEX if candidate.is_dir() else candidate
+        if file.is_file():
+            return file
+    listed = ", ".join(filter(None, paths))
+    raise DataError(f"WordNet's {INDEX} not found in: {listed}. {_INSTALL_HINT}")

@@ -6,7 +6,7 @@ is assigned the first sense of WordNet, and one that WordNet does not contain ha
 vector of a multiword expression is the mean of its words. Keys that WordNet does not contain cannot
 be correct; they are ignored and counted.
 
-The mean of a mix of layers is the mix of their means, so all layer choices are computed from one
+The mean of a mix of layers is the mix of their means, so all layer choices are computed in one
 pass. Baselines: the first sense of WordNet, the most frequent sense of SemCor, and static vectors
 of the word and of its sentence (the mean).
 """
@@ -14,9 +14,9 @@ of the word and of its sentence (the mean).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,27 +27,26 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
-from elmokit.probes.published import WSD_LAYERS, WSD_SETS, WSD_SOURCE
-from elmokit.probes.raganato import ALL, EvaluationSet, Instance, f1_score
-from elmokit.probes.senses import Entry, SenseSentence, entry_of
+from elmokit.probes.raganato import EvaluationSet, Instance, f1_score
+from elmokit.probes.reports import format_table
+from elmokit.probes.semcor import SenseSentence
+from elmokit.probes.static_layers import static_choices, static_layers
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
-from elmokit.probes.tables import aligned
-from elmokit.probes.wordnet import WordNet
+from elmokit.probes.wordnet import Entry, WordNet, entry_of, first_sense
 from elmokit.progress import ProgressFn, no_log
 
 COMPARED = ("layer 2", "layer 1")
 FIRST_SENSE = "first sense of WordNet"
 FREQUENT_SENSE = "most frequent sense of SemCor"
-# The layers of some sentences, one array (R, T, D) each; R = L + 1 for a model.
-Readings = Iterable[FloatArray]
-Answer = str | None
-# By way to choose a sense: the answers for the instances of each dataset.
-Answers = dict[str, list[list[Answer]]]
+# The layers of each sentence, (R, T, D); R = L + 1 for a model.
+SentenceLayers = Iterable[FloatArray]
+# By method: the answers for the instances of each dataset; None: no answer.
+Answers = dict[str, list[list[str | None]]]
 
 
 @dataclass(frozen=True)
 class WsdResult:
-    """One way to choose senses.
+    """The scores of one method.
 
     Attributes:
         name: A layer or a baseline.
@@ -64,7 +63,7 @@ class WsdResult:
 
 @dataclass(frozen=True)
 class WsdReport:
-    """All ways to choose senses.
+    """The scores of all methods.
 
     Attributes:
         instances: Words to disambiguate, by dataset.
@@ -74,9 +73,9 @@ class WsdReport:
         uses: Words with a sense in the training text.
         alternatives: Uses with several senses.
         unknown: Annotated senses that are not in WordNet.
-        static_unknown: Instances of the last dataset without a static vector; None: no static
+        static_unknown: Instances of the last dataset without a static vector; None without static
             vectors.
-        results: One for each way.
+        results: One per method.
         difference: Layer 2 minus layer 1 on the last dataset, if both were measured.
     """
 
@@ -92,122 +91,81 @@ class WsdReport:
     difference: Difference | None
 
     def __str__(self) -> str:
-        """Return a table with published figures."""
-        sets = list(self.instances)
-        has_all = sets[-1] == ALL
-        rows = [["F1", *sets, "95%", *(("paper, ALL", "CoVe, ALL") if has_all else ())]]
-        for r in self.results:
-            low, high = r.interval
-            row = [r.name, *(f"{100 * r.f1[name]:.1f}" for name in sets)]
-            row.append(f"{100 * low:.1f}-{100 * high:.1f}")
-            if has_all:
-                published = WSD_LAYERS.get(r.name)
-                row += ["", ""] if published is None else [f"{p:.1f}" for p in published]
-            rows.append(row)
-        for name, figures in WSD_SETS.items():
-            if any(s in figures for s in sets):
-                cells = [f"{figures[s]:.1f}" if s in figures else "" for s in sets]
-                rows.append([f"published: {name}", *cells, *([""] * (3 if has_all else 1))])
-        lines = [aligned(rows)]
-        if self.difference is not None:
-            lines.append(f"{self.difference}; in the paper +1.60")
-        return "\n".join([*lines, f"published: {WSD_SOURCE}"])
+        """Return a table."""
+        table = format_table([{"F1": r.name, **r.f1, "95%": r.interval} for r in self.results])
+        return table if self.difference is None else f"{table}\n{self.difference}"
 
 
 # ------------------------------------------------------------------------------------------- senses
 
 
-class Centroids(NamedTuple):
-    """The mean vectors of senses.
+@dataclass(frozen=True)
+class Senses:
+    """The senses that occur in the training text.
 
     Attributes:
-        rows: Sense key -> its row.
-        vectors: Shape (R, S, D): per layer, one row per sense.
-        counts: Uses of each sense, shape (S,).
+        keys: Their S sense keys.
+        vectors: Their mean vectors, shape (R, S, D).
+        counts: Their numbers of uses, shape (S,).
+        wordnet: All senses.
+        candidates: The rows of the senses of each lemma and part of speech, in WordNet's order.
     """
 
-    rows: dict[str, int]
+    keys: list[str]
     vectors: FloatArray
     counts: NDArray[np.int64]
+    wordnet: WordNet
+    candidates: dict[Entry, list[int]]
+
+    def choose(self, entry: Entry, features: NDArray[Any], query: NDArray[Any]) -> str | None:
+        """Return the sense of a word with the highest score; for unseen lemmas, the first sense.
+
+        Args:
+            entry: The word.
+            features: Features of all senses, shape (S, D).
+            query: The score of a sense is the dot product of its features with this vector, (D,).
+                If several senses have the highest score, the first one in WordNet is returned.
+        """
+        rows = self.candidates.get(entry)
+        if rows is None:
+            return first_sense(self.wordnet, entry)
+        return self.keys[rows[int(np.argmax(features[rows] @ query))]]
 
 
-def sense_centroids(
-    readings: Readings, sentences: Sequence[SenseSentence], known: WordNet
-) -> Centroids:
-    """Return the mean vector of the uses of each sense that WordNet contains.
+def collect_senses(
+    layers: SentenceLayers, sentences: Sequence[SenseSentence], wordnet: WordNet
+) -> Senses:
+    """Return the senses in sentences that WordNet contains, with the mean vectors of their uses.
 
     A use with alternatives counts fully for each of them.
     """
-    keys = (key for s in sentences for span in s.spans for key in span.keys)
-    rows = {key: row for row, key in enumerate(dict.fromkeys(k for k in keys if k in known))}
-    counts = np.zeros(len(rows), dtype=np.int64)
+    used = dict.fromkeys(key for s in sentences for span in s.spans for key in span.keys)
+    keys = [key for key in used if is_known(key, wordnet)]
+    rows = {key: row for row, key in enumerate(keys)}
+    counts = np.zeros(len(keys), dtype=np.int64)
     sums: FloatArray | None = None  # (S, R, D): contiguous by sense
-    for sentence, layers in zip(sentences, readings, strict=True):
+    for sentence, vectors in zip(sentences, layers, strict=True):
         if sums is None:
-            sums = np.zeros((len(rows), layers.shape[0], layers.shape[2]), dtype=np.float32)
+            sums = np.zeros((len(keys), vectors.shape[0], vectors.shape[2]), dtype=np.float32)
         for span in sentence.spans:
-            places = [rows[key] for key in span.keys if key in rows]
-            if places:
-                sums[places] += layers[:, span.first : span.last].mean(axis=1)
-                counts[places] += 1
-    if sums is None or not rows:
+            span_rows = [rows[key] for key in span.keys if key in rows]
+            if span_rows:
+                sums[span_rows] += vectors[:, span.first : span.last].mean(axis=1)
+                counts[span_rows] += 1
+    if sums is None or not keys:
         raise DataError(
             "No sense of the training data is in WordNet. Expected sense keys of WordNet 3.0."
         )
     sums /= counts[:, None, None]
-    vectors: FloatArray = np.moveaxis(sums, 1, 0)
-    return Centroids(rows, vectors, counts)
+    candidates = {
+        entry: [rows[key] for key in wordnet[entry] if key in rows] for entry in map(entry_of, keys)
+    }
+    return Senses(keys, np.moveaxis(sums, 1, 0), counts, wordnet, candidates)
 
 
-class Candidates:
-    """The senses that a word may have: those in the training text, in WordNet's order.
-
-    Attributes:
-        met: The keys of each lemma and part of speech.
-    """
-
-    def __init__(self, keys: Iterable[str], wordnet: WordNet) -> None:
-        self._wordnet = wordnet
-        known = set(keys)
-        entries = dict.fromkeys(entry_of(key) for key in known)
-        self.met: dict[Entry, list[str]] = {
-            entry: [key for key in wordnet.senses[entry] if key in known] for entry in entries
-        }
-
-    def choose(self, instance: Instance, best: Callable[[list[str]], int]) -> Answer:
-        """Choose a sense with `best`; for an unseen lemma, the first sense of WordNet."""
-        keys = self.met.get(instance.entry)
-        if keys is None:
-            return self._wordnet.first(instance.entry)
-        return keys[0] if len(keys) == 1 else keys[best(keys)]
-
-
-def nearest_senses(
-    queries: FloatArray,
-    instances: Sequence[Instance],
-    centroids: FloatArray,
-    rows: dict[str, int],
-    candidates: Candidates,
-) -> list[Answer]:
-    """Choose for each instance the sense with the nearest mean by cosine.
-
-    Of equally near senses, the first in WordNet is chosen.
-
-    Args:
-        queries: The vectors of the instances, shape (n, D).
-        instances: The instances.
-        centroids: Unit vectors of senses, shape (S, D).
-        rows: Sense key -> its row.
-        candidates: The senses to choose among.
-    """
-
-    def best(query: FloatArray) -> Callable[[list[str]], int]:
-        return lambda keys: int(np.argmax(centroids[[rows[key] for key in keys]] @ query))
-
-    return [
-        candidates.choose(instance, best(query))
-        for instance, query in zip(instances, queries, strict=True)
-    ]
+def is_known(key: str, wordnet: WordNet) -> bool:
+    """Return whether WordNet contains a sense."""
+    return key in wordnet.get(entry_of(key), ())
 
 
 # ---------------------------------------------------------------------------------------- measuring
@@ -226,13 +184,13 @@ def measure_wsd(
     seed: int = 0,
     progress: ProgressFn = no_log,
 ) -> WsdReport:
-    """Choose senses by the layers of a model.
+    """Disambiguate words with the layers of a model.
 
     Args:
         model: The model.
         training: Sentences with senses.
-        sets: The test data; the last dataset is analyzed in more detail.
-        wordnet: All senses.
+        sets: The test data; intervals are computed for the last dataset.
+        wordnet: All senses, see `read_wordnet`.
         layer: The layers to compare, as for `LayerChoice.parse_all`.
         mix: With layer "mix", its weights.
         static: Static vectors to compare with.
@@ -254,106 +212,97 @@ def measure_wsd(
             done += len(vectors)
             progress("tokens", done, total)
 
-    centroids = sense_centroids(read([s.words for s in tagged]), tagged, wordnet)
-    candidates = Candidates(centroids.rows, wordnet)
-
-    def most_used(keys: list[str]) -> int:
-        return int(np.argmax(centroids.counts[[centroids.rows[key] for key in keys]]))
-
+    senses = collect_senses(read([s.words for s in tagged]), tagged, wordnet)
+    uses, one = senses.counts[:, None], np.ones(1)
     answers: Answers = {
-        FIRST_SENSE: [[wordnet.first(i.entry) for i in s.instances] for s in sets],
-        FREQUENT_SENSE: [[candidates.choose(i, most_used) for i in s.instances] for s in sets],
+        FIRST_SENSE: [[first_sense(wordnet, i.entry) for i in s.instances] for s in sets],
+        FREQUENT_SENSE: [[senses.choose(i.entry, uses, one) for i in s.instances] for s in sets],
     }
     static_unknown = None
     if static is not None:
-        means = sense_centroids(_static(static, [s.words for s in tagged]), tagged, wordnet)
-        queries = [_queries(_static(static, s.sentences), s) for s in sets]
-        names = (f"{static.name}, the word", f"{static.name}, mean of the sentence")
-        ways = dict(zip(names, LayerChoice.parse_all("all", 2), strict=True))
-        answers |= _nearest(ways, queries, sets, means, candidates)
+        layers = static_layers(static, [s.words for s in tagged])
+        static_senses = collect_senses(layers, tagged, wordnet)
+        queries = [_queries(static_layers(static, s.sentences), s) for s in sets]
+        for name, choice in static_choices(static).items():
+            answers[name] = _nearest(static_senses, choice, queries, sets)
         static_unknown = int((~queries[-1][0].any(axis=1)).sum())
     queries = [_queries(read(s.sentences), s) for s in sets]
-    ways = {choice.label: choice for choice in choices}
-    answers |= _nearest(ways, queries, sets, centroids, candidates)
+    for choice in choices:
+        answers[choice.label] = _nearest(senses, choice, queries, sets)
     spans = [span for s in tagged for span in s.spans]
-    unmet = {s.name: [i.entry for i in s.instances if i.entry not in candidates.met] for s in sets}
+    unseen = {
+        s.name: [i.entry for i in s.instances if i.entry not in senses.candidates] for s in sets
+    }
     results, compared = _results(answers, sets, seed)
     return WsdReport(
         instances={s.name: len(s.instances) for s in sets},
-        backed_off={s.name: len(unmet[s.name]) for s in sets},
-        unanswered={s.name: sum(wordnet.first(e) is None for e in unmet[s.name]) for s in sets},
-        senses=len(centroids.rows),
+        backed_off={name: len(entries) for name, entries in unseen.items()},
+        unanswered={
+            name: sum(e not in wordnet for e in entries) for name, entries in unseen.items()
+        },
+        senses=len(senses.keys),
         uses=len(spans),
         alternatives=sum(len(span.keys) > 1 for span in spans),
-        unknown=sum(key not in wordnet for span in spans for key in span.keys),
+        unknown=sum(not is_known(key, wordnet) for span in spans for key in span.keys),
         static_unknown=static_unknown,
         results=results,
         difference=compared,
     )
 
 
-def _queries(readings: Readings, evaluation: EvaluationSet) -> FloatArray:
+def _queries(layers: SentenceLayers, evaluation: EvaluationSet) -> FloatArray:
     """Return the vectors of the instances of a dataset, shape (R, n, D)."""
     by_sentence: dict[int, list[Instance]] = {}
     for instance in evaluation.instances:
         by_sentence.setdefault(instance.sentence, []).append(instance)
     vectors = [
-        layers[:, instance.first : instance.last].mean(axis=1)
-        for number, layers in enumerate(readings)
+        sentence[:, instance.first : instance.last].mean(axis=1)
+        for number, sentence in enumerate(layers)
         for instance in by_sentence.get(number, [])
     ]
     return np.stack(vectors, axis=1)
 
 
-def _static(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> Iterator[FloatArray]:
-    """Yield static vectors in place of layers: of the words, and the mean of the sentence."""
-    for words in sentences:
-        vectors, _ = static.table(words)
-        # The sum is the mean up to its length, which does not affect cosines.
-        yield np.stack([vectors, np.broadcast_to(vectors.sum(axis=0), vectors.shape)])
-
-
 def _nearest(
-    ways: Mapping[str, LayerChoice],
+    senses: Senses,
+    choice: LayerChoice,
     queries: Sequence[FloatArray],
     sets: Sequence[EvaluationSet],
-    centroids: Centroids,
-    candidates: Candidates,
-) -> Answers:
-    """Return the nearest senses by each layer choice."""
-    answers = {}
-    for name, choice in ways.items():
-        means = unit(choice.apply(centroids.vectors))
-        answers[name] = [
-            nearest_senses(choice.apply(q), s.instances, means, centroids.rows, candidates)
-            for q, s in zip(queries, sets, strict=True)
+) -> list[list[str | None]]:
+    """Return for each instance of each dataset the sense with the nearest mean by cosine."""
+    means = unit(choice.apply(senses.vectors))
+    return [
+        [
+            senses.choose(instance.entry, means, query)
+            for instance, query in zip(s.instances, choice.apply(vectors), strict=True)
         ]
-    return answers
+        for s, vectors in zip(sets, queries, strict=True)
+    ]
 
 
 def _results(
     answers: Answers, sets: Sequence[EvaluationSet], seed: int
 ) -> tuple[tuple[WsdResult, ...], Difference | None]:
-    """Score the answers of each way, and compare two layers on the last dataset."""
+    """Score the answers of each method, and compare two layers on the last dataset."""
     last = sets[-1].instances
     clusters = np.array([instance.sentence for instance in last])
     tags = [pos for pos, _ in Counter(instance.pos for instance in last).most_common()]
-    # F1 = 2 right / (instances + answers): an instance without an answer counts as one half. All
-    # ways answer the same instances.
+    # F1 = 2 correct / (instances + answers): an instance without an answer counts as one half. All
+    # methods answer the same instances.
     sizes = np.array([0.5 if answer is None else 1.0 for answer in answers[FIRST_SENSE][-1]])
-    right: dict[str, NDArray[np.float64]] = {}
+    correct: dict[str, NDArray[np.float64]] = {}
     results = []
-    for name, given in answers.items():
+    for name, by_set in answers.items():
         pairs = [
-            list(zip(s.instances, own, strict=True)) for s, own in zip(sets, given, strict=True)
+            list(zip(s.instances, own, strict=True)) for s, own in zip(sets, by_set, strict=True)
         ]
-        right[name] = np.array([float(answer in i.gold) for i, answer in pairs[-1]])
+        correct[name] = np.array([float(answer in i.gold) for i, answer in pairs[-1]])
         results.append(
             WsdResult(
                 name,
                 {s.name: f1_score(own) for s, own in zip(sets, pairs, strict=True)},
-                clustered_interval(right[name], clusters, sizes=sizes, seed=seed),
+                clustered_interval(correct[name], clusters, sizes=sizes, seed=seed),
                 {pos: f1_score([pair for pair in pairs[-1] if pair[0].pos == pos]) for pos in tags},
             )
         )
-    return tuple(results), difference(right, clusters, *COMPARED, sizes=sizes, seed=seed)
+    return tuple(results), difference(correct, clusters, *COMPARED, sizes=sizes, seed=seed)
