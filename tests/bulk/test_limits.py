@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elmokit import hdf5_sink
-from elmokit.bulk.formats import hdf5, open_vectors, write_vectors
+from elmokit.bulk.formats import open_vectors, write_vectors
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
@@ -92,36 +91,6 @@ def test_a_disk_without_room_for_anything_is_an_error(
     with pytest.raises(OutputError):
         embed_corpus(elmo, [text], small_disk / f"vectors{suffix}", SETTINGS)
     assert [path.name for path in small_disk.iterdir()] == ["other"]
-
-
-def test_hdf5_survives_a_disk_that_is_full_at_any_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(0)
-    items = [
-        SentenceVectors(["word"] * n, None, rng.normal(size=(3, n, 20)).astype(np.float32))
-        for n in rng.integers(0, 30, size=100).tolist()
-    ]
-    write_vectors(tmp_path / "whole.h5", items)
-    size = (tmp_path / "whole.h5").stat().st_size
-
-    class SmallSink(hdf5_sink.Hdf5Sink):
-        limit = 0
-
-        def write(self, data: memoryview) -> int:
-            if self.tell() + len(data) > self.limit and self.error is None:
-                self.error = OSError(28, "No space left on device")
-            return super().write(data)
-
-    monkeypatch.setattr(hdf5, "Hdf5Sink", SmallSink)
-    for limit in [0, 1, 95, size - 1, *rng.integers(0, size, size=40).tolist()]:
-        SmallSink.limit = limit
-        with pytest.raises(OutputError):
-            write_vectors(tmp_path / "vectors.h5", items)
-    assert [path.name for path in tmp_path.iterdir()] == ["whole.h5"]
-    SmallSink.limit = size
-    write_vectors(tmp_path / "vectors.h5", items)
-    assert (tmp_path / "vectors.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
 
 
 # -------------------------------------------------------------------------------------- memory

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elmokit.bulk.formats.block import Block
+from elmokit.bulk.formats.hdf5_writer import Hdf5Writer
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import (
     DESCRIPTION,
@@ -30,7 +30,6 @@ from elmokit.bulk.formats.reading import (
     read_description,
 )
 from elmokit.errors import DataError, ElmoWarning
-from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
 
 INDEX = "sentence_to_index"
@@ -39,57 +38,38 @@ TOKENS = "tokens"
 # The index is one string, which writers and readers must have in memory.
 _MOST_INDEXED = 1_000_000
 _MOST_INDEXED_BYTES = 2**28
+# A reader loads all strings of a heap at once.
+_STRINGS_PER_HEAP = 32
+_BUFFER_BYTES = 2**20
 
 
 def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
     """Write the vectors of a corpus."""
-    import h5py
-
-    number = 0
     index = _SentenceIndex()
-    with Hdf5Sink(path) as sink, h5py.File(sink, "w") as file:
-        write_sentence = _sentence_writer(file, layout)
+    with path.open("wb", buffering=_BUFFER_BYTES) as file:
+        writer = Hdf5Writer(file, layout.dtype)
         for block in blocks:
-            vectors = block.read("vectors")
-            if layout.layer != "all":
-                vectors = vectors[0]
-            spelled = [json.dumps(word) for word in block.words()]
-            tokens = [spelled[i] for i in block.read("ids").tolist()]
-            end = 0
-            for length in block.read("lengths").tolist():
-                begin, end = end, end + length
-                rows = np.ascontiguousarray(vectors[..., begin:end, :])
-                write_sentence(str(number), rows, f"[{', '.join(tokens[begin:end])}]")
-                sink.check()
-                number += 1
+            _write_block(writer, block, layout)
             index.add(block)
-        file.attrs[DESCRIPTION] = describe(layout, about())
+        (description,) = writer.add_strings([describe(layout, about())])
         if index.is_complete:
-            text = h5py.string_dtype()
-            dataset = file.create_dataset(INDEX, (1,), dtype=text, track_times=False)
-            dataset[0] = json.dumps(index.numbers)
+            writer.add_string(INDEX, *writer.add_strings([json.dumps(index.numbers)]))
+        writer.finish({DESCRIPTION: description})
 
 
-def _sentence_writer(file: Any, layout: Layout) -> Callable[[str, NDArray[Any], str], None]:
-    """Return a function that writes a dataset; h5py's high-level API takes twice as long."""
-    import h5py
-    from h5py import h5a, h5d, h5p, h5s, h5t
-
-    options = h5p.create(h5p.DATASET_CREATE)
-    options.set_obj_track_times(False)  # so that the same input gives the same bytes
-    number_type = h5t.py_create(np.dtype(layout.dtype), logical=True)
-    text_type = h5t.py_create(h5py.string_dtype(), logical=True)
-    one = h5s.create(h5s.SCALAR)
-
-    def write_sentence(name: str, values: NDArray[Any], tokens: str) -> None:
-        space = h5s.create_simple(values.shape)
-        dataset = h5d.create(file.id, name.encode(), number_type, space, options)
-        if values.size:
-            dataset.write(h5s.ALL, h5s.ALL, values)
-        attribute = h5a.create(dataset, TOKENS.encode(), text_type, one)
-        attribute.write(np.array(tokens.encode(), dtype=object))
-
-    return write_sentence
+def _write_block(writer: Hdf5Writer, block: Block, layout: Layout) -> None:
+    vectors = block.read("vectors")
+    if layout.layer != "all":
+        vectors = vectors[0]
+    spelled = [json.dumps(word) for word in block.words()]
+    tokens = [spelled[i] for i in block.read("ids").tolist()]
+    ends = np.cumsum(block.read("lengths")).tolist()
+    bounds = list(zip([0, *ends], ends, strict=False))
+    for first in range(0, len(bounds), _STRINGS_PER_HEAP):
+        some = bounds[first : first + _STRINGS_PER_HEAP]
+        lists = [f"[{', '.join(tokens[begin:end])}]" for begin, end in some]
+        for (begin, end), reference in zip(some, writer.add_strings(lists), strict=True):
+            writer.add_numbers(vectors[..., begin:end, :], {TOKENS: reference})
 
 
 class _SentenceIndex:

@@ -1,0 +1,127 @@
+"""CPU time per sentence of writing an .h5 file: elmokit's writer and h5py's low-level API.
+
+    python benchmarks/hdf5_writing.py [--out results/hdf5-writing.json]
+
+Both write the same datasets and attributes, with random vectors of the bundled model's shape in
+float16, 23 tokens per sentence on average. Times are CPU seconds of one thread, the best of some
+rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5p, h5s, h5t
+
+from elmokit.bulk.formats import hdf5
+from elmokit.bulk.formats.block import Block, make_block
+from elmokit.bulk.formats.layout import Layout
+
+BLOCKS, SENTENCES, LAYERS, DIM, WORDS = 4, 2200, 3, 512, 8000
+
+
+def random_block(rng: np.random.Generator, layout: Layout) -> Block:
+    """Return the vectors of one chunk of text."""
+    lengths = rng.integers(1, 46, SENTENCES)
+    n = int(lengths.sum())
+    vectors = rng.normal(size=(LAYERS if layout.layer == "all" else 1, n, DIM)).astype(np.float16)
+    arrays = {
+        "lengths": lengths,
+        "ids": rng.integers(0, WORDS, n),
+        "places": np.zeros((SENTENCES, 3), np.int64),
+    }
+    words = [f"word{i}" for i in range(WORDS)]
+    texts = [f"the text of a sentence {number}" for number in rng.random(SENTENCES)]
+    block, _ = make_block(vectors, words, arrays, texts, {})
+    return block
+
+
+def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:
+    """Write the datasets and their attributes as fast as h5py can."""
+    options = h5p.create(h5p.DATASET_CREATE)
+    options.set_obj_track_times(False)
+    number_type = h5t.py_create(np.dtype(layout.dtype), logical=True)
+    text_type = h5t.py_create(h5py.string_dtype(), logical=True)
+    scalar = h5s.create(h5s.SCALAR)
+    number = 0
+    with h5py.File(path, "w") as file:
+        for block in blocks:
+            vectors = block.read("vectors")
+            vectors = vectors if layout.layer == "all" else vectors[0]
+            spelled = [json.dumps(word) for word in block.words()]
+            tokens = [spelled[i] for i in block.read("ids").tolist()]
+            end = 0
+            for length in block.read("lengths").tolist():
+                begin, end = end, end + length
+                values = np.ascontiguousarray(vectors[..., begin:end, :])
+                space = h5s.create_simple(values.shape)
+                dataset = h5d.create(file.id, str(number).encode(), number_type, space, options)
+                dataset.write(h5s.ALL, h5s.ALL, values)
+                attribute = h5a.create(dataset, b"tokens", text_type, scalar)
+                text = f"[{', '.join(tokens[begin:end])}]"
+                attribute.write(np.array(text.encode(), dtype=object))
+                number += 1
+
+
+def microseconds(write: Callable[[], Any], rounds: int) -> float:
+    """Return the least CPU time per sentence."""
+    best = float("inf")
+    for _ in range(rounds):
+        started = time.process_time()
+        write()
+        best = min(best, time.process_time() - started)
+    return round(best / (BLOCKS * SENTENCES) * 1e6, 1)
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--out", type=Path)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--directory", type=Path, help="Where to write. Default: a temporary.")
+    given = arguments.parse_args()
+    rows: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(dir=given.directory) as folder:
+        path = Path(folder, "vectors.h5")
+        for layer in ("top", "all"):
+            layout = Layout(layer, "float16", LAYERS, DIM)
+            rng = np.random.default_rng(0)
+            blocks = [random_block(rng, layout) for _ in range(BLOCKS)]
+            rows[layer] = {
+                "elmokit": microseconds(
+                    lambda b=blocks, lay=layout: hdf5.write(path, b, lay, dict), given.rounds
+                ),
+                "h5py, without sentence_to_index": microseconds(
+                    lambda b=blocks, lay=layout: write_with_h5py(path, b, lay), given.rounds
+                ),
+            }
+    result = {
+        "what": "CPU microseconds per sentence of writing an .h5 file, one thread",
+        "command": "python benchmarks/hdf5_writing.py --directory /dev/shm",
+        "sentences": BLOCKS * SENTENCES,
+        "tokens_per_sentence": 23,
+        "machine": f"{platform.system()} {platform.machine()}, 1 of {os.cpu_count()} cores, shared",
+        "versions": {"python": platform.python_version(), "h5py": h5py.__version__},
+        "date": time.strftime("%Y-%m-%d"),
+        "seed": 0,
+        "microseconds_per_sentence": rows,
+    }
+    text = json.dumps(result, indent=1) + "\n"
+    sys.stdout.write(text)
+    if given.out:
+        given.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The HDF5 library reads and extends the files of `Hdf5Writer`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from elmokit.bulk.formats.hdf5_writer import Hdf5Writer
+
+
+def write(path: Path, count: int, *, named: bool = True, dtype: str = "float16") -> None:
+    """Write datasets whose values and lengths depend on their numbers."""
+    with path.open("wb") as file:
+        writer = Hdf5Writer(file, dtype)
+        for first in range(0, count, 10):
+            numbers = range(first, min(count, first + 10))
+            references = writer.add_strings([f"käse {number}" for number in numbers])
+            for number, reference in zip(numbers, references, strict=True):
+                writer.add_numbers(values(number), {"tokens": reference})
+        name, index = writer.add_strings(["the file", "ü" * 10_000])
+        if named:
+            writer.add_string("sentence_to_index", index)
+        writer.finish({"elmokit": name})
+
+
+def values(number: int) -> np.ndarray:
+    return np.full((number % 4, 3), number % 1000, np.float32)
+
+
+def check(file: h5py.File, number: int) -> None:
+    dataset = file[str(number)]
+    np.testing.assert_array_equal(dataset[...], values(number))
+    assert dict(dataset.attrs) == {"tokens": f"käse {number}"}
+
+
+# A leaf of the tree has up to 8 names and other nodes have up to 32 children.
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 255, 256, 257, 8191, 8192, 8193])
+def test_the_library_finds_every_dataset(tmp_path: Path, count: int, named: bool) -> None:
+    path = tmp_path / "file.h5"
+    write(path, count, named=named)
+    with h5py.File(path) as file:
+        expected = {str(number) for number in range(count)}
+        assert set(file) == (expected | {"sentence_to_index"} if named else expected)
+        assert "x" not in file
+        assert dict(file.attrs) == {"elmokit": "the file"}
+        for number in {*range(min(count, 300)), count - 1}:
+            check(file, number)
+        if named:
+            assert file["sentence_to_index"][0].decode() == "ü" * 10_000
+
+
+def test_a_file_without_numbered_datasets(tmp_path: Path) -> None:
+    path = tmp_path / "file.h5"
+    write(path, 0)
+    with h5py.File(path) as file:
+        assert list(file) == ["sentence_to_index"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_number_types_and_ranks(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "file.h5"
+    numbers = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(dtype)
+    with path.open("wb") as file:
+        writer = Hdf5Writer(file, dtype)
+        writer.add_numbers(numbers[:, 1:3], {})  # not contiguous
+        writer.finish({})
+    with h5py.File(path) as file:
+        assert file["0"].dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(file["0"][...], numbers[:, 1:3])
+
+
+def test_the_library_extends_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.h5"
+    count = 1000
+    write(path, count)
+    with h5py.File(path, "a") as file:
+        for number in range(count, 2 * count):
+            file.create_dataset(str(number), data=values(number)).attrs["tokens"] = f"käse {number}"
+        for number in range(0, count, 3):
+            del file[str(number)]
+        file["1"].attrs["more"] = np.arange(1000)
+        file["2"][...] = 0
+        file.attrs["elmokit"] = "changed"
+        file["group/dataset"] = 5
+    with h5py.File(path) as file:
+        kept = [number for number in range(2 * count) if number >= count or number % 3]
+        assert set(file) == {*map(str, kept), "sentence_to_index", "group"}
+        for number in set(kept) - {1, 2}:
+            check(file, number)
+        assert file["1"].attrs["more"][999] == 999
+        assert file["1"].attrs["tokens"] == "käse 1"
+        assert not file["2"][...].any()
+        assert file.attrs["elmokit"] == "changed"
+        assert file["group/dataset"][()] == 5
+
+
+def test_bytes_depend_on_the_content_alone(tmp_path: Path) -> None:
+    write(tmp_path / "one.h5", 100)
+    write(tmp_path / "two.h5", 100)
+    assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
+
+
+def test_a_full_disk_raises_an_error() -> None:
+    class FullDisk(io.BytesIO):
+        def write(self, data: bytes) -> int:  # type: ignore[override]
+            if self.tell() + len(data) > 1000:
+                raise OSError(28, "No space left on device")
+            return super().write(data)
+
+    writer = Hdf5Writer(FullDisk(), "float32")
+    with pytest.raises(OSError, match="No space left"):
+        writer.add_numbers(np.zeros((300, 1), np.float32), {})
