@@ -58,8 +58,12 @@ class Network(TaskModel):
         return self(batch).argmax(dim=1).tolist()
 
 
+def read_text(lines):
+    return (Item(tuple(line.text.split())) for line in lines)
+
+
 class Digits(Task):
-    name, metric, inputs = "digits", "accuracy", ("text",)
+    name, metric, inputs = "digits", "accuracy", {"text": read_text}
     presets = {
         "default": TaskConfig(
             Shape(), ElmoConfig(dropout=0.0), StaticConfig("none", dim=8),
@@ -70,9 +74,6 @@ class Digits(Task):
     def read(self, path):
         rows = [line.text.split() for line in read_lines([path])]
         return [Item(tuple(row[1:]), int(row[0])) for row in rows]
-
-    def parse(self, lines, form):
-        return (Item(tuple(line.text.split())) for line in lines)
 
     def learn(self, examples):
         return {"labels": [0, 1]}

@@ -73,8 +73,6 @@ A, B = ("A", "man", "."), ("He", "sat", ".")
         "gold_label\tx\tsentence2\tsentence1\ncontradiction\t\tHe sat.\tA man.\n",
         '{"gold_label": "contradiction", "sentence1": "A man.", "sentence2": "He sat."}\n',
         '{"label": 2, "premise": "A man.", "hypothesis": "He sat."}\n\n',
-        '{"gold_label": "contradiction", "sentence1_binary_parse": "( ( A man ) . )", '
-        '"sentence2_binary_parse": "( He ( sat . ) )"}\n',
     ],
 )
 def test_every_form_of_the_data(tmp_path: Path, text: str) -> None:
@@ -141,7 +139,6 @@ def test_columns_and_json_can_be_predicted_on() -> None:
         ("text", "A man.\t"),
         ("text", " \t "),
         ("jsonl", '{"sentence1": "", "sentence2": "He sat."}'),
-        ("jsonl", '{"sentence1_binary_parse": "( A )", "sentence2_binary_parse": "( )"}'),
     ],
 )
 def test_an_empty_sentence_is_refused(form: str, empty: str) -> None:

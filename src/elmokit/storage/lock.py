@@ -60,21 +60,29 @@ def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
 
 @contextmanager
 def run_lock(directory: Path) -> Iterator[None]:
-    """Keep other runs out of a directory; it is created if it does not exist.
+    """Keep other runs out of a directory, which is created, and removed if it remains empty.
 
     Raises:
         OutputError: Another process uses the directory, or it cannot be written.
     """
     resolve_output(directory)  # rejects invalid names
+    is_new = not directory.exists()
     with ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            if is_new:
+                stack.callback(_remove_if_empty, directory)
             stack.enter_context(file_lock(directory / RUN_LOCK, timeout=_RUN_TIMEOUT_SECONDS))
         except TimeoutError:
             raise _in_use(directory) from None
         except OSError as error:
             raise output_error(directory, error) from error
         yield
+
+
+def _remove_if_empty(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def check_not_in_use(directory: Path) -> None:

@@ -87,7 +87,7 @@ class Batch(Generic[E]):
         """Return h_{k,j} of the same texts, (L + 1, B, T, 2D); None without ELMo."""
         return self._padded([own[which] for own in self._numbers])
 
-    def part(self, row: int, texts: range) -> tuple[TokenBatch, Tensor | None]:
+    def part(self, row: int, texts: Sequence[int]) -> tuple[TokenBatch, Tensor | None]:
         """Return some texts of one example, such as part of a long document, and their layers."""
         own, numbers = self.examples[row].texts, self._numbers[row]
         tokens = TokenBatch.of([own[i] for i in texts], self.device)
@@ -153,15 +153,16 @@ def plan(
         noisy = sizes * random.uniform(0.9, 1.1, len(sizes))
         shuffled = random.permutation(len(sizes))
         order = shuffled[np.argsort(-noisy[shuffled], kind="stable")]
-    batches = list(_cut(order.tolist(), sizes, size, tokens))
+    batches = list(cut(order.tolist(), sizes, size, tokens))
     if seed is not None:
         batches = [batches[i] for i in random.permutation(len(batches))]
     return batches
 
 
-def _cut(
+def cut(
     order: Sequence[int], sizes: NDArray[np.int64], size: int, tokens: int
 ) -> Iterator[list[int]]:
+    """Group items in the given order; see `plan`."""
     batch: list[int] = []
     longest = 0
     for number in order:

@@ -17,6 +17,7 @@ the rules for raw text. Comments such as "# name = value" are skipped.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from elmokit.errors import DataError
 from elmokit.progress import plural
 from elmokit.tasks.documents import Document, Mention, Oddities
 from elmokit.text.lines import Line
@@ -56,7 +56,9 @@ _LAYOUTS = {1: Layout(0, None), 2: Layout(0, 1), 3: Layout(1, 2)}
 _CONLL_2012 = 12  # columns, plus one for each predicate of the sentence
 
 
-def read_columns(lines: Iterable[Line], odd: Oddities, *, labeled: bool) -> Iterator[Document]:
+def read_columns(
+    lines: Iterable[Line], odd: Oddities | None = None, *, labeled: bool
+) -> Iterator[Document]:
     """Read documents in columns.
 
     Args:
@@ -64,6 +66,7 @@ def read_columns(lines: Iterable[Line], odd: Oddities, *, labeled: bool) -> Iter
         odd: Counter of irregularities.
         labeled: Whether to read the mentions.
     """
+    odd = Oddities() if odd is None else odd
     draft: _Draft | None = None
     for line in lines:
         begin, end = _BEGIN.fullmatch(line.text), _END.match(line.text)
@@ -71,14 +74,15 @@ def read_columns(lines: Iterable[Line], odd: Oddities, *, labeled: bool) -> Iter
             yield draft.document(odd)
             draft = None
         if begin:
-            draft = _Draft(line.path, begin[1] or begin[3] or "", int(begin[2] or 0))
+            name, part = begin[1] or begin[3] or "", int(begin[2] or 0)
+            draft = _Draft(line.path, name, part, labeled)
         elif not line.text.strip():
-            if draft is not None:
-                draft.end_sentence()
+            if draft is not None and draft.sentences[-1]:
+                draft.sentences.append([])
         elif not end and not _COMMENT.match(line.text):
-            if draft is None:  # the first line of a file with one document is optional
-                draft = _Draft(line.path, "", 0)
-            draft.add(line, labeled=labeled)
+            # The first line of a file with one document is optional.
+            draft = draft or _Draft(line.path, "", 0, labeled)
+            draft.add(line)
     if draft is not None:
         yield draft.document(odd)
 
@@ -97,29 +101,27 @@ class _Draft:
     path: str
     name: str
     part: int
+    labeled: bool
     sentences: list[list[str]] = field(default_factory=lambda: [[]])
     speakers: list[str] = field(default_factory=list)
-    clusters: dict[str, list[Mention]] = field(default_factory=dict)
-    opened: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # token, line
+    clusters: dict[str, list[Mention]] = field(default_factory=lambda: defaultdict(list))
+    opened: dict[str, list[tuple[int, Line]]] = field(default_factory=lambda: defaultdict(list))
     layout: Layout | None = None
-    labeled: bool = False
-    empty_tokens: int = 0
 
-    def add(self, line: Line, *, labeled: bool) -> None:
+    def add(self, line: Line) -> None:
+        """Add a token."""
         fields = line.text.split("\t") if "\t" in line.text else line.text.split()
         layout = _layout(fields)
         problem = f"found {plural(len(fields), 'column')} ('{line.text[:60]}')"
-        if layout is None or (labeled and layout.mentions is None):
+        if layout is None or (self.labeled and layout.mentions is None):
             raise line.error(f"{problem}. {_COLUMNS}")
         if self.layout is not None and layout.token != self.layout.token:
             raise line.error(f"{problem}, but the lines above use a different layout. {_COLUMNS}")
-        self.layout, self.labeled = layout, labeled
-        token = fields[layout.token].strip()
-        self.empty_tokens += not token
-        speaker = "" if layout.speaker is None else fields[layout.speaker]
-        if labeled and layout.mentions is not None:
+        self.layout = layout
+        if self.labeled and layout.mentions is not None:
             self._mark(line, fields[layout.mentions].strip())
-        self.sentences[-1].append(token or "_")
+        self.sentences[-1].append(fields[layout.token].strip())
+        speaker = "" if layout.speaker is None else fields[layout.speaker]
         self.speakers.append("" if speaker in _NOTHING else speaker)
 
     def _mark(self, line: Line, marks: str) -> None:
@@ -131,30 +133,25 @@ class _Draft:
         here = len(self.speakers)
         for alone, opening, closing in _PIECE.findall(marks):
             if opening or alone:
-                self.opened.setdefault(opening or alone, []).append((here, line.number))
+                self.opened[opening or alone].append((here, line))
             if closing or alone:
-                waiting = self.opened.get(closing or alone)
-                if not waiting:
+                if not self.opened[closing or alone]:
                     raise line.error(f"'{closing})' closes a mention that was not opened. {_FIX}")
-                start, _ = waiting.pop()
-                self.clusters.setdefault(closing or alone, []).append(Mention(start, here + 1))
-
-    def end_sentence(self) -> None:
-        if self.sentences[-1]:
-            self.sentences.append([])
+                start, _ = self.opened[closing or alone].pop()
+                self.clusters[closing or alone].append(Mention(start, here + 1))
 
     def document(self, odd: Oddities) -> Document:
+        """Return the document."""
         for number, waiting in self.opened.items():
-            if waiting:
-                raise DataError(
-                    f"{self.path}, line {waiting[-1][1]}: mention '({number}' is not closed before "
-                    f"the end of its document. {_FIX}"
+            for _, line in waiting:
+                raise line.error(
+                    f"mention '({number}' is not closed before the end of its document. {_FIX}"
                 )
-        sentences = [sentence for sentence in self.sentences if sentence]
+        odd["empty tokens, read as '_'"] += sum(not token for s in self.sentences for token in s)
+        sentences = [[token or "_" for token in s] for s in self.sentences if s]
         if len(self.sentences) == 1 and self.layout == _LAYOUTS[3]:
             sentences = _split_sentences(sentences[0])
             odd["documents without empty lines, split into sentences by rules"] += 1
-        odd["empty tokens, read as '_'"] += self.empty_tokens
         return Document(
             tuple(map(tuple, sentences)),
             _clusters(self.clusters, odd) if self.labeled or not sentences else None,

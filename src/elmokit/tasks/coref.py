@@ -6,7 +6,8 @@ The network is in `coref_model.py`, and the data format is described in `conll20
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,8 +19,8 @@ from elmokit.tasks.coref_model import CorefConfig, CorefModel, Resolved
 from elmokit.tasks.documents import Document, Mention, Oddities, read_jsonl, read_text
 from elmokit.tasks.metrics.coref import coref_scores, without_singletons
 from elmokit.tasks.metrics.spans import shown_span
-from elmokit.tasks.task import LabelInfo, Scores, Task
-from elmokit.text.lines import Line, read_lines
+from elmokit.tasks.task import LabelInfo, Reader, Scores, Task
+from elmokit.text.lines import read_lines
 
 __all__ = ["Coref", "CorefConfig", "CorefModel", "Resolved"]
 
@@ -47,7 +48,11 @@ class Coref(Task[Document]):
             TrainConfig(learning_rate=2e-3, batch_size=1, epochs=40, patience=10),
         ),
     }
-    inputs = ("text", "conll", "jsonl")
+    inputs: ClassVar[Mapping[str, Reader[Document]]] = {
+        "text": read_text,
+        "conll": partial(read_columns, labeled=False),
+        "jsonl": read_jsonl,
+    }
     network = CorefModel
 
     def read(self, path: str) -> list[Document]:
@@ -61,12 +66,6 @@ class Coref(Task[Document]):
         odd[crossing] = sum(d.n_crossing for d in documents)
         _warn(odd, path)
         return documents
-
-    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Document]:
-        """Read raw text with empty lines between documents, columns, or JSON lines."""
-        if form == "conll":
-            return read_columns(lines, Oddities(), labeled=False)
-        return read_text(lines) if form == "text" else read_jsonl(lines)
 
     def learn(self, examples: Sequence[Document]) -> LabelInfo:
         """Collect the genres."""

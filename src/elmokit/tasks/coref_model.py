@@ -17,7 +17,7 @@ data does not say which one is meant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -28,10 +28,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.settings import Expected, Fraction, Layers, Positive, Settings, Size
-from elmokit.tasks.batches import Batch
+from elmokit.tasks.batches import Batch, cut
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.documents import Document, Mention
-from elmokit.tasks.nn.antecedents import PairScorer, antecedents, marginal_loss
+from elmokit.tasks.nn.antecedents import PairScorer, antecedents, marginal_loss, scorer_layers
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.spans import SpanEncoder, all_spans, keep_best
@@ -117,15 +117,14 @@ class Kept(NamedTuple):
 class CorefModel(TaskModel[Document]):
     """End-to-end coreference by span ranking."""
 
+    own: CorefConfig
+
     def __init__(
         self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
     ) -> None:
         super().__init__()
-        own: CorefConfig = config.model
-        self.own = own
-        self._genres = {
-            genre: number for number, genre in enumerate(facts["genres"], 1)
-        }  # 0: another
+        own = self.own = config.model
+        self._genres = {genre: i for i, genre in enumerate(facts["genres"], 1)}  # 0: another
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.chars = nn.ModuleList(
             CharCnn(dim=own.char_dim, filters=own.char_filters, width=int(width))
@@ -139,13 +138,7 @@ class CorefModel(TaskModel[Document]):
         h_dim = self.rnn.output_dim + self.elmo.output_dim
         self.spans = SpanEncoder(h_dim, x_dim, own.width, own.feature_dim)
         self.mention = nn.Sequential(
-            nn.Linear(self.spans.dim, own.scorer),
-            nn.ReLU(),
-            nn.Dropout(own.dropout),
-            nn.Linear(own.scorer, own.scorer),
-            nn.ReLU(),
-            nn.Dropout(own.dropout),
-            nn.Linear(own.scorer, 1),
+            nn.Linear(self.spans.dim, own.scorer), *scorer_layers(own.scorer, own.dropout)
         )
         self.pairs = PairScorer(
             self.spans.dim, own.scorer, own.feature_dim, 1 + len(self._genres), dropout=own.dropout
@@ -186,7 +179,8 @@ class CorefModel(TaskModel[Document]):
     def encode(self, batch: Batch[Document], row: int, sentences: range) -> tuple[Tensor, Tensor]:
         """Return h_k and x_k of all tokens of some sentences, (N, h_dim) and (N, x_dim)."""
         h, x = [], []
-        for group in _groups(batch.examples[row], sentences):
+        lengths = np.array([len(sentence) for sentence in batch.examples[row].sentences])
+        for group in cut(sentences, lengths, len(lengths), _TOKENS_AT_ONCE):
             tokens, layers = batch.part(row, group)
             own = [part(tokens) for part in (self.words, *self.chars)]
             x_k = self.word_dropout(torch.cat(own, dim=2))
@@ -237,9 +231,14 @@ class CorefModel(TaskModel[Document]):
     ) -> Tensor:
         """Return -log p(mention or not), summed over the kept spans and the gold ones."""
         loss = F.binary_cross_entropy_with_logits(kept.s_m, (cluster > 0).float(), reduction="sum")
-        missed = torch.from_numpy(_missed(gold, kept, self.own.width))
-        if len(missed):
-            g = self.spans(h, x, *missed.T.to(h.device))
+        found = set(zip(kept.starts.tolist(), kept.ends.tolist(), strict=True))
+        missed = [
+            (start, end)
+            for start, end, _ in gold.tolist()
+            if (start, end) not in found and end - start <= self.own.width
+        ]
+        if missed:
+            g = self.spans(h, x, *torch.tensor(missed, device=h.device).T)
             loss = loss + F.softplus(-self.mention(g)).sum()
         return loss
 
@@ -268,31 +267,6 @@ class CorefModel(TaskModel[Document]):
 
 def clusters_of(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:
     """Return the number of the gold cluster of each span; 0 if it is not a gold mention."""
-    spans, mentions = _keys(starts.numpy(), ends.numpy()), _keys(gold[:, 0], gold[:, 1])
-    if not len(mentions):
-        return torch.zeros(len(spans), dtype=torch.long)
-    place = np.searchsorted(mentions, spans).clip(max=len(mentions) - 1)
-    return torch.from_numpy(np.where(mentions[place] == spans, gold[place, 2], 0))
-
-
-def _missed(gold: NDArray[np.int64], kept: Kept, width: int) -> NDArray[np.int64]:
-    """Return start and end of the gold mentions that were not kept, (n, 2)."""
-    new = ~np.isin(_keys(gold[:, 0], gold[:, 1]), _keys(kept.starts.numpy(), kept.ends.numpy()))
-    return gold[new & (gold[:, 1] - gold[:, 0] <= width), :2]
-
-
-def _keys(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return one sort key per span: by start, then by end."""
-    keys: NDArray[np.int64] = (starts << 32) + ends
-    return keys
-
-
-def _groups(document: Document, sentences: range) -> Iterator[range]:
-    """Group sentences to limit memory; there is at least one group."""
-    start, longest = sentences.start, 0
-    for i in sentences:
-        longest = max(longest, len(document.sentences[i]))
-        if i > start and longest * (i + 1 - start) > _TOKENS_AT_ONCE:
-            yield range(start, i)
-            start, longest = i, len(document.sentences[i])
-    yield range(start, sentences.stop)
+    numbers = {(start, end): number for start, end, number in gold.tolist()}
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    return torch.tensor([numbers.get(span, 0) for span in spans], dtype=torch.long)

@@ -120,26 +120,20 @@ def load_data(
     cache = LayerCache(log=log) if cache is None else cache
     table = load_table(config.static)  # first, because an extra may be missing
     about = None
-    if elmo is not None and not isinstance(elmo, ElmoModel):
-        elmo = elmo()
     if elmo is not None:
+        elmo = elmo if isinstance(elmo, ElmoModel) else elmo()
         about = ElmoAbout.of(elmo, model, config.elmo.state)
         ElmoPlaces(config.elmo, about.shape)  # rejects a mix with a wrong number of layers
     examples: dict[str, list[E]] = {}
     for part, path in (("train", train), ("dev", dev), ("test", test)):
-        if path is None:
-            continue
-        examples[part] = read_examples(task, path)
-        tokens = sum(len(text) for text in texts_of(examples[part]))
-        log(f"{part}: {plural(len(examples[part]), 'example')}, {plural(tokens, 'token')} ({path})")
-    examples["train"] = share_of(examples["train"], config.train.share)
-    if config.train.share < 1:
-        count = plural(len(examples["train"]), "example")
-        log(f"train: using {count} (share {config.train.share:g})")
+        if path is not None:
+            own = examples[part] = read_examples(task, path)
+            tokens = plural(sum(map(len, texts_of(own))), "token")
+            log(f"{part}: {plural(len(own), 'example')}, {tokens} ({path})")
     n_read = len(examples["train"])
-    examples["train"] = task.training(examples["train"], config)
+    examples["train"] = task.training(share_of(examples["train"], config.train.share), config)
     if len(examples["train"]) != n_read:
-        log(f"train: {len(examples['train']):,} training examples from {n_read:,}")
+        log(f"train: {plural(len(examples['train']), 'training example')} from {n_read:,}")
     facts = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
         examples[part] = task.scored(examples[part], config)

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from elmokit.tasks.jsonl import Token, read_objects
-from elmokit.tasks.raw_text import split_text
+from elmokit.tasks.inputs import Token, read_objects, split_text
 from elmokit.text.lines import Line
 
 #: Counts of irregularities in the data.

@@ -18,6 +18,7 @@ from elmokit.train.metrics import FILE
 # finished, its length.
 _SAVING = ("train.checkpoint_every", "train.checkpoint_seconds")
 _MAY_CHANGE = ("train.epochs", "train.patience", *_SAVING)
+_OWN_FILES = {*saved.FILES, FILE, checkpoint.FOLDER}
 
 
 def check_folder(
@@ -28,11 +29,12 @@ def check_folder(
     Needs no data, so it can be called before data is read and layers are computed.
 
     Returns:
-        The config.json of the finished run in the directory, if any.
+        The identity of the run in the directory, finished or not, if there is one.
     """
     is_finished = saved.is_task_dir(out)
-    foreign = sorted(saved.foreign(out) - {FILE, checkpoint.FOLDER})
-    if foreign and not is_finished:
+    # Names that begin with a dot are temporary files of killed runs.
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    if not is_finished and (foreign := sorted(names - _OWN_FILES)):
         raise OutputError(
             f"{out} contains other files ({', '.join(foreign[:5])}). Choose a new or empty "
             "directory."
@@ -56,7 +58,7 @@ def check_folder(
             f"The run in {out} was {state} with different settings: {', '.join(changed)}. Use the "
             "same settings, or start a new run in another directory."
         )
-    return run if is_finished else None
+    return run
 
 
 def check_data(out: Path, data: Data[Any], run: dict[str, Any]) -> None:

@@ -6,13 +6,10 @@ with others in one process, gives the same result as an uninterrupted run.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import math
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from elmokit.errors import ConfigError, ElmoError
+from elmokit.errors import ElmoError
 from elmokit.progress import LogFn, ProgressFn, no_log
+from elmokit.settings import Settings
 from elmokit.shutdown import stop_signals
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
@@ -31,7 +29,6 @@ from elmokit.tasks.checkpoint import Position, Run, weights_of
 from elmokit.tasks.config import TaskConfig, TrainConfig
 from elmokit.tasks.data import Data
 from elmokit.tasks.folder import check_data, check_folder
-from elmokit.tasks.nn.elmo import ElmoPlaces
 from elmokit.tasks.task import Scores, Task, TaskModel
 from elmokit.train.metrics import Metrics
 
@@ -40,8 +37,7 @@ class NotFiniteError(ElmoError):
     """The loss became NaN or infinite."""
 
 
-@dataclass(frozen=True)
-class TaskResult:
+class TaskResult(Settings):
     """The results of a run.
 
     Attributes:
@@ -63,10 +59,6 @@ class TaskResult:
     mixes: dict[str, Any]
     seconds: float
     interrupted: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return dataclasses.asdict(self)
 
 
 def train(
@@ -93,55 +85,28 @@ def train(
         log: Callback for messages.
         progress: Callback for the number of batches done in an epoch.
     """
-    out = Path(out)
-    is_new = not out.exists()
-    try:
-        with run_lock(out):
-            finished = check_folder(out, task, config, resume=resume)
-            data = data() if callable(data) else data
-            if finished is not None:
-                check_data(out, data, finished)
-                log(f"The run in {out} is already finished.")
-                try:
-                    return TaskResult(**finished["results"])
-                except TypeError as error:
-                    raise ConfigError(f"The results in {out} are damaged: {error}.") from error
-            return _train(task, config, data, out, resume, torch.device(device), log, progress)
-    except ElmoError:
-        if is_new:
-            with contextlib.suppress(OSError):  # it is not empty
-                out.rmdir()
-        raise
+    out, device, how = Path(out), torch.device(device), config.train
+    devices = [device] if device.type == "cuda" else []
+    with run_lock(out), torch.random.fork_rng(devices=devices):
+        previous = check_folder(out, task, config, resume=resume)
+        data = data() if callable(data) else data
+        if previous is not None:
+            check_data(out, data, previous)
+        if saved.is_task_dir(out):
+            log(f"The run in {out} is already finished.")
+            return TaskResult.from_dict(saved.read_config(out)["results"])
 
-
-def _train(
-    task: Task[E],
-    config: TaskConfig,
-    data: Data[E],
-    out: Path,
-    resume: bool,
-    device: torch.device,
-    log: LogFn,
-    progress: ProgressFn,
-) -> TaskResult:
-    how = config.train
-    identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(how.seed)
         shape = None if data.elmo is None else data.elmo.shape
         model = task.model(config, data.facts, data.words, shape).to(device)
-        if not isinstance(getattr(model, "elmo", None), ElmoPlaces):
-            raise ConfigError(
-                f"The network of the task '{task.name}' has no attribute `elmo`. Set self.elmo = "
-                "ElmoPlaces(config.elmo, elmo) in its __init__."
-            )
+        identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
         run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
         if (path := checkpoint.newest(out)) is not None:
-            check_data(out, data, checkpoint.read_run(path))
             run.load(path)
             log(f"Resuming from step {run.position.step:,} in epoch {run.position.epoch + 1}.")
         elif resume:
             log(f"No checkpoint in {out}; starting from the beginning.")
+
         metrics = Metrics(out, run.position.step)
         with stop_signals() as stopped:
             while not stopped.is_set() and not _is_done(run.position, how):
@@ -156,23 +121,23 @@ def _train(
         if not _is_done(run.position, how):
             log(f"Stopped at step {run.position.step:,}; continue with --resume.")
             return _result(run, None, None, interrupted=True)
+
         assert run.best is not None
-        assert run.position.best is not None
-        if run.position.best == 0 or math.isnan(run.position.best):
-            never = "exceeded 0" if run.position.best == 0 else "was finite"
+        model.load_state_dict(run.best)
+        if not run.position.best or math.isnan(run.position.best):
+            never = "was finite" if run.position.best else "exceeded 0"
             log(
                 f"The dev {task.metric} never {never}; using the last epoch. Try more epochs, "
                 "more data or another learning rate."
             )
-        model.load_state_dict(run.best)
         dev = evaluate(task, model, data.dev, config)
         test = None
         if data.test is not None:
             test = evaluate(task, model, data.test, config, out / saved.TEST)
-    result = _result(run, dev, test)
-    saved.save(out, task, config, data, run.best, result.to_dict())
-    shutil.rmtree(out / checkpoint.FOLDER, ignore_errors=True)
-    return result
+        result = _result(run, dev, test)
+        saved.save(out, task, config, data, run.best, result.to_dict())
+        shutil.rmtree(out / checkpoint.FOLDER, ignore_errors=True)
+        return result
 
 
 def evaluate(
@@ -188,13 +153,7 @@ def evaluate(
         with replace_file(write_to) as path, path.open("w", encoding="utf-8") as file:
             for example, prediction in zip(dataset.examples, predictions, strict=True):
                 file.write(task.show(example, prediction, as_json=True) + "\n")
-    scores = task.score(dataset.examples, predictions)
-    if task.metric not in scores:
-        raise ConfigError(
-            f"score() of the task '{task.name}' must return its metric '{task.metric}', but "
-            f"returned: {', '.join(scores) or 'nothing'}."
-        )
-    return scores
+    return task.score(dataset.examples, predictions)
 
 
 def make_optimizer(model: nn.Module, how: TrainConfig) -> torch.optim.Optimizer:

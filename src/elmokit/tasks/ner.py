@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,15 +28,14 @@ from elmokit.errors import DataError
 from elmokit.progress import plural
 from elmokit.settings import Fraction, Layers, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import TextOrTokens, read_objects
+from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
+from elmokit.tasks.inputs import TextOrTokens, read_objects, split_text
 from elmokit.tasks.metrics.spans import OUTSIDE, Span, shown_span, span_scores, spans_of, tags_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
-from elmokit.tasks.raw_text import split_text
-from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel, unknown_labels
+from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel, unknown_labels
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -251,36 +250,31 @@ class Ner(Task[Sentence]):
         "paper": TaskConfig(
             NerConfig(),
             ElmoConfig(penalty=0.1),
-            StaticConfig(),
-            TrainConfig(batch_size=32, epochs=75, patience=25, clip=5.0),
+            train=TrainConfig(epochs=75, patience=25),
         ),
         # A strong baseline without ELMo: 90.2 on the CoNLL-2003 test set (150-dimensional GloVe).
         "tuned": TaskConfig(
             NerConfig(layers=1, char_dim=30, char_filters=50, dropout=0.4),
             ElmoConfig(penalty=0.1),
-            StaticConfig(),
-            TrainConfig(batch_size=32, epochs=40, patience=8, halve_after=3),
+            train=TrainConfig(epochs=40, patience=8, halve_after=3),
         ),
         # For quick experiments: smaller, and stops earlier.
         "quick": TaskConfig(
             NerConfig(hidden=100, layers=1),
             ElmoConfig(penalty=0.1),
-            StaticConfig(),
-            TrainConfig(batch_size=32, epochs=15, patience=4, halve_after=2),
+            train=TrainConfig(epochs=15, patience=4, halve_after=2),
         ),
     }
-    inputs = ("text", "conll", "jsonl")
+    inputs: ClassVar[Mapping[str, Reader[Sentence]]] = {
+        "text": read_text,
+        "conll": partial(read_columns, tagged=False),
+        "jsonl": read_jsonl,
+    }
     network = NerModel
 
     def read(self, path: str) -> list[Sentence]:
         """Read a tagged file in column format."""
         return list(read_columns(read_lines([path]), tagged=True))
-
-    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
-        """Read raw text, columns (with the token in the first column) or JSON lines."""
-        if form == "conll":
-            return read_columns(lines, tagged=False)
-        return read_text(lines) if form == "text" else read_jsonl(lines)
 
     def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the entity types."""

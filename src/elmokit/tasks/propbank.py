@@ -23,10 +23,9 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AliasChoices, BaseModel, Field, StringConstraints, model_validator
 
 from elmokit.progress import plural
-from elmokit.tasks.jsonl import Token, read_object, read_objects
+from elmokit.tasks.inputs import Token, read_object, read_objects, split_text
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.metrics.srl import PREDICATE
-from elmokit.tasks.raw_text import split_text
 from elmokit.text.lines import Line
 from elmokit.text.treebank import unescape
 
@@ -124,7 +123,7 @@ def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
         return (_json_sentence(line) for line in lines if line.text.strip())
     if path.endswith(_ONTONOTES) or any(_BOUND.match(line.text) for line in lines):
         return (_conll2012_sentence(rows) for rows in _blocks(lines, comments=True))
-    return _conll2005_sentences(list(_blocks(lines, comments=False)))
+    return (_conll2005_sentence(rows) for rows in _blocks(lines, comments=False))
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
@@ -229,27 +228,19 @@ def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
     rows: list[_Row] = []
     for line in lines:
         fields = line.text.split()
-        if not fields or (comments and _is_comment(line.text, fields)):
+        if not fields or (comments and line.text.startswith("#")):
             if rows:
                 yield rows
             rows = []
             continue
         if rows and len(fields) != len(rows[0].fields):
-            wanted = f"{len(rows[0].fields)}, as in the line above"
             raise line.error(
-                f"found {plural(len(fields), 'column')}, expected {wanted}. {_COLUMNS}"
+                f"found {plural(len(fields), 'column')}, expected {len(rows[0].fields)}, as in the "
+                f"line above. {_COLUMNS}"
             )
         rows.append(_Row(line, fields))
     if rows:
         yield rows
-
-
-def _is_comment(text: str, fields: list[str]) -> bool:
-    """Return whether a line is a comment, not a row of a document whose name begins with "#"."""
-    if _BOUND.match(text):
-        return True
-    is_row = len(fields) > _ROLES and fields[1].isdecimal() and fields[2].isdecimal()
-    return text.startswith("#") and not is_row
 
 
 def _conll2012_sentence(rows: list[_Row]) -> Sentence:
@@ -269,37 +260,26 @@ def _conll2012_sentence(rows: list[_Row]) -> Sentence:
     return Sentence.of(_words(rows, _WORD), frames)
 
 
-def _conll2005_sentences(blocks: Sequence[list[_Row]]) -> Iterator[Sentence]:
-    """Find the column of targets: the one with as many targets as there are columns after it."""
-    columns: set[int] | None = None
-    for rows in blocks:
-        fits = {
-            column
-            for column in range(len(rows[0].fields))
-            if len(_targets(rows, column)) == len(rows[0].fields) - column - 1
-        }
-        columns = fits if columns is None else columns & fits
-        if not columns:
-            raise rows[0].line.error(f"this sentence has no column of targets. {_COLUMNS}")
-        if columns == {0}:
-            raise rows[0].line.error(
-                "found targets and arguments, but no words before them. Join the files of words "
-                "and props: paste -d' ' WORDS PROPS."
-            )
-    column = max(columns or {1})
-    for rows in blocks:
-        targets = _targets(rows, column)
-        yield Sentence.of(
-            _words(rows, 0),
-            (
-                Frame.of(place, _spans(rows, column + number), verb=True)
-                for number, place in enumerate(targets, start=1)
-            ),
+def _conll2005_sentence(rows: list[_Row]) -> Sentence:
+    line, fields = rows[0]
+    column = len(fields) - 1  # of the targets: the last one that is not a column of arguments
+    while column > 0 and any("*" in row.fields[column] for row in rows):
+        column -= 1
+    if column == 0:
+        raise line.error(
+            "found targets and arguments, but no words before them. Join the files of words and "
+            f"props: paste -d' ' WORDS PROPS. {_COLUMNS}"
         )
-
-
-def _targets(rows: list[_Row], column: int) -> list[int]:
-    return [place for place, row in enumerate(rows) if row.fields[column] != NO_TARGET]
+    targets = [i for i, row in enumerate(rows) if row.fields[column] != NO_TARGET]
+    arguments = range(column + 1, len(fields))
+    if len(targets) != len(arguments):
+        raise line.error(
+            f"found {plural(len(targets), 'target')} in column {column + 1} of this sentence, but "
+            f"{plural(len(arguments), 'column')} of arguments after it. {_COLUMNS}"
+        )
+    pairs = zip(targets, arguments, strict=True)
+    frames = (Frame.of(target, _spans(rows, i), verb=True) for target, i in pairs)
+    return Sentence.of(_words(rows, 0), frames)
 
 
 def _words(rows: list[_Row], column: int) -> list[str]:

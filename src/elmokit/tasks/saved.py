@@ -94,15 +94,6 @@ def is_task_dir(path: Path) -> bool:
     return (path / CONFIG).is_file() and (path / LABELS).is_file()
 
 
-def foreign(path: Path) -> set[str]:
-    """Return the names of files in a directory that do not belong to a task directory."""
-    if not path.is_dir():
-        return set()
-    # Names that begin with a dot are temporary files of killed runs.
-    names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
-    return names - set(FILES)
-
-
 def save(
     path: Path,
     task: Task[E],

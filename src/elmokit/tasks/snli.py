@@ -21,23 +21,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
+from pydantic import RootModel
 from torch import Tensor, nn
 
 from elmokit.errors import DataError, warn
 from elmokit.progress import plural
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
-from elmokit.tasks.classify import Classification, Classifier, text_tokens, treebank_tokens
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import JsonObject, read_object
+from elmokit.tasks.classify import Classification, Classifier, text_tokens
+from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
+from elmokit.tasks.inputs import read_object
 from elmokit.tasks.nn.attention import attend, max_pool, mean_pool
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
-from elmokit.tasks.nn.rnn import BiLstm, VariationalDropout
+from elmokit.tasks.nn.rnn import BiLstm, VariationalDropout, initialize_linear_layers
 from elmokit.tasks.nn.tokens import WordVectors
-from elmokit.tasks.task import LabelInfo
+from elmokit.tasks.task import LabelInfo, Reader
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -53,7 +55,6 @@ _KNOWN = {
 }
 _SENTENCES = ("sentence1", "sentence2")
 _NAMES = (_SENTENCES, ("premise", "hypothesis"))
-_PARSES = ("sentence1_binary_parse", "sentence2_binary_parse")
 _LABEL_NAMES = ("gold_label", "label")
 _EXPECTED = (
     f"Expected two sentences and a label ({', '.join(LABELS)}, or 0, 1, 2), separated by tabs, or "
@@ -94,7 +95,7 @@ def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None)
         if not line.text.strip() and (form == "jsonl" or "\t" not in line.text):
             continue
         if form == "jsonl" or (form is None and line.text.lstrip().startswith("{")):
-            values = read_object(JsonObject, line, _EXPECTED).root
+            values = read_object(RootModel[dict[str, Any]], line, _EXPECTED).root
             yield _pair(line, values, labeled=labeled)
             continue
         fields = line.text.split("\t")
@@ -125,16 +126,11 @@ def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
             raise _wrong(line, f"invalid label '{text[:40]}'")
         if label == UNDECIDED:
             return _SKIPPED
-    for names in (*_NAMES, _PARSES):
-        read = _leaves if names is _PARSES else text_tokens
+    for names in _NAMES:
         match [values.get(name) for name in names]:
             case [str(premise), str(hypothesis)]:
-                return Pair(read(premise, line), read(hypothesis, line), label)
+                return Pair(text_tokens(premise, line), text_tokens(hypothesis, line), label)
     raise _wrong(line, f"found '{line.text[:40]}'")
-
-
-def _leaves(parse: str, line: Line) -> tuple[str, ...]:
-    return treebank_tokens([word for word in parse.split() if word not in ("(", ")")], line)
 
 
 def _wrong(line: Line, problem: str) -> DataError:
@@ -178,11 +174,7 @@ class Esim(Classifier[Pair]):
             nn.Dropout(own.dropout),
             nn.Linear(own.hidden, len(self.labels)),
         )
-        for layer in self.modules():
-            # As published; PyTorch's smaller initial weights learn slowly.
-            if isinstance(layer, nn.Linear):
-                nn.init.xavier_uniform_(layer.weight)
-                nn.init.zeros_(layer.bias)
+        initialize_linear_layers(self)
 
     def forward(self, batch: Batch[Pair]) -> Tensor:
         """Return the scores of all labels, (B, K)."""
@@ -219,20 +211,19 @@ class Snli(Classification[Pair]):
         "paper": TaskConfig(
             SnliConfig(),
             ElmoConfig(place="both", dropout=0.0),  # the dropout on the input of LSTMs is enough
-            StaticConfig(),
-            TrainConfig(
-                learning_rate=4e-4, clip=10.0, batch_size=32, epochs=75, patience=5, halve_after=1
-            ),
+            train=TrainConfig(learning_rate=4e-4, clip=10.0, epochs=75, patience=5, halve_after=1),
         ),
         # For quick experiments: smaller, and stops earlier.
         "quick": TaskConfig(
             SnliConfig(hidden=100),
             ElmoConfig(place="both", dropout=0.0),
-            StaticConfig(),
-            TrainConfig(batch_size=64, epochs=10, patience=2, halve_after=1),
+            train=TrainConfig(batch_size=64, epochs=10, patience=2, halve_after=1),
         ),
     }
-    inputs = ("text", "jsonl")
+    inputs: ClassVar[Mapping[str, Reader[Pair]]] = {
+        "text": partial(read_pairs, labeled=False, form="text"),
+        "jsonl": partial(read_pairs, labeled=False, form="jsonl"),
+    }
     network = Esim
 
     def read(self, path: str) -> list[Pair]:
@@ -245,10 +236,6 @@ class Snli(Classification[Pair]):
                 f"('{UNDECIDED}')."
             )
         return pairs
-
-    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Pair]:
-        """Read tab-separated sentences or JSON lines; labels are ignored."""
-        return read_pairs(lines, labeled=False, form=form)
 
     def show(self, example: Pair, prediction: Any, *, as_json: bool) -> str:
         """Return the label and the sentences separated by tabs, or an object."""

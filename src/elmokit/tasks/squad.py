@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -39,12 +40,12 @@ from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConf
 from elmokit.tasks.metrics.squad import squad_scores
 from elmokit.tasks.nn.attention import Trilinear, masked_softmax
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
-from elmokit.tasks.nn.rnn import BiGru, VariationalDropout
+from elmokit.tasks.nn.rnn import BiGru, VariationalDropout, initialize_linear_layers
 from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
 from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, shortened
-from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel
+from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
 from elmokit.tasks.words import Words
-from elmokit.text.lines import Line, read_lines
+from elmokit.text.lines import read_lines
 
 
 class Answer(NamedTuple):
@@ -162,12 +163,7 @@ class SquadModel(TaskModel[Question]):
         self.end_rnn = BiGru(2 * dim, own.hidden)
         self.start = nn.Linear(dim, 1)
         self.end = nn.Linear(dim, 1)
-        for layer in self.modules():
-            # As published; PyTorch's smaller initial weights learn slowly.
-            if isinstance(layer, nn.Linear):
-                nn.init.xavier_uniform_(layer.weight)
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
+        initialize_linear_layers(self)
 
     def forward(self, batch: Batch[Question]) -> Tensor:
         """Return log p(start) and log p(end) of the tokens of the passages, (2, B, T)."""
@@ -247,18 +243,16 @@ class Squad(Task[Question]):
             ),
         ),
     }
-    inputs = ("text", "jsonl", "squad")
+    inputs: ClassVar[Mapping[str, Reader[Question]]] = {
+        "text": read_tabbed,
+        "jsonl": read_jsonl,
+        "squad": partial(read_json, labeled=False),
+    }
     network = SquadModel
 
     def read(self, path: str) -> list[Question]:
         """Read a SQuAD file, or several concatenated ones."""
         return list(read_json(read_lines([path]), labeled=True))
-
-    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Question]:
-        """Read tab-separated questions and passages, JSON lines, or SQuAD."""
-        if form == "squad":
-            return read_json(lines, labeled=False)
-        return read_jsonl(lines) if form == "jsonl" else read_tabbed(lines)
 
     def training(self, examples: Sequence[Question], config: TaskConfig) -> list[Question]:
         """Truncate long passages, and remove questions without a valid answer."""

@@ -30,21 +30,22 @@ _EXPECTED = (
     'per question: {"question": "...", "context": "...", "answers": [...]}.'
 )
 _UNANSWERED = "questions without an answer were skipped: the model always predicts an answer"
-_EMPTY = "answers are empty. They are ignored in training, but not in evaluation"
 _ELSEWHERE = (
-    "answers are not at their answer_start, which counts characters from 0 (not bytes or UTF-16 "
-    "units). They are ignored in training; evaluation compares their text"
+    "answers are empty or not at their answer_start, which counts characters from 0 (not bytes or "
+    "UTF-16 units). They are ignored in training; evaluation compares their text"
 )
 _INSIDE = (
     "answers begin or end inside a token. Training uses the whole token, so predictions may not "
     "match them exactly"
 )
-_BEYOND = (
-    f"answers are after token {LONGEST:,} of their passages, where they are truncated. They are "
-    "ignored in training; evaluation compares their text. Use shorter passages"
+_LONG = (
+    f"questions, or their passages, were truncated to {LONGEST:,} tokens. Later answers are "
+    "ignored in training; evaluation compares their text. Use shorter texts"
 )
-_LONG = f"questions, or their passages, were truncated to {LONGEST:,} tokens. Use shorter texts"
-_NAMED = 3  # ids per warning
+_SHOWN_IDS = 3  # per warning
+
+#: The ids of the questions with each kind of problem.
+_Problems = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
 
 
 def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
-    reader, decoder = _Reader(labeled=labeled), json.JSONDecoder()
+    problems: _Problems = defaultdict(list)
+    decoder = json.JSONDecoder()
     text, place = text.strip(), 0
     while place < len(text):
         try:
@@ -222,62 +224,47 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
             for item in paragraph.qas:
                 if labeled and item.answers is None:
                     raise DataError(f'{path}: missing "answers" of {_name(item)}. {_EXPECTED}')
-                yield from reader.question(item, passage)
+                if labeled and not item.answers:
+                    problems[_UNANSWERED].append(_name(item))
+                else:
+                    answers = item.answers if labeled and item.answers else []
+                    yield _question(item, passage, answers, problems)
         place = end + len(text[end:]) - len(text[end:].lstrip())
-    reader.warn(path)
+    for problem, names in problems.items():
+        some = ", ".join(names[:_SHOWN_IDS]) + (" and more" if len(names) > _SHOWN_IDS else "")
+        warn(f"{path}: {len(names):,} {problem}: {some}.")
 
 
-class _Reader:
-    """Converts questions, and remembers the ids of those with problems."""
+def _question(
+    item: _Question, passage: Passage, answers: Sequence[_Answer], problems: _Problems
+) -> Question:
+    tokens = words(item.question)
+    if max(len(passage), len(tokens)) > LONGEST:
+        problems[_LONG].append(_name(item))
+    return Question(
+        item.question,
+        tuple(tokens[:LONGEST]),
+        passage if len(passage) <= LONGEST else passage.between(0, LONGEST),
+        None if item.id is None else str(item.id),
+        tuple(answer.text for answer in answers),
+        tuple(dict.fromkeys(_spans(answers, passage, _name(item), problems))),
+    )
 
-    def __init__(self, *, labeled: bool) -> None:
-        self._labeled = labeled
-        self._problems: dict[str, list[str]] = defaultdict(list)
 
-    def warn(self, path: str) -> None:
-        """Warn about each kind of problem once."""
-        for problem, names in self._problems.items():
-            some = ", ".join(names[:_NAMED]) + (" and more" if len(names) > _NAMED else "")
-            warn(f"{path}: {len(names):,} {problem}: {some}.")
-
-    def question(self, item: _Question, passage: Passage) -> Iterator[Question]:
-        """Yield a question, unless it should have an answer and has none."""
-        name, tokens = _name(item), words(item.question)
-        if max(len(passage), len(tokens)) > LONGEST:
-            self._problems[_LONG].append(name)
-        question = Question(
-            item.question,
-            tuple(tokens[:LONGEST]),
-            passage if len(passage) <= LONGEST else passage.between(0, LONGEST),
-            None if item.id is None else str(item.id),
-        )
-        if not self._labeled:
-            yield question
-        elif not item.answers:
-            self._problems[_UNANSWERED].append(name)
-        else:
-            spans = [self._span(answer, passage, name) for answer in item.answers]
-            yield replace(
-                question,
-                answers=tuple(answer.text for answer in item.answers),
-                spans=tuple(dict.fromkeys(span for span in spans if span is not None)),
-            )
-
-    def _span(self, answer: _Answer, passage: Passage, name: str) -> tuple[int, int] | None:
-        """Return the first and the last token of an answer; None: it cannot be trained on."""
+def _spans(
+    answers: Sequence[_Answer], passage: Passage, name: str, problems: _Problems
+) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last token of each answer that can be trained on."""
+    for answer in answers:
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first, last = passage.cover(start, end)
-        if not answer.text.strip():
-            self._problems[_EMPTY].append(name)
-        elif start < 0 or passage.text[start:end] != answer.text or first > last:
-            self._problems[_ELSEWHERE].append(name)
-        elif last >= LONGEST:
-            self._problems[_BEYOND].append(name)
-        else:
+        is_there = start >= 0 and passage.text[start:end] == answer.text
+        if not is_there or not answer.text.strip() or first > last:
+            problems[_ELSEWHERE].append(name)
+        elif last < LONGEST:
             if passage.text[passage.starts[first] : passage.ends[last]] != answer.text.strip():
-                self._problems[_INSIDE].append(name)
-            return first, last
-        return None
+                problems[_INSIDE].append(name)
+            yield first, last
 
 
 def _name(question: _Question) -> str:

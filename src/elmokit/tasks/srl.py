@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
-from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
+from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.spans import Span, shown_span, spans_of
 from elmokit.tasks.metrics.srl import CONTINUED, PREDICATE, srl_scores
 from elmokit.tasks.ner import allowed, labels_of
@@ -40,17 +40,10 @@ from elmokit.tasks.nn.crf import viterbi
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.highway import AlternatingLstm
 from elmokit.tasks.nn.tokens import WordVectors
-from elmokit.tasks.propbank import (
-    NO_TARGET,
-    Frame,
-    Sentence,
-    read_frames,
-    read_jsonl,
-    read_text,
-)
-from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel, unknown_labels
+from elmokit.tasks.propbank import NO_TARGET, Frame, Sentence, read_frames, read_jsonl, read_text
+from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel, unknown_labels
 from elmokit.tasks.words import Words
-from elmokit.text.lines import Line, read_lines
+from elmokit.text.lines import read_lines
 
 _IGNORED = -100
 _FINDER = 100  # hidden size of the network that predicts predicates
@@ -227,8 +220,7 @@ class Srl(Task[Sentence]):
         "paper": TaskConfig(
             SrlConfig(),
             ElmoConfig(dropout=0.1),
-            StaticConfig(),
-            TrainConfig(
+            train=TrainConfig(
                 optimizer="adadelta",
                 learning_rate=1.0,
                 clip=1.0,
@@ -242,13 +234,12 @@ class Srl(Task[Sentence]):
         "quick": TaskConfig(
             SrlConfig(hidden=150, layers=4),
             ElmoConfig(dropout=0.1),
-            StaticConfig(),
-            TrainConfig(
+            train=TrainConfig(
                 learning_rate=2e-3, clip=1.0, batch_size=40, epochs=15, patience=3, halve_after=1
             ),
         ),
     }
-    inputs = ("text", "jsonl")
+    inputs: ClassVar[Mapping[str, Reader[Sentence]]] = {"text": read_text, "jsonl": read_jsonl}
     network = SrlModel
 
     def read(self, path: str) -> list[Sentence]:
@@ -261,10 +252,6 @@ class Srl(Task[Sentence]):
                 "cannot represent them: they are ignored in training and count as missed."
             )
         return sentences
-
-    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Sentence]:
-        """Read raw text or JSON lines."""
-        return read_text(lines) if form == "text" else read_jsonl(lines)
 
     def training(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
         """Create one example per predicate that is not ignored."""

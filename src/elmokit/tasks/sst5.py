@@ -30,12 +30,12 @@ from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.jsonl import TextOrTokens, read_objects
+from elmokit.tasks.inputs import TextOrTokens, read_objects
 from elmokit.tasks.nn.attention import AttentivePool, attend, max_pool, mean_pool, min_pool
 from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import WordVectors
-from elmokit.tasks.task import LabelInfo
+from elmokit.tasks.task import LabelInfo, Reader
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -111,6 +111,16 @@ def in_two_classes(reviews: Iterable[Review]) -> Iterator[Review]:
     for review in reviews:
         if review.label in TWO:
             yield replace(review, label=TWO[review.label])
+
+
+def read_trees(lines: Iterable[Line]) -> Iterator[Review]:
+    """Read one tree per line."""
+    return (read_tree(line) for line in lines if line.text.strip())
+
+
+def read_text(lines: Iterable[Line]) -> Iterator[Review]:
+    """Read raw text with one example per line."""
+    return (Review(text_tokens(line.text, line)) for line in lines if line.text.strip())
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Review]:
@@ -237,21 +247,16 @@ class Sst5(Classification[Review]):
             TrainConfig(batch_size=32, epochs=30, patience=5, halve_after=2),
         ),
     }
-    inputs = ("text", "jsonl", "trees")
+    inputs: ClassVar[Mapping[str, Reader[Review]]] = {
+        "text": read_text,
+        "jsonl": read_jsonl,
+        "trees": read_trees,
+    }
     network = Bcn
 
     def read(self, path: str) -> list[Review]:
         """Read a file of trees."""
-        return [read_tree(line) for line in read_lines([path]) if line.text.strip()]
-
-    def parse(self, lines: Iterable[Line], form: str) -> Iterator[Review]:
-        """Read raw text with one example per line, JSON lines, or trees."""
-        if form == "jsonl":
-            return read_jsonl(lines)
-        filled = (line for line in lines if line.text.strip())
-        if form == "trees":
-            return (read_tree(line) for line in filled)
-        return (Review(text_tokens(line.text, line)) for line in filled)
+        return list(read_trees(read_lines([path])))
 
     def training(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
         """Select phrases and classes as configured."""

@@ -19,6 +19,8 @@ from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line
 
+#: Reads examples without labels.
+Reader = Callable[[Iterable[Line]], Iterator[E]]
 #: What a task collects from its training data, such as labels, as JSON values.
 LabelInfo = dict[str, Any]
 #: The results of an evaluation; the task's `metric` is one of them.
@@ -68,14 +70,14 @@ class Task(ABC, Generic[E]):
         name: Its name.
         metric: The dev score that selects the best epoch; larger is better.
         presets: Complete settings by name; the first is the default.
-        inputs: Input formats of `parse`; the first is the default.
+        inputs: Reader of examples without labels for each input format; the first is the default.
         network: The class of the network; its arguments are those of `model`.
     """
 
     name: ClassVar[str]
     metric: ClassVar[str]
     presets: ClassVar[Mapping[str, TaskConfig]]
-    inputs: ClassVar[Sequence[str]]
+    inputs: ClassVar[Mapping[str, Reader[Any]]]
     network: ClassVar[Callable[..., TaskModel[Any]]]
 
     @abstractmethod
@@ -86,9 +88,9 @@ class Task(ABC, Generic[E]):
             DataError: The file is invalid; the message has file and line.
         """
 
-    @abstractmethod
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[E]:
         """Read examples without labels, in one of the formats of `inputs`."""
+        return self.inputs[form](lines)
 
     def training(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
         """Convert the training data to training examples, such as all phrases of its sentences."""

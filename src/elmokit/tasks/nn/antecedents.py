@@ -43,6 +43,12 @@ def marginal_loss(scores: Tensor, same: Tensor) -> Tensor:
     return (scores.logsumexp(dim=1) - right).sum()
 
 
+def scorer_layers(hidden: int, dropout: float) -> list[nn.Module]:
+    """Return the layers of an FFNN with two hidden layers and one output, without the first."""
+    first, second = ([nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, n)] for n in (hidden, 1))
+    return [*first, *second]
+
+
 class PairScorer(nn.Module):
     """s_a = FFNN([g_i; g_j; g_i * g_j; phi]), phi the distance, the speakers and the genre.
 
@@ -62,14 +68,7 @@ class PairScorer(nn.Module):
         self.product = nn.Linear(dim, hidden, bias=False)
         self.features = nn.Linear(3 * feature_dim, hidden, bias=False)
         self.dropout = nn.Dropout(dropout)
-        self.rest = nn.Sequential(
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, hidden),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, 1),
-        )
+        self.rest = nn.Sequential(*scorer_layers(hidden, dropout))
 
     def forward(self, g: Tensor, speakers: Tensor, genre: Tensor, index: Tensor) -> Tensor:
         """Score the candidates of all spans.

@@ -70,6 +70,15 @@ class BiGru(nn.Module):
         return _run(self.gru, x, lengths)
 
 
+def initialize_linear_layers(model: nn.Module) -> None:
+    """Initialize as published for ESIM and SQuAD; PyTorch's smaller weights learn slowly."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
 def _run(rnn: nn.Module, x: Tensor, lengths: Sequence[int]) -> Tensor:
     # cuDNN does not support empty sentences.
     size = torch.tensor(lengths, device="cpu").clamp(min=1)

@@ -1,15 +1,30 @@
-"""JSON lines as input of several tasks."""
+"""Raw text and JSON lines as input of several tasks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, RootModel, model_validator
+from pydantic import AfterValidator, BaseModel, model_validator
 
 from elmokit.text.lines import Line
+from elmokit.text.sentences import tokenize_sentences
 from elmokit.text.typed_json import M, parse_json
+
+#: Longer sentences, such as in text without punctuation, are split: the cost of some models is
+#: quadratic in the length.
+LONGEST = 512
+
+Offsets = tuple[tuple[int, int], ...]
+
+
+def split_text(text: str) -> Iterator[tuple[tuple[str, ...], Offsets]]:
+    """Split a text into sentences; yield the tokens of each, and their (start, end) in the text."""
+    for sentence in tokenize_sentences(text):
+        for start in range(0, len(sentence), LONGEST):
+            part = sentence[start : start + LONGEST]
+            yield tuple(t.text for t in part), tuple((t.start, t.end) for t in part)
 
 
 def _check_token(token: str) -> str:
@@ -23,10 +38,6 @@ def _check_token(token: str) -> str:
 
 
 Token = Annotated[str, AfterValidator(_check_token)]
-
-
-class JsonObject(RootModel[dict[str, Any]]):
-    """Any JSON object."""
 
 
 class TextOrTokens(BaseModel, strict=True):
