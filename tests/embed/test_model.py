@@ -130,7 +130,7 @@ def test_repeated_tokens_are_encoded_once(elmo: ElmoModel) -> None:
 
 
 def test_stream_gives_what_embed_gives(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.embed.model._WINDOW_TOKENS", 12)
+    monkeypatch.setattr(elmo, "window_tokens", 12)
     for state, rows in (("reset", 1), ("carry", 1), ("carry", 2)):
         whole = elmo.embed(TEXTS, state, rows=rows)
         for a, b in zip(whole, elmo.stream(iter(TEXTS), state, rows=rows), strict=True):
@@ -231,7 +231,7 @@ def test_cut_tokens_are_counted_in_one_warning(elmo: ElmoModel) -> None:
 def test_a_stream_counts_cut_tokens_in_one_warning(
     elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elmokit.embed.model._WINDOW_TOKENS", 4)
+    monkeypatch.setattr(elmo, "window_tokens", 4)
     with pytest.warns(ElmoWarning, match="Truncated 5 tokens") as caught:
         list(elmo.stream([["x" * 49]] * 5))
     assert len(caught) == 1
@@ -267,17 +267,23 @@ def test_blocks_that_a_gpu_computes_ahead_give_the_same_vectors(
     expected = elmo.embed(texts, state)
     monkeypatch.setattr(elmo, "_ahead", 1)
     monkeypatch.setattr(elmo, "window_tokens", 30)
-    monkeypatch.setattr(embedder, "_COPIED_AT_ONCE", 3)
+    monkeypatch.setattr(embedder, "_COPIED_TOGETHER", 3)
     for found in (elmo.embed(texts, state), list(elmo.stream(texts, state))):
         for item, wanted in zip(found, expected, strict=True):
             assert item.layers.flags.c_contiguous
             np.testing.assert_allclose(item.layers, wanted.layers, atol=2e-6)
 
 
-def test_arrays_are_their_own_and_contiguous(elmo: ElmoModel) -> None:
-    for item in elmo.embed(TEXTS):
+def test_arrays_are_contiguous_and_do_not_overlap(elmo: ElmoModel) -> None:
+    items = elmo.embed(TEXTS)
+    expected = [item.layers.copy() for item in items]
+    for i, item in enumerate(items):
         assert item.layers.flags.c_contiguous
-        assert item.layers.flags.owndata or not item.layers.size
+        item.layers[:] = i
+    for i, item in enumerate(items):
+        assert (item.layers == i).all()
+    for item, before in zip(elmo.embed(TEXTS), expected, strict=True):
+        np.testing.assert_allclose(item.layers, before, atol=2e-6)
 
 
 def test_half_a_surrogate_pair_can_be_shown(elmo: ElmoModel) -> None:

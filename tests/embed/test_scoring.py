@@ -68,7 +68,7 @@ def slowly(elmo: ElmoModel, words: list[str], direction: int, state: str) -> lis
         cell, hidden = elmo.warm.cell[direction], elmo.warm.hidden[direction]
     found = []
     for read, said in zip(inputs, targets, strict=True):
-        x = elmo.bilm.encoder(torch.from_numpy(elmo._spell([read])))
+        x = elmo.bilm.encoder(torch.from_numpy(elmo._encoder_ids([read])))
         outputs, cell, hidden = stack(x, [1], cell, hidden)
         logits = elmo.head.weight @ outputs[-1][0] + elmo.head.bias
         row = WORDS.index(said) if said in WORDS else WORDS.index("<UNK>")

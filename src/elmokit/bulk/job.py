@@ -25,7 +25,7 @@ from elmokit.bulk.store import Record
 from elmokit.config import BiLMConfig
 from elmokit.embed.embedder import Embedder, Pending, StateArrays
 from elmokit.embed.token_ids import TokenIds
-from elmokit.embed.tokenized import cut_tokens
+from elmokit.embed.tokenized import truncated_tokens
 from elmokit.errors import DataError
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import token_starts, words
@@ -66,8 +66,8 @@ def describe(model: Embedder, settings: EmbedSettings) -> ModelInfo:
     """Describe a model, after checking that it supports the settings."""
     settings.layout(model.config)
     if settings.state != "carry":
-        model.start(settings.state)
-    return ModelInfo(model.config, run_manifest(model, settings), model.computes)
+        model.initial_state(settings.state)
+    return ModelInfo(model.config, run_manifest(model, settings), model.engine_name)
 
 
 @dataclass
@@ -208,7 +208,7 @@ class ChunkJob:
         """
         settings = self.settings
         with timed(chunk.times, "compute"):
-            cut = set(cut_tokens(model.config, [chunk.tokens.words]))
+            cut = set(truncated_tokens(model.config, [chunk.tokens.words]))
             numbers = [i for i, word in enumerate(chunk.tokens.words) if word in cut]
             pending, end = model.compute_block(
                 chunk.tokens,

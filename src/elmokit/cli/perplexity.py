@@ -111,7 +111,7 @@ def states_of(elmo: ElmoModel, state: str) -> list[str]:
     """Return the states to measure with; raise an error if the model lacks the chosen one."""
     if state != "all":
         if state == "warm":
-            elmo.start("warm")  # raises if there is none
+            elmo.initial_state("warm")  # raises if there is none
         return [state]
     if elmo.warm is None:
         log("note: the model has no warm state; compute one with `elmo warm`")

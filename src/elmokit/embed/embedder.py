@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, overload
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +37,20 @@ from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import (
     Tokenized,
     check_sentences,
-    cut_tokens,
-    longest_token,
     tokens_of,
+    truncated_tokens,
+    truncation_warning,
 )
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.packing import Packing
-from elmokit.progress import plural
 from elmokit.text.vocab import UNKNOWN, Vocabulary
+
+if TYPE_CHECKING:
+    from elmokit.sources.modeldir import ModelParts
+    from elmokit.sources.onnxdir import OnnxParts
 
 StatePolicy = Literal["reset", "warm", "carry"]
 STATES: tuple[str, ...] = ("reset", "warm", "carry")
@@ -61,16 +65,16 @@ class Batch(NamedTuple):
     """The tokens of a batch that have vectors, sentence by sentence.
 
     Attributes:
-        members: The index of each sentence of the batch in the block.
+        sentences: The index of each sentence of the batch in the block.
         lengths: The number of tokens in each sentence.
         sources: The position of each token in packed order.
-        places: The position of each token in the block.
+        targets: The position of each token in the block.
     """
 
-    members: NDArray[np.int64]
+    sentences: NDArray[np.int64]
     lengths: NDArray[np.int64]
     sources: NDArray[np.int64]
-    places: NDArray[np.int64]
+    targets: NDArray[np.int64]
 
 
 class Pending(Protocol):
@@ -89,6 +93,11 @@ class Pending(Protocol):
 class Embedder(ABC):
     """An embedding model.
 
+    Args:
+        config: The shape of the biLM.
+        parts: The loaded files of the model.
+        precision: "exact" or "fast".
+
     Attributes:
         config: The shape of the biLM.
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
@@ -104,20 +113,20 @@ class Embedder(ABC):
             cache and buffers.
     """
 
-    config: BiLMConfig
-    vocabulary: Vocabulary | None
     warm: Any
-    metadata: dict[str, Any]
-    source: str
     batch_tokens: int
     batch_sentences: int
-    precision: str
-    cache: TokenCache[Any]
-    window_tokens: int
+    window_tokens: int = 16384
+    cache: TokenCache
     # Number of blocks computed while the vectors of an earlier block are copied to the host.
     _ahead: int = 0
 
-    def __init__(self) -> None:
+    def __init__(self, config: BiLMConfig, parts: ModelParts | OnnxParts, precision: str) -> None:
+        self.config = config
+        self.vocabulary: Vocabulary | None = parts.vocabulary
+        self.metadata: dict[str, Any] = parts.metadata
+        self.source: str = parts.source
+        self.precision = precision
         self.lock = threading.RLock()
         fork.register(self)
 
@@ -133,7 +142,7 @@ class Embedder(ABC):
 
     @property
     @abstractmethod
-    def computes(self) -> str:
+    def engine_name(self) -> str:
         """The engine and kind of device: results are bit-identical only if these are equal."""
 
     @abstractmethod
@@ -158,7 +167,7 @@ class Embedder(ABC):
 
     @abstractmethod
     def _run(
-        self, table: Any, ids: NDArray[np.int64], packing: Packing, start: Any
+        self, table: Any, ids: NDArray[np.int64], packing: Packing, initial: Any
     ) -> tuple[Any, Any]:
         """Start one batch.
 
@@ -166,7 +175,7 @@ class Embedder(ABC):
             table: x of distinct words, (V, D), from `cache`.
             ids: The rows of the table to read, in packed order.
             packing: The packing.
-            start: The initial state; None is the zero state.
+            initial: The initial state; None is the zero state.
 
         Returns:
             h_{k,j} in packed order, shape (L + 1, n, 2D), and the state after the last tokens.
@@ -215,10 +224,7 @@ class Embedder(ABC):
         """
         if isinstance(sentences, str):
             return self.embed([sentences], state, rows=rows)[0]
-        check_sentences(sentences)
-        given = [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
-        self._warn_cut(cut_tokens(self.config, [tokens for tokens, _ in given]))
-        return list(self._embed_blocks(self._blocks(given), state, rows))
+        return list(self._embed_checked(sentences, state, rows, self._blocks))
 
     def stream(
         self,
@@ -228,14 +234,28 @@ class Embedder(ABC):
         rows: int = 1,
     ) -> Iterator[SentenceVectors]:
         """Embed any number of sentences lazily, a few thousand tokens at a time; see `embed`."""
+        yield from self._embed_checked(
+            sentences, state, rows, lambda tokenized: windows(tokenized, self.window_tokens)
+        )
+
+    def _embed_checked(
+        self,
+        sentences: Iterable[str] | Iterable[Sequence[str]],
+        state: StatePolicy,
+        rows: int,
+        divide: Callable[[Iterable[Tokenized]], Iterable[Sequence[Tokenized]]],
+    ) -> Iterator[SentenceVectors]:
+        """Check and tokenize sentences, divide them into blocks, and warn of truncated tokens."""
         check_sentences(sentences)
-        cut: list[str] = []
-        given = (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
-        blocks = windows(given, self.window_tokens)
-        for vectors in self._embed_blocks(blocks, state, rows):
-            cut += cut_tokens(self.config, [vectors.tokens])
-            yield vectors
-        self._warn_cut(cut)
+        truncated: list[str] = []
+
+        def blocks() -> Iterator[Sequence[Tokenized]]:
+            for block in divide(tokens_of(given, i) for i, given in enumerate(sentences)):
+                truncated.extend(truncated_tokens(self.config, [tokens for tokens, _ in block]))
+                yield block
+
+        yield from self._embed_blocks(blocks(), state, rows)
+        self._warn_truncated(truncated)
 
     def encode(
         self,
@@ -271,12 +291,9 @@ class Embedder(ABC):
         """
         one = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else texts
-        sentence.check_texts(given)
         choice = LayerChoice.parse(layer, self.config.n_layers, mix, gamma, allow_all=False)
         with self._batches_of(batch_size):
-            vectors: Any = sentence.encode(
-                self, given, choice, pooling, dim=self.config.output_dim, progress=show_progress_bar
-            )
+            vectors: Any = sentence.encode(self, given, choice, pooling, show_progress_bar)
         if normalize_embeddings:
             vectors = unit(vectors)
         if convert_to_tensor:
@@ -323,40 +340,54 @@ class Embedder(ABC):
         Returns:
             One array (L + 1, T, 2D) per sentence.
         """
-        blocks = self._blocks([(list(tokens), None) for tokens in sentences])
+        blocks = self._blocks((list(tokens), None) for tokens in sentences)
         return [vectors.layers for vectors in self._embed_blocks(blocks, state, 1)]
 
-    def _blocks(self, sentences: Sequence[Tokenized]) -> Iterable[Sequence[Tokenized]]:
+    def _blocks(self, sentences: Iterable[Tokenized]) -> Iterable[Sequence[Tokenized]]:
         """Divide sentences into blocks, so that a GPU computes one while another is copied."""
-        return windows(sentences, self.window_tokens) if self._ahead else [sentences]
+        return windows(sentences, self.window_tokens) if self._ahead else [list(sentences)]
 
     def _embed_blocks(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
         """Compute blocks in order; on a GPU, copy one block while computing the next ones."""
+        if self._ahead:
+            yield from self._embed_ahead(blocks, state, rows)
+            return
+        carried = None
+        for block in blocks:
+            arrays = [self._empty] * len(block)
+
+            def put(layers: Any, batch: Batch, arrays: list[FloatArray] = arrays) -> None:
+                parts = _split_sentences(np.asarray(layers), batch.sources, batch.lengths)
+                for number, part in zip(batch.sentences.tolist(), parts, strict=True):
+                    arrays[number] = part
+
+            tokens = TokenIds.of([words for words, _ in block])
+            with self._computing():
+                carried = self._read(tokens, state, rows, carried, put)
+            for (words, offsets), array in zip(block, arrays, strict=True):
+                yield SentenceVectors(words, offsets, array)
+
+    def _embed_ahead(
+        self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
+    ) -> Iterator[SentenceVectors]:
         copying: deque[Future[list[SentenceVectors]]] = deque()
         last: tuple[Sequence[Tokenized], TokenIds, Pending] | None = None
         carried = None
         with ThreadPoolExecutor(1) as copier:
             for block in blocks:
                 tokens = TokenIds.of([words for words, _ in block])
-                # On a CPU the vectors are available at once and copied to their final arrays.
-                own = None if self._ahead else _SentenceArrays(len(block), self._empty)
-                pending, carried = self.compute_block(
-                    tokens, state, rows=rows, carried=carried, pending=own
-                )
-                if own is not None:
-                    yield from _sentence_vectors(block, tokens, own)
-                    continue
+                pending, carried = self.compute_block(tokens, state, rows=rows, carried=carried)
                 if last is not None:
-                    copying.append(copier.submit(_sentence_vectors, *last))
+                    copying.append(copier.submit(_copy_sentences, *last))
                 last = block, tokens, pending
                 if len(copying) > self._ahead:
                     yield from copying.popleft().result()
             for future in copying:
                 yield from future.result()
         if last is not None:
-            yield from _sentence_vectors(*last)
+            yield from _copy_sentences(*last)
 
     def compute_block(
         self,
@@ -365,13 +396,12 @@ class Embedder(ABC):
         *,
         rows: int = 1,
         carried: Any = None,
-        choose: Callable[[Any], Any] | None = None,
+        choose: Callable[[Any], Any] = lambda layers: layers,
         dtype: str = "float32",
         cached: bool = True,
         check: bool = False,
-        pending: Pending | None = None,
     ) -> tuple[Pending, Any]:
-        """Start computing the vectors of sentences; all other methods use this one.
+        """Start computing the vectors of sentences into one array.
 
         Args:
             tokens: The sentences.
@@ -384,82 +414,78 @@ class Embedder(ABC):
             cached: Use the token cache. Without it, results are bit-identical regardless of what
                 was computed before.
             check: Check whether all values are finite.
-            pending: Where to store the vectors. Default: one array.
 
         Returns:
             The vectors of all tokens in order, (K, N, W), and with `state="carry"` the state at
             the end.
+        """
+        with self._computing():
+            k, _, width = choose(self._empty).shape
+            pending = self._allocate((k, len(tokens.ids), width), dtype, check)
+
+            def put(layers: Any, batch: Batch) -> None:
+                pending.put(choose(layers), batch)
+
+            carried = self._read(tokens, state, rows, carried, put, cached=cached)
+            pending.finish()
+        return pending, carried
+
+    def _read(
+        self,
+        tokens: TokenIds,
+        state: StatePolicy,
+        rows: int,
+        carried: Any,
+        put: Callable[[Any, Batch], None],
+        *,
+        cached: bool = True,
+    ) -> Any:
+        """Read sentences in batches; return the state that the next sentence continues from.
+
+        `put` is called with the layers of each batch, (L + 1, n, 2D), in packed order. The other
+        arguments are those of `compute_block`.
         """
         if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
             raise ConfigError(
                 f"rows should be an integer of at least 1, and more than 1 only with "
                 f"state='carry'; got rows={rows!r} with state={state!r}."
             )
-        with self._computing():
-            start = None if state == "carry" else self.start(state)
-            words = list(tokens.words)
-            words += [word for word in (BEGIN_SENTENCE, END_SENTENCE) if word not in words]
-            if pending is None:
-                k, _, width = (choose(self._empty) if choose else self._empty).shape
-                pending = self._allocate((k, len(tokens.ids), width), dtype, check)
-            block = _Block(
-                tokens,
-                tokens.starts,
-                self.cache.vectors(words) if cached else self.cache.encode(words),
-                (words.index(BEGIN_SENTENCE), words.index(END_SENTENCE)),
-                choose,
-                pending,
-            )
-            if state == "carry":
-                carried = self._read_carried(block, rows, carried)
-            else:
-                carried = None
-                present = tokens.lengths.nonzero()[0]
-                lengths = tokens.lengths[present]
-                for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
-                    initial = None if start is None else _rows(start, [0] * len(batch))
-                    self._read_batch(block, present[batch], initial)
-            pending.finish()
-        return pending, carried
+        words = list(tokens.words)
+        words += [word for word in (BEGIN_SENTENCE, END_SENTENCE) if word not in words]
+        boundaries = words.index(BEGIN_SENTENCE), words.index(END_SENTENCE)
+        starts = tokens.starts
+        initial = None if state == "carry" else self.initial_state(state)
+        table = self.cache.vectors(words) if cached else self.cache.encode(words)
 
-    def _read_carried(self, block: _Block, rows: int, carried: Any) -> Any:
-        """Read sentences `rows` at a time; return the state that the next one continues from."""
-        carried = self._zeros(rows) if carried is None else _rows(carried, list(range(rows)))
-        count = len(block.tokens.lengths)
-        for first in range(0, count, rows):
-            members = np.arange(first, min(first + rows, count))
-            if block.tokens.lengths[members].any():
-                after = self._read_batch(block, members, _rows(carried, slice(len(members))))
-                # A smaller last group leaves the other rows unchanged.
-                for part, new in zip(carried, after, strict=True):
-                    part[:, :, : len(members)] = new
-        return _rows(carried, [(row + count) % rows for row in range(rows)])
+        def read_batch(sentences: NDArray[np.int64], initial: Any) -> Any:
+            lengths = tokens.lengths[sentences]
+            packing = Packing.of(lengths + 2 * (lengths > 0))
+            row = np.arange(len(sentences)).repeat(lengths)
+            step = np.arange(len(row)) - (lengths.cumsum() - lengths)[row]
+            sources = packing.place(row, step + 1)
+            targets = starts[sentences][row] + step
+            ids = np.where(packing.steps == 0, *boundaries)
+            ids[sources] = tokens.ids[targets]
+            layers, final = self._run(table, ids, packing, initial)
+            put(layers, Batch(sentences, lengths, sources, targets))
+            return final
 
-    def _read_batch(self, block: _Block, members: NDArray[np.int64], start: Any) -> Any:
-        """Read some sentences of a block, with their boundaries, and store their vectors."""
-        lengths = block.tokens.lengths[members]
-        packing = Packing.of(lengths + 2 * (lengths > 0))
-        rows = np.arange(len(members)).repeat(lengths)
-        steps = np.arange(len(rows)) - (lengths.cumsum() - lengths)[rows]
-        places = block.starts[members][rows] + steps
-        sources = packing.place(rows, steps + 1)
-        ids = np.where(packing.steps == 0, *block.boundaries)
-        ids[sources] = block.tokens.ids[places]
-        layers, after = self._run(block.table, ids, packing, start)
-        chosen = layers if block.choose is None else block.choose(layers)
-        block.pending.put(chosen, Batch(members, lengths, sources, places))
-        return after
+        if state == "carry":
+            carried = self._zeros(rows) if carried is None else _rows(carried, list(range(rows)))
+            return _read_in_order(read_batch, tokens.lengths, rows, carried)
+        present = tokens.lengths.nonzero()[0]
+        lengths = tokens.lengths[present]
+        for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
+            repeated = None if initial is None else _rows(initial, [0] * len(batch))
+            read_batch(present[batch], repeated)
+        return None
 
-    def _warn_cut(self, cut: list[str]) -> None:
-        if cut:
-            warnings.warn(
-                f"Truncated {plural(len(cut), 'token')} to {longest_token(self.config)}; the first "
-                f"is '{cut[0][:60]}'.",
-                ElmoWarning,
-                stacklevel=3,
-            )
+    def _warn_truncated(self, tokens: list[str], stacklevel: int = 4) -> None:
+        if tokens:
+            message = truncation_warning(self.config, tokens)
+            warnings.warn(message, ElmoWarning, stacklevel=stacklevel)
 
-    def start(self, state: str) -> Any:
+    def initial_state(self, state: str) -> Any:
         """Return the initial state of sentences as one row; None is the zero state."""
         if state == "reset":
             return None
@@ -480,7 +506,7 @@ class Embedder(ABC):
         """The layers of a sentence without tokens."""
         return np.zeros((self.config.n_layers, 0, self.config.output_dim), dtype=np.float32)
 
-    def _spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:
+    def _encoder_ids(self, tokens: Sequence[str]) -> NDArray[np.int64]:
         """Return the ids that the token encoder reads."""
         if self.config.char_cnn is not None:
             return char_ids_table(tokens, self.config.char_cnn.max_characters_per_token)
@@ -499,15 +525,21 @@ class Embedder(ABC):
         return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)
 
 
-class _Block(NamedTuple):
-    """A block that is being computed."""
-
-    tokens: TokenIds
-    starts: NDArray[np.int64]
-    table: Any
-    boundaries: tuple[int, int]
-    choose: Callable[[Any], Any] | None
-    pending: Pending
+def _read_in_order(
+    read_batch: Callable[[NDArray[np.int64], Any], Any],
+    lengths: NDArray[np.int64],
+    rows: int,
+    carried: State,
+) -> State:
+    """Read sentences `rows` at a time; return the state that the next one continues from."""
+    for first in range(0, len(lengths), rows):
+        sentences = np.arange(first, min(first + rows, len(lengths)))
+        if lengths[sentences].any():
+            final = read_batch(sentences, _rows(carried, slice(len(sentences))))
+            # A smaller last group leaves the other rows unchanged.
+            for part, new in zip(carried, final, strict=True):
+                part[:, :, : len(sentences)] = new
+    return _rows(carried, [(row + len(lengths)) % rows for row in range(rows)])
 
 
 def _rows(state: State, rows: slice | list[int]) -> State:
@@ -515,55 +547,53 @@ def _rows(state: State, rows: slice | list[int]) -> State:
     return type(state)(*(part[:, :, rows] for part in state))
 
 
-# For this many sentences or fewer, copying is faster than starting threads.
-_COPIED_AT_ONCE = 128
-_COPY_THREADS = 8
+def _split_sentences(
+    layers: FloatArray, sources: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> list[FloatArray]:
+    """Copy the layers of sentences to one new array; return its contiguous part for each sentence.
 
-
-class _SentenceArrays:
-    """The `Pending` implementation for CPUs: one array per sentence."""
-
-    def __init__(self, n: int, empty: FloatArray) -> None:
-        self.arrays = [empty] * n
-
-    def put(self, layers: Any, batch: Batch) -> None:
-        values = np.asarray(layers)
-        begin = 0
-        for number, length in zip(batch.members.tolist(), batch.lengths.tolist(), strict=True):
-            end = begin + length
-            self.arrays[number] = values.take(batch.sources[begin:end], axis=1)
-            begin = end
-
-    def finish(self) -> None: ...
-
-    def array(self) -> FloatArray:
-        return np.concatenate(self.arrays, axis=1)
-
-    @property
-    def is_finite(self) -> bool:
-        return True
-
-
-def _sentence_vectors(
-    sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
-) -> list[SentenceVectors]:
-    """Return the vectors of each sentence, each in its own array."""
-    if isinstance(pending, _SentenceArrays):
-        arrays = pending.arrays
-    else:
-        layers, ends = pending.array(), np.cumsum(tokens.lengths).tolist()
-        bounds = zip([0, *ends], ends, strict=False)
-        arrays = _copies([layers[:, begin:end] for begin, end in bounds])
+    Args:
+        layers: Shape (L + 1, n, 2D).
+        sources: The position of each token in `layers`, sentence by sentence.
+        lengths: The number of tokens in each sentence.
+    """
+    n_layers, n, dim = layers.shape
+    ends = lengths.cumsum()
+    starts = (ends - lengths).repeat(lengths)
+    first_layer = n_layers * starts + (np.arange(len(sources)) - starts)
+    next_layer = lengths.repeat(lengths)
+    rows = np.empty(n_layers * len(sources), dtype=np.int64)
+    for j in range(n_layers):
+        rows[first_layer + j * next_layer] = j * n + sources
+    values = layers.reshape(n_layers * n, dim).take(rows, axis=0)
     return [
-        SentenceVectors(words, offsets, array)
-        for (words, offsets), array in zip(sentences, arrays, strict=True)
+        values[n_layers * begin : n_layers * end].reshape(n_layers, end - begin, dim)
+        for begin, end in pairwise([0, *ends.tolist()])
     ]
 
 
-def _copies(arrays: list[FloatArray]) -> list[FloatArray]:
-    """Copy the vectors of each sentence, so that keeping one does not keep the whole block."""
-    if len(arrays) <= _COPIED_AT_ONCE:
-        return [array.copy() for array in arrays]
-    parts = [arrays[i : i + _COPIED_AT_ONCE] for i in range(0, len(arrays), _COPIED_AT_ONCE)]
+# Sentences whose vectors are copied together: keeping one of them keeps all in memory.
+_COPIED_TOGETHER = 128
+_COPY_THREADS = 8
+
+
+def _copy_sentences(
+    sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
+) -> list[SentenceVectors]:
+    """Wait for the vectors of a block, and copy them out of pinned memory."""
+    layers = pending.array()
+
+    def copy(first: int) -> list[FloatArray]:
+        lengths = tokens.lengths[first : first + _COPIED_TOGETHER]
+        sources = int(tokens.starts[first]) + np.arange(lengths.sum())
+        return _split_sentences(layers, sources, lengths)
+
+    firsts = range(0, len(sentences), _COPIED_TOGETHER)
     with ThreadPoolExecutor(_COPY_THREADS) as pool:  # numpy releases the GIL
-        return [copy for part in pool.map(_copies, parts) for copy in part]
+        # One part is copied faster than a thread starts.
+        parts = pool.map(copy, firsts) if len(firsts) > 1 else map(copy, firsts)
+        arrays = chain.from_iterable(parts)
+        return [
+            SentenceVectors(words, offsets, array)
+            for (words, offsets), array in zip(sentences, arrays, strict=True)
+        ]

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from elmokit.config import BiLMConfig
 from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
 from elmokit.embed import substitutes as expected
@@ -27,7 +26,7 @@ from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.token_ids import TokenIds
-from elmokit.embed.tokenized import cut_tokens, tokens_of
+from elmokit.embed.tokenized import tokens_of, truncated_tokens
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
@@ -38,17 +37,6 @@ from elmokit.sources.resolve import load_parts
 from elmokit.text.marked import Marked
 
 __all__ = ["STATES", "ElmoModel", "StatePolicy", "load"]
-
-# Tokens per batch: enough for full speed on two cores, few enough for a laptop. The
-# largest temporary of the original-size model is about half a gigabyte.
-_BATCH_TOKENS = 4096
-_BATCH_TOKENS_ON_GPU = 32768
-# Maximum sentences per batch; more is not faster.
-_BATCH_SENTENCES = 128
-_BATCH_SENTENCES_ON_GPU = 2048
-# Tokens of a stream that are buffered and sorted by length.
-_WINDOW_TOKENS = 16384
-_WINDOW_TOKENS_ON_GPU = 65536
 
 
 def load(
@@ -87,6 +75,11 @@ class ElmoModel(Embedder):
         cache: The token cache.
     """
 
+    # On a CPU: enough for full speed on two cores, few enough for a laptop. The largest temporary
+    # of the original-size model is about half a gigabyte.
+    batch_tokens = 4096
+    batch_sentences = 128
+
     def __init__(
         self,
         parts: ModelParts,
@@ -94,31 +87,26 @@ class ElmoModel(Embedder):
         device: str | torch.device = "auto",
         precision: str = "exact",
     ) -> None:
-        super().__init__()
+        super().__init__(parts.bilm.config, parts, precision)
         self._parts = parts
         self.device = choose_device(device)
         self.bilm = parts.bilm.to(self.device).eval().requires_grad_(False)
-        self.config: BiLMConfig = self.bilm.config
-        self.vocabulary = parts.vocabulary
         self.head = None if parts.head is None else parts.head.to(self.device).eval()
         self.warm = parts.warm
-        self.metadata = parts.metadata
-        self.source = parts.source
-        on_gpu = self.device.type == "cuda"
-        self.batch_tokens = _BATCH_TOKENS_ON_GPU if on_gpu else _BATCH_TOKENS
-        self.batch_sentences = _BATCH_SENTENCES_ON_GPU if on_gpu else _BATCH_SENTENCES
-        self.window_tokens = _WINDOW_TOKENS_ON_GPU if on_gpu else _WINDOW_TOKENS
-        self._ahead = 1 if on_gpu else 0
-        self.precision = precision
+        if self.device.type == "cuda":
+            self.batch_tokens = 32768
+            self.batch_sentences = 2048
+            self.window_tokens = 65536
+            self._ahead = 1
         self.engine = engine_for(self.bilm, precision)
         self._scorer: Scorer | None = None
         dim, weight = self.config.lstm.projection_dim, next(self.bilm.parameters())
         self.cache = TokenCache(
-            lambda tokens: self.engine.encode(torch.from_numpy(self._spell(tokens))),
+            lambda tokens: self.engine.encode(torch.from_numpy(self._encoder_ids(tokens))),
             lambda rows: weight.new_empty(rows, dim),
             self.lock,
             MAX_BYTES // (dim * weight.element_size()),
-            lambda places: to_device(places, self.device),
+            lambda rows: to_device(rows, self.device),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -134,7 +122,7 @@ class ElmoModel(Embedder):
         return encoder.known if isinstance(encoder, LexiconEncoder) else None
 
     @property
-    def computes(self) -> str:
+    def engine_name(self) -> str:
         """The engine and kind of device."""
         return f"{type(self.engine).__name__} on {self.device.type}"
 
@@ -152,10 +140,10 @@ class ElmoModel(Embedder):
         parts = (torch.from_numpy(arrays[name]) for name in LstmState._fields)
         return LstmState(*(part.to(self.device) for part in parts))
 
-    def start(self, state: str) -> LstmState | None:
+    def initial_state(self, state: str) -> LstmState | None:
         """Return the initial state of sentences as one row; None is the zero state."""
-        start = super().start(state)
-        return None if start is None else LstmState(*(part.to(self.device) for part in start))
+        warm = super().initial_state(state)
+        return None if warm is None else LstmState(*(part.to(self.device) for part in warm))
 
     def _zeros(self, rows: int) -> LstmState:
         return LstmState.zeros(self.config.lstm, rows, like=next(self.bilm.parameters()))
@@ -169,16 +157,16 @@ class ElmoModel(Embedder):
         return PendingVectors(shape, dtype, self.device, check=check)
 
     def _run(
-        self, table: Tensor, ids: NDArray[np.int64], packing: Packing, start: LstmState | None
+        self, table: Tensor, ids: NDArray[np.int64], packing: Packing, initial: LstmState | None
     ) -> tuple[Tensor, LstmState]:
-        return self.engine.contextualize(table[to_device(ids, self.device)], packing, start)
+        return self.engine.contextualize(table[to_device(ids, self.device)], packing, initial)
 
-    def read(self, tokens: Sequence[str], start: LstmState | None = None) -> Tensor:
+    def read(self, tokens: Sequence[str], initial: LstmState | None = None) -> Tensor:
         """Read one sentence, without adding boundaries to it.
 
         Args:
             tokens: The tokens, including the boundaries.
-            start: The initial state; None is the zero state.
+            initial: The initial state; None is the zero state.
 
         Returns:
             h_{k,j}, shape (L + 1, T, 2D).
@@ -187,7 +175,7 @@ class ElmoModel(Embedder):
         with self._computing():
             table = self.cache.vectors(numbered.words)
             ids = numbered.ids.astype(np.int64)
-            return self._run(table, ids, Packing.of(numbered.lengths), start)[0]
+            return self._run(table, ids, Packing.of(numbered.lengths), initial)[0]
 
     # -------------------------------------------------------------------------- language models
 
@@ -230,7 +218,7 @@ class ElmoModel(Embedder):
         if isinstance(sentences, str):
             return self.score([sentences], state)[0]
         tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(sentences)]
-        self._warn_cut(cut_tokens(self.config, tokens))
+        self._warn_truncated(truncated_tokens(self.config, tokens), stacklevel=3)
         return scoring.score(self, tokens, state)
 
     def substitutes(

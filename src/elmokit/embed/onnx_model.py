@@ -23,11 +23,6 @@ from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 from elmokit.sources.onnxdir import BILM, ENCODER, OnnxParts
 
-# Small batches of sentences of similar length: padding costs more time than larger batches save,
-# and the graph keeps W_x x of all tokens of a batch in memory.
-_BATCH_TOKENS = 512
-_BATCH_SENTENCES = 32
-_WINDOW_TOKENS = 16384
 # Number of words per block of the token encoder.
 _ROWS = 32
 
@@ -54,26 +49,22 @@ class OnnxModel(Embedder):
         cache: The token cache.
     """
 
+    # Small batches of sentences of similar length: padding costs more time than larger batches
+    # save, and the graph keeps W_x x of all tokens of a batch in memory.
+    batch_tokens = 512
+    batch_sentences = 32
+    device = "cpu"
+
     def __init__(self, parts: OnnxParts, *, device: str = "auto", precision: str = "exact") -> None:
         check_device(device)
-        super().__init__()
-        self.config = parts.config
-        self.vocabulary = parts.vocabulary
+        super().__init__(parts.config, parts, "fast" if parts.storage == "int8" else "exact")
         self.warm = None if parts.warm is None else ArrayState(*parts.warm)
-        self.metadata = parts.metadata
-        self.source = parts.source
-        self.batch_tokens = _BATCH_TOKENS
-        self.batch_sentences = _BATCH_SENTENCES
-        self.window_tokens = _WINDOW_TOKENS
-        self.device = "cpu"
-        self.precision = "fast" if parts.storage == "int8" else "exact"
         if precision not in ("exact", self.precision):
             raise ConfigError(
                 f"Invalid precision '{precision}' for {parts.source}, which was converted with "
                 f"{parts.storage}. For 'fast', convert the model with: elmo convert MODEL OUT --to "
                 "onnx --storage int8"
             )
-        self._lexicon = parts.lexicon
         self._parts = parts
         self._open_sessions(onnx_threads())
         dim = self.config.lstm.projection_dim
@@ -107,14 +98,14 @@ class OnnxModel(Embedder):
     @property
     def lexicon(self) -> Lexicon | None:
         """The words and characters of a model with a lexicon; None for other models."""
-        return self._lexicon
+        return self._parts.lexicon
 
     def _encode_tokens(self, tokens: Sequence[str]) -> FloatArray:
         """Return x of distinct tokens, shape (n, D).
 
         Blocks have fixed shapes, so that the x of a token does not depend on other tokens.
         """
-        ids = self._spell(tokens)
+        ids = self._encoder_ids(tokens)
         if ids.ndim == 1:
             return self._x(ids)
         cnn = self.config.char_cnn or self.config.lexicon
@@ -134,7 +125,7 @@ class OnnxModel(Embedder):
     # ----------------------------------------------------------------------- what embedding needs
 
     @property
-    def computes(self) -> str:
+    def engine_name(self) -> str:
         """The engine and kind of device."""
         import onnxruntime
 
@@ -160,15 +151,19 @@ class OnnxModel(Embedder):
         return _Vectors(shape, dtype)
 
     def _run(
-        self, table: FloatArray, ids: NDArray[np.int64], packing: Packing, start: ArrayState | None
+        self,
+        table: FloatArray,
+        ids: NDArray[np.int64],
+        packing: Packing,
+        initial: ArrayState | None,
     ) -> tuple[FloatArray, ArrayState]:
         rows, steps = packing.rows, packing.steps
-        numbers = np.zeros((len(packing.lengths), len(packing.active)), dtype=np.int64)
-        numbers[rows, steps] = ids
-        start = self._zeros(len(numbers)) if start is None else start
-        fed = {"x": table[numbers], "lengths": packing.lengths, **start._asdict()}
-        layers, *after = self._bilm.run(["layers", "next_cell", "next_hidden"], fed)
-        return layers[:, rows, steps], ArrayState(*after)
+        padded = np.zeros((len(packing.lengths), len(packing.active)), dtype=np.int64)
+        padded[rows, steps] = ids
+        initial = self._zeros(len(padded)) if initial is None else initial
+        inputs = {"x": table[padded], "lengths": packing.lengths, **initial._asdict()}
+        layers, *final = self._bilm.run(["layers", "next_cell", "next_hidden"], inputs)
+        return layers[:, rows, steps], ArrayState(*final)
 
     def _zeros(self, rows: int) -> ArrayState:
         lstm = self.config.lstm
@@ -179,17 +174,12 @@ class OnnxModel(Embedder):
 
     def score(self, *_: Any, **__: Any) -> NoReturn:
         """Raise an error, because ONNX models have no language-model head."""
-        raise self._no_head("score")
-
-    def substitutes(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise an error, because ONNX models have no language-model head."""
-        raise self._no_head("substitutes")
-
-    def _no_head(self, method: str) -> ConfigError:
-        return ConfigError(
-            f"{method} requires a language-model head, which the ONNX model {self.source} does not "
-            "have. Load the torch model that it was converted from."
+        raise ConfigError(
+            f"The ONNX model {self.source} has no language-model head, which score and "
+            "substitutes need. Load the torch model that it was converted from."
         )
+
+    substitutes = score
 
     def __repr__(self) -> str:
         return (
@@ -215,7 +205,7 @@ class _Vectors:
 
     def put(self, layers: FloatArray, batch: Batch) -> None:
         with np.errstate(over="ignore"):
-            self._values[:, batch.places] = layers[:, batch.sources]
+            self._values[:, batch.targets] = layers[:, batch.sources]
 
     def finish(self) -> None: ...
 

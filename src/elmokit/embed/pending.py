@@ -44,7 +44,7 @@ class PendingVectors:
         chosen = layers.index_select(1, to_device(batch.sources, device))
         if self._check:
             self._extremes += torch.aminmax(chosen)  # NaN if a value is NaN
-        self._values.index_copy_(1, to_device(batch.places, device), chosen.to(self._values.dtype))
+        self._values.index_copy_(1, to_device(batch.targets, device), chosen.to(self._values.dtype))
 
     def finish(self) -> None:
         """Start the copy to the host, after the last batch."""

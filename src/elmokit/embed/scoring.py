@@ -197,7 +197,7 @@ def start_of(model: ElmoModel, state: str) -> LstmState | None:
             f"independently.{nearest(state, _STATES)} For running text, use: elmo perplexity "
             "--state carry"
         )
-    return model.start(state)
+    return model.initial_state(state)
 
 
 def as_read(words: Iterable[str]) -> list[str]:

@@ -8,53 +8,75 @@ from itertools import chain
 from elmokit.config import BiLMConfig
 from elmokit.errors import DataError
 from elmokit.model.chars import is_truncated
+from elmokit.progress import plural
 from elmokit.text.tokenize import token_starts, words
 
 #: The tokens of a sentence, and their offsets if the sentence was a string.
 Tokenized = tuple[list[str], list[tuple[int, int]] | None]
 
 
-def tokens_of(sentence: object, index: int) -> Tokenized:
-    """Return the tokens of a sentence, and their offsets if it is a string."""
+def tokens_of(sentence: object, index: int, kind: str = "Sentence") -> Tokenized:
+    """Return the tokens of a sentence, and their offsets if it is a string.
+
+    Args:
+        sentence: A string, or any iterable of tokens.
+        index: Its index in the input, for errors.
+        kind: Its name in errors.
+    """
     if isinstance(sentence, str):
         tokens = words(sentence)
         starts = token_starts(sentence, tokens)
         return tokens, [(k, k + len(t)) for k, t in zip(starts, tokens, strict=True)]
-    if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
+    # The usual case first, because `isinstance` is slow for abstract base classes.
+    if type(sentence) is not list and (
+        isinstance(sentence, bytes) or not isinstance(sentence, Iterable)
+    ):
         raise DataError(
-            f"Sentence {index} is a {type(sentence).__name__}; expected a string or a list of "
-            "tokens."
+            f"{kind} {index} is a {type(sentence).__name__} ({sentence!r:.40}); expected a string "
+            "or a list of tokens."
         )
-    given = list(sentence)
-    if not set(map(type, given)) <= {str}:
-        for k, word in enumerate(given):
-            if not isinstance(word, str):
+    tokens = list(sentence)
+    if not set(map(type, tokens)) <= {str}:
+        for k, token in enumerate(tokens):
+            if not isinstance(token, str):
                 raise DataError(
-                    f"Token {k} of sentence {index} is a {type(word).__name__}; expected a string."
+                    f"Token {k} of {kind.lower()} {index} is a {type(token).__name__} "
+                    f"({token!r:.40}); expected a string."
                 )
-    return given, None
+    return tokens, None
 
 
-def check_sentences(sentences: object) -> None:
-    """Raise an error for anything that is not a sequence of sentences."""
+def check_sentences(sentences: object, kind: str = "sentence") -> None:
+    """Raise an error for anything that is not an iterable of sentences or other texts."""
     if isinstance(sentences, str | bytes) or not isinstance(sentences, Iterable):
         raise DataError(
-            f"Expected a list of sentences, got a {type(sentences).__name__}. A sentence is a "
-            "string or a list of tokens."
+            f"Expected a list of {kind}s, got a {type(sentences).__name__}. A {kind} is a string "
+            "or a list of tokens."
         )
 
 
-def cut_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
+def truncated_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
     """Return the tokens of which the token encoder reads only the beginning."""
     distinct = set(chain.from_iterable(sentences))
     if (lexicon := config.lexicon) is not None:
-        most = lexicon.max_characters_per_token - 2
-        cut = {token for token in distinct if len(token) > most}
+        longest = lexicon.max_characters_per_token - 2
+        truncated = {token for token in distinct if len(token) > longest}
     elif (cnn := config.char_cnn) is not None:
-        cut = {token for token in distinct if is_truncated(token, cnn.max_characters_per_token)}
+        longest = cnn.max_characters_per_token
+        truncated = {token for token in distinct if is_truncated(token, longest)}
     else:
         return []
-    return [token for sentence in sentences for token in sentence if token in cut] if cut else []
+    if not truncated:
+        return []
+    return [token for token in chain.from_iterable(sentences) if token in truncated]
+
+
+def truncation_warning(config: BiLMConfig, tokens: Sequence[str]) -> str:
+    """Return the warning about truncated tokens."""
+    return (
+        f"Truncated {plural(len(tokens), 'token')} to {longest_token(config)}; the first is "
+        f"'{tokens[0][:60]}'."
+    )
 
 
 def longest_token(config: BiLMConfig) -> str:

@@ -83,11 +83,9 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Args:
             X: The texts: strings, or lists of tokens.
         """
-        check_texts(X)
         named = self._named(getattr(self, "fingerprint_", None))
         with named.loaded() as elmo:
-            choice = named.choice(elmo.config.n_layers)
-            return encode(elmo, X, choice, self.pooling, dim=elmo.config.output_dim)
+            return encode(elmo, X, named.choice(elmo.config.n_layers), self.pooling)
 
     def _named(self, fingerprint: str | None) -> NamedModel:
         check_pooling(self.pooling)

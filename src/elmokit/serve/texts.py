@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elmokit.config import BiLMConfig
-from elmokit.embed.tokenized import cut_tokens, longest_token, tokens_of
-from elmokit.progress import plural
+from elmokit.embed.tokenized import tokens_of, truncated_tokens, truncation_warning
 from elmokit.serve.service import Service
 
 #: Maximum number of characters to tokenize on the event loop; longer texts use another thread.
@@ -63,15 +61,7 @@ async def texts_of(
     # The rest of a very long token does not change its vector, but would fill the token cache.
     longest = service.hosted.longest[model]
     read = [[token[:longest] for token in words] for words in tokens]
-    warnings = _truncation_warnings(service.hosted.models[model].config, tokens)
+    config = service.hosted.models[model].config
+    truncated = truncated_tokens(config, tokens)
+    warnings = [truncation_warning(config, truncated)] if truncated else []
     return Texts(tokens, [offsets for _, offsets in tokenized], read, warnings)
-
-
-def _truncation_warnings(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
-    cut = cut_tokens(config, sentences)
-    if not cut:
-        return []
-    return [
-        f"Truncated {plural(len(cut), 'token')} to {longest_token(config)}; the first is "
-        f"'{cut[0][:60]}'."
-    ]
