@@ -13,17 +13,6 @@ TYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "float16": 19, "boo
 MAGIC = 0xDB4775248B80FB57
 
 
-def checksum(data: bytes) -> int:
-    """CRC-32C, bit by bit, as LevelDB stores it."""
-    register = 0xFFFFFFFF
-    for byte in data:
-        register ^= byte
-        for _ in range(8):
-            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
-    crc = register ^ 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def varint(value: int) -> bytes:
     out = b""
     while value >= 0x80:
@@ -57,8 +46,7 @@ def table(entries: list[tuple[bytes, bytes]], *, compression: int = 0, per_block
     def add(data: bytes) -> bytes:
         nonlocal out
         place = varint(len(out)) + varint(len(data))
-        typed = data + bytes([compression])
-        out += typed + checksum(typed).to_bytes(4, "little")
+        out += data + bytes([compression]) + bytes(4)  # checksums are not read
         return place
 
     for start in range(0, len(entries), per_block):
@@ -75,8 +63,7 @@ def entry(value: np.ndarray, offset: int, place: int, **changes: Any) -> bytes:
     raw = value.tobytes()
     out = field(1, changes.get("dtype", TYPES.get(str(value.dtype), 7))) + field(2, shape)
     out += field(3, changes.get("shard", place)) + field(4, offset) + field(5, len(raw))
-    crc = changes.get("crc", checksum(raw))
-    out += varint(6 << 3 | 5) + crc.to_bytes(4, "little")
+    out += varint(6 << 3 | 5) + bytes(4)
     return out + (field(7, b"") if changes.get("in_slices") else b"")
 
 

@@ -200,7 +200,7 @@ def test_a_misspelled_key_is_named_with_its_neighbor(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     text = options.read_text()
     options.write_text(text.replace('"projection_dim"', '"proj_dim"'))
-    with pytest.raises(ConfigError, match=r"lstm\.projection_dim.*proj_dim"):
+    with pytest.raises(ConfigError, match=r"lstm\.proj_dim.*'projection_dim'"):
         bilm_hdf5.read(options, weights)
     options.write_text(text.replace('"cell_clip"', '"cell_clp"'))
     with pytest.raises(ConfigError, match=r"lstm\.cell_clp.*'cell_clip'"):

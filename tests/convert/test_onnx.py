@@ -22,7 +22,6 @@ from elmokit.config import BiLMConfig, CharCnnConfig, LexiconConfig, LstmConfig
 from elmokit.convert.onnx_bilm import bilm_model
 from elmokit.convert.onnx_encoder import encoder_model
 from elmokit.convert.onnx_graph import Graph
-from elmokit.convert.onnx_products import Products
 from elmokit.embed.onnx_export import export
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
@@ -213,8 +212,8 @@ def test_an_int8_product_is_as_near_as_its_bits(wide: bool) -> None:
     x[0] = 0
     # Every half between two high numbers once: where a wrong carry would show.
     x[1:, 0], x[1:, 1:40] = 63 * 128 + 63, 128 * np.arange(-20, 19)[:, None] + 64
-    graph = Graph("product")
-    y = Products("int8").product(graph, graph.input("x", ["n", 128]), w, wide=wide)
+    graph = Graph("product", "int8")
+    y = graph.product(graph.input("x", ["n", 128]), w, wide=wide)
     graph.output(y, "y", ["n", 256])
     model = graph.model("a product")
     assert "MatMulInteger" in {node.op_type for node in model.graph.node}

@@ -91,38 +91,30 @@ def read_options(path: Path, *, n_words: int | None = None) -> BiLMConfig:
 
 def _from_options(options: Mapping[str, Any], n_words: int | None) -> BiLMConfig:
     _warn_unknown(options, _TRAINING_KEYS | {"lstm", "char_cnn"}, "")
-    lstm = _section(options, "lstm", _LSTM_KEYS, required=("dim", "projection_dim"))
-    values: dict[str, Any] = {
-        "lstm": {
-            "dim": lstm["dim"],
-            "projection_dim": lstm["projection_dim"],
-            "n_layers": lstm.get("n_layers", 1),
-            "cell_clip": lstm.get("cell_clip"),
-            "proj_clip": lstm.get("proj_clip"),
-            "use_skip_connections": bool(lstm.get("use_skip_connections", False)),
-        }
-    }
+    lstm = _section(options, "lstm", _LSTM_KEYS)
+    lstm["use_skip_connections"] = bool(lstm.get("use_skip_connections"))
+    defaults = {"dim": None, "projection_dim": None, "n_layers": 1, "cell_clip": None}
+    values: dict[str, Any] = {"lstm": {**defaults, "proj_clip": None, **lstm}}
     if "char_cnn" not in options:
         values["n_words"] = n_words or options.get("n_tokens_vocab")
         return BiLMConfig.from_dict(values)
-    required = ("filters", "embedding", "max_characters_per_token")
-    cnn = _section(options, "char_cnn", _CHAR_CNN_KEYS, required=required)
+    cnn = _section(options, "char_cnn", _CHAR_CNN_KEYS)
     n_characters = cnn.get("n_characters", N_CHARACTERS)
-    # 261 is what bilm-tf trains with, 262 what it predicts with; the weights are the same.
+    # bilm-tf trains with 261 and predicts with 262; the weights are the same.
     if n_characters not in (N_STORED_CHARACTERS, N_CHARACTERS):
         raise ConfigError(
             f"Unsupported char_cnn.n_characters: {n_characters}. Expected 261 (training) or 262 "
             "(prediction), because ELMo reads UTF-8 bytes."
         )
-    embedding = cnn["embedding"]
+    embedding = cnn.get("embedding")
     if not isinstance(embedding, Mapping) or "dim" not in embedding:
         raise ConfigError(f"Invalid char_cnn.embedding: {embedding!r}. Expected {{'dim': ...}}.")
     values["char_cnn"] = {
         "embedding_dim": embedding["dim"],
-        "filters": cnn["filters"],
+        "filters": cnn.get("filters"),
         "n_highway": cnn.get("n_highway") or 0,
         "activation": cnn.get("activation", "relu"),
-        "max_characters_per_token": cnn["max_characters_per_token"],
+        "max_characters_per_token": cnn.get("max_characters_per_token"),
     }
     return BiLMConfig.from_dict(values)
 
@@ -146,20 +138,12 @@ def to_options(config: BiLMConfig) -> dict[str, Any]:
     return options
 
 
-def _section(
-    options: Mapping[str, Any], name: str, known: frozenset[str], *, required: tuple[str, ...]
-) -> Mapping[str, Any]:
+def _section(options: Mapping[str, Any], name: str, known: frozenset[str]) -> dict[str, Any]:
     section = options.get(name)
     if not isinstance(section, Mapping):
         raise ConfigError(f"The key '{name}' is missing or not an object.")
-    for key in required:
-        if key not in section:
-            raise ConfigError(
-                f"The key '{name}.{key}' is missing. Found: {', '.join(section)}."
-                + nearest(key, section)
-            )
     _warn_unknown(section, known, f"{name}.")
-    return section
+    return {key: section[key] for key in known if key in section}
 
 
 def _warn_unknown(values: Mapping[str, Any], known: frozenset[str] | set[str], where: str) -> None:

@@ -5,6 +5,7 @@
     char.dic, word.dic    the lexicons: a character or word, a tab, its index
     token_embedder.pkl    weights saved by torch, read with `weights_only=True`
     encoder.pkl
+    classifier.pkl        the LM head, which few models have; it is not read
 
 Differences from bilm-tf's models, and how they are converted:
 
@@ -41,12 +42,11 @@ CHARACTERS = "char.dic"
 WORDS = "word.dic"
 EMBEDDER = "token_embedder.pkl"
 ENCODER = "encoder.pkl"
-#: The LM head, which only few models have; it is not read.
-CLASSIFIER = "classifier.pkl"
 
 # Settings that cannot be derived from tensors, as in all published models: the authors used the
 # same values for all languages (issue 26 of HIT-SCIR/ELMoForManyLangs).
-_ACTIVATION, _MAX_CHARACTERS, _CLIP = "relu", 50, 3.0
+_LEXICON_SETTINGS = {"activation": "relu", "max_characters_per_token": 50}
+_CLIP = 3.0
 
 
 def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
@@ -66,8 +66,8 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
     assert lexicon is not None
     state = dict(_embedder_parameters(embedder, config))
     state |= dict(_lstm_parameters(encoder, config.lstm))
-    for part in (embedder, encoder):
-        part.check_all_used()
+    embedder.check_all_used()
+    encoder.check_all_used()
     bilm = make_bilm(config, state)
     assert isinstance(bilm.encoder, LexiconEncoder)
     words = _read_dic(folder / WORDS) if lexicon.n_words else None
@@ -77,11 +77,6 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
         bilm.encoder.lexicon.check(lexicon)
     except WeightsError as error:
         raise WeightsError(f"{folder}, {WORDS} and {CHARACTERS}: {error}") from None
-    if (folder / CLASSIFIER).exists():
-        warn(
-            f"{folder / CLASSIFIER} is not read: language-model heads of ELMoForManyLangs are not "
-            "supported. Vectors do not depend on it."
-        )
     names = [CONFIG, CHARACTERS if characters else "", WORDS if words else "", EMBEDDER, ENCODER]
     files = [folder / name for name in names if name and (folder / name).is_file()]
     return bilm, (*files, *([] if settings is None else [settings]))
@@ -102,8 +97,8 @@ def _settings_file(folder: Path) -> Path | None:
     warn(
         f"{folder} does not contain the file with the model's settings ({named or 'config_path'} "
         f"of {CONFIG}), as is usual with ELMoForManyLangs. Sizes are derived from the tensors, and "
-        f"the settings of all published models are used: {_ACTIVATION}, at most {_MAX_CHARACTERS} "
-        f"characters, clips {_CLIP:g}. If your model differs, add the file."
+        "the settings of all published models are used: relu, at most 50 characters, clips "
+        f"{_CLIP:g}. If your model differs, add the file."
     )
     return None
 
@@ -121,8 +116,7 @@ def _read_config(embedder: _State, encoder: _State, settings: Path | None) -> Bi
         "embedding_dim": char_dim,
         "filters": [[weight[2], weight[0]] for weight in weights if len(weight) == 3],
         "n_highway": len(embedder.numbered("highways._layers.{}.weight")),
-        "activation": _ACTIVATION,
-        "max_characters_per_token": _MAX_CHARACTERS,
+        **_LEXICON_SETTINGS,
     }
     lstm = {
         "dim": dim,
@@ -146,7 +140,7 @@ def _read_config(embedder: _State, encoder: _State, settings: Path | None) -> Bi
 
 
 def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -> None:
-    """Check that the file with settings matches the tensors, and use the rest of it."""
+    """Set what cannot be derived from tensors according to the file with settings."""
     values = read_json(path)
 
     def get(section: str, key: str) -> Any:
@@ -161,22 +155,8 @@ def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -
             raise ConfigError(
                 f"{path}: unsupported {section}.name {name!r}. Expected '{expected}' (ELMo)."
             )
-    sizes = [("encoder", key, lstm[key]) for key in ("dim", "projection_dim", "n_layers")]
-    sizes += [
-        ("token_embedder", "word_dim", lexicon["word_dim"]),
-        ("token_embedder", "char_dim", lexicon["embedding_dim"]),
-    ]
-    if lexicon["n_characters"]:
-        sizes += [("token_embedder", key, lexicon[key]) for key in ("filters", "n_highway")]
-        lexicon["activation"] = get("token_embedder", "activation")
-    for section, key, size in sizes:
-        if (stored := get(section, key)) != size:
-            raise WeightsError(
-                f"{path}: {section}.{key} is {stored!r}, but {size!r} in the tensors. The files "
-                "are from different models."
-            )
-    lexicon["max_characters_per_token"] = get("token_embedder", "max_characters_per_token")
-    # In the original, a clip of 0 is none.
+    lexicon |= {key: get("token_embedder", key) for key in _LEXICON_SETTINGS}
+    # In the original, a clip of 0 means no clip.
     lstm |= {key: get("encoder", key) or None for key in ("cell_clip", "proj_clip")}
 
 
@@ -184,12 +164,11 @@ def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -
 
 
 class _State:
-    """The tensors of a file, and which of them were used."""
+    """The tensors of a file that have not been used yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._tensors = read_state_dict(path)
-        self._used: set[str] = set()
 
     def matrix(self, name: str, *, optional: bool = False) -> tuple[int, int]:
         """Return the shape of a matrix; (0, 0) if it is optional and missing."""
@@ -210,21 +189,21 @@ class _State:
         return shapes
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor as float32, if it has the expected shape."""
+        """Remove a tensor and return it as float32, if it has the expected shape."""
         tensor = self._get(name)
         what = f"Tensor '{name}' in {self.path}"
         check_shape(what, tensor.shape, shape)
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
             raise WeightsError(f"{what} contains values that are not finite floats.")
-        self._used.add(name)
+        del self._tensors[name]
         return tensor.detach().to(torch.float32).contiguous()
 
     def check_all_used(self) -> None:
-        """Raise an error if there are unexpected tensors."""
-        if unused := sorted(self._tensors.keys() - self._used):
+        """Raise an error if tensors are left."""
+        if self._tensors:
             raise WeightsError(
-                f"{self.path} contains unexpected tensors: {', '.join(unused[:5])}. It is not a "
-                "supported model of ELMoForManyLangs."
+                f"{self.path} contains unexpected tensors: {', '.join(sorted(self._tensors)[:5])}. "
+                "It is not a supported model of ELMoForManyLangs."
             )
 
     def _get(self, name: str) -> Tensor:

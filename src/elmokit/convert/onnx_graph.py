@@ -1,7 +1,15 @@
-"""Build an ONNX graph node by node.
+"""Build an ONNX graph node by node, with products W x in float32 or int8.
 
-torch's exporter is not used: the LSTM operator of ONNX has no projection, so that the layer is a
-Scan, whose body determines speed, rounding and compatibility with old runtimes.
+torch's exporter is not used: the LSTM operator of ONNX has no projection, so a layer is a Scan,
+whose body determines speed, rounding and compatibility with old runtimes.
+
+ONNX's dynamic quantization uses one scale for a whole batch, so that a vector would depend on the
+other tokens of its batch. Here W has one scale per row and x one per token, as in
+`model/quantize.py`, and sums are exact integers.
+
+W has 8 bits and x 7, or 14 in two halves where 7 are not accurate enough. onnxruntime is fastest
+with unsigned x and signed W, and adds two 8-bit products in a 16-bit register, which overflows
+silently on CPUs without VNNI; products with 7 bits never do.
 """
 
 from __future__ import annotations
@@ -13,20 +21,44 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor
 
-#: What onnxruntime has read since 2022.
-OPSET = 17
-IR_VERSION = 8
+from elmokit.model.quantize import LARGEST
 
-#: Axes of an input or output: numbers, or names for those that may be of any size.
+# Supported by onnxruntime since 2022.
+_OPSET = 17
+_IR_VERSION = 8
+
+# Smaller matrices stay float32: rounding their input would cost more than it saves.
+_SMALLEST_INT8 = 1 << 14
+_ZERO = 64  # represents 0 in unsigned 7-bit numbers, 0 to 127
+_HALF = 128
+_LARGEST_TOKEN = _ZERO - 1
+_LARGEST_WIDE_TOKEN = _HALF * _LARGEST_TOKEN + _LARGEST_TOKEN
+_TINY = 1e-30  # avoids a division by zero for tokens that are all zeros
+
+#: Axes of an input or output: sizes, or names of axes of any size.
 Axes = Sequence[int | str]
+Matrix = NDArray[np.float32]
+
+
+def to_array(parameter: Tensor) -> Matrix:
+    """Return the values of a parameter."""
+    values: Matrix = parameter.detach().cpu().float().numpy()
+    return values
 
 
 class Graph:
-    """Collects nodes and weights; every name in it begins with the name of the graph."""
+    """A graph under construction; all names in it begin with the name of the graph.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: Its name.
+        storage: "float32", or "int8" for matrices that are large enough.
+    """
+
+    def __init__(self, name: str, storage: str = "float32") -> None:
         self.name = name
+        self.storage = storage
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -39,7 +71,7 @@ class Graph:
         return name
 
     def number(self, value: float) -> str:
-        """Store one float."""
+        """Store a float."""
         return self.weight(np.array(value, dtype=np.float32))
 
     def ints(self, *values: int) -> str:
@@ -47,7 +79,7 @@ class Graph:
         return self.weight(np.array(values, dtype=np.int64))
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Add an operator with one output and return the name of that."""
+        """Add an operator with one output and return the name of the output."""
         return self.ops(kind, inputs, 1, **attributes)[0]
 
     def ops(self, kind: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
@@ -60,29 +92,74 @@ class Graph:
         return names
 
     def input(self, name: str, axes: Axes, kind: int = TensorProto.FLOAT) -> str:
-        """Declare what is given."""
+        """Declare an input."""
         self._inputs.append(helper.make_tensor_value_info(name, kind, axes))
         return name
 
     def output(self, value: str, name: str, axes: Axes) -> None:
-        """Declare what is given back: floats."""
+        """Declare a value as a float output."""
         self._nodes.append(
             helper.make_node("Identity", [value], [name], name=f"{self.name}/{name}")
         )
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, axes))
 
+    def product(self, x: str, w: Matrix, *, wide: bool = False) -> str:
+        """Return W x.
+
+        Args:
+            x: Shape (..., K).
+            w: Shape (N, K).
+            wide: In int8, use 14 bits for x.
+        """
+        if self.storage == "float32" or w.size < _SMALLEST_INT8:
+            return self.op("MatMul", x, self.weight(w.T))
+        scale = np.abs(w).max(axis=1) / LARGEST
+        inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+        weight = self.weight(np.rint(w * inverse[:, None]).astype(np.int8).T)
+        largest = self.op("ReduceMax", self.op("Abs", x), axes=[-1])
+        steps = _LARGEST_WIDE_TOKEN if wide else _LARGEST_TOKEN
+        token_scale = self.op(
+            "Mul", self.op("Max", largest, self.number(_TINY)), self.number(1 / steps)
+        )
+        rounded = self.op("Round", self.op("Div", x, token_scale))
+        if wide:
+            half = self.number(_HALF)
+            shifted = self.op("Add", rounded, self.number(_ZERO))
+            high = self.op("Floor", self.op("Div", shifted, half))
+            low = self.op("Sub", rounded, self.op("Mul", high, half))
+            sums = self.op(
+                "Add",
+                self.op("Mul", self._integer_product(high, weight), half),
+                self._integer_product(low, weight),
+            )
+        else:
+            sums = self._integer_product(rounded, weight)
+        return self.op("Mul", self.op("Mul", sums, token_scale), self.weight(scale))
+
+    def linear(self, x: str, w: Matrix, bias: Matrix, *, wide: bool = False) -> str:
+        """Return W x + b."""
+        return self.op("Add", self.product(x, w, wide=wide), self.weight(bias))
+
+    def _integer_product(self, x: str, weight: str) -> str:
+        """Return the product of integers from -64 to 63 with the rows of a weight, as floats."""
+        zero = self.weight(np.array(_ZERO, dtype=np.uint8))
+        shifted = self.op("Add", x, self.number(_ZERO))
+        unsigned = self.op("Cast", shifted, to=TensorProto.UINT8)
+        sums = self.op("MatMulInteger", unsigned, weight, zero)
+        return self.op("Cast", sums, to=TensorProto.FLOAT)
+
     def proto(self) -> onnx.GraphProto:
-        """Return the graph as ONNX has it."""
+        """Return the graph as an ONNX object."""
         return helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._weights)
 
-    def model(self, about: str) -> onnx.ModelProto:
-        """Return a model of this graph alone, checked."""
+    def model(self, description: str) -> onnx.ModelProto:
+        """Return a model that consists of this graph, and check it."""
         model = helper.make_model(
             self.proto(),
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid("", _OPSET)],
+            ir_version=_IR_VERSION,
             producer_name="elmokit",
-            doc_string=about,
+            doc_string=description,
         )
         onnx.checker.check_model(model)
         return model

@@ -4,16 +4,16 @@
     model.ckpt-12.data-00000-of-00001    their values, concatenated; large checkpoints in shards
 
 The table maps the empty name to a BundleHeaderProto and each tensor's name to a BundleEntryProto:
-type, shape, shard, offset, size and checksum. This module is independent of ELMo.
+type, shape, shard, offset and size. This module is independent of ELMo.
 
     table     data blocks, the index block that lists them, and a footer of 48 bytes: the positions
               of two blocks as varints, padding, and a magic number
     block     entries (shared, unshared, size, key without its shared prefix, value), then the
-              positions of complete keys; after a block its compression and checksum, 1 + 4 bytes
+              positions of complete keys; after a block its compression (1 byte) and checksum (4)
     message   fields: a varint of number * 8 + kind; kind 0 is a varint, 2 a length and bytes,
               1 and 5 are 8 and 4 bytes
 
-Sizes, checksums and shapes are checked before they are used.
+Sizes and shapes are checked before they are used; checksums are not verified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.convert.crc32c import crc32c, masked
 from elmokit.errors import WeightsError, nearest
 
 INDEX = ".index"
@@ -36,7 +35,9 @@ _FOOTER = 48
 _TRAILER = 5
 # The numbers of TensorFlow's DataType that a language model may contain.
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
-_MAX_INDEX_BYTES = 1 << 28
+# The index of a language model has some kilobytes; parsing needs much more memory than the file.
+_MAX_INDEX_BYTES = 1 << 20
+_MAX_NAME_BYTES = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,6 @@ class Entry:
     shard: int
     offset: int
     size: int
-    checksum: int
     in_slices: bool
 
 
@@ -89,10 +89,10 @@ class Bundle:
         return (self.index, *(self._shard(number) for number in range(self._n_shards)))
 
     def read(self, name: str) -> NDArray[Any]:
-        """Read a tensor and verify its checksum.
+        """Read a tensor.
 
         Raises:
-            WeightsError: It is missing, damaged, or of an unsupported type.
+            WeightsError: It is missing, truncated, or of an unsupported type.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -113,29 +113,15 @@ class Bundle:
                 f"{what} has {entry.size:,} bytes, which does not match its shape "
                 f"{list(entry.shape)} and type {dtype}. The index is damaged; copy it again."
             )
-        raw = self._bytes(entry, what)
-        if masked(crc32c(raw)) != entry.checksum:
+        shard = self._shard(entry.shard)
+        size = shard.stat().st_size if shard.is_file() else 0
+        if entry.offset + entry.size > size:
             raise WeightsError(
-                f"{what} is damaged: its checksum does not match. Copy the files again."
+                f"{what} should end at byte {entry.offset + entry.size:,} of {shard}, which is "
+                f"missing or truncated ({size:,} bytes). Copy it again."
             )
-        return raw.view(dtype).reshape(entry.shape)
-
-    def _bytes(self, entry: Entry, what: str) -> NDArray[np.uint8]:
-        path = self._shard(entry.shard)
-        try:
-            size = path.stat().st_size
-            if entry.offset + entry.size > size:
-                raise WeightsError(
-                    f"{what} should end at byte {entry.offset + entry.size:,} of {path}, which has "
-                    f"only {size:,} bytes: the file is truncated. Copy it again."
-                )
-            with path.open("rb") as file:
-                return np.fromfile(file, np.uint8, entry.size, offset=entry.offset)
-        except FileNotFoundError:
-            raise WeightsError(
-                f"{path}, which contains the values of {self.index}, does not exist. Copy it as "
-                "well."
-            ) from None
+        count = entry.size // dtype.itemsize
+        return np.fromfile(shard, dtype, count, offset=entry.offset).reshape(entry.shape)
 
     def _shard(self, number: int) -> Path:
         return self.prefix.with_name(
@@ -165,9 +151,6 @@ def _position(data: bytes, at: int) -> tuple[int, int, int]:
 
 def _block(data: bytes, offset: int, size: int) -> bytes:
     block = _slice(data, offset, size + _TRAILER)
-    checksum = int.from_bytes(block[size + 1 :], "little")
-    if masked(crc32c(block[: size + 1])) != checksum:
-        raise ValueError(f"the checksum of the block at byte {offset:,} does not match")
     if block[size]:
         raise ValueError(f"its blocks are compressed (method {block[size]}), which is unsupported")
     return block[:size]
@@ -181,6 +164,8 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         shared, at = _varint(block, at)
         unshared, at = _varint(block, at)
         size, at = _varint(block, at)
+        if shared + unshared > _MAX_NAME_BYTES:
+            raise ValueError("it contains an invalid name")
         key = _slice(key, 0, shared) + _slice(block, at, unshared)
         yield key, _slice(block, at + unshared, size)
         at += unshared + size
@@ -249,6 +234,5 @@ def _entry(data: bytes) -> Entry:
         shard=int(values.get(3, 0)),
         offset=offset,
         size=size,
-        checksum=int.from_bytes(values.get(6, b""), "little"),
         in_slices=any(number == 7 for number, _ in fields),
     )

@@ -1,8 +1,9 @@
 """Read state dicts saved by torch (`.pkl`, `.pt`, `.bin`) safely.
 
 Such files are pickles, which can call any function when they are loaded. They are read with
-`weights_only=True`, which accepts only tensors and plain containers. Both formats of torch are
-supported: zip files, and the streams of versions before 1.6.
+`weights_only=True`, which accepts only tensors and plain containers; it is safe since torch 2.6
+(CVE-2025-32434), which elmokit requires. Both formats of torch are supported: zip files, and the
+streams of versions before 1.6.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 
-# `weights_only` was not safe before this version (CVE-2025-32434).
-_SAFE_TORCH = (2, 6)
-
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a file.
@@ -28,12 +26,6 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     Raises:
         WeightsError: It is damaged, contains anything but tensors, or tries to run code.
     """
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    if version < _SAFE_TORCH:
-        raise WeightsError(
-            f"{path} is a pickle, which torch {torch.__version__} cannot load safely: it could run "
-            "code. Upgrade with: pip install 'torch>=2.6'"
-        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about pickles that are then rejected

@@ -95,13 +95,6 @@ def test_weights_saved_on_a_gpu_are_read_without_one(tmp_path: Path) -> None:
     assert torch.equal(read_state_dict(path)["a"], torch.arange(5.0))
 
 
-def test_an_old_torch_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.save({"a": torch.ones(1)}, tmp_path / "x.pkl")
-    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
-    with pytest.raises(WeightsError, match=r"pip install 'torch>=2\.6'"):
-        read_state_dict(tmp_path / "x.pkl")
-
-
 # ------------------------------------------------------------------------------- shapes and files
 
 
@@ -131,8 +124,6 @@ def test_the_file_of_the_shape_is_found(place: str, tmp_path: Path) -> None:
             ConfigError,
             r"unsupported token_embedder\.name 'lstm'\. Expected 'cnn'",
         ),
-        ({"dim": 11}, WeightsError, r"encoder\.dim is 11, but 10 in the tensors"),
-        ({"filters": [[1, 3]]}, WeightsError, r"token_embedder\.filters is \[\[1, 3\]\]"),
         ({"activation": "gelu"}, ConfigError, r"lexicon\.activation: 'gelu'"),
         ({"max_characters_per_token": 2}, ConfigError, r"lexicon\.max_characters_per_token: 2"),
         ({"cell_clip": "three"}, ConfigError, r"lstm\.cell_clip: 'three'"),
@@ -183,13 +174,6 @@ def test_tensors_that_do_not_fit_are_named(
         state[tensor] = value
     torch.save(state, folder / f"{name}.pkl")
     with pytest.raises(WeightsError, match=said):
-        load_parts(folder)
-
-
-def test_a_head_is_not_read_and_that_is_told(tmp_path: Path) -> None:
-    folder = write(tmp_path / "m")
-    torch.save({}, folder / "classifier.pkl")
-    with pytest.warns(ElmoWarning, match=r"classifier\.pkl is not read"):
         load_parts(folder)
 
 
