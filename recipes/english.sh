@@ -23,7 +23,7 @@ elmo train "$out/data" -o "$run" --preset "$preset" --max-steps "$steps" --resum
 
 measured() { # MODEL NAME
   [ -s "$run/$2.json" ] && return
-  elmo evaluate "$out/data" --model "$1" --state all --json >"$run/$2.part"
+  elmo perplexity "$out/data" --model "$1" --state all --json >"$run/$2.part"
   mv "$run/$2.part" "$run/$2.json"
 }
 measured "$run/model" float32

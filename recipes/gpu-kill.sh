@@ -15,11 +15,11 @@ settings=(--preset small --max-steps 60 --deterministic --set log_every=1 --set 
   --set step.rows=64 --set step.negatives=1024)
 
 elmo train "$out/data" -o "$out/whole" "${settings[@]}" --quiet
-elmo train "$out/data" -o "$out/killed" "${settings[@]}" --checkpoint-every 20 2>"$out/killed.log" &
+elmo train "$out/data" -o "$out/killed" "${settings[@]}" --set checkpoint_every=20 2>"$out/killed.log" &
 run=$!
 until grep -q "^step 33/" "$out/killed.log"; do sleep 0.05; done
 kill -9 "$run"
-elmo train "$out/data" -o "$out/killed" "${settings[@]}" --checkpoint-every 20 --resume --quiet
+elmo train "$out/data" -o "$out/killed" "${settings[@]}" --set checkpoint_every=20 --resume --quiet
 
 python - "$out" <<'PY'
 import json

@@ -291,7 +291,7 @@ def training(folder: Path) -> dict[str, Any]:
     sizes = ("lstm.dim=64", "lstm.projection_dim=16", "step.negatives=128", "log_every=5")
     changes = [part for size in sizes for part in ("--set", size)]
     elmo(
-        *("train", data, "-o", run, "--max-steps", 20, "--checkpoint-every", 10, "--seed", 1),
+        *("train", data, "-o", run, "--max-steps", 20, "--set", "checkpoint_every=10", "--seed", 1),
         *("--device", "cpu", "-q", "--warm-state", *changes),
     )
     log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -369,10 +369,10 @@ def probe(folder: Path) -> dict[str, Any]:
     """Probe the layers of the tiny model for the tags of the same sentences."""
     row = "{i}\t{word}\t_\t{tag}\t{tag}\t_\t0\t_\t_\t_"
     parts = {"train": 100, "dev": 30, "test": 30}
-    options: list[object] = []
     for seed, (part, n) in enumerate(parts.items(), 1):
-        options += [f"--{part}", synthetic_data(folder / f"{part}.conllu", n, seed, row)]
-    report = elmo("probe", "pos", *options, "--model", TINY, "--max-epochs", 5, *JSON_ON_CPU, "-q")
+        synthetic_data(folder / f"{part}.conllu", n, seed, row)
+    options = ("--model", TINY, "--max-epochs", 5, *JSON_ON_CPU, "-q")
+    report = elmo("probe", "pos", folder, *options)
     results = json.loads(report)["results"]
     return {result["name"]: numbers(result["accuracy"]) for result in results}
 

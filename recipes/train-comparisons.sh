@@ -19,7 +19,7 @@ run() {
   [ -f "$out/$name.eval.json" ] && return
   elmo train "$out/data" -o "$out/$name" --resume --warm-state --set log_every=100 "$@" --json \
     >"$out/$name.json"
-  elmo evaluate "$out/data" --model "$out/$name/model" --state all --json >"$out/$name.eval.json"
+  elmo perplexity "$out/data" --model "$out/$name/model" --state all --json >"$out/$name.eval.json"
 }
 
 # The defaults of that day; english.md tells what came after.

@@ -136,7 +136,7 @@ def _kind(parameter: Any) -> str:
     if kind is None:  # typer before it had parameters of its own
         return str(parameter.type.name).upper()
     inner = getattr(kind, "__args__", None)
-    names = {int: "N", float: "NUMBER", str: "TEXT"}
+    names = {int: "INTEGER", float: "FLOAT", str: "TEXT"}
     return names.get(inner[0] if inner else kind, "PATH")
 
 

@@ -191,11 +191,12 @@ def command_of(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
     command = [sys.executable, "-m", "elmokit", "task", cell.task, "train", *_files(run, args)]
     command += ["-o", str(args.output / run.name), "--resume", "--elmo", cell.elmo]
     command += ["--static", args.static[cell.static], "--seed", str(run.seed)]
-    command += ["--share", str(cell.share)]
+    command += ["--set", f"train.share={cell.share}"]
     if cell.layers != "all":
-        command += ["--layer", "top"] if cell.layers == "top" else ["--mix", cell.layers]
+        setting = "layer=top" if cell.layers == "top" else f"mix={cell.layers}"
+        command += ["--set", f"elmo.{setting}"]
     if cell.penalty is not None:
-        command += ["--lambda", str(cell.penalty)]
+        command += ["--set", f"elmo.penalty={cell.penalty}"]
     return [*command, *_common(run, args, *more)]
 
 

@@ -85,8 +85,8 @@ class Cell:
     Attributes:
         task: The task.
         elmo: Where ELMo enters; "none" is the baseline.
-        layers: "all": a learned mix. "top": as `--layer top`. Or weights, as `--mix`.
-        penalty: As `--lambda`; None as the preset has it.
+        layers: "all": a learned mix. "top": the top layer. Or weights, as `elmo.mix`.
+        penalty: As `elmo.penalty`; None: from the preset.
         static: Which static vectors; `run.py` is told where they are.
         model: Which biLM; `run.py` is told where it is.
         share: Share of the training data.

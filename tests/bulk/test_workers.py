@@ -294,19 +294,14 @@ def test_workers_end_with_the_command(
 # -------------------------------------------------------------------------------------- devices
 
 
-def test_devices_are_read_as_they_are_written() -> None:
-    assert choose_devices(None, "0,1", "auto") == ("cuda:0", "cuda:1")
-    assert choose_devices(None, "cpu, cpu", "auto") == ("cpu", "cpu")
-    assert choose_devices(3, None, "cpu") == ("cpu",) * 3
-    assert choose_devices(None, None, "auto") == choose_devices(1, None, "auto") == ("auto",)
-    for n_workers, device in ((2, "auto"), (None, "cpu")):
-        with pytest.raises(ConfigError, match="cannot be combined with --workers"):
-            choose_devices(n_workers, "0,1", device)
+def test_all_workers_use_the_chosen_device() -> None:
+    assert choose_devices(3, "cpu") == ("cpu",) * 3
+    assert choose_devices(None, "auto") == choose_devices(1, "auto") == ("auto",)
 
 
 def test_workers_are_dealt_out_to_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert choose_devices(3, None, "auto") == ("cuda:0", "cuda:1", "cuda:0")
+    assert choose_devices(3, "auto") == ("cuda:0", "cuda:1", "cuda:0")
     with pytest.raises(ConfigError, match="round differently"):
         Workers(("cuda:0", "cpu")).check()
     with pytest.raises(ConfigError, match="at least one device"):

@@ -101,10 +101,10 @@ def test_neighbors_reads_as_embed_reads(elmo: Elmo, monkeypatch: pytest.MonkeyPa
     assert (code, errors) == (0, "23 tokens searched\n")
 
 
-def test_neighbors_takes_queries_from_a_file_and_a_mix(elmo: Elmo, tmp_path: Path) -> None:
-    (tmp_path / "q.txt").write_text("a [play] .\n\nthe [cat] .\n")
+def test_neighbors_supports_several_queries_and_a_mix(elmo: Elmo) -> None:
+    queries = ("--query", "a [play] .", "--query", "the [cat] .")
     code, output, _ = elmo(
-        "neighbors", "text.txt", "--queries", "q.txt", "--layer", "mix", "--mix", "0,1,1", "--json"
+        "neighbors", "text.txt", *queries, "--layer", "mix", "--mix", "0,1,1", "--json"
     )
     assert code == 0
     assert [list(json.loads(line)["neighbors"]) for line in output.splitlines()] == [["mix"]] * 2
@@ -113,7 +113,7 @@ def test_neighbors_takes_queries_from_a_file_and_a_mix(elmo: Elmo, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        ([], 2, "no query"),
+        ([], 2, "--query"),
         (["--query", "no mark"], 1, "no word in brackets"),
         (["--query", "a [b]", "--layer", "7"], 1, "Invalid layer '7'"),
         (["--query", "a [b]", "--layer", "mix"], 2, "Invalid value for mix"),

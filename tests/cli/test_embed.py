@@ -47,7 +47,7 @@ def test_vectors_of_a_file_and_a_summary(elmo: Elmo, tmp_path: Path, model: Path
     code, output, errors = elmo("text.txt", "-o", "vectors.h5")
     assert (code, output) == (0, "")
     assert errors.startswith("vectors.h5: 3 sentences, 13 tokens, ")
-    assert re.search(r" tokens/s, bottleneck: [a-z]+, 0 truncated tokens\n$", errors)
+    assert re.search(r" tokens/s, bottleneck: [a-z]+\n$", errors)
     expected = elmokit.load(model, device="cpu").embed(TEXT.split("\n")[:3])
     with h5py.File(tmp_path / "vectors.h5") as file:
         for i, item in enumerate(expected):
@@ -115,7 +115,6 @@ def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None
         (["--state", "carry", "--rows", "0"], "rows: 0"),
         (["--workers", "0"], "--workers"),
         (["--engine", "ray"], "a path without a suffix"),
-        (["--engine", "ray", "--devices", "0,1"], "not supported with --engine ray"),
         (["--address", "auto"], "requires --engine ray"),
     ],
 )
@@ -141,11 +140,6 @@ def test_wrong_usage_exits_with_2(
         (["text.txt", "-o", "v.npz", "--layer", "mix", "--mix", "1,0"], "needs 3 finite weights"),
         (["text.txt", "-o", "v.npz", "--state", "warm"], "elmo warm"),
         (["text.txt", "-o", "v.npz", "--device", "abacus"], "Unknown device 'abacus'"),
-        (["text.txt", "-o", "v.npz", "--devices", "cpu,abacus"], "Unknown device 'abacus'"),
-        (
-            ["text.txt", "-o", "v.npz", "--devices", "cpu", "--workers", "2"],
-            "cannot be combined with --workers",
-        ),
         (["missing.parquet", "-o", "folder"], "missing.parquet does not exist"),
         (["text.txt", "-o", "folder", "--state", "carry"], "requires a single output file"),
         (["text.txt", "-o", "."], "contains other files"),
@@ -171,7 +165,7 @@ def test_a_bad_line_is_named_or_skipped_and_counted(elmo: Elmo, tmp_path: Path) 
     assert code == 0
     assert json.loads(output)["skipped_lines"] == 1
     assert errors.count("warning: ") == 1
-    assert "1 skipped line" in errors
+    assert "Skipped 1 line" in errors
 
 
 def test_long_tokens_are_one_warning(elmo: Elmo, tmp_path: Path) -> None:
@@ -179,7 +173,6 @@ def test_long_tokens_are_one_warning(elmo: Elmo, tmp_path: Path) -> None:
     _, _, errors = elmo("text.txt", "-o", "vectors.npz", "--chunk-bytes", "30")
     assert errors.count("warning: ") == 1
     assert "warning: Truncated 40 tokens to 48 bytes" in errors
-    assert "40 truncated tokens" in errors
 
 
 def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(

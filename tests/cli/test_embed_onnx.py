@@ -121,7 +121,6 @@ def test_it_leaves_torch_alone_where_it_is_installed(tmp_path: Path, models: Pat
     ("options", "said"),
     [
         (["-o", "v.npz", "--device", "cuda"], "expected 'cpu' or 'auto'"),
-        (["-o", "v.npz", "--devices", "0,1"], "expected 'cpu' or 'auto'"),
         (["-o", "v.npz", "--precision", "fast"], "--to onnx --storage int8"),
         (["-o", "v.npz", "--weights", "w.hdf5"], "Invalid weights w.hdf5"),
         (["-o", "folder", "--state", "carry"], "requires a single output file"),

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 
@@ -157,7 +156,7 @@ def test_perplexity_of_text_is_that_of_the_text_prepared(
     elmo: Elmo, trained: Trained, state: str
 ) -> None:
     options = ("--model", trained.model, "--json", "--state", state)
-    code, prepared, _ = elmo("evaluate", trained.data, *options)
+    code, prepared, _ = elmo("perplexity", trained.data, *options)
     assert code == 0
     code, plain, errors = elmo("perplexity", trained.held_out, *options)
     assert (code, errors) == (0, "")
@@ -172,22 +171,6 @@ def test_perplexity_for_people(elmo: Elmo, trained: Trained) -> None:
     assert (code, errors) == (0, "")
     assert output.startswith("carry  perplexity ")
     assert "over 15 targets" in output
-
-
-def test_perplexity_by_sentence(elmo: Elmo, trained: Trained) -> None:
-    arguments = ("perplexity", "text.txt", "--model", trained.model, "--json", "--state", "reset")
-    code, output, _ = elmo(*arguments, "--sentences", "--tokens")
-    assert code == 0
-    *sentences, figures = map(json.loads, output.splitlines())
-    assert [s["document"] for s in sentences] == [0, 1]
-    expected = elmokit.load(trained.model).score([s["tokens"] for s in sentences])
-    for sentence, score in zip(sentences, expected, strict=True):
-        assert sentence["forward"] == pytest.approx(score.forward, abs=1e-5)
-        assert sentence["backward"] == pytest.approx(score.backward, abs=1e-5)
-        assert sentence["unknown"] == list(score.unknown)
-    losses = [-x for s in sentences for x in (*s["forward"], s["end"])]
-    assert figures[0]["forward"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-6)
-    assert elmo(*arguments, "--tokens")[0] == 2
 
 
 def test_perplexity_reads_as_it_is_told(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from elmokit.cli.main import app
 from tests.cli.conftest import Elmo
 from tests.process_utils import HANG_SECONDS
 
@@ -147,18 +152,25 @@ def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) ->
     assert errors.strip() == "Interrupted."
 
 
-def test_help_fits_80_columns_and_cuts_nothing(
+def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command and of every group of commands."""
+    yield path
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, *path, name)
+
+
+def test_help_fits_80_columns_and_truncates_nothing(
     shell: Elmo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for command in ("", "embed", "prepare", "neighbors", "index", "serve", "plot senses", "train"):
-        code, output, _ = shell(*command.split(), "--help")
+    for command in commands(typer.main.get_command(app)):
+        code, output, _ = shell(*command, "--help")
         assert code == 0
         assert all(len(line) <= 80 for line in output.splitlines()), command
-        assert "bool" not in output
-        assert "\N{HORIZONTAL ELLIPSIS}" not in output
-        assert "\\[" not in output
-    assert "--one-sentence-per-line  Lines" in shell("prepare", "--help")[1]
-    listed = shell("--help")[1]
-    assert "Embed and search:\n  embed " in listed
-    assert "..." not in listed.split("Commands", 1)[-1].split("Embed and search")[1]
+        assert not re.search(
+            r"<(bool|str|int|float|path|list)|[{}]|\\\[|\N{HORIZONTAL ELLIPSIS}", output
+        )
+        assert not re.search(r"\w\.\.\.$", output.split("\n\n", 1)[1], re.MULTILINE), (
+            command
+        )  # a truncated summary
+    assert "Embed and search:\n  embed " in shell("--help")[1]

@@ -28,7 +28,7 @@ SETTINGS = [
 OPTIONS = [
     *(("--epochs", value) for value in ("nan", "-1", "0", "inf")),
     *(("--max-steps", "-1"), ("--max-steps", "0")),
-    *(("--max-tokens", "-1"), ("--seed", "-1"), ("--checkpoint-every", "-1")),
+    *(("--max-tokens", "-1"), ("--seed", "-1")),
     *(("--set", "nothing"), ("--preset", "tiny")),
 ]
 
@@ -82,7 +82,7 @@ def test_train_refuses_a_wrong_option(
         ("--set", "lstm.dim=8"),  # the shape of a model that is there
         *(("--epochs", value) for value in ("nan", "-1")),
         *(("--max-steps", "-1"), ("--head-steps", "-1"), ("--head-steps", "1000000")),
-        *(("--seed", "-1"), ("--checkpoint-every", "-1")),
+        ("--seed", "-1"),
     ],
 )
 def test_finetune_refuses_the_same(
@@ -98,8 +98,9 @@ def test_finetune_refuses_the_same(
         *(("--set", f"train.learning_rate={value}") for value in ("fast", "nan", "-1", "true")),
         *(("--set", f"model.hidden={value}") for value in ("x", "0", "10000000", "1.5")),
         *(("--set", "model.hiden=3"), ("--set", "elmo.place=top"), ("--set", "train.seed=-1")),
-        *(("--layer", "first"), ("--mix", "nan,0,0"), ("--lambda", "-1"), ("--lambda", "nan")),
-        *(("--share", "0"), ("--share", "2"), ("--seed", "-1"), ("--preset", "best")),
+        *(("--set", f"elmo.{change}") for change in ("layer=first", "mix=nan,0,0", "penalty=-1")),
+        *(("--set", "train.share=0"), ("--set", "train.share=2")),
+        *(("--seed", "-1"), ("--preset", "best")),
     ],
 )
 def test_task_refuses_the_same(shell: Elmo, tmp_path: Path, option: str, value: str) -> None:

@@ -75,7 +75,7 @@ def test_other_commands_name_what_is_there(page: Path) -> None:
         ("elmo embed text.txt -o vectors.h5 --workers many", "--workers"),
         ("elmo embed text.txt", "output"),
         ("elmo convert a b c", "c"),
-        ("elmo task ner train a b -o c --share 0.5", ""),
+        ("elmo task ner train a b -o c --seed 5", ""),
         ("elmo task my_task.py train a b -o c", ""),
         ("elmo task nre train a b -o c", "nre"),
         ("elmo serve --no-bundled --model news=models/news", ""),

@@ -69,5 +69,5 @@ def test_the_files_of_a_treebank_are_found_by_name(tmp_path: Path) -> None:
         "en_x-ud-test.conllu",
     ]
     (tmp_path / "en_y-ud-dev.conllu").touch()
-    with pytest.raises(DataError, match=r"one file \*dev.conllu, found en_x.*, en_y.*--dev"):
+    with pytest.raises(DataError, match=r"one file \*dev.conllu, found en_x.*, en_y.*"):
         find_splits(tmp_path)

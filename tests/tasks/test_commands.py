@@ -38,8 +38,8 @@ def test_ner_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
     changes = [part for setting in SMALL for part in ("--set", setting)]
     done = elmo(
         *("task", "ner", "train", *files, files[1], "-o", out, "--model", TINY_MODEL, "--json"),
-        *("--cache-dir", tmp_path / "cache", "--seed", 3, "--lambda", 0.01, "--device", "cpu"),
-        *(*changes, "--set", "train.epochs=8"),
+        *("--cache-dir", tmp_path / "cache", "--seed", 3, "--device", "cpu"),
+        *(*changes, "--set", "train.epochs=8", "--set", "elmo.penalty=0.01"),
     )
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
@@ -91,7 +91,7 @@ def test_what_cannot_be_is_told_before_layers_are_computed(
     assert "epoch 1:" not in done.stderr
     assert "already contains a trained task model" in error(*own, out)
     assert "different settings: elmo.place" in error(*own, out, "--resume")
-    assert "needs 3 weights" in error(*own, tmp_path / "new", "--mix", "0.5,0.5")
+    assert "needs 3 weights" in error(*own, tmp_path / "new", "--set", "elmo.mix=0.5,0.5")
     assert not cache.exists()
     assert not (tmp_path / "new").exists()
 
@@ -138,5 +138,5 @@ def test_the_help_teaches_without_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    for word in ("--elmo", "--lambda", "--static", "--share", "--layer", "TRAIN"):
+    for word in ("--elmo", "--static", "--set", "TRAIN"):
         assert word in done.stdout

@@ -419,7 +419,7 @@ def test_the_commands(files: Files, tmp_path: Path) -> None:
     given = [
         *("task", "squad", "train", files.train, files.dev, "-o", out, "--preset", "quick"),
         *("--model", TINY_MODEL, "--cache-dir", tmp_path / "cache", "--device", "cpu"),
-        *(*changes, "--share", 0.3, "--static", files.vectors, "--json"),
+        *(*changes, "--set", "train.share=0.3", "--static", files.vectors, "--json"),
     ]
     done = command(*given, "--set", "train.epochs=1")
     assert done.exit_code == 0, done.stderr

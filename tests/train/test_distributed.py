@@ -56,8 +56,8 @@ def config_of(settings: list[str], **changes: Any) -> RunConfig:
 
 def command(corpus: Corpus, run: Path, settings: list[str], *more: str) -> list[str]:
     """What config_of says, as arguments."""
-    words = [str(corpus.path), "-o", str(run), "--max-steps", str(STEPS), "--checkpoint-every", "1"]
-    for setting in ("log_every=1", "evaluate_every=0", *settings):
+    words = [str(corpus.path), "-o", str(run), "--max-steps", str(STEPS)]
+    for setting in ("log_every=1", "evaluate_every=0", "checkpoint_every=1", *settings):
         words += ["--set", setting]
     return [*words, "--device", "cpu", *more]
 
@@ -290,8 +290,8 @@ def test_rows_that_do_not_divide_are_refused() -> None:
         Group(1, 2).share(5)
 
 
-def test_only_rank_0_prints_and_exports() -> None:
-    given = ["data", "-o", "run", "--json", "--export-hdf5"]
+def test_only_rank_0_prints() -> None:
+    given = ["data", "-o", "run", "--json"]
     assert arguments(given, 0) == ["train", *given]
     assert arguments(given, 1) == ["train", "--quiet", "data", "-o", "run"]
 

@@ -131,8 +131,8 @@ def weights(run: Path) -> dict[str, bytes]:
 def command(corpus: Corpus, run: Path) -> list[object]:
     """Return the command for the run of `settings(max_steps=8, checkpoint_every=1)`."""
     words: list[object] = ["train", corpus.path, "-o", run, "--preset", "toy", "--max-steps", 8]
-    words += ["--checkpoint-every", 1, "--resume", "--device", "cpu"]
-    for setting in ("log_every=1", "evaluate_every=0", *SETTINGS):
+    words += ["--resume", "--device", "cpu"]
+    for setting in ("log_every=1", "evaluate_every=0", "checkpoint_every=1", *SETTINGS):
         words += ["--set", setting]
     return words
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -22,7 +20,7 @@ from elmokit.model.softmax import LMHead
 from elmokit.text.lines import Line
 from elmokit.text.vocab import Vocabulary
 from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_types
-from elmokit.train.text import ScoredSentence, evaluate_text, text_groups
+from elmokit.train.text import evaluate_text, text_groups
 from elmokit.train.warm import average_state, warm_state_of_text
 from tests.conftest import TINY, random_bilm
 from tests.data.texts import random_text
@@ -128,71 +126,14 @@ def test_states_alone_give_the_same_as_together(
         assert_same(found, expected)
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_sentences_come_in_order_and_add_up(
-    prepared: tuple[Corpus, Path], model: tuple[BiLM, LMHead, LstmState], state: str
-) -> None:
-    (corpus, path), (bilm, head, warm) = prepared, model
-    scored: list[ScoredSentence] = []
-    (total,) = evaluate_text(
-        bilm,
-        scorer_of(bilm, head),
-        corpus.vocabulary,
-        sentences(path),
-        states=[state],
-        warm=warm,
-        on_sentence=scored.append,
-    )
-    given = sentences(path)
-    assert [s.document for s in scored] == [s.document for s in given]
-    special = ("<S>", "</S>", "!!!MAXTERMID")
-    for one, other in zip(scored, given, strict=True):
-        assert one.words == ["<UNK>" if word in special else word for word in other.words]
-        known = [word in corpus.vocabulary and word != "<UNK>" for word in one.words]
-        assert one.unknown.tolist() == [not k for k in known]
-    forward = np.concatenate([s.forward for s in scored])
-    backward = np.concatenate([s.backward for s in scored])
-    assert math.exp(forward.mean()) == pytest.approx(total.forward)
-    assert math.exp(backward.mean()) == pytest.approx(total.backward)
-    assert len(forward) == len(backward) == total.targets
-
-
-def test_losses_stand_at_their_words(model: tuple[BiLM, LMHead, LstmState]) -> None:
-    bilm, _, _ = model
-    words = ["<S>", "</S>", "<UNK>", "a", "b"]
-    head = LMHead(len(words), 10).double()
-    with torch.no_grad():  # a head that thinks nothing of its input: the loss tells the word
-        head.weight.zero_()
-        head.bias.copy_(torch.arange(5.0).double())
-    log_p = torch.log_softmax(head.bias, 0)
-    loss = {word: -log_p[i].item() for i, word in enumerate(words)}
-    text = made_up("a b c\nb", "a")
-    for state in ("carry", "reset"):
-        scored: list[ScoredSentence] = []
-        evaluate_text(
-            bilm,
-            scorer_of(bilm, head),
-            Vocabulary(words),
-            text,
-            states=[state],
-            on_sentence=scored.append,
-        )
-        for one in scored:
-            said = [word if word in words else "<UNK>" for word in one.words]
-            assert one.forward == pytest.approx([loss[word] for word in [*said, "</S>"]])
-            assert one.backward == pytest.approx([loss[word] for word in ["<S>", *said]])
-
-
 def test_groups_hold_whole_documents_and_forget_strange_words() -> None:
     vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a"])
     text = made_up("a x y\nx", "z", "x a")
     groups = list(text_groups(text, vocabulary, group_tokens=2))
     assert [group.tokens.tolist() for group in groups] == [[3, 4, 5, 1, 4, 1], [4, 1], [4, 3, 1]]
     assert [group.words[4:] for group in groups] == [["x", "y"], ["z"], ["x"]]
-    assert [group.first_document for group in groups] == [0, 1, 2]
     pieces = list(text_groups(text, vocabulary, group_tokens=2, whole_documents=False))
     assert [len(group.tokens) for group in pieces] == [4, 2, 2, 3]
-    assert [group.first_document for group in pieces] == [0, 0, 1, 2]
     (whole,) = text_groups(text, None)
     assert whole.documents.tolist() == [0, 6, 8, 11]
 

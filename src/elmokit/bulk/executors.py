@@ -156,25 +156,14 @@ class Workers:
             )
 
 
-def choose_devices(
-    n_workers: int | None, devices: str | None, device: str, model: str | None = None
-) -> tuple[str, ...]:
-    """Parse `--workers N`, `--devices 0,1` or `--devices cpu,cpu`.
+def choose_devices(n_workers: int | None, device: str, model: str | None = None) -> tuple[str, ...]:
+    """Return the device of each worker.
 
     Args:
-        n_workers: Number of workers on `device`; "auto" distributes them over all GPUs.
-        devices: The device of each worker: the number of a GPU, or "cpu".
-        device: As for `elmokit.load`.
+        n_workers: Number of workers. Default: 1.
+        device: As for `elmokit.load`; "auto" distributes the workers over all GPUs.
         model: As for `elmokit.load`; ONNX models run on the CPU.
     """
-    if devices is not None:
-        if n_workers is not None or device != "auto":
-            raise ConfigError(
-                "--devices lists the device of each worker and cannot be combined with --workers "
-                "or --device."
-            )
-        names = [name.strip() for name in devices.split(",")]
-        return tuple(f"cuda:{name}" if name.isdecimal() else name for name in names)
     if n_workers in (None, 1):
         return (device,)
     assert n_workers is not None

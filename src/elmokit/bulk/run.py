@@ -97,7 +97,7 @@ class _Run:
         if settings.state == "carry" and not executor.in_order:
             raise ConfigError(
                 "state='carry' requires a single process, because each sentence starts from the "
-                "final state of the previous one. Do not use --workers, --devices or --engine ray."
+                "final state of the previous one. Do not use --workers or --engine ray."
             )
         self.executor = executor
         self.documents = documents

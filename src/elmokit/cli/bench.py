@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.options import AnyModel, AsJson, Device, Weights, as_settings, usage_errors
-from elmokit.cli.output import print_json
+from elmokit.cli import options as opt
+from elmokit.cli.app import App
+from elmokit.cli.output import print_json, print_table
 from elmokit.cli.progress import stderr_logger
-from elmokit.cli.run_options import Settings
 
-app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
+app = App(help="Measure speed on this machine.")
 
 
 @app.command("train")
 def train(
-    preset: Annotated[
-        str, typer.Option(help="Model size and settings: toy, small, medium or original.")
-    ] = "original",
+    preset: opt.Preset = "original",
+    settings: opt.Settings = None,
     rows: Annotated[
         str, typer.Option(help="Batch sizes, separated by commas.")
     ] = "128,512,1024,2048",
@@ -29,10 +27,9 @@ def train(
     vocabulary: Annotated[
         int, typer.Option(min=1000, help="Vocabulary size of random text.")
     ] = 150_000,
-    settings: Settings = None,
     rounds: Annotated[int, typer.Option(min=1, help="Steps to time, a multiple of 4.")] = 40,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
 ) -> None:
     """Measure complete training steps: tokens/s and memory."""
     import torch
@@ -43,7 +40,7 @@ def train(
     from elmokit.train.bench import Text, measure
     from elmokit.train.config import run_preset
 
-    with usage_errors():
+    with opt.usage_errors():
         changes = ([f"step.rows={size}", *(settings or [])] for size in rows.split(","))
         configs = [with_settings(run_preset(preset), change) for change in changes]
     where = choose_device(device)
@@ -61,30 +58,25 @@ def train(
         return
     typer.echo(f"{preset} on {report['device']}, vocabulary {text.n_words:,}\n")
     columns = ("rows", "steps", "tokens_per_second", "milliseconds", "distinct", "memory_gib")
-    typer.echo(_table(speeds, columns))
+    print_table(speeds, columns)
 
 
 @app.command("embed")
 def embed(
-    model: AnyModel = None,
+    model: opt.Model = None,
+    weights: opt.Weights = None,
     preset: Annotated[
         str | None,
         typer.Option(
             help="Model with random weights, instead of --model: toy, small, medium or original."
         ),
     ] = None,
-    weights: Weights = None,
     batch: Annotated[
         str, typer.Option(help="Batch sizes in sentences, separated by commas.")
     ] = "1,32,64,128",
-    precision: Annotated[
-        str,
-        typer.Option(help="Precisions, for example exact,fast. Default: all that are available."),
-    ] = "",
     threads: Annotated[
         str, typer.Option(help="Numbers of CPU threads, for example 1,2. Default: chosen by torch.")
     ] = "",
-    device: Device = "auto",
     text: Annotated[
         str | None,
         typer.Option(
@@ -104,31 +96,32 @@ def embed(
         typer.Option(
             metavar="N,N,...",
             help="Instead of batch sizes, measure texts with these numbers of tokens, for example "
-            "1000,10000,100000,1000000, and one very long sentence. Shows how time and memory "
-            "grow.",
+            "1000,10000,100000, and one very long sentence. Shows how time and memory grow.",
         ),
     ] = "",
-    long_sentence: Annotated[
-        int, typer.Option("--long", help="With --lengths: number of tokens of the long sentence.")
-    ] = 10_000,
     disk: Annotated[
         str | None,
         typer.Option(
             metavar="DIRECTORY",
-            help="Instead of batch sizes, measure `elmo embed` from --text to Parquet and HDF5 "
-            "files in this directory, which are removed again.",
+            help="Instead of batch sizes, measure `elmo embed` from --text to temporary Parquet "
+            "and HDF5 files in this directory.",
         ),
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, help="With --disk: number of processes, as for `elmo embed`.")
+        int, typer.Option(min=1, help="With --disk: number of worker processes.")
     ] = 1,
-    as_json: AsJson = False,
+    device: opt.Device = "auto",
+    precision: Annotated[
+        str,
+        typer.Option(help="Precisions, for example exact,fast. Default: all that are available."),
+    ] = "",
+    as_json: opt.AsJson = False,
 ) -> None:
     """Measure embedding: throughput, latency, load time and memory.
 
-    Each combination of precision and threads runs in a separate process. They
-    take turns on the same sentences; medians are reported. With --disk, the
-    whole way from text to files is measured.
+    Each combination of precision and threads runs in a separate process. They take turns on the
+    same sentences; medians are reported. With --disk, the complete run from text to files is
+    measured.
     """
     from dataclasses import replace
 
@@ -146,11 +139,10 @@ def embed(
         "lengths": f"[{lengths}]",
         "tokens": tokens,
         "rounds": rounds,
-        "long_sentence": long_sentence,
     }
-    with usage_errors():
+    with opt.usage_errors():
         settings = replace(
-            with_settings(BenchSettings(), as_settings(values)),
+            with_settings(BenchSettings(), opt.as_settings(values)),
             model=model,
             weights=weights,
             preset=preset,
@@ -162,7 +154,7 @@ def embed(
     if as_json:
         print_json(report, indent=2)
     else:
-        typer.echo(_render(report))
+        _show(report)
 
 
 def _embed_to_disk(
@@ -179,25 +171,23 @@ def _embed_to_disk(
     from elmokit.bulk.bench import measure
     from elmokit.bulk.executors import Workers, choose_devices
 
-    devices = choose_devices(workers, None, device, model)
-    report = measure(
-        Workers(devices, model, weights, precision or "exact"), text, disk, stderr_logger()
-    )
+    backend = Workers(choose_devices(workers, device, model), model, weights, precision or "exact")
+    report = measure(backend, text, disk, stderr_logger())
     if as_json:
         print_json(report, indent=2)
         return
     rates = ("tokens_per_second", "sustained_tokens_per_second", "mb_per_second", "bottleneck")
-    typer.echo(_table(report["outputs"], ("output", "tokens", "seconds", *rates)))
+    print_table(report["outputs"], ("output", "tokens", "seconds", *rates))
     typer.echo(f"\nfsynced writes to {disk}: {report['disk_mb_per_second']:,} MB/s")
 
 
-def _render(report: dict[str, Any]) -> str:
+def _show(report: dict[str, Any]) -> None:
     model, machine, text = report["model"], report["machine"], report["text"]
-    parts = [
+    typer.echo(
         f"{model['name']}: {model['shape']}, {model['parameters']:,} parameters\n"
         f"{machine['device']}, {machine['cores']} cores, torch {machine['versions']['torch']}\n"
         f"text: {text['name']}, {text['tokens_per_sentence']} tokens per sentence"
-    ]
+    )
     loads = ("load_s", "first_vector_ms", "sentence_ms", "sentence_p99_ms", "loaded_gib")
     rates = ("tokens_per_second", "known_tokens_per_second", "hit_rate", "seconds", "peak_gib")
     for name, columns in (
@@ -207,26 +197,7 @@ def _render(report: dict[str, Any]) -> str:
         ("loads", (*loads, "peak_gib")),
     ):
         if report.get(name):
-            parts.append(_table(report[name], ("precision", "threads", *columns)))
-    return "\n\n".join([*parts, *(f"note: {note}" for note in report["notes"])])
-
-
-def _table(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
-    """Format a table of the columns that the rows have."""
-    rows = list(rows)
-    names = [name for name in columns if name in rows[0]]
-    cells = [[name.replace("_", " ") for name in names]]
-    cells += [[_format(row[name]) for name in names] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(value.rjust(width) for value, width in zip(line, widths, strict=True))
-        for line in cells
-    )
-
-
-def _format(value: Any) -> str:
-    if value is None:
-        return "auto"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+            typer.echo()
+            print_table(report[name], ("precision", "threads", *columns))
+    for note in report["notes"]:
+        typer.echo(f"\nnote: {note}")

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from elmokit.cli.options import ModelArgument, TextAsJson, Weights, not_stdout
-from elmokit.cli.output import log, print_json
-
-if TYPE_CHECKING:
-    from elmokit.sources.modeldir import ModelParts
+from elmokit.cli import options as opt
+from elmokit.cli.output import log, print_json, print_table
 
 
 def convert(
-    model: ModelArgument,
-    out: Annotated[
-        Path, typer.Argument(help="Directory to write.", metavar="OUT", callback=not_stdout)
-    ],
-    weights: Weights = None,
+    model: opt.ModelArgument,
+    out: Annotated[Path, typer.Argument(help="Directory to write.", callback=opt.not_stdout)],
+    weights: opt.Weights = None,
     to: Annotated[
         Literal["elmokit", "hdf5", "onnx"],
         typer.Option(
@@ -55,16 +50,12 @@ def convert(
             "needed to compute vectors.",
         ),
     ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a model in OUT; never replaces other files."),
-    ] = False,
-    as_json: TextAsJson = False,
+    overwrite: opt.Overwrite = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Convert a model to another format, or compress it.
 
-    The conversion is lossless unless you use --storage. OUT is written
-    atomically.
+    The conversion is lossless unless you use --storage. OUT is written atomically.
     """
     from elmokit.sources import hdf5dir, modeldir, onnxdir
     from elmokit.sources.resolve import load_parts
@@ -77,8 +68,15 @@ def convert(
         onnxdir.check_available()
     parts = load_parts(model, weights, vocab=vocab)
     if without_head:
-        _remove_head(parts)
-    lost = [] if to == "elmokit" else _lost(parts, to)
+        parts.head = parts.accumulators = None
+        if parts.bilm.config.n_words is None:  # otherwise it is the input vocabulary
+            parts.vocabulary = None
+    optional = {
+        "the LM head": parts.head,
+        "the Adagrad accumulators": parts.accumulators,
+        "the warm state": parts.warm if to == "hdf5" else None,
+    }
+    lost = [name for name, part in optional.items() if part is not None and to != "elmokit"]
     result: dict[str, Any] = {"format": to, "folder": str(out)}
     if to == "onnx":
         from elmokit.embed.onnx_export import export
@@ -97,45 +95,10 @@ def convert(
         return
     for name, size in written.items():
         typer.echo(f"{out / name}  {size:,} bytes")
-    for line in _format_error(result.get("error")):
-        typer.echo(line)
+    if to == "onnx":
+        error = result["error"]
+        columns = [error[name] for name in error]
+        rows = [dict(zip(error, values, strict=True)) for values in zip(*columns, strict=True)]
+        print_table([{"layer": j, **row} for j, row in enumerate(rows)], ("layer", *error))
     if lost:
         log(f"note: {to.upper()} cannot store {', '.join(lost)}; omitted")
-
-
-def _remove_head(parts: ModelParts) -> None:
-    from elmokit.sources import card
-
-    parts.head = parts.accumulators = None
-    if parts.bilm.config.n_words is None:  # otherwise it is the input vocabulary
-        parts.vocabulary = None
-    if parts.card is not None and card.is_generated(parts.card):
-        parts.card = None  # it is generated again, without the head
-
-
-def _format_error(error: dict[str, Any] | None) -> list[str]:
-    """Describe how much the vectors of ONNX differ from those of torch."""
-    if error is None:
-        return []
-    names = ("largest_difference", "mean_cosine", "worst_cosine")
-    rows = zip(*(error[name] for name in names), strict=True)
-    return [
-        f"layer {j}: maximum difference from torch {difference:.1e}; cosine: mean {mean:.6f}, "
-        f"minimum {worst:.6f}"
-        for j, (difference, mean, worst) in enumerate(rows)
-    ]
-
-
-def _lost(parts: ModelParts, to: str) -> list[str]:
-    from elmokit.sources import card
-
-    present = {
-        "the LM head": parts.head is not None,
-        "the warm state": parts.warm is not None and to == "hdf5",
-        "the Adagrad accumulators": parts.accumulators is not None,
-        "the model card": parts.card is not None and not card.is_generated(parts.card),
-        "the metadata": bool(parts.metadata.keys() - {"converted_from"}),
-    }
-    if to == "onnx":
-        del present["the model card"], present["the metadata"]
-    return [part for part, is_present in present.items() if is_present]

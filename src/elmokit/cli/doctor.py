@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.options import AsJson
+from elmokit.cli import options as opt
 from elmokit.cli.output import print_json
 from elmokit.progress import plural
 
@@ -37,26 +37,34 @@ _ENABLES = {
 
 
 def doctor(
-    as_json: AsJson = False,
     probe: Annotated[
-        bool, typer.Option(help="Test each number type on the CPU, in a separate process.")
+        bool,
+        typer.Option(
+            "--probe/--no-probe", help="Test each data type on the CPU, in a separate process."
+        ),
     ] = True,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Report versions, extras, devices and safe precisions."""
+    import torch
+
     packages = _packages()
+    devices = [f"cpu ({plural(torch.get_num_threads(), 'thread')})"]
+    for i in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(i)
+        devices.append(f"cuda:{i} {properties.name}, {properties.total_memory / 2**30:.0f} GiB")
     report = {
         "elmokit": importlib.metadata.version("elmokit"),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "bundled_model": _bundled(),
         "packages": packages.pop(None),
         "extras": {
             extra: {"enables": enables, "packages": packages.get(extra, {})}
             for extra, enables in _ENABLES.items()
         },
-        "devices": _devices(),
-        "cpu_precisions": _precisions() if probe else {},
-        "fast": _fast() if probe else {},
-        "bundled_model": _bundled(),
+        "devices": devices,
+        **(_precisions() if probe else {}),
     }
     if as_json:
         print_json(report, indent=2)
@@ -83,27 +91,15 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _devices() -> list[str]:
-    import torch
-
-    devices = [f"cpu ({plural(torch.get_num_threads(), 'thread')})"]
-    for i in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(i)
-        devices.append(f"cuda:{i} {properties.name}, {properties.total_memory / 2**30:.0f} GiB")
-    return devices
-
-
-def _precisions() -> dict[str, dict[str, Any]]:
+def _precisions() -> dict[str, Any]:
+    from elmokit.embed.fast import fast_choice
     from elmokit.embed.probe import KINDS, probe_cpu
 
-    return {kind: asdict(probe_cpu(kind)) for kind in KINDS}
-
-
-def _fast() -> dict[str, Any]:
-    from elmokit.embed.fast import fast_choice
-
     choice = fast_choice()
-    return {**asdict(choice), "note": choice.describe()}
+    return {
+        "cpu_precisions": {kind: asdict(probe_cpu(kind)) for kind in KINDS},
+        "fast": {**asdict(choice), "note": choice.describe()},
+    }
 
 
 def _bundled() -> str:
@@ -111,10 +107,9 @@ def _bundled() -> str:
     from elmokit.sources.resolve import load_parts
 
     try:
-        parts = load_parts()
+        return f"ok, {load_parts().n_parameters:,} parameters"
     except ElmoError as error:
         return f"not usable: {error}"
-    return f"ok, {parts.n_parameters:,} parameters"
 
 
 def _show(report: dict[str, Any]) -> None:
@@ -128,14 +123,12 @@ def _show(report: dict[str, Any]) -> None:
         versions = [
             f"{name} {version or '(missing)'}" for name, version in entry["packages"].items()
         ]
-        packages = "" if extra == "all" else f": {', '.join(versions)}"
-        typer.echo(f"  {extra:21} {entry['enables']}{packages}")
-    typer.echo("devices")
-    for device in report["devices"]:
-        typer.echo(f"  {device}")
-    if report["cpu_precisions"]:
+        typer.echo(
+            f"  {extra:21} {': '.join(filter(None, [entry['enables'], ', '.join(versions)]))}"
+        )
+    typer.echo("\n  ".join(["devices", *report["devices"]]))
+    if "fast" in report:
         typer.echo("matrix products on this CPU")
         for kind, entry in report["cpu_precisions"].items():
             typer.echo(f"  {kind:12} {'safe' if entry['works'] else 'NOT SAFE'}: {entry['note']}")
-    if report["fast"]:
         typer.echo(f"precision 'fast' on this CPU: {report['fast']['note']}")

@@ -8,66 +8,42 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elmokit.cli.options import (
-    Device,
-    EmbeddingModel,
-    Gamma,
-    Layer,
-    Mix,
-    Overwrite,
-    Precision,
-    Quiet,
-    Resume,
-    SummaryAsJson,
-    TokenizedLines,
-    Weights,
-    output_option,
-    read_mix,
-    usage_errors,
-)
-from elmokit.cli.output import INTERRUPTED, finished_work, log, log_summary, print_json
+from elmokit.cli import options as opt
+from elmokit.cli.output import INTERRUPTED, finished_work, log, log_summary, print_json, resumed
+from elmokit.cli.progress import TokenBar
 from elmokit.errors import ElmoError
 from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.bulk.executors import Workers
     from elmokit.bulk.ray_engine import RayCluster
-    from elmokit.bulk.settings import Summary
 
 
 def embed(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILES",
-            help="UTF-8 text files with one sentence per line, optionally compressed (.gz, .xz, "
-            ".bz2, .zst); '-' reads standard input. An empty line counts as a sentence without "
-            "tokens, so line 8 is always sentence 7. Parquet files, with one sentence per row, and "
-            "URLs such as s3://bucket/file also work.",
+            help=f"{opt.SENTENCES} Also Parquet files, with one sentence per row, and URLs such as "
+            "s3://bucket/file.",
         ),
     ],
     output: Annotated[
         str,
-        output_option(
+        opt.output_option(
             "File to write. The suffix selects the format: .h5 (the layout of AllenNLP's elmo "
             "command), .npz, .safetensors, or .parquet (one row per token). Without a suffix: a "
             "directory of Parquet shards."
         ),
     ],
-    model: EmbeddingModel = None,
-    weights: Weights = None,
-    tokenized: TokenizedLines = False,
-    split: Annotated[
-        bool,
-        typer.Option(
-            "--split",
-            help="Lines are paragraphs: split them into sentences. Empty lines are ignored. If "
-            "lines break in mid-sentence, first join the lines of each paragraph.",
-        ),
-    ] = False,
-    layer: Layer = "all",
-    mix: Mix = None,
-    gamma: Gamma = 1.0,
+    model: Annotated[str | None, typer.Option(help=opt.EMBEDDING_MODELS)] = None,
+    weights: opt.Weights = None,
+    tokenized: opt.Tokenized = False,
+    split: opt.SplitLines = False,
+    layer: opt.Layer = "all",
+    mix: opt.Mix = None,
+    gamma: Annotated[
+        float, typer.Option(help="With --layer mix: scale of the weighted sum.")
+    ] = 1.0,
     state: Annotated[
         Literal["reset", "warm", "carry"],
         typer.Option(
@@ -90,8 +66,8 @@ def embed(
             "significant digits."
         ),
     ] = "float32",
-    device: Device = "auto",
-    precision: Precision = "exact",
+    device: opt.Device = "auto",
+    precision: opt.Precision = "exact",
     workers: Annotated[
         int | None,
         typer.Option(
@@ -99,13 +75,6 @@ def embed(
             help="Number of worker processes, each with its own copy of the model. The output is "
             "byte-identical for any number of workers. Default: 1; on Ray, one per GPU or per two "
             "CPU cores.",
-        ),
-    ] = None,
-    devices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="0,1,...",
-            help="Run one worker on each of these devices: GPU indices, or cpu,cpu,...",
         ),
     ] = None,
     engine: Annotated[
@@ -125,50 +94,40 @@ def embed(
     ] = None,
     column: Annotated[str, typer.Option(help="Text column of Parquet inputs.")] = "text",
     chunk_bytes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Approximate bytes of text per chunk. --resume continues after the last finished "
-            "chunk, and each shard contains one chunk. Default: 262144.",
-        ),
-    ] = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    skip_bad: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad",
-            help="Skip and count lines that are not valid UTF-8; this shifts the numbers of later "
-            "sentences.",
-        ),
-    ] = False,
-    as_json: SummaryAsJson = False,
-    quiet: Quiet = False,
+        int,
+        typer.Option(help="Approximate bytes of text per chunk, the unit of work and of resuming."),
+    ] = 2**18,
+    resume: opt.Resume = False,
+    overwrite: opt.OverwriteRun = False,
+    skip_bad: opt.SkipBad = False,
+    as_json: opt.SummaryAsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Compute the vectors of all tokens in text files.
 
-    The text is embedded in chunks: memory usage does not grow with the text, and
-    you can resume an interrupted run with --resume. Writing a single file
-    temporarily needs twice its size on disk; a directory of shards does not.
+    Text is processed in chunks, so memory usage does not grow with the text. An empty line counts
+    as a sentence without tokens: line 8 is always sentence 7. To read the output in Python, use
+    elmokit.open_vectors.
 
-    To read the output in Python, use elmokit.open_vectors.
+    An interrupted run can be resumed with --resume; standard input must then provide the same text
+    from its beginning. Writing a single file temporarily needs twice its size on disk; a directory
+    of shards does not.
     """
-    _check_engine(engine, devices, address, output)
+    _check_engine(engine, address, output)
     from elmokit.bulk.run import embed_corpus
-    from elmokit.bulk.settings import CHUNK_BYTES, EmbedSettings
-    from elmokit.cli.progress import TokenBar
+    from elmokit.bulk.settings import EmbedSettings
 
-    with usage_errors():
+    with opt.usage_errors():
         settings = EmbedSettings(
             layer=layer,
-            mix=read_mix(mix, [layer]),
+            mix=mix,
             gamma=gamma,
             dtype=dtype,
             state=state,
             rows=rows,
             tokenized=tokenized,
             split=split,
-            chunk_bytes=chunk_bytes or CHUNK_BYTES,
+            chunk_bytes=chunk_bytes,
         )
     backend: Workers | RayCluster
     if engine == "ray":
@@ -178,8 +137,7 @@ def embed(
     else:
         from elmokit.bulk.executors import Workers, choose_devices
 
-        chosen = choose_devices(workers, devices, device, model)
-        backend = Workers(chosen, model, weights, precision)
+        backend = Workers(choose_devices(workers, device, model), model, weights, precision)
     bar = TokenBar(shown=not quiet)
     try:
         with bar:
@@ -201,16 +159,21 @@ def embed(
         if bar.started and (finished := _finished(output)):
             log(f"note: {finished}")
         raise
-    _print_summary(summary, as_json=as_json)
+    if as_json:
+        print_json({**dataclasses.asdict(summary), "output": str(summary.output)})
+    log_summary(
+        summary.output,
+        plural(summary.sentences, "sentence"),
+        plural(summary.tokens, "token"),
+        f"{summary.tokens_per_second:,.0f} tokens/s" if summary.tokens_per_second else "",
+        f"bottleneck: {summary.bottleneck}" if summary.bottleneck else "",
+        resumed(summary.resumed_sentences, "sentence"),
+    )
 
 
-def _check_engine(engine: str, devices: str | None, address: str | None, output: str) -> None:
+def _check_engine(engine: str, address: str | None, output: str) -> None:
     if engine == "local" and address is not None:
         raise typer.BadParameter("requires --engine ray.", param_hint="--address")
-    if engine == "ray" and devices is not None:
-        raise typer.BadParameter(
-            "not supported with --engine ray. Use --workers and --device.", param_hint="--devices"
-        )
     is_file = PurePath(output).suffix and "://" not in output and not output.endswith("/")
     if engine == "ray" and is_file:
         raise typer.BadParameter(
@@ -226,19 +189,3 @@ def _finished(output: str) -> str:
 
     sentences = kept_sentences(output)
     return finished_work(sentences, "sentence") if sentences else ""
-
-
-def _print_summary(summary: Summary, *, as_json: bool) -> None:
-    if as_json:
-        print_json({**dataclasses.asdict(summary), "output": str(summary.output)})
-    facts = [plural(summary.sentences, "sentence"), plural(summary.tokens, "token")]
-    if summary.tokens_per_second:
-        facts.append(f"{summary.tokens_per_second:,.0f} tokens/s")
-    if summary.bottleneck:
-        facts.append(f"bottleneck: {summary.bottleneck}")
-    if summary.resumed_sentences:
-        facts.append(f"{plural(summary.resumed_sentences, 'sentence')} from an earlier run")
-    facts.append(plural(summary.cut_tokens, "truncated token"))
-    if summary.skipped_lines:
-        facts.append(plural(summary.skipped_lines, "skipped line"))
-    log_summary(summary.output, facts)

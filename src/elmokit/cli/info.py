@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import DEFAULT_MODEL, MODELS, ONNX_TOO, TextAsJson, Weights
+from elmokit.cli import options as opt
 from elmokit.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ _CARD_LINES = 6
 
 
 def info(
-    model: Annotated[str | None, typer.Argument(help=MODELS + ONNX_TOO + DEFAULT_MODEL)] = None,
-    weights: Weights = None,
+    model: Annotated[str | None, typer.Argument(help=opt.EMBEDDING_MODELS)] = None,
+    weights: opt.Weights = None,
     installed: Annotated[
         bool, typer.Option("--installed", help="List the models that can be loaded by name.")
     ] = False,
-    as_json: TextAsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Show a model's layers, sizes, parameters and contents.
 
@@ -47,7 +47,10 @@ def info(
         return
     for label, text in _lines(parts, facts):
         typer.echo(f"{label:<12}{text}")
-    for line in _card_start(parts):
+    # The beginning of the model card, without tables that repeat the facts above.
+    lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
+    prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]
+    for line in prose[:_CARD_LINES] + ["..."] * (len(prose) > _CARD_LINES):
         typer.echo(f"  {line}")
 
 
@@ -78,30 +81,24 @@ def _open_onnx(model: str) -> OnnxParts:
     return parts
 
 
-def _own_facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
-    """Return the facts that only apply to this kind of model."""
-    from elmokit.sources.onnxdir import OnnxParts
-
-    if isinstance(parts, OnnxParts):
-        return {"storage": parts.storage, "head": False}
-    adagrad = parts.accumulators is not None
-    return {"parameters": parts.n_parameters, "head": parts.head is not None, "adagrad": adagrad}
-
-
 def _facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
     from elmokit.sources.card import describe
+    from elmokit.sources.modeldir import ModelParts
 
-    return {
+    facts = {
         "source": parts.source,
         **describe(parts.config),
         "vocabulary": None if parts.vocabulary is None else len(parts.vocabulary),
         "warm": parts.warm is not None,
-        **_own_facts(parts),
         "metadata": parts.metadata,
         "files": [str(file) for file in parts.files],
         "bytes": sum(file.stat().st_size for file in parts.files if file.is_file()),
         "card": parts.card,
     }
+    if not isinstance(parts, ModelParts):
+        return facts | {"storage": parts.storage, "head": False}
+    head, adagrad = parts.head is not None, parts.accumulators is not None
+    return facts | {"parameters": parts.n_parameters, "head": head, "adagrad": adagrad}
 
 
 def _lines(parts: ModelParts | OnnxParts, facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -124,10 +121,3 @@ def _lines(parts: ModelParts | OnnxParts, facts: dict[str, Any]) -> list[tuple[s
         ("on disk", f"{facts['bytes'] / 1e6:,.1f} MB: {names}"),
         ("card", "none" if parts.card is None else ""),
     ]
-
-
-def _card_start(parts: ModelParts | OnnxParts) -> list[str]:
-    """Return the beginning of the model card, without tables that repeat the facts above."""
-    lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
-    prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]
-    return prose[:_CARD_LINES] + (["..."] if len(prose) > _CARD_LINES else [])

@@ -10,17 +10,15 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from elmokit.cli import (
     bench,
     convert,
     doctor,
     embed,
-    evaluate,
     finetune,
     index,
     info,
@@ -37,55 +35,48 @@ from elmokit.cli import (
     train,
     warm,
 )
+from elmokit.cli.app import App, Group
 from elmokit.cli.output import log
 from elmokit.errors import DependencyError, ElmoError, ElmoWarning
 
-#: Groups of commands in the order of `elmo --help`. Each command is the function of its module's
-#: name, or the module's `app` if it has subcommands.
-_GROUPS = {
+#: Modules by section of `elmo --help`. The command of a module is the function with its name, or
+#: its `app` if it has subcommands.
+_SECTIONS = {
     "Embed and search": (embed, index, neighbors, serve),
-    "Train language models": (prepare, train, finetune, evaluate, warm),
+    "Train language models": (prepare, train, finetune, warm),
     "Train task models": (task,),
-    "Analyze models": (score, perplexity, substitutes, probe, plot),
+    "Analyze models": (perplexity, score, substitutes, probe, plot),
     "Models and tools": (info, convert, package, doctor, bench),
 }
 
 
-class _GroupedCommands(TyperGroup):
-    """Lists commands by group, with help texts that are not truncated."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in _GROUPS}
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            row = (name, command.get_short_help_str(limit=200))
-            rows[command.rich_help_panel].append(row)
-        for title in _GROUPS:
-            with formatter.section(title):
-                formatter.write_dl(rows[title])
+def _name(module: Any) -> str:
+    return str(module.__name__.rpartition(".")[2])
 
 
-app = typer.Typer(
+class _Root(Group):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [_name(module) for modules in _SECTIONS.values() for module in modules]
+
+
+app = App(
     name="elmo",
-    cls=_GroupedCommands,
+    cls=_Root,
     help="ELMo: word vectors that depend on the whole sentence.",
     epilog="Start with: echo 'I read the book .' | elmo embed - -o vectors.h5",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich tables truncate long options in 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _title, _modules in _GROUPS.items():
+for _title, _modules in _SECTIONS.items():
     for _module in _modules:
-        _name = _module.__name__.rpartition(".")[2]
         if hasattr(_module, "app"):
-            app.add_typer(_module.app, name=_name, rich_help_panel=_title)
+            app.add_typer(_module.app, name=_name(_module), rich_help_panel=_title)
         else:
-            app.command(_name, rich_help_panel=_title)(getattr(_module, _name))
+            app.command(_name(_module), rich_help_panel=_title)(getattr(_module, _name(_module)))
 
 
-def _version(value: bool) -> None:
-    if value:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         from elmokit import __version__
 
         typer.echo(f"elmokit {__version__}")
@@ -94,9 +85,12 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
-    ),
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """ELMo: word vectors that depend on the whole sentence."""
 

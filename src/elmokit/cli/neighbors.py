@@ -7,29 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from elmokit.cli.options import (
-    TEXT_FILES,
-    AnyModel,
-    Device,
-    Layers,
-    LinesAsJson,
-    Mix,
-    Quiet,
-    SkipBad,
-    SplitLines,
-    State,
-    StaticTable,
-    TokenizedLines,
-    Weights,
-    read_mix,
-)
+from elmokit.cli import options as opt
 from elmokit.cli.output import log, log_skipped, print_json
 from elmokit.cli.progress import TokenBar
 from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.bulk.input import Corpus
-    from elmokit.embed.static import StaticVectors
+    from elmokit.embed.model import ElmoModel
     from elmokit.search.neighbors import Neighbors, Words
     from elmokit.text.marked import Marked
 
@@ -37,38 +22,29 @@ if TYPE_CHECKING:
 def neighbors(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILES",
-            help=f"{TEXT_FILES} Each line is a sentence. Or an index directory: then only "
-            "the queries are embedded.",
-        ),
+        typer.Argument(help=f"{opt.SENTENCES} Or one directory written by `elmo index`."),
     ],
     query: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Sentence with one word in brackets: 'The [play] was staged .' Can be repeated; "
-            "all queries share one pass over the text."
-        ),
-    ] = None,
-    queries: Annotated[
-        Path | None, typer.Option(help="File with queries, one per line.", metavar="FILE")
-    ] = None,
-    word: Annotated[
-        str | None, typer.Option(help="Word to search for, instead of brackets in the queries.")
+        typer.Option(help="Sentence with one word in brackets: 'A [play] .' Can be repeated."),
     ] = None,
     token: Annotated[
         list[int] | None,
         typer.Option(
-            help="With an index: use the indexed token with this number (see --json) as a query. "
-            "Can be repeated.",
             min=0,
+            help="With an index: search for the token with this number (see --json). Can be "
+            "repeated.",
         ),
     ] = None,
-    model: AnyModel = None,
-    weights: Weights = None,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of neighbors per list.")] = 10,
-    layer: Layers = None,
-    mix: Mix = None,
+    model: opt.Model = None,
+    weights: opt.Weights = None,
+    layer: opt.Layers = None,
+    mix: opt.Mix = None,
+    tokenized: opt.Tokenized = False,
+    split: opt.SplitLines = False,
+    skip_bad: opt.SkipBad = False,
+    state: opt.State = "reset",
     same_word: Annotated[
         bool, typer.Option("--same-word", help="Only list other uses of the query word.")
     ] = False,
@@ -82,10 +58,6 @@ def neighbors(
             "--other-sentences", help="Exclude the sentence of the query, if the text contains it."
         ),
     ] = False,
-    min_count: Annotated[
-        int,
-        typer.Option(min=1, help="With an index: only list words that occur at least this often."),
-    ] = 1,
     distinct: Annotated[
         Literal["token", "sentence", "word"],
         typer.Option(
@@ -93,34 +65,31 @@ def neighbors(
             "sentences once. word: list only the nearest token of each word."
         ),
     ] = "sentence",
+    min_count: Annotated[
+        int,
+        typer.Option(min=1, help="With an index: only list words that occur at least this often."),
+    ] = 1,
     max_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Approximate maximum number of tokens to search. Default: all."),
     ] = None,
-    tokenized: TokenizedLines = False,
-    split: SplitLines = False,
-    state: State = "reset",
     ann: Annotated[
         bool,
         typer.Option(
-            "--ann",
-            help="With an index: use approximate search, with the recall reported by "
-            "`elmo index --ann`.",
+            "--ann", help="With an index: use the approximate index of `elmo index --ann`."
         ),
     ] = False,
-    static: StaticTable = None,
-    skip_bad: SkipBad = False,
-    device: Device = "auto",
-    as_json: LinesAsJson = False,
-    quiet: Quiet = False,
+    static: opt.StaticTable = None,
+    device: opt.Device = "auto",
+    as_json: opt.LinesAsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Find the nearest neighbors of a word in context.
 
     Compares a word in a sentence with every token of a text by cosine similarity, layer by layer.
-    Layer 0 represents only the word; the other layers also represent its context. Memory
-    does not grow with the text. For repeated queries, build an index first with
-    `elmo index`. With --static, also lists the nearest words according to static
-    vectors, which ignore context.
+    Layer 0 represents only the word; the other layers also represent its context. Memory usage does
+    not grow with the text. For repeated queries, build an index first with `elmo index`. With
+    --static, also lists the nearest words according to static vectors, which ignore context.
     """
     if same_word and other_words:
         raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")
@@ -135,46 +104,55 @@ def neighbors(
         raise typer.BadParameter(
             "--token, --min-count and --ann require the directory of an index.", param_hint="FILES"
         )
-    options: dict[str, Any] = {"k": k, "mix": read_mix(mix, layer)}
+    if not query and not token:
+        raise typer.BadParameter(
+            "required, for example --query 'The [play] was staged .'", param_hint="--query"
+        )
+    opt.check_layers(layer, mix)
 
     from elmokit.bulk.input import Corpus, check_inputs
+    from elmokit.embed.model import load
     from elmokit.embed.static import load_static
     from elmokit.search.neighbors import Rules
+    from elmokit.text.marked import Marked
 
-    marked = _read_queries(query or [], queries, word, tokenized=tokenized)
-    if not marked and not token:
-        raise typer.BadParameter(
-            "no query. Give, for example, --query 'The [play] was staged .'", param_hint="--query"
-        )
+    marked = [Marked.read(sentence, tokenized=tokenized) for sentence in query or ()]
     if not in_index:
         check_inputs(files)
     table = None if static is None else load_static(static)
     words: Words = "same" if same_word else "other" if other_words else "any"
-    options["rules"] = Rules(words, distinct, other_sentences)
-    loading = (model, weights, device)
+    options = {"k": k, "mix": mix, "rules": Rules(words, distinct, other_sentences)}
+    elmo = load(model, weights, device) if marked else None
     if in_index:
         options |= {"layer": layer, "min_count": min_count, "ann": ann}
-        results, summary = _search_index(files[0], [*marked, *(token or ())], loading, options)
+        results, summary = _search_index(files[0], [*marked, *(token or ())], elmo, options)
     else:
+        assert elmo is not None
         corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
         options |= {"state": state, "max_tokens": max_tokens, **({"layer": layer} if layer else {})}
         with TokenBar(shown=not quiet) as bar:
-            results = _search_text(corpus, marked, loading, options, bar)
+            results = _search_text(corpus, marked, elmo, options, bar)
         summary = f"{plural(results[0].tokens, 'token')} searched"
         log_skipped(corpus.skipped, corpus.first_skipped)
     for result in results:
-        near = None if table is None else _static_neighbors(table, result.query.word, k)
+        values, text = result.to_dict(), str(result)
+        if table is not None:
+            word = result.query.word
+            near = table.neighbors(word, k) if word in table else []
+            listed = [{"word": word, "score": round(score, 6)} for word, score in near]
+            values["static"] = {"name": table.name, "neighbors": listed}
+            shown = ", ".join(f"{word} {score:.3f}" for word, score in near)
+            text += f"\n{table.name}: {shown or 'unknown word'}"
         if as_json:
-            print_json(result.to_dict() | ({} if near is None else {"static": near}))
+            print_json(values)
         else:
-            typer.echo(f"{result}{_format_static(near)}\n")
+            typer.echo(f"{text}\n")
     log(summary)
 
 
 def _search_text(
-    corpus: Corpus, queries: list[Marked], loading: Any, options: dict[str, Any], bar: TokenBar
+    corpus: Corpus, queries: list[Marked], elmo: ElmoModel, options: dict[str, Any], bar: TokenBar
 ) -> list[Neighbors]:
-    from elmokit.embed.model import load
     from elmokit.progress import Progress
     from elmokit.search.neighbors import Passage, neighbors
 
@@ -183,7 +161,7 @@ def _search_text(
         for s in corpus.sentences()
     )
     return neighbors(
-        load(*loading),
+        elmo,
         queries,
         text,
         on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, None)),
@@ -192,47 +170,17 @@ def _search_text(
 
 
 def _search_index(
-    directory: str, queries: list[Marked | int], loading: Any, options: dict[str, Any]
+    directory: str, queries: list[Marked | int], elmo: ElmoModel | None, options: dict[str, Any]
 ) -> tuple[list[Neighbors], str]:
-    from elmokit.embed.model import load
     from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open(directory)
     ann = index.meta.ann
     if options["ann"] and options["layer"] is None and ann:
         options["layer"] = [choice for choice in index.choices if choice.label in ann]
-    elmo = None if all(isinstance(query, int) for query in queries) else load(*loading)
     results = index.neighbors(queries, elmo, **options)
     summary = f"{plural(index.tokens, 'token')} searched"
     if options["ann"]:
         recalls = [f"{name} {ann[name]['recall_at_10']:.3f}" for name in results[0].lists]
         summary += f", approximately (measured recall: {', '.join(recalls)})"
     return results, summary
-
-
-def _read_queries(
-    sentences: list[str], file: Path | None, word: str | None, *, tokenized: bool
-) -> list[Marked]:
-    from elmokit.text.lines import read_lines
-    from elmokit.text.marked import Marked, mark
-
-    if file is not None:
-        lines = (line.text for line in read_lines([file]))
-        sentences = [*sentences, *(line for line in lines if line.strip())]
-    if word is None:
-        return [Marked.read(sentence, tokenized=tokenized) for sentence in sentences]
-    return [mark(sentence, word, tokenized=tokenized) for sentence in sentences]
-
-
-def _static_neighbors(table: StaticVectors, word: str, k: int) -> dict[str, Any]:
-    """Return the nearest words of a table; an empty list for unknown words."""
-    nearest = table.neighbors(word, k) if word in table else []
-    near = [{"word": word, "score": round(score, 6)} for word, score in nearest]
-    return {"name": table.name, "neighbors": near}
-
-
-def _format_static(near: dict[str, Any] | None) -> str:
-    if near is None:
-        return ""
-    words = [f"{n['word']} {n['score']:.3f}" for n in near["neighbors"]]
-    return f"\n{near['name']}: {', '.join(words) or 'unknown word'}"

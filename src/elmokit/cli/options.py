@@ -11,21 +11,22 @@ import typer
 
 from elmokit.errors import ConfigError
 
-#: What `elmokit.load` opens with torch.
+# ----------------------------------------------------------------------------------------- models
+
 MODELS = (
-    "Model to load: a model directory, an AllenNLP or bilm-tf options.json with its HDF5 file, "
-    "an ELMoForManyLangs directory, a zip file of one of these, a bilm-tf training checkpoint, "
-    "hf://user/model, or a name such as english or allennlp:original."
+    "Model to load: a model directory, an AllenNLP or bilm-tf options.json with its HDF5 file, an "
+    "ELMoForManyLangs directory, a zip file of one of these, a bilm-tf training checkpoint, "
+    "hf://USER/MODEL, or a name such as english or allennlp:original."
 )
-#: Only for commands that need neither the head nor training.
-ONNX_TOO = " ONNX directories (elmo convert MODEL OUT --to onnx) also work, without torch."
 DEFAULT_MODEL = " Default: the bundled English model."
+#: For commands that need neither the LM head nor training.
+EMBEDDING_MODELS = (
+    f"{MODELS} ONNX directories (elmo convert MODEL OUT --to onnx) also work, without torch."
+    f"{DEFAULT_MODEL}"
+)
 
 ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
-AnyModel = Annotated[str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL)]
-EmbeddingModel = Annotated[
-    str | None, typer.Option("--model", help=MODELS + ONNX_TOO + DEFAULT_MODEL)
-]
+Model = Annotated[str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL)]
 HeadModel = Annotated[
     str | None,
     typer.Option(
@@ -36,15 +37,7 @@ HeadModel = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help="HDF5 weights for an options.json that is in a different directory."),
-]
-Precision = Annotated[
-    Literal["exact", "fast"],
-    typer.Option(
-        help="Numeric precision. exact: float32. fast: several times faster, with reduced "
-        "precision (cosine similarity to exact vectors at least 0.999); `elmo doctor` shows what "
-        "it uses on this machine."
-    ),
+    typer.Option(help="HDF5 weights, if they are not in the same directory as options.json."),
 ]
 State = Annotated[
     Literal["reset", "warm"],
@@ -54,36 +47,35 @@ State = Annotated[
     ),
 ]
 Device = Annotated[
-    str, typer.Option(help="Device: auto (a GPU if available), cpu, cuda, cuda:1, ...")
+    str, typer.Option(help="Device to use: auto (a GPU if available), cpu, cuda or cuda:N.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
-TextAsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-LinesAsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object per line instead of text.")
+Precision = Annotated[
+    Literal["exact", "fast"],
+    typer.Option(
+        help="Numeric precision. exact: float32. fast: reduced precision, several times faster "
+        "(cosine similarity to exact vectors at least 0.999); see `elmo doctor`."
+    ),
 ]
-SummaryAsJson = Annotated[
-    bool, typer.Option("--json", help="Print a summary as one JSON object to standard output.")
+
+# ------------------------------------------------------------------------------------------- text
+
+TEXT_FILES = (
+    "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst); '-' reads standard input."
+)
+Tokenized = Annotated[
+    bool,
+    typer.Option("--tokenized", help="Lines are tokenized sentences: split them at whitespace."),
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Skip and count lines that are not valid UTF-8.")
 ]
-PreparedData = Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")]
 
 # For commands that read text like `elmo embed`: one sentence per line.
-TEXT_FILES = (
-    "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst); '-' reads standard input."
-)
-TokenizedLines = Annotated[
-    bool,
-    typer.Option(
-        "--tokenized", help="The text is already tokenized: split lines at whitespace only."
-    ),
-]
+SENTENCES = f"{TEXT_FILES} Each line is a sentence."
 SplitLines = Annotated[
     bool,
     typer.Option(
-        "--split", help="Lines are paragraphs: split them into sentences. Empty lines are ignored."
+        "--split", help="Lines are paragraphs: split them into sentences. Ignore empty lines."
     ),
 ]
 
@@ -91,23 +83,54 @@ SplitLines = Annotated[
 PARAGRAPHS = (
     f"{TEXT_FILES} Each line is a paragraph; empty lines and file boundaries separate documents."
 )
-Paragraphs = Annotated[list[str], typer.Argument(metavar="FILES...", help=PARAGRAPHS)]
 OneSentencePerLine = Annotated[
     bool,
     typer.Option(
         "--one-sentence-per-line", help="Lines are sentences: do not split them into sentences."
     ),
 ]
-Tokenized = Annotated[
-    bool,
+
+# ---------------------------------------------------------------------- layers and static vectors
+
+LAYER_CHOICES = (
+    "Layers to use: a layer number, top, average (the mean of all layers), concat (all layers "
+    "concatenated), mix (a weighted sum, see --mix) or all (each layer separately)."
+)
+Layer = Annotated[str, typer.Option("--layer", metavar="LAYER", help=LAYER_CHOICES)]
+Layers = Annotated[
+    list[str] | None,
     typer.Option(
-        "--tokenized",
-        help="The text is already tokenized, with one sentence per line: split lines at "
-        "whitespace only.",
+        "--layer",
+        metavar="LAYER",
+        help=f"{LAYER_CHOICES} Can be repeated. Default: every layer and the average.",
+    ),
+]
+AllLayers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layer", metavar="LAYER", help=f"{LAYER_CHOICES} Can be repeated. Default: all."
     ),
 ]
 
-# For commands that compare ELMo with static vectors.
+
+def _parse_mix(text: str) -> Any:
+    try:
+        return tuple(float(weight) for weight in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(
+            f"'{text}' is not a list of numbers. Expected, for example, 0.2,0.3,0.5."
+        ) from None
+
+
+Mix = Annotated[
+    Any,
+    typer.Option(
+        metavar="S0,S1,...",
+        parser=_parse_mix,
+        help="With --layer mix: weights of the layers, lowest layer first. They are used directly, "
+        "without a softmax.",
+    ),
+]
 StaticTable = Annotated[
     str | None,
     typer.Option(
@@ -118,48 +141,7 @@ StaticTable = Annotated[
     ),
 ]
 
-# For commands that can be interrupted and resumed.
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Resume an interrupted run: finished work is kept, and the output is "
-        "byte-identical. Repeat the original command; standard input must provide the same text "
-        "from its beginning.",
-    ),
-]
-Overwrite = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite",
-        help="Replace an existing output. Without --resume, also discard the finished work of an "
-        "interrupted run.",
-    ),
-]
-
-# Layer choices; see embed/layer_choice.py.
-LAYER_CHOICES = (
-    "Layers to use: a layer number, top, average (the mean of all layers), concat (all layers "
-    "concatenated), mix (a weighted sum, see --mix) or all (each layer separately)"
-)
-Layer = Annotated[str, typer.Option("--layer", metavar="LAYER", help=f"{LAYER_CHOICES}.")]
-Layers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--layer",
-        metavar="LAYER",
-        help=f"{LAYER_CHOICES}. Can be repeated. Default: every layer and the average.",
-    ),
-]
-Mix = Annotated[
-    str | None,
-    typer.Option(
-        metavar="S0,S1,...",
-        help="With --layer mix: the weights s_j of gamma * sum_j s_j h_j, one per layer, lowest "
-        "layer first. They are used directly, without a softmax.",
-    ),
-]
-Gamma = Annotated[float, typer.Option(help="With --layer mix: the scale gamma of the mix.")]
+# --------------------------------------------------------------------------------- runs and output
 
 
 Path_ = TypeVar("Path_", str, Path, Path | None)
@@ -175,6 +157,70 @@ def not_stdout(path: Path_) -> Path_:
 def output_option(help: str) -> Any:
     """Return the --output option of a command that writes a file or a directory."""
     return typer.Option("--output", "-o", help=help, callback=not_stdout)
+
+
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+Preset = Annotated[str, typer.Option(help="Preset: toy, small, medium or original.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Change a setting (see docs/reference/configuration.md). Can be repeated.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Resume an interrupted run. Repeat the other options."),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
+OverwriteRun = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace an existing output. Without --resume, also discard an interrupted run.",
+    ),
+]
+PreparedData = Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")]
+RunDirectory = Annotated[
+    Path, output_option("Run directory, for checkpoints, metrics and the model.")
+]
+WarmState = Annotated[
+    bool,
+    typer.Option(
+        "--warm-state",
+        help="Also compute the warm state, which takes minutes on a CPU; see `elmo warm`.",
+    ),
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="On a GPU: bit-identical runs, but slower.")
+]
+
+
+def _check_tensorboard(is_set: bool) -> bool:
+    """Report a missing TensorBoard before data and models are loaded."""
+    if is_set:
+        from elmokit.train.metrics import check_tensorboard
+
+        check_tensorboard()
+    return is_set
+
+
+Tensorboard = Annotated[
+    bool,
+    typer.Option("--tensorboard", callback=_check_tensorboard, help="Also log to TensorBoard."),
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+LinesAsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON instead of text, one object per line.")
+]
+SummaryAsJson = Annotated[
+    bool, typer.Option("--json", help="Print a summary as JSON to standard output.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
+
+# ---------------------------------------------------------------------------------- usage errors
 
 
 class _UsageError(typer.BadParameter):
@@ -198,16 +244,9 @@ def as_settings(options: Mapping[str, object]) -> list[str]:
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
-def read_mix(mix: str | None, layers: Sequence[str] | None) -> tuple[float, ...] | None:
-    """Parse --mix; check it and --layer, as far as possible without a model."""
+def check_layers(layers: Sequence[str] | None, mix: Sequence[float] | None) -> None:
+    """Check --layer and --mix, as far as possible without a model."""
     from elmokit.embed.layer_choice import check_layer, check_mix
 
-    try:
-        weights = None if mix is None else tuple(float(weight) for weight in mix.split(","))
-    except ValueError:
-        raise typer.BadParameter(
-            f"'{mix}' is not a list of numbers, for example 0.2,0.3,0.5.", param_hint="--mix"
-        ) from None
     with usage_errors():
-        check_mix([check_layer(layer) for layer in layers or ()], weights)
-    return weights
+        check_mix([check_layer(layer) for layer in layers or ()], mix)

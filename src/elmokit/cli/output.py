@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from elmokit.progress import plural
+
+if TYPE_CHECKING:
+    from elmokit.train.loop import TrainResult
 
 #: The exit code of an interrupted command.
 INTERRUPTED = 130
@@ -33,13 +36,33 @@ def print_result(result: Result, *, as_json: bool) -> None:
         typer.echo(str(result))
 
 
-def print_perplexities(perplexities: Iterable[Result], *, as_json: bool) -> None:
-    """Print one perplexity per line, or all of them as a JSON list."""
+def print_table(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
+    """Print rows as a table of those columns that they have."""
+    rows = list(rows)
+    names = [name for name in columns if name in rows[0]]
+    cells = [[name.replace("_", " ") for name in names]]
+    cells += [[_format(row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        aligned = [value.rjust(width) for value, width in zip(line, widths, strict=True)]
+        typer.echo("  ".join(aligned))
+
+
+def _format(value: Any) -> str:
+    if value is None:
+        return "auto"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def print_training(run: TrainResult, summary: dict[str, Any], *, as_json: bool) -> None:
+    """Print the summary of `elmo train` and `elmo finetune`; exit if the run was interrupted."""
     if as_json:
-        print_json([perplexity.to_dict() for perplexity in perplexities])
-        return
-    for perplexity in perplexities:
-        typer.echo(str(perplexity))
+        values = {"steps": run.steps, "tokens": run.tokens, "interrupted": run.interrupted}
+        print_json({**values, "model": str(run.model), **summary})
+    if run.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def log(message: str) -> None:
@@ -53,9 +76,14 @@ def log_skipped(lines: int, first: object = None) -> None:
         log(f"{plural(lines, 'line')} skipped, first: {first}")
 
 
-def log_summary(output: object, facts: Iterable[str]) -> None:
+def log_summary(output: object, *facts: str) -> None:
     """Report what was written, for example "vectors.h5: 3 sentences, 13 tokens"."""
-    log(f"{output}: {', '.join(facts)}")
+    log(f"{output}: {', '.join(fact for fact in facts if fact)}")
+
+
+def resumed(n: int, noun: str) -> str:
+    """Describe work that an earlier run finished; "" if there is none."""
+    return f"{plural(n, noun)} from an earlier run" if n else ""
 
 
 def finished_work(n: int, noun: str) -> str:

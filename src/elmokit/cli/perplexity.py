@@ -1,134 +1,114 @@
-"""`elmo perplexity`: compute the perplexity of a text."""
+"""`elmo perplexity`: compute the perplexity of text or of a prepared corpus."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elmokit.cli import score
-from elmokit.cli.options import (
-    Device,
-    HeadModel,
-    OneSentencePerLine,
-    Paragraphs,
-    Precision,
-    Quiet,
-    SkipBad,
-    Tokenized,
-)
-from elmokit.cli.output import log, log_skipped, print_perplexities
+from elmokit.cli import options as opt
+from elmokit.cli.output import log, log_skipped, print_json
+from elmokit.cli.progress import TokenBar
 
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
-    from elmokit.embed.scoring import SentenceScore
-    from elmokit.train.text import ScoredSentence
-
-StateChoice = Annotated[
-    Literal["carry", "reset", "warm", "all"],
-    typer.Option(
-        help="Initial LSTM state of each sentence. carry: the final state of the previous "
-        "sentence, and zero at the beginning of a document. reset: zero. warm: the state stored "
-        "with the model. all: measure with each of them."
-    ),
-]
+    from elmokit.train.evaluate import Perplexity
 
 
 def perplexity(
-    files: Paragraphs,
-    model: HeadModel = None,
-    state: StateChoice = "carry",
-    one_sentence_per_line: OneSentencePerLine = False,
-    tokenized: Tokenized = False,
-    by_sentence: Annotated[
-        bool,
-        typer.Option(
-            "--sentences", help="First print the scores of every sentence, like `elmo score`."
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help=f"{opt.PARAGRAPHS} Or one directory written by `elmo prepare`, for its "
+            "held-out text."
         ),
-    ] = False,
-    by_token: Annotated[
-        bool, typer.Option("--tokens", help="With --sentences: also print log p of every token.")
-    ] = False,
-    skip_bad: SkipBad = False,
-    precision: Precision = "exact",
-    device: Device = "auto",
-    as_json: Annotated[
-        bool,
+    ],
+    model: opt.HeadModel = None,
+    one_sentence_per_line: opt.OneSentencePerLine = False,
+    tokenized: opt.Tokenized = False,
+    skip_bad: opt.SkipBad = False,
+    state: Annotated[
+        Literal["carry", "reset", "warm", "all"],
         typer.Option(
-            "--json",
-            help="Print a JSON list with one object per state; with --sentences, first one JSON "
-            "object per line for each sentence.",
+            help="Initial LSTM state of each sentence. carry: the final state of the previous "
+            "sentence, and zero at the beginning of a document. reset: zero. warm: the state "
+            "stored with the model. all: measure with each of them."
         ),
-    ] = False,
-    quiet: Quiet = False,
+    ] = "carry",
+    device: opt.Device = "auto",
+    precision: opt.Precision = "exact",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Compute the perplexity of text with the full softmax.
 
-    Perplexity is exp of the mean loss per word and sentence boundary: forward,
-    backward, and their geometric mean. As inputs, out-of-vocabulary words are
-    encoded from their characters; as targets, they count as <UNK>. Perplexity
-    without them is also printed. Results do not depend on batching and equal
-    those of `elmo evaluate` for the same text and vocabulary.
+    Perplexity is the exponential of the mean loss per word and sentence boundary: forward,
+    backward, and their geometric mean. As inputs, out-of-vocabulary words are encoded from their
+    characters; as targets, they count as <UNK>. Perplexity without them is also printed. Results do
+    not depend on batching.
 
-    Memory grows with the longest document, not with the text.
+    Memory usage grows with the longest document, not with the text.
     """
-    from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.embed.model import load
     from elmokit.embed.scoring import language_model
     from elmokit.progress import Progress
     from elmokit.train.text import evaluate_text
 
-    if by_token and not by_sentence:
-        raise typer.BadParameter("requires --sentences.", param_hint="--tokens")
-    check_files(files)
+    is_prepared = len(files) == 1 and Path(files[0]).is_dir()
+    if not is_prepared:
+        check_files(files)
     elmo = load(model, device=device, precision=precision)
+    states = _states(elmo, state)
+    if is_prepared:
+        results = _evaluate_prepared(elmo, files[0], states)
+    else:
+        skipped: list[str] = []
+        reading = Reading(one_sentence_per_line, tokenized)
+        with TokenBar(shown=not quiet) as bar:
+            results = evaluate_text(
+                elmo.bilm,
+                elmo.scorer(),
+                language_model(elmo)[1],
+                read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append),
+                states=states,
+                warm=elmo.warm,
+                on_progress=lambda targets: bar(Progress(targets, 0, None)),
+            )
+        log_skipped(len(skipped), *skipped[:1])
+    if as_json:
+        print_json([result.to_dict() for result in results])
+    else:
+        typer.echo("\n".join(map(str, results)))
+
+
+def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Perplexity]:
+    from elmokit.data.corpus import Corpus
+    from elmokit.embed.scoring import language_model
+    from elmokit.errors import ConfigError
+    from elmokit.train.evaluate import encoder_of, evaluate, prepared_types
+
+    corpus = Corpus.open(data)
     _, vocabulary = language_model(elmo)
-    skipped: list[str] = []
-    reading = Reading(one_sentence_per_line, tokenized)
-    text = read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append)
-
-    def show(scored: ScoredSentence) -> None:
-        where = {"document": scored.document}
-        score.show(_score(scored), where, by_token=by_token, as_json=as_json)
-
-    with TokenBar(shown=not (quiet or by_sentence)) as bar:
-        perplexities = evaluate_text(
-            elmo.bilm,
-            elmo.scorer(),
-            vocabulary,
-            text,
-            states=states_of(elmo, state),
-            warm=elmo.warm,
-            on_sentence=show if by_sentence else None,
-            on_progress=lambda targets: bar(Progress(targets, 0, None)),
+    if vocabulary.words != corpus.vocabulary.words:
+        raise ConfigError(
+            f"The vocabulary of {data} differs from the vocabulary of the model {elmo.source}. "
+            f"Prepare the text again: elmo prepare --vocab {elmo.source} FILES... -o DATA"
         )
-    log_skipped(len(skipped), *skipped[:1])
-    print_perplexities(perplexities, as_json=as_json)
+    chars = None if elmo.config.char_cnn is None else corpus.chars
+    types = prepared_types(encoder_of(elmo.engine, chars), len(vocabulary))
+    text = corpus.tokens("valid"), corpus.documents("valid")
+    return [evaluate(elmo.scorer(), types, *text, state=name, warm=elmo.warm) for name in states]
 
 
-def states_of(elmo: ElmoModel, state: str) -> list[str]:
+def _states(elmo: ElmoModel, state: str) -> list[str]:
     """Return the states to measure with; raise an error if the model lacks the chosen one."""
+    if state == "warm":
+        elmo.initial_state("warm")  # raises if there is none
     if state != "all":
-        if state == "warm":
-            elmo.initial_state("warm")  # raises if there is none
         return [state]
     if elmo.warm is None:
         log("note: the model has no warm state; compute one with `elmo warm`")
         return ["carry", "reset"]
     return ["carry", "reset", "warm"]
-
-
-def _score(scored: ScoredSentence) -> SentenceScore:
-    from elmokit.embed.scoring import SentenceScore
-
-    forward, backward = (-scored.forward).tolist(), (-scored.backward).tolist()
-    return SentenceScore(
-        tokens=tuple(scored.words),
-        forward=tuple(forward[:-1]),
-        backward=tuple(backward[1:]),
-        end=forward[-1],
-        begin=backward[0],
-        unknown=tuple(scored.unknown.tolist()),
-        state=scored.state,
-    )

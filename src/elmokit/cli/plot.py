@@ -7,34 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.options import (
-    LAYER_CHOICES,
-    AnyModel,
-    Device,
-    HeadModel,
-    Mix,
-    State,
-    TokenizedLines,
-    Weights,
-    read_mix,
-)
+from elmokit.cli import options as opt
+from elmokit.cli.app import App
 from elmokit.cli.output import log, print_json
 
 if TYPE_CHECKING:
     from elmokit.plot.figure import Picture
 
-app = typer.Typer(
-    help="Plot what the layers encode, as SVG or PNG. Requires pip install 'elmokit[plot]'.",
-    no_args_is_help=True,
-)
+app = App(help="Plot what the layers encode, as SVG or PNG. Requires pip install 'elmokit[plot]'.")
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write: .svg or .png.")]
-DrawnLayers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--layer", metavar="LAYER", help=f"{LAYER_CHOICES}. Can be repeated. Default: all."
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the plotted values as JSON.")]
 
 
@@ -64,13 +46,13 @@ def senses(
             "how well the clusters separate.",
         ),
     ] = None,
-    layer: DrawnLayers = None,
-    mix: Mix = None,
-    model: AnyModel = None,
-    weights: Weights = None,
-    tokenized: TokenizedLines = False,
-    state: State = "reset",
-    device: Device = "auto",
+    model: opt.Model = None,
+    weights: opt.Weights = None,
+    layer: opt.AllLayers = None,
+    mix: opt.Mix = None,
+    tokenized: opt.Tokenized = False,
+    state: opt.State = "reset",
+    device: opt.Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Plot the uses of one word, one panel per layer.
@@ -84,7 +66,7 @@ def senses(
         raise typer.BadParameter(
             "--word requires the directory of an index, and an index requires --word."
         )
-    mixed = read_mix(mix, layer)
+    opt.check_layers(layer, mix)
 
     from elmokit.embed.model import load
     from elmokit.plot.figure import check_picture
@@ -95,12 +77,12 @@ def senses(
         from elmokit.search.index import TokenIndex
 
         index = TokenIndex.open(text)
-        result = senses_in(index, word, layer=layer, mix=mixed, limit=limit, clusters=clusters)
+        result = senses_in(index, word, layer=layer, mix=mix, limit=limit, clusters=clusters)
     else:
         uses = read_uses(text, tokenized=tokenized)
         elmo = load(model, weights, device)
         result = senses_of(
-            elmo, uses, layer=layer or "all", mix=mixed, state=state, clusters=clusters
+            elmo, uses, layer=layer or "all", mix=mix, state=state, clusters=clusters
         )
     _finish(draw_senses(result), output, result.to_dict(), as_json=as_json)
 
@@ -115,20 +97,20 @@ def similarity(
             metavar="OTHER", help="Sentence for the columns. Default: the same sentence."
         ),
     ] = None,
-    layer: DrawnLayers = None,
-    mix: Mix = None,
-    model: AnyModel = None,
-    weights: Weights = None,
-    tokenized: TokenizedLines = False,
-    state: State = "reset",
-    device: Device = "auto",
+    model: opt.Model = None,
+    weights: opt.Weights = None,
+    layer: opt.AllLayers = None,
+    mix: opt.Mix = None,
+    tokenized: opt.Tokenized = False,
+    state: opt.State = "reset",
+    device: opt.Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Plot the cosines between the tokens of two sentences.
 
     Draws one heat map per layer.
     """
-    mixed = read_mix(mix, layer)
+    opt.check_layers(layer, mix)
 
     from elmokit.embed.model import load
     from elmokit.plot.figure import check_picture
@@ -138,7 +120,7 @@ def similarity(
     elmo = load(model, weights, device)
     given = [s.split() if tokenized and s is not None else s for s in (first, second)]
     assert given[0] is not None
-    result = similarity_of(elmo, given[0], given[1], layer=layer or "all", mix=mixed, state=state)
+    result = similarity_of(elmo, given[0], given[1], layer=layer or "all", mix=mix, state=state)
     _finish(draw_similarity(result), output, result.to_dict(), as_json=as_json)
 
 
@@ -168,10 +150,10 @@ def layers(
 def surprise(
     sentences: Annotated[list[str], typer.Argument(metavar="SENTENCES", help="Sentences to plot.")],
     output: Output,
-    model: HeadModel = None,
-    tokenized: TokenizedLines = False,
-    state: State = "reset",
-    device: Device = "auto",
+    model: opt.HeadModel = None,
+    tokenized: opt.Tokenized = False,
+    state: opt.State = "reset",
+    device: opt.Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Plot the surprisal of each token, forward and backward.

@@ -8,36 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.options import (
-    OneSentencePerLine,
-    Paragraphs,
-    Quiet,
-    SkipBad,
-    SummaryAsJson,
-    Tokenized,
-    as_settings,
-    output_option,
-    usage_errors,
-)
+from elmokit.cli import options as opt
 from elmokit.cli.output import log, log_skipped, log_summary, print_json
+from elmokit.cli.progress import TokenBar
 from elmokit.progress import plural
 
 if TYPE_CHECKING:
-    from elmokit.data.prepare import Summary
     from elmokit.text.vocab import Vocabulary
 
 
 def prepare(
-    files: Paragraphs,
+    files: Annotated[list[str], typer.Argument(help=opt.PARAGRAPHS)],
     output: Annotated[
         Path,
-        output_option(
-            "Directory to write. Takes about 4 bytes per token and 130 bytes per type, and "
-            "twice as much while it is being written."
+        opt.output_option(
+            "Directory to write. Needs about 4 bytes per token and 130 bytes per distinct word, "
+            "and twice as much while it is being written."
         ),
     ],
-    one_sentence_per_line: OneSentencePerLine = False,
-    tokenized: Tokenized = False,
+    one_sentence_per_line: opt.OneSentencePerLine = False,
+    tokenized: opt.Tokenized = False,
+    skip_bad: opt.SkipBad = False,
     min_count: Annotated[
         int,
         typer.Option(
@@ -57,7 +48,7 @@ def prepare(
         typer.Option(
             metavar="FILE|MODEL",
             help="Use the vocabulary of an existing model, as required by `elmo finetune` and "
-            "`elmo evaluate`: a model directory, the name of an installed model (english), or a "
+            "`elmo perplexity`: a model directory, the name of an installed model (english), or a "
             "file with one word per line that starts with <S>, </S>, <UNK>. Other words are <UNK> "
             "as targets. Default: build a vocabulary from the text.",
         ),
@@ -79,14 +70,9 @@ def prepare(
     ] = None,
     valid_files: Annotated[
         list[str] | None,
-        typer.Option(
-            "--valid-files",
-            metavar="FILE",
-            help="Hold out this file for evaluation. Can be repeated.",
-        ),
+        typer.Option(metavar="FILE", help="File to hold out for evaluation. Can be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="With --valid: random seed for the split.")] = 0,
-    skip_bad: SkipBad = False,
+    seed: opt.Seed = 0,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -95,27 +81,21 @@ def prepare(
             "Default: one per core.",
         ),
     ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite", help="Replace a prepared corpus in OUTPUT; never replaces other files."
-        ),
-    ] = False,
-    as_json: SummaryAsJson = False,
-    quiet: Quiet = False,
+    overwrite: opt.Overwrite = False,
+    as_json: opt.SummaryAsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Convert text files to a corpus for training.
 
-    Splits the text into sentences and tokens, builds a vocabulary and writes
-    ids. If lines end mid-sentence, first join the lines of each paragraph. The
-    same text and options give the same bytes. The output is written atomically.
+    Splits the text into sentences and tokens, builds a vocabulary and writes ids. If lines end in
+    the middle of a sentence, first join the lines of each paragraph. The same text and options give
+    the same bytes. The output is written atomically.
     """
-    from elmokit.cli.progress import TokenBar
     from elmokit.data.layout import PrepareSettings
     from elmokit.data.prepare import prepare as prepare_text
     from elmokit.settings import with_settings
 
-    with usage_errors():
+    with opt.usage_errors():
         settings = PrepareSettings(
             min_count=min_count,
             max_vocab=max_vocab,
@@ -124,8 +104,8 @@ def prepare(
             tokenized=tokenized,
             seed=seed,
         )
-        settings = with_settings(settings, as_settings({"valid": valid}))
-    with usage_errors(), TokenBar(shown=not quiet) as bar:
+        settings = with_settings(settings, opt.as_settings({"valid": valid}))
+    with opt.usage_errors(), TokenBar(shown=not quiet) as bar:
         summary = prepare_text(
             files,
             output,
@@ -137,17 +117,6 @@ def prepare(
             on_progress=bar,
             vocabulary=None if vocab is None else _read_vocabulary(vocab),
         )
-    _print_summary(summary, as_json=as_json)
-
-
-def _read_vocabulary(vocab: Path) -> Vocabulary:
-    from elmokit.data.prepare import given_vocabulary
-    from elmokit.sources.resolve import named_models  # imports torch
-
-    return given_vocabulary(named_models().get(str(vocab), vocab))
-
-
-def _print_summary(summary: Summary, *, as_json: bool) -> None:
     meta = summary.meta
     if as_json:
         print_json(
@@ -162,13 +131,21 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
         )
     for name, split in meta.splits.items():
         counts = dataclasses.asdict(split)
-        nouns = ("document", "sentence", "token", "type")
-        facts = [plural(counts[f"{noun}s"], noun) for noun in nouns]
-        facts.append(f"{split.unknown_rate:.2%} of tokens out of vocabulary")
-        facts.append(plural(split.truncated_tokens, "truncated token"))
-        log_summary(name, facts)
+        log_summary(
+            name,
+            *(plural(counts[f"{n}s"], n) for n in ("document", "sentence", "token", "type")),
+            f"{split.unknown_rate:.2%} of tokens out of vocabulary",
+            plural(split.truncated_tokens, "truncated token"),
+        )
     log_skipped(meta.skipped_lines, summary.first_skipped)
     log(
         f"{summary.output}: vocabulary of {meta.n_words:,} words; "
         f"{summary.n_bytes / 1e6:,.1f} MB of text at {summary.megabytes_per_second:,.1f} MB/s"
     )
+
+
+def _read_vocabulary(vocab: Path) -> Vocabulary:
+    from elmokit.data.prepare import given_vocabulary
+    from elmokit.sources.resolve import named_models  # imports torch
+
+    return given_vocabulary(named_models().get(str(vocab), vocab))

@@ -7,40 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elmokit.cli.options import (
-    AnyModel,
-    Device,
-    Layers,
-    Mix,
-    Precision,
-    Quiet,
-    State,
-    StaticTable,
-    TextAsJson,
-    Weights,
-    read_mix,
-)
+from elmokit.cli import options as opt
+from elmokit.cli.app import App
 from elmokit.cli.output import log, print_json
 from elmokit.cli.progress import part_bar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-app = typer.Typer(help="Measure what each layer encodes.", no_args_is_help=True)
+app = App(help="Measure what each layer encodes.")
 
 
 @app.command("pos")
 def pos(
     directory: Annotated[
-        Path | None,
+        Path,
         typer.Argument(
             metavar="DIR",
             help="Universal Dependencies treebank with *train.conllu, *dev.conllu, *test.conllu.",
         ),
-    ] = None,
-    train: Annotated[Path | None, typer.Option(help="CoNLL-U training data.")] = None,
-    dev: Annotated[Path | None, typer.Option(help="CoNLL-U data for early stopping.")] = None,
-    test: Annotated[Path | None, typer.Option(help="CoNLL-U test data.")] = None,
+    ],
     tags: Annotated[
         Literal["xpos", "upos"],
         typer.Option(
@@ -48,27 +34,24 @@ def pos(
             "as in the paper). upos: universal tags."
         ),
     ] = "xpos",
-    layer: Layers = None,
-    mix: Mix = None,
-    model: AnyModel = None,
-    weights: Weights = None,
-    state: State = "reset",
-    static: StaticTable = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Random seed for the first probe and bootstrap.")
-    ] = 0,
+    model: opt.Model = None,
+    weights: opt.Weights = None,
+    layer: opt.Layers = None,
+    mix: opt.Mix = None,
+    state: opt.State = "reset",
+    static: opt.StaticTable = None,
+    seed: opt.Seed = 0,
     runs: Annotated[
         int, typer.Option(min=1, help="Number of probes per layer, with consecutive seeds.")
     ] = 1,
-    l2: Annotated[float, typer.Option(min=0, help="L2 penalty on the weights of a probe.")] = 1e-5,
     max_epochs: Annotated[int, typer.Option(min=1, help="Maximum epochs of a probe.")] = 30,
     cache: Annotated[
         Path | None, typer.Option(help="Directory to cache the vectors in. Default: no cache.")
     ] = None,
-    device: Device = "auto",
-    precision: Precision = "exact",
-    as_json: TextAsJson = False,
-    quiet: Quiet = False,
+    device: opt.Device = "auto",
+    precision: opt.Precision = "exact",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Probe the layers for parts of speech.
 
@@ -84,11 +67,9 @@ def pos(
     from elmokit.probes.linear import ProbeSettings
     from elmokit.probes.pos import measure_pos
 
-    paths = [file for file in (train, dev, test) if file is not None]
-    if len(paths) != (3 if directory is None else 0):
-        raise typer.BadParameter("specify either DIR or all of --train, --dev and --test.")
+    opt.check_layers(layer, mix)
     table = None if static is None else load_static(static)
-    treebank = read_treebank(paths if directory is None else find_splits(directory), tags)
+    treebank = read_treebank(find_splits(directory), tags)
     elmo = load(model, weights, device, precision)
     with part_bar(shown=not quiet) as progress:
         report = measure_pos(
@@ -96,11 +77,11 @@ def pos(
             treebank,
             tags=tags,
             layer=layer or ALL_AND_AVERAGE,
-            mix=read_mix(mix, layer),
+            mix=mix,
             static=table,
             state=state,
             seeds=range(seed, seed + runs),
-            settings=ProbeSettings(l2=l2, max_epochs=max_epochs),
+            settings=ProbeSettings(max_epochs=max_epochs),
             cache=cache,
             progress=progress,
         )
@@ -137,17 +118,17 @@ def wsd(
             "location of the Debian packages (apt-get install wordnet-base wordnet-sense-index).",
         ),
     ] = None,
-    layer: Layers = None,
-    mix: Mix = None,
-    model: AnyModel = None,
-    weights: Weights = None,
-    state: State = "reset",
-    static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
-    device: Device = "auto",
-    precision: Precision = "exact",
-    as_json: TextAsJson = False,
-    quiet: Quiet = False,
+    model: opt.Model = None,
+    weights: opt.Weights = None,
+    layer: opt.Layers = None,
+    mix: opt.Mix = None,
+    state: opt.State = "reset",
+    static: opt.StaticTable = None,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    precision: opt.Precision = "exact",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Probe the layers for word senses.
 
@@ -164,10 +145,9 @@ def wsd(
     from elmokit.probes.wordnet import read_wordnet
     from elmokit.probes.wsd import measure_wsd
 
+    opt.check_layers(layer, mix)
     table = None if static is None else load_static(static)
-    senses = read_wordnet(wordnet)
-    sets = read_sets(evaluation)
-    training = read_semcor(semcor)
+    senses, sets, training = read_wordnet(wordnet), read_sets(evaluation), read_semcor(semcor)
     elmo = load(model, weights, device, precision)
     with part_bar(shown=not quiet) as progress:
         report = measure_wsd(
@@ -176,7 +156,7 @@ def wsd(
             sets,
             senses,
             layer=layer or ALL_AND_AVERAGE,
-            mix=read_mix(mix, layer),
+            mix=mix,
             static=table,
             state=state,
             seed=seed,
@@ -199,14 +179,14 @@ def wic(
         Path | None,
         typer.Option(help="MCL-WiC labels. Default: NAME.gold in the directory of FILE."),
     ] = None,
-    model: AnyModel = None,
-    weights: Weights = None,
-    state: State = "reset",
-    static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
-    device: Device = "auto",
-    as_json: TextAsJson = False,
-    quiet: Quiet = False,
+    model: opt.Model = None,
+    weights: opt.Weights = None,
+    state: opt.State = "reset",
+    static: opt.StaticTable = None,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Probe the layers for word in context (WiC).
 
@@ -224,14 +204,7 @@ def wic(
     pairs = read_wic(data, gold)
     elmo = load(model, weights, device)
     with part_bar(shown=not quiet) as progress:
-        report = measure_wic(
-            elmo,
-            pairs,
-            static=table,
-            state=state,
-            seed=seed,
-            progress=progress,
-        )
+        report = measure_wic(elmo, pairs, static=table, state=state, seed=seed, progress=progress)
     _print(report, as_json)
     log(
         f"{report.pairs:,} pairs of {report.lemmas:,} lemmas, {len(report.left_out):,} skipped "
@@ -249,8 +222,8 @@ def morphology(
             "bundled list.",
         ),
     ] = None,
-    model: AnyModel = None,
-    weights: Weights = None,
+    model: opt.Model = None,
+    weights: opt.Weights = None,
     words: Annotated[
         Path | None,
         typer.Option(
@@ -260,10 +233,10 @@ def morphology(
         ),
     ] = None,
     max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words.")] = 20_000,
-    static: StaticTable = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for the random pairs.")] = 0,
-    device: Device = "auto",
-    as_json: TextAsJson = False,
+    static: opt.StaticTable = None,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
 ) -> None:
     """Probe layer 0 for morphological relations.
 

@@ -2,62 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import (
-    TEXT_FILES,
-    Device,
-    HeadModel,
-    LinesAsJson,
-    Precision,
-    SkipBad,
-    SplitLines,
-    State,
-    TokenizedLines,
-)
+from elmokit.cli import options as opt
 from elmokit.cli.output import log_skipped, print_json
 
-if TYPE_CHECKING:
-    from elmokit.embed.scoring import SentenceScore
-
-# Tokens to sort by length and score together before the first sentence is printed.
+# Number of tokens to sort by length and score together before the first sentence is printed.
 _WINDOW_TOKENS = 16384
 
 
 def score(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES",
-            help=f"{TEXT_FILES} Each line is a sentence. For an empty line only the sentence "
-            "boundaries are scored, so that input and output lines correspond.",
-        ),
-    ],
-    model: HeadModel = None,
-    tokenized: TokenizedLines = False,
-    split: SplitLines = False,
-    state: State = "reset",
+    files: Annotated[list[str], typer.Argument(help=opt.SENTENCES)],
+    model: opt.HeadModel = None,
+    tokenized: opt.Tokenized = False,
+    split: opt.SplitLines = False,
+    skip_bad: opt.SkipBad = False,
+    state: opt.State = "reset",
     by_token: Annotated[
         bool,
-        typer.Option(
-            "--tokens",
-            help="Also print log p of every token and sentence boundary, forward and backward.",
-        ),
+        typer.Option("--tokens", help="Also print log p of every token and sentence boundary."),
     ] = False,
-    skip_bad: SkipBad = False,
-    precision: Precision = "exact",
-    device: Device = "auto",
-    as_json: LinesAsJson = False,
+    device: opt.Device = "auto",
+    precision: opt.Precision = "exact",
+    as_json: opt.LinesAsJson = False,
 ) -> None:
     """Score sentences with both language models.
 
-    Prints tab-separated columns for each sentence: perplexity (the geometric
-    mean of both directions), forward perplexity, backward perplexity, number of
-    unknown words, tokens. Each direction scores every token plus its sentence
-    boundary, </S> or <S>. Out-of-vocabulary words count as <UNK>. Logarithms
-    are natural.
+    Prints tab-separated columns for each sentence: perplexity (the geometric mean of both
+    directions), forward perplexity, backward perplexity, number of unknown words, tokens. Each
+    direction scores every token plus its sentence boundary, </S> or <S>. Out-of-vocabulary words
+    count as <UNK>. Logarithms are natural. For an empty line, only the sentence boundaries are
+    scored, so that input and output lines correspond.
 
     Sentences are scored independently. For continuous text, use elmo perplexity.
     """
@@ -72,18 +49,15 @@ def score(
     for window in windows(sentences, _WINDOW_TOKENS):
         scores = elmo.score([tokens for tokens, _ in window], state)
         for (_, place), sentence in zip(window, scores, strict=True):
-            where = {"file": corpus.inputs[place.file], "line": place.line}
-            show(sentence, where, by_token=by_token, as_json=as_json)
+            if as_json:
+                where = {"file": corpus.inputs[place.file], "line": place.line}
+                print_json({**where, **sentence.to_dict(by_token=by_token)})
+            elif by_token:
+                typer.echo(f"{sentence}\n")
+            else:
+                typer.echo(
+                    f"{sentence.perplexity:.2f}\t{sentence.forward_perplexity:.2f}\t"
+                    f"{sentence.backward_perplexity:.2f}\t{sum(sentence.unknown)}\t"
+                    + " ".join(sentence.tokens)
+                )
     log_skipped(corpus.skipped, corpus.first_skipped)
-
-
-def show(sentence: SentenceScore, where: dict[str, Any], *, by_token: bool, as_json: bool) -> None:
-    """Print the scores of a sentence."""
-    if as_json:
-        print_json({**where, **sentence.to_dict(by_token=by_token)})
-    elif by_token:
-        typer.echo(f"{sentence}\n")
-    else:
-        figures = (sentence.perplexity, sentence.forward_perplexity, sentence.backward_perplexity)
-        columns = [*(f"{figure:.2f}" for figure in figures), str(sum(sentence.unknown))]
-        typer.echo("\t".join([*columns, " ".join(sentence.tokens)]))

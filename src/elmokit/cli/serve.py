@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.options import Device, Precision, StaticTable
+from elmokit.cli import options as opt
 from elmokit.cli.output import INTERRUPTED, log, print_json
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def serve(
             metavar="DIR", help="Index for nearest-neighbor search, as written by `elmo index`."
         ),
     ] = None,
-    static: StaticTable = None,
+    static: opt.StaticTable = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. 0.0.0.0: all addresses of this machine.")
     ] = "127.0.0.1",
@@ -89,8 +89,8 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of CPU threads. Default: chosen by torch.")
     ] = None,
-    precision: Precision = "exact",
-    device: Device = "auto",
+    precision: opt.Precision = "exact",
+    device: opt.Device = "auto",
     max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2 * 2**20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per request.")] = 4096,
     max_sentences: Annotated[int, typer.Option(min=1, help="Maximum sentences per request.")] = 256,

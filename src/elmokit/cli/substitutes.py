@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, HeadModel, LinesAsJson, State
+from elmokit.cli import options as opt
 from elmokit.cli.output import print_result
 
 
@@ -18,14 +18,14 @@ def substitutes(
             "per line from standard input."
         ),
     ],
-    model: HeadModel = None,
+    model: opt.HeadModel = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of words per list.")] = 10,
-    state: State = "reset",
+    state: opt.State = "reset",
     specials: Annotated[
         bool, typer.Option("--specials", help="Also list <S>, </S> and <UNK>.")
     ] = False,
-    device: Device = "auto",
-    as_json: LinesAsJson = False,
+    device: opt.Device = "auto",
+    as_json: opt.LinesAsJson = False,
 ) -> None:
     """List the words predicted at a position in a sentence.
 

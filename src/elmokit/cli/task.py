@@ -8,19 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from elmokit.cli.options import (
-    AnyModel,
-    AsJson,
-    Device,
-    LinesAsJson,
-    Precision,
-    Quiet,
-    as_settings,
-    output_option,
-    usage_errors,
-)
+from elmokit.cli import options as opt
+from elmokit.cli.app import App, Group
 from elmokit.cli.output import INTERRUPTED, log, print_json
 from elmokit.cli.progress import part_bar, stderr_logger
 from elmokit.progress import plural
@@ -29,9 +19,8 @@ from elmokit.tasks.registry import TASKS, is_file
 if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
-# Examples to predict together before the first one is printed.
+# Number of examples to predict together before the first one is printed.
 _WINDOW = 512
-
 
 TaskDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory written by `train`.")]
 MovedModel = Annotated[
@@ -51,38 +40,14 @@ def train(
         typer.Argument(metavar="TEST", help="Test data, evaluated once, with the best epoch."),
     ] = None,
     *,
-    output: Annotated[Path, output_option("Directory to write.")],
-    model: AnyModel = None,
+    output: Annotated[Path, opt.output_option("Directory to write.")],
+    model: opt.Model = None,
     elmo: Annotated[
         str | None,
         typer.Option(
             metavar="none|input|output|both",
             help="Where to add ELMo. input: to the input vector of each token. output: to the "
             "output of the task's RNN. Default: from the preset.",
-        ),
-    ] = None,
-    layer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LAYER",
-            help="Layers to use: mix (all layers, with learned weights or those of --mix), top, "
-            "average or a layer number. Default: from the preset.",
-        ),
-    ] = None,
-    mix: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S0,S1,...",
-            help="With --layer mix: fixed weights s_j, one per layer, which sum to 1. Default: "
-            "learned weights.",
-        ),
-    ] = None,
-    strength: Annotated[
-        float | None,
-        typer.Option(
-            "--lambda",
-            help="Weight of the penalty lambda ||w||^2 on the mix. Large values keep the mix close "
-            "to the average. Default: from the preset.",
         ),
     ] = None,
     static: Annotated[
@@ -96,27 +61,8 @@ def train(
     preset: Annotated[
         str | None, typer.Option(help="Named set of defaults. Default: the paper's settings.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change a setting, for example train.epochs=10, train.learning_rate=0.002, "
-            "model.hidden=100 or elmo.dropout=0.2. Can be repeated. See "
-            "docs/reference/configuration.md.",
-        ),
-    ] = None,
-    share: Annotated[
-        float | None,
-        typer.Option(help="Fraction of TRAIN to train on, for example 0.1. Default: all of it."),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Random seed for initial weights, data order and dropout. Default: from the "
-            "preset."
-        ),
-    ] = None,
+    settings: opt.Settings = None,
+    seed: opt.Seed = 0,
     cache_gb: Annotated[
         float,
         typer.Option(
@@ -130,13 +76,11 @@ def train(
             help="Directory of the layer cache. Default: the user's cache ($ELMOKIT_HOME)."
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume from the checkpoint in --output.")
-    ] = False,
-    precision: Precision = "exact",
-    device: Device = "auto",
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    resume: opt.Resume = False,
+    device: opt.Device = "auto",
+    precision: opt.Precision = "exact",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Train a task model, with ELMo or without (--elmo none).
 
@@ -153,18 +97,10 @@ def train(
     from elmokit.tasks.loop import train as run_training
 
     task = _task(context)
-    options = {
-        "elmo.place": elmo,
-        "elmo.layer": layer,
-        "elmo.mix": mix,
-        "elmo.penalty": strength,
-        "static.source": static,
-        "train.share": share,
-        "train.seed": seed,
-    }
-    with usage_errors():
+    options = {"train.seed": seed, "elmo.place": elmo, "static.source": static}
+    with opt.usage_errors():
         config = task.presets[_known("preset", preset, task.presets)]
-        config = with_settings(config, [*as_settings(options), *(settings or [])])
+        config = with_settings(config, [*opt.as_settings(options), *(settings or [])])
     where = choose_device(device)
 
     report = stderr_logger(shown=not quiet)
@@ -213,8 +149,8 @@ def evaluate(
     directory: TaskDirectory,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Labeled data.")],
     model: MovedModel = None,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
 ) -> None:
     """Evaluate a trained task model on labeled data, with the metrics of the official script."""
     from elmokit.tasks.data import read_examples
@@ -252,8 +188,8 @@ def predict(
         ),
     ] = None,
     model: MovedModel = None,
-    device: Device = "auto",
-    as_json: LinesAsJson = False,
+    device: opt.Device = "auto",
+    as_json: opt.LinesAsJson = False,
 ) -> None:
     """Apply a trained task model and print its predictions."""
     from elmokit.tasks.saved import load_saved
@@ -271,16 +207,16 @@ def predict(
 # ------------------------------------------------------------------------------------------ parts
 
 
-def _commands(title: str) -> typer.Typer:
+def _commands(title: str) -> App:
     """Return the three commands of a task; the name of their group is the name of the task."""
-    group = typer.Typer(help=title, no_args_is_help=True, add_completion=False)
+    group = App(help=title, add_completion=False)
     group.command("train")(train)
     group.command("evaluate")(evaluate)
     group.command("predict")(predict)
     return group
 
 
-class _TaskGroup(TyperGroup):
+class _Tasks(Group):
     """Built-in tasks by name, and files that define a task."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -289,11 +225,10 @@ class _TaskGroup(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
 
-app = typer.Typer(
-    cls=_TaskGroup,
+app = App(
+    cls=_Tasks,
     help="Train, evaluate and apply task models, with and without ELMo.",
     epilog="For a custom task: elmo task my_task.py train ... (see docs/how-to/tasks.md).",
-    no_args_is_help=True,
 )
 for _name, _title in TASKS.items():
     app.add_typer(_commands(_title), name=_name)

@@ -6,35 +6,16 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli import run_options as run
-from elmokit.cli.options import (
-    Device,
-    PreparedData,
-    Quiet,
-    SummaryAsJson,
-    as_settings,
-    usage_errors,
-)
+from elmokit.cli import options as opt
+from elmokit.cli.output import print_training
 from elmokit.cli.progress import stderr_logger
 
 
 def train(
-    data: PreparedData,
-    output: run.RunDirectory,
-    preset: Annotated[
-        str,
-        typer.Option(
-            help="Model size and settings: toy (for a laptop), small, medium or original."
-        ),
-    ] = "toy",
-    settings: run.Settings = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Random seed for initial weights, data order and negative samples. Default: from "
-            "the preset."
-        ),
-    ] = None,
+    data: opt.PreparedData,
+    output: opt.RunDirectory,
+    preset: opt.Preset = "toy",
+    settings: opt.Settings = None,
     max_steps: Annotated[
         int | None, typer.Option(help="Number of steps. Default: from the preset.")
     ] = None,
@@ -44,22 +25,21 @@ def train(
     epochs: Annotated[
         float | None, typer.Option(help="Number of epochs, instead of --max-steps.")
     ] = None,
-    checkpoint_every: run.CheckpointEvery = None,
-    resume: run.Resume = False,
-    warm_state: run.WarmState = False,
-    export_hdf5: run.ExportHdf5 = False,
-    tensorboard: run.Tensorboard = False,
-    deterministic: run.Deterministic = False,
-    device: Device = "auto",
-    as_json: SummaryAsJson = False,
-    quiet: Quiet = False,
+    seed: opt.Seed = 0,
+    resume: opt.Resume = False,
+    warm_state: opt.WarmState = False,
+    tensorboard: opt.Tensorboard = False,
+    deterministic: opt.Deterministic = False,
+    device: opt.Device = "auto",
+    as_json: opt.SummaryAsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Train a forward and a backward language model on prepared text.
 
     The log shows the sampled loss, which is the training objective. It is smaller than the loss of
     the full softmax, so use it only to monitor training. Held-out perplexity is computed with the
-    full softmax on the validation split: the exponential of the mean loss in each direction, and
-    the geometric mean of the two. Ctrl-C saves a checkpoint and stops.
+    full softmax: the exponential of the mean loss in each direction, and the geometric mean of the
+    two. Ctrl-C saves a checkpoint and stops.
     """
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
@@ -67,12 +47,11 @@ def train(
     from elmokit.train.config import run_preset, with_length
     from elmokit.train.loop import train as run_training
 
-    before = as_settings({"seed": seed, "step.seed": seed})
-    after = as_settings({"checkpoint_every": checkpoint_every})
-    with usage_errors():
-        config = with_settings(run_preset(preset), [*before, *(settings or []), *after])
+    with opt.usage_errors():
+        changes = [f"seed={seed}", f"step.seed={seed}", *(settings or [])]
+        config = with_settings(run_preset(preset), changes)
     corpus = Corpus.open(data)
-    with usage_errors():
+    with opt.usage_errors():
         config = with_length(
             config,
             len(corpus.tokens()),
@@ -80,7 +59,6 @@ def train(
             max_tokens=max_tokens,
             epochs=epochs,
         )
-
     log = stderr_logger(shown=not quiet)
     result = run_training(
         config,
@@ -94,6 +72,5 @@ def train(
         warm_state=warm_state,
     )
     perplexity = None if result.perplexity is None else result.perplexity.to_dict()
-    summary = {"perplexity": perplexity} if as_json else None
-    run.finish(result, output, export_hdf5=export_hdf5, summary=summary)
+    print_training(result, {"perplexity": perplexity}, as_json=as_json)
     log(f"Saved the model to {result.model}.")

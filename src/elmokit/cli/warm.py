@@ -7,77 +7,64 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import (
-    PARAGRAPHS,
-    Device,
-    ModelArgument,
-    OneSentencePerLine,
-    SkipBad,
-    SummaryAsJson,
-    Tokenized,
-    Weights,
-    output_option,
-)
+from elmokit.cli import options as opt
 from elmokit.cli.output import log, log_skipped, print_json
+from elmokit.cli.progress import TokenBar
 from elmokit.progress import plural
 
 
 def warm(
-    model: ModelArgument,
+    model: opt.ModelArgument,
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="TEXT...",
-            help=f"In-domain text, preferably the training text: 20,000 sentences are used. "
-            f"{PARAGRAPHS}",
-        ),
+        typer.Argument(help=f"In-domain text, preferably the training text. {opt.PARAGRAPHS}"),
     ],
     output: Annotated[
         Path | None,
-        output_option("Model directory to write. Default: MODEL, if it is a model directory."),
+        opt.output_option("Model directory to write. Default: MODEL, if it is a model directory."),
     ] = None,
-    weights: Weights = None,
-    one_sentence_per_line: OneSentencePerLine = False,
-    tokenized: Tokenized = False,
-    skip_bad: SkipBad = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a model in OUTPUT; never replaces other files."),
-    ] = False,
-    device: Device = "auto",
-    as_json: SummaryAsJson = False,
+    weights: opt.Weights = None,
+    one_sentence_per_line: opt.OneSentencePerLine = False,
+    tokenized: opt.Tokenized = False,
+    skip_bad: opt.SkipBad = False,
+    overwrite: opt.Overwrite = False,
+    device: opt.Device = "auto",
+    as_json: opt.SummaryAsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Compute the warm state of a model from text.
 
-    The warm state is the mean LSTM state (c, r) of each layer and direction at
-    the sentence boundaries of continuous text. Sentences that start from it are
-    processed as if they were in the middle of a text, but still independently.
-    Use text with at least 10,000 sentences.
+    The warm state is the mean LSTM state of each layer and direction at the sentence boundaries of
+    continuous text. Sentences that start from it are processed as if they were in the middle of a
+    text, but still independently. Use text with at least 10,000 sentences; the first 20,000 are
+    used.
 
     The output is written atomically.
     """
-    from elmokit.cli.progress import TokenBar
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.device import choose_device
     from elmokit.errors import DataError, warn
     from elmokit.progress import Progress
     from elmokit.sources import modeldir
-    from elmokit.sources.card import is_generated
     from elmokit.sources.resolve import load_parts
     from elmokit.train.warm import SENTENCES, warm_state_of_text
 
     check_files(files)
-    target = _target(model, output)
-    place = choose_device(device)
+    target = Path(model) if output is None else output
+    if output is None and not modeldir.is_model_dir(target):
+        raise typer.BadParameter(
+            f"required, because {model} is not an elmokit model directory and cannot store a warm "
+            "state.",
+            param_hint="--output",
+        )
     parts = load_parts(model, weights)
     skipped: list[str] = []
     reading = Reading(one_sentence_per_line, tokenized)
-    text = read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append)
-    with TokenBar() as bar:
+    with TokenBar(shown=not quiet) as bar:
         result = warm_state_of_text(
-            parts.bilm.to(place),
+            parts.bilm.to(choose_device(device)),
             parts.vocabulary,
-            text,
+            read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append),
             progress=lambda _, done, total: bar(Progress(done, done, total)),
         )
     if not result.sentences:
@@ -85,8 +72,6 @@ def warm(
             "The text is too short for a warm state: expected documents of several sentences, "
             f"preferably {SENTENCES:,} sentences in all. Give more text."
         )
-    if parts.card is not None and is_generated(parts.card):
-        parts.card = None  # it is generated again, with the warm state
     parts.bilm.cpu()
     parts.warm = result.state
     modeldir.save(parts, target, overwrite=overwrite or output is None)
@@ -99,20 +84,4 @@ def warm(
         )
     if as_json:
         print_json({"model": str(target), "sentences": result.sentences})
-    else:
-        log(f"{target}: saved a warm state, the mean over {count}")
-
-
-def _target(model: str, output: Path | None) -> Path:
-    """Return the directory to write."""
-    from elmokit.sources.modeldir import is_model_dir
-
-    if output is not None:
-        return output
-    if not is_model_dir(Path(model)):
-        raise typer.BadParameter(
-            f"required, because {model} is not an elmokit model directory and cannot store a warm "
-            "state.",
-            param_hint="--output",
-        )
-    return Path(model)
+    log(f"{target}: saved a warm state, the mean over {count}")

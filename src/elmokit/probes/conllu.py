@@ -45,8 +45,7 @@ def find_splits(folder: str | Path) -> list[Path]:
         if len(paths) != 1:
             names = ", ".join(path.name for path in paths) or "none"
             raise DataError(
-                f"{folder} must contain exactly one file *{split}.conllu, found {names}. Specify "
-                "the files with --train, --dev and --test."
+                f"{folder} must contain exactly one file *{split}.conllu, found {names}."
             )
         files += paths
     return files

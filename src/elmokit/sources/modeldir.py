@@ -176,7 +176,8 @@ def save(
             write_tensors(parts.warm._asdict(), folder / WARM)
         if parts.accumulators is not None:
             write_tensors(parts.accumulators, folder / ADAGRAD)
-        text = parts.card if parts.card is not None else new_card(parts, path.name)
+        is_new = parts.card is None or card.is_generated(parts.card)
+        text = new_card(parts, path.name) if is_new else str(parts.card)
         (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
 
 

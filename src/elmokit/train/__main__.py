@@ -7,7 +7,7 @@ import runpy
 import sys
 
 # Options for output that only rank 0 writes.
-_ONCE = ("--json", "--export-hdf5")
+_ONCE = ("--json",)
 
 
 def arguments(options: list[str], rank: int) -> list[str]:

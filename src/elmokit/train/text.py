@@ -11,7 +11,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +47,11 @@ class TextGroup:
     Attributes:
         tokens: The ids, each sentence followed by that of `</S>`.
         documents: The start of each document, and the end of the last one.
-        first_document: The number of the first document in the text.
         words: All words by their ids.
     """
 
     tokens: NDArray[np.uint32]
     documents: NDArray[np.int64]
-    first_document: int
     words: Sequence[str]
 
     def encoder(self, bilm: BiLM, engine: Engine, vocabulary: Vocabulary | None) -> Encode:
@@ -108,7 +105,6 @@ class _Group:
     def __init__(self, known: list[str], ids: dict[str, int]) -> None:
         self.tokens = array("I")
         self.document = -1
-        self._first = -1
         self._starts: list[int] = []
         self._known = known
         self._ids = ids
@@ -117,7 +113,6 @@ class _Group:
     def add(self, sentence: Sentence) -> None:
         if sentence.document != self.document:
             self._starts.append(len(self.tokens))
-            self._first = sentence.document if self._first < 0 else self._first
             self.document = sentence.document
         shift = len(self._known) - len(
             SPECIALS
@@ -131,29 +126,8 @@ class _Group:
         return TextGroup(
             np.frombuffer(self.tokens, dtype=np.uint32),
             np.array([*self._starts, len(self.tokens)], dtype=np.int64),
-            self._first,
             [*self._known, *self._others],
         )
-
-
-class ScoredSentence(NamedTuple):
-    """A sentence of an evaluated text.
-
-    Attributes:
-        document: The document it is in, counted from 0.
-        state: Its initial state.
-        words: Its words.
-        forward: Loss of each word and of `</S>`, forward.
-        backward: Loss of `<S>` and of each word, backward.
-        unknown: Whether each word is missing from the vocabulary.
-    """
-
-    document: int
-    state: str
-    words: list[str]
-    forward: NDArray[np.float64]
-    backward: NDArray[np.float64]
-    unknown: NDArray[np.bool_]
 
 
 def evaluate_text(
@@ -164,7 +138,6 @@ def evaluate_text(
     *,
     states: Sequence[str] = ("carry",),
     warm: LstmState | None = None,
-    on_sentence: Callable[[ScoredSentence], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Perplexity]:
     """Measure the perplexity of text, which is read once, in groups of documents.
@@ -176,7 +149,6 @@ def evaluate_text(
         sentences: The text, see `elmokit.data.reading.read_sentences`.
         states: The initial states to measure: "carry", "reset", "warm".
         warm: The initial state of "warm".
-        on_sentence: Called with every sentence, in the order of the text.
         on_progress: Called with the number of targets so far.
 
     Returns:
@@ -193,36 +165,10 @@ def evaluate_text(
         types = prepared_types(group.encoder(bilm, scorer.engine, vocabulary), len(vocabulary))
         for state, tally in zip(states, tallies, strict=True):
             units = units_of(group.tokens, group.documents, state)
-            values = np.empty((2, len(group.tokens)))
-            unknown = np.empty((2, len(group.tokens)), dtype=bool)
-            starts = np.cumsum([0, *map(len, units)])
-            for i, losses in scorer.losses(types, units, warm if state == "warm" else None):
+            for _, losses in scorer.losses(types, units, warm if state == "warm" else None):
                 tally.add(losses)
-                at = slice(starts[i], starts[i + 1])
-                values[:, at], unknown[:, at] = losses
-            if on_sentence is not None:
-                for scored in _sentences(group, state, values, unknown):
-                    on_sentence(scored)
         if on_progress is not None:
             on_progress(tallies[0].targets)
     if not tallies[0].targets:
         raise DataError("The text contains no words. Expected files with text.")
     return [tally.perplexity(state) for state, tally in zip(states, tallies, strict=True)]
-
-
-def _sentences(
-    group: TextGroup, state: str, values: NDArray[np.float64], unknown: NDArray[np.bool_]
-) -> Iterator[ScoredSentence]:
-    ends = np.flatnonzero(group.tokens == END_ID) + 1
-    members = group.first_document + np.searchsorted(group.documents, ends - 1, side="right") - 1
-    start = 0
-    for document, end in zip(members.tolist(), ends.tolist(), strict=True):
-        yield ScoredSentence(
-            document,
-            state,
-            [group.words[number] for number in group.tokens[start : end - 1].tolist()],
-            values[0, start:end],
-            values[1, start:end],
-            unknown[0, start : end - 1],
-        )
-        start = end
