@@ -92,7 +92,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(
 
 
 def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.serve.memory._BODIES", 2)
+    monkeypatch.setattr("elmokit.serve.limits._BODIES", 2)
     with (
         running(replace(ALONE, limits=Limits(body=10_000, answer=5_000))) as server,
         client(server) as http,

@@ -108,7 +108,7 @@ def test_sentences_without_the_word_are_named(http: httpx.Client) -> None:
     found = post(http, "/v1/project", sentences=["A dog .", "A cat .", "dog dog"], word="dog")
     assert found["without"] == [1]
     assert len(found["points"]) == 3
-    assert "does not occur in the 1" in refused(http, "/v1/project", sentences=["a"], word="dog")
+    assert "token 'dog' does not" in refused(http, "/v1/project", sentences=["a"], word="dog")
     assert "Sentence 0: Found no word in brackets" in refused(
         http, "/v1/project", sentences=["a dog"]
     )
@@ -143,7 +143,7 @@ def test_wrong_queries(http: httpx.Client) -> None:
 
     assert "no word in brackets" in message("I read it")
     assert "token 10000000" in message(10_000_000)
-    assert "not a token" in message({"sentence": "I read", "word": "dog"})
+    assert "token 'dog' does not" in message({"sentence": "I read", "word": "dog"})
     assert "position 7" in message({"sentence": ["I", "read"], "position": 7})
     assert "Invalid layer '9'" in message("I [read]", layer=9)
 

@@ -20,7 +20,6 @@ class Limit(BaseModel):
 class ErrorDetail(BaseModel):
     """What is wrong, what was expected, and how to fix it."""
 
-    type: str
     status: int
     message: str
     param: str | None = None

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Scope
 
 import elmokit
 from elmokit.errors import ElmoError
+from elmokit.serve.answers import Error
 from elmokit.serve.errors import RequestRejected, internal_error
 from elmokit.serve.middleware import ServiceMiddleware, is_api
 from elmokit.serve.routes import about, embed, geometry, neighbors, tasks, words
@@ -33,8 +34,21 @@ _SHOWN = 5  # maximum number of problems in an error
 _KIND = re.compile(r"[\[(]|^(str|int|dict|list|constrained-(str|int)|MarkedSentence)$")
 _ABOUT = """Contextual word vectors, and the predictions of the two language models.
 
-Errors are `{"error": {"type", "status", "message", "param", "limit"}}`. Responses are JSON;
-`/v1/embed` also returns `application/x-npy` and `application/vnd.apache.arrow.stream`."""
+Responses are JSON; `/v1/embed` also returns `application/x-npy` and
+`application/vnd.apache.arrow.stream`."""
+_ERRORS = {
+    400: "The Host is unknown, or the body is not valid JSON.",
+    401: "The bearer token is missing or invalid.",
+    404: "The model, task or index does not exist.",
+    406: "The requested response format is not supported.",
+    408: "The request body was not received in time.",
+    413: "The body is larger than max_body.",
+    422: "The request is invalid, or exceeds a limit.",
+    429: "Too many requests are waiting; see Retry-After.",
+    500: "The request failed.",
+    503: "The models are being loaded, or the service is shutting down.",
+    504: "The response was not computed within the timeout.",
+}
 
 
 def create_app(service: Service) -> ASGIApp:
@@ -48,6 +62,7 @@ def create_app(service: Service) -> ASGIApp:
         openapi_url="/openapi.json",
         redirect_slashes=False,  # a redirect repeats the Host of the request
         dependencies=[] if service.settings.token is None else [Depends(_BEARER)],
+        responses={s: {"model": Error, "description": text} for s, text in _ERRORS.items()},
     )
     app.state.service = service
     for part in (embed, geometry, neighbors, words, tasks, about):
@@ -56,8 +71,7 @@ def create_app(service: Service) -> ASGIApp:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(Exception, _failed)
-    if (STATIC / "index.html").is_file():
-        app.router.routes.append(_Page("/", StaticFiles(directory=STATIC, html=True)))
+    app.router.routes.append(_Page("/", StaticFiles(directory=STATIC, html=True)))
     guarded: ASGIApp = ServiceMiddleware(app, service)
     if service.settings.cors:
         guarded = CORSMiddleware(

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
+from elmokit.serve.answers import Limit
 from elmokit.serve.errors import RequestRejected, shutting_down
 from elmokit.serve.metrics import Metrics
 
@@ -182,7 +183,7 @@ class Batcher:
                     f"is {seconds:.1f} seconds. The limits are {self._most_jobs:,} requests "
                     f"(--queue) and {self._timeout / 2:g} seconds (half of --timeout).",
                     min(max(math.ceil(too_long), 1), _MAX_RETRY_SECONDS),
-                    limit={"name": "queue", "value": self._most_jobs, "found": len(self._jobs)},
+                    limit=Limit(name="queue", value=self._most_jobs, found=len(self._jobs)),
                 )
             self._jobs.append(job)
             self._changed.notify()

@@ -1,40 +1,21 @@
 """Errors as responses: what is wrong, what was expected, how to fix it.
 
-    {"error": {"type": "too_large", "status": 413, "message": "...", "param": null,
+    {"error": {"status": 413, "message": "...", "param": null,
                "limit": {"name": "max_body", "value": 2097152, "found": 10485760}}}
 
-The format is that of OpenAI's errors, so that its clients show the message.
+OpenAI's clients read this format and show the message.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elmokit.errors import ElmoError
+from elmokit.serve.answers import Error, ErrorDetail, Limit
 
 if TYPE_CHECKING:
     from starlette.responses import Response
-
-#: The type of each status, so that programs need not parse messages.
-TYPES: dict[int, str] = {
-    400: "bad_request",
-    401: "unauthorized",
-    404: "not_found",
-    405: "method_not_allowed",
-    406: "not_acceptable",
-    408: "request_timeout",
-    413: "too_large",
-    415: "unsupported_media_type",
-    422: "invalid_request",
-    429: "overloaded",
-    431: "too_large",
-    500: "internal_error",
-    501: "not_available",
-    503: "not_ready",
-    504: "timeout",
-}
 
 
 class RequestRejected(ElmoError):
@@ -43,6 +24,7 @@ class RequestRejected(ElmoError):
     Attributes:
         status: The HTTP status.
         param: The invalid part of the request, if there is one.
+        limit: The limit that was exceeded, if there is one.
         headers: Additional headers of the response.
     """
 
@@ -52,14 +34,14 @@ class RequestRejected(ElmoError):
         message: str,
         *,
         param: str | None = None,
-        limit: Mapping[str, Any] | None = None,
+        limit: Limit | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.param = param
+        self.limit = limit
         self.headers = dict(headers or {})
-        self._limit = limit
 
     @classmethod
     def over_limit(
@@ -69,7 +51,7 @@ class RequestRejected(ElmoError):
         return cls(
             status,
             f"The request has {found:,} {what}; the limit {name} is {value:,}. {remedy}",
-            limit={"name": name, "value": value, "found": found},
+            limit=Limit(name=name, value=value, found=found),
         )
 
     @classmethod
@@ -79,7 +61,7 @@ class RequestRejected(ElmoError):
         message: str,
         seconds: int,
         *,
-        limit: Mapping[str, Any] | None = None,
+        limit: Limit | None = None,
         close: bool = False,
     ) -> RequestRejected:
         """Return the error for a request that may succeed later; `close` closes its connection."""
@@ -92,18 +74,12 @@ class RequestRejected(ElmoError):
 
     def response(self) -> Response:
         """Return the response."""
-        from starlette.responses import Response
+        from starlette.responses import JSONResponse  # of the extra `serve`, unlike settings
 
-        error: dict[str, Any] = {
-            "type": TYPES.get(self.status, "error"),
-            "status": self.status,
-            "message": str(self),
-            "param": self.param,
-        }
-        if self._limit is not None:
-            error["limit"] = dict(self._limit)
-        body = json.dumps({"error": error}, ensure_ascii=False).encode("utf-8", "replace")
-        return Response(body, self.status, self.headers, "application/json")
+        detail = ErrorDetail(
+            status=self.status, message=str(self), param=self.param, limit=self.limit
+        )
+        return JSONResponse(Error(error=detail).model_dump(), self.status, self.headers)
 
 
 def internal_error() -> RequestRejected:

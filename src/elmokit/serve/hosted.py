@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.scoring import score
+from elmokit.embed.static import StaticVectors, load_static
+from elmokit.embed.substitutes import substitutes_at
 from elmokit.errors import ConfigError, nearest
+from elmokit.search.index import TokenIndex
 from elmokit.serve.batching import Work
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.settings import Settings
-
-if TYPE_CHECKING:
-    from elmokit.embed.model import ElmoModel
-    from elmokit.embed.static import StaticVectors
-    from elmokit.search.index import TokenIndex
-    from elmokit.tasks.saved import SavedTask
-    from elmokit.tasks.task import Task
+from elmokit.tasks.registry import TASKS, load_task
+from elmokit.tasks.saved import SavedTask, is_task_dir, load_saved, read_config
+from elmokit.tasks.task import Task
 
 # The full softmax costs several times as much per token as the biLM.
 _HEAD_TOKENS = 512
@@ -91,17 +95,13 @@ class Hosted:
 
     def scores(self, name: str, state: str) -> Work:
         """Lists of tokens -> their `SentenceScore`."""
-        from elmokit.embed import scoring
-
         model = self.models[name]
         return self._work(
-            ("score", name, state), lambda items: scoring.score(model, items, state), _HEAD_TOKENS
+            ("score", name, state), lambda items: score(model, items, state), _HEAD_TOKENS
         )
 
     def substitutes(self, name: str, state: str) -> Work:
         """(tokens, positions, k) -> the `Substitutes` of each position."""
-        from elmokit.embed.substitutes import substitutes_at
-
         model = self.models[name]
         return self._work(
             ("substitutes", name, state),
@@ -134,13 +134,6 @@ def host(settings: Settings) -> Hosted:
     Raises:
         ElmoError: A file is missing or invalid, or does not match the others.
     """
-    import torch
-
-    from elmokit.embed.fingerprint import fingerprint
-    from elmokit.embed.model import load
-    from elmokit.embed.static import load_static
-    from elmokit.tasks.registry import load_task
-
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     models = {
@@ -170,9 +163,6 @@ def _longest(model: ElmoModel) -> int:
 
 
 def _task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> SavedTask[Any]:
-    from elmokit.tasks.registry import TASKS, load_task
-    from elmokit.tasks.saved import is_task_dir, load_saved, read_config
-
     if not is_task_dir(folder):
         raise ConfigError(
             f"{folder} contains no trained task model. Train one with: elmo task NAME train "
@@ -189,8 +179,6 @@ def _task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> SavedTa
 
 def _shared(saved: SavedTask[Any], hosted: Hosted) -> SavedTask[Any]:
     """Let a task model use a model that is already served, if it was trained with it."""
-    from elmokit.embed.fingerprint import fingerprint
-
     if saved.elmo is None:
         return saved
     state = saved.config.elmo.state
@@ -202,8 +190,6 @@ def _shared(saved: SavedTask[Any], hosted: Hosted) -> SavedTask[Any]:
 
 
 def _index(directory: Path, models: Mapping[str, ElmoModel]) -> tuple[TokenIndex, str]:
-    from elmokit.search.index import TokenIndex
-
     index = TokenIndex.open(directory)
     for name, model in models.items():
         try:

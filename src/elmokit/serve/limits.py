@@ -1,8 +1,9 @@
-"""Limits on a request and on the queue."""
+"""Limits on a request, on the queue, and on the memory of all requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from elmokit.serve.errors import RequestRejected
 from elmokit.settings import Count, Positive, Settings
@@ -17,6 +18,10 @@ PLACES = 128
 LISTED = 100
 #: Queries of neighbors: each is compared with every token of the index.
 QUERIES = 16
+
+# Maximum number of bodies and responses of the largest size in memory at the same time.
+_BODIES = 32
+_ANSWERS = 4
 
 
 class Limits(Settings):
@@ -47,9 +52,9 @@ class Limits(Settings):
                 "max_sentences", self.sentences, n, "sentences", "Split them into several requests."
             )
 
-    def check_tokens(self, sentences: Sequence[Sequence[str]], route_limit: int = 10**9) -> None:
+    def check_tokens(self, n: int, route_limit: int = 10**9) -> None:
         """Reject a request with too many tokens; a route may have a lower limit."""
-        n, limit = sum(map(len, sentences)), min(self.tokens, route_limit)
+        limit = min(self.tokens, route_limit)
         if n > limit:
             raise RequestRejected.over_limit(
                 "max_tokens", limit, n, "tokens", "Split them into several requests."
@@ -65,3 +70,38 @@ class Limits(Settings):
                 "values in the response",
                 "Request fewer layers, or split the sentences into several requests.",
             )
+
+
+class MemoryBudget:
+    """The memory of all requests together.
+
+    A byte of a body and a value of a response count the same: as Python objects, or as an array
+    and JSON, each takes about 16 bytes.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._total = max(_BODIES * limits.body, _ANSWERS * limits.answer)
+        self._used = 0
+
+    @contextmanager
+    def request(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that reserves memory until the end of the block.
+
+        A block lasts until the response is sent, so clients that read slowly cannot fill the
+        memory.
+        """
+        reserved = 0
+
+        def reserve(size: int) -> None:
+            nonlocal reserved
+            if self._used + size > self._total:
+                raise RequestRejected.retry(
+                    429, "The memory limit for requests in progress is reached.", 1, close=True
+                )
+            self._used += size
+            reserved += size
+
+        try:
+            yield reserve
+        finally:
+            self._used -= reserved

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.serve.errors import RequestRejected, internal_error, shutting_down
-from elmokit.serve.memory import MemoryBudget, Reservation
+from elmokit.serve.limits import MemoryBudget
 from elmokit.serve.service import Service
 
 #: Bytes of a response to send at once; the next chunk waits until the buffer has space.
@@ -73,8 +73,9 @@ class ServiceMiddleware:
         timeout, closing = self._service.limits.timeout, self._service.shutdown
         sender = _Sender(scope, send, timeout, closing=closing)
         try:
-            with self._memory.reserve() as held:
-                await self._handle(scope, receive, sender, held)
+            with self._memory.request() as reserve_memory:
+                scope.setdefault("state", {})["reserve_memory"] = reserve_memory
+                await self._handle(scope, receive, sender)
         except RequestRejected as error:
             await sender.send_error(error, receive)
         except ClientDisconnected:
@@ -88,33 +89,30 @@ class ServiceMiddleware:
             metrics.requests.labels(route, str(sender.status)).inc()
             metrics.request_seconds.labels(route).observe(time.perf_counter() - begin)
 
-    async def _handle(
-        self, scope: Scope, receive: Receive, sender: _Sender, held: Reservation
-    ) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, sender: _Sender) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         if is_api(scope["path"]):
             if self._service.shutdown:
                 raise shutting_down()
             self._check_token(headers.get(b"authorization", b""))
-        body = await self._read_body(headers, receive, held)
-        scope.setdefault("state", {})["memory"] = held
+        body = await self._read_body(headers, receive, scope["state"]["reserve_memory"])
         await _run(self._app, scope, body, receive, sender)
 
     def _check_host(self, host: str) -> None:
         """Reject unknown host names, which protects against DNS rebinding."""
-        if not host or "*" in self._hosts:
+        if "*" in self._hosts:
             return
         try:
-            name = urlsplit(f"//{host}").hostname or ""
+            name = urlsplit(f"//{host}").hostname
         except ValueError:
-            name = ""
-        if name in self._hosts or _is_address(name):
+            name = None
+        if name is not None and (name in self._hosts or _is_address(name)):
             return
         self._service.metrics.rejected.labels("host").inc()
         raise RequestRejected(
             400,
-            f"Unknown Host '{host:.100}'. Expected an IP address, 'localhost', or a name that was "
+            f"Invalid Host '{host:.100}'. Expected an IP address, 'localhost', or a name that was "
             "set with --allowed-host.",
         )
 
@@ -130,7 +128,7 @@ class ServiceMiddleware:
         )
 
     async def _read_body(
-        self, headers: dict[bytes, bytes], receive: Receive, held: Reservation
+        self, headers: dict[bytes, bytes], receive: Receive, reserve_memory: Callable[[int], None]
     ) -> bytes:
         """Read a body; reject one that is too large or arrives too slowly."""
         if b"content-length" in headers and b"transfer-encoding" in headers:
@@ -155,7 +153,7 @@ class ServiceMiddleware:
                     received += len(chunk)
                     size = max(length, received)
                     if size <= limit:
-                        held.add(len(chunk))
+                        reserve_memory(len(chunk))
                         chunks.append(chunk)
                     more = message.get("more_body", False)
         except TimeoutError:

@@ -1,13 +1,16 @@
-"""Tokenize the sentences of a request."""
+"""Tokenize the sentences of a request, and find the words that it selects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from elmokit.embed.tokenized import tokens_of, truncated_tokens, truncation_warning
+from elmokit.errors import DataError
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.service import Service
+from elmokit.text.marked import Marked
 
 #: Maximum number of characters to tokenize on the event loop; longer texts use another thread.
 _SHORT = 4096
@@ -20,7 +23,7 @@ class Texts:
     Attributes:
         tokens: The tokens of each sentence.
         offsets: (start, end) of each token in its string; None for lists of tokens.
-        read: The tokens as the model reads them: very long ones are cut.
+        read: The tokens as the model reads them: very long ones are truncated.
         warnings: Warnings for the client.
     """
 
@@ -57,7 +60,7 @@ async def texts_of(
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
     tokenized = tokenize() if size <= _SHORT else await service.run_in_thread(tokenize)
     tokens = [words for words, _ in tokenized]
-    service.limits.check_tokens(tokens, max_tokens)
+    service.limits.check_tokens(sum(map(len, tokens)), max_tokens)
     # The rest of a very long token does not change its vector, but would fill the token cache.
     longest = service.hosted.longest[model]
     read = [[token[:longest] for token in words] for words in tokens]
@@ -65,3 +68,47 @@ async def texts_of(
     truncated = truncated_tokens(config, tokens)
     warnings = [truncation_warning(config, truncated)] if truncated else []
     return Texts(tokens, [offsets for _, offsets in tokenized], read, warnings)
+
+
+class Uses(NamedTuple):
+    """The uses of a word in a sentence.
+
+    Attributes:
+        tokens: The sentence, without brackets.
+        offsets: Offsets of the tokens in the string; None if it has brackets or is a list.
+        positions: The positions of the word.
+    """
+
+    tokens: list[str]
+    offsets: list[tuple[int, int]] | None
+    positions: list[int]
+
+
+def find_uses(sentences: Sequence[str | list[str]], word: str | None) -> list[Uses]:
+    """Find the word in brackets, or the tokens that equal `word`, in each sentence."""
+    uses = [_uses(sentence, i, word) for i, sentence in enumerate(sentences)]
+    if not any(use.positions for use in uses):
+        raise RequestRejected(
+            422,
+            f"The token '{word:.60}' does not occur in the sentences.",
+            param="word",
+        )
+    return uses
+
+
+def _uses(sentence: str | list[str], i: int, word: str | None) -> Uses:
+    if isinstance(sentence, str) and (word is None or "[" in sentence):
+        try:
+            marked = Marked.read(sentence)
+            return Uses(list(marked.tokens), None, [marked.position])
+        except DataError as error:
+            if word is None:
+                message = f"Sentence {i}: {error} Alternatively, set `word`."
+                raise RequestRejected(422, message, param="sentences") from error
+    elif word is None:
+        raise RequestRejected(
+            422, f"Sentence {i} is a list of tokens: set `word` to select a token.", param="word"
+        )
+    tokens, offsets = tokens_of(sentence, i)
+    positions = [k for k, token in enumerate(tokens) if token.casefold() == word.casefold()]
+    return Uses(tokens, offsets, positions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,15 +14,15 @@ import elmokit
 from elmokit.serve import answers, formats
 from elmokit.serve.hosted import Hosted
 from elmokit.serve.limits import LISTED, MATRIX_TOKENS, PLACES, POINTS, QUERIES
-from elmokit.serve.routes.common import Router, service_of
+from elmokit.serve.routes.common import service_of
 from elmokit.serve.routes.neighbors import about_index
 
-router = Router("service")
+router = APIRouter(tags=["service"])
 
 _STARTED = int(time.time())
 
 
-@router.answer("GET", "/v1/models", answers.ModelsAnswer)
+@router.get("/v1/models", response_model=answers.ModelsAnswer)
 async def models(request: Request) -> Response:
     """List the models, in the format of OpenAI's clients."""
     service = service_of(request)
@@ -46,14 +47,14 @@ async def models(request: Request) -> Response:
     return formats.json_response(values)
 
 
-@router.answer("GET", "/v1/models/{name}", answers.ModelCard, 404)
+@router.get("/v1/models/{name}", response_model=answers.ModelCard)
 async def model_card(name: str, request: Request) -> Response:
     """Describe a model."""
     hosted = service_of(request).hosted
     return formats.json_response(card(hosted, hosted.model(name)[0]))
 
 
-@router.get("/healthz", summary="Liveness", responses={200: {"model": answers.Health}})
+@router.get("/healthz", summary="Liveness", response_model=answers.Health)
 async def healthz() -> Response:
     """Return 200 while the process runs."""
     return formats.json_response({"status": "ok"})
@@ -62,8 +63,8 @@ async def healthz() -> Response:
 @router.get(
     "/readyz",
     summary="Readiness",
-    response_class=Response,
-    responses={200: {"model": answers.Health}, 503: {"model": answers.Health}},
+    response_model=answers.Health,
+    responses={503: {"model": answers.Health}},
 )
 async def readyz(request: Request) -> Response:
     """Return 200 if the service is ready, 503 while it loads models or shuts down."""

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import numpy as np
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,25 +14,25 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
-from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest, Json
-from elmokit.serve.routes.common import Router, choices_of, layers_of, service_of
+from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest
+from elmokit.serve.routes.common import OrjsonRoute, choices_of, layers_of, service_of
 from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts, texts_of
 from elmokit.text.sentences import split_sentences
 
-router = Router("vectors")
+router = APIRouter(tags=["vectors"], route_class=OrjsonRoute)
 
 #: Maximum number of values in JSON that is written on the event loop.
 _SMALL = 65536
 _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 
-@router.answer(
-    *("POST", "/v1/embed", answers.EmbedAnswer, 404, 406),
-    description="Vectors, in the format requested with Accept.",
-    content={formats.NPY: _BINARY, formats.ARROW: _BINARY},
+@router.post(
+    "/v1/embed",
+    response_model=answers.EmbedAnswer,
+    responses={200: {"content": {formats.NPY: _BINARY, formats.ARROW: _BINARY}}},
 )
-async def embed(body: Json[EmbedRequest], request: Request) -> Response:
+async def embed(body: EmbedRequest, request: Request) -> Response:
     """Return the layers h_{k,j} of every token, a mix of them, or their mean over a sentence."""
     service = service_of(request)
     form = formats.negotiate(request.headers.get("accept"))
@@ -80,8 +81,8 @@ async def embed(body: Json[EmbedRequest], request: Request) -> Response:
     return await _as_json(service, answer, values)
 
 
-@router.answer("POST", "/v1/embeddings", answers.EmbeddingsAnswer, 404)
-async def embeddings(body: Json[EmbeddingsRequest], request: Request) -> Response:
+@router.post("/v1/embeddings", response_model=answers.EmbeddingsAnswer)
+async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     """Return one vector per text: the mean over its tokens of the average of all layers.
 
     A text can have several sentences, which are embedded independently.

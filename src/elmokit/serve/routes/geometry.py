@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,12 +20,11 @@ from elmokit.progress import plural
 from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.limits import MATRIX_TOKENS, POINTS
-from elmokit.serve.marks import find_uses
-from elmokit.serve.requests import Json, ProjectRequest, SimilarityRequest
-from elmokit.serve.routes.common import Router, choices_of, layers_of, service_of
-from elmokit.serve.texts import texts_of
+from elmokit.serve.requests import ProjectRequest, SimilarityRequest
+from elmokit.serve.routes.common import OrjsonRoute, choices_of, layers_of, service_of
+from elmokit.serve.texts import find_uses, texts_of
 
-router = Router("geometry")
+router = APIRouter(tags=["geometry"], route_class=OrjsonRoute)
 
 _NEAREST = 8  # nearest words of a static vector
 
@@ -32,8 +32,8 @@ _NEAREST = 8  # nearest words of a static vector
 # ------------------------------------------------------------------------------------- similarity
 
 
-@router.answer("POST", "/v1/similarity", answers.SimilarityAnswer, 404)
-async def similarity(body: Json[SimilarityRequest], request: Request) -> Response:
+@router.post("/v1/similarity", response_model=answers.SimilarityAnswer)
+async def similarity(body: SimilarityRequest, request: Request) -> Response:
     """Return a matrix of cosines for every layer, the average and a mix."""
     service = service_of(request)
     static = service.hosted.static
@@ -80,8 +80,8 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
 # ---------------------------------------------------------------------------------------- project
 
 
-@router.answer("POST", "/v1/project", answers.ProjectAnswer, 404)
-async def project(body: Json[ProjectRequest], request: Request) -> Response:
+@router.post("/v1/project", response_model=answers.ProjectAnswer)
+async def project(body: ProjectRequest, request: Request) -> Response:
     """Return the positions of the uses of a word in every layer, and their clusters."""
     service = service_of(request)
     name, model = service.hosted.model(body.model)

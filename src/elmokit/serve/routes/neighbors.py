@@ -7,25 +7,27 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.static import StaticVectors
+from elmokit.embed.tokenized import tokens_of
 from elmokit.errors import ElmoError
 from elmokit.search.index import Query, TokenIndex
 from elmokit.search.neighbors import Rules
 from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
-from elmokit.serve.marks import marked
-from elmokit.serve.requests import Json, MarkedSentence, NeighborsRequest
-from elmokit.serve.routes.common import Router, choices_of, layers_of, service_of
-from elmokit.serve.texts import texts_of
+from elmokit.serve.requests import MarkedSentence, NeighborsRequest
+from elmokit.serve.routes.common import OrjsonRoute, choices_of, layers_of, service_of
+from elmokit.serve.texts import find_uses, texts_of
+from elmokit.text.marked import Marked
 
-router = Router("neighbors")
+router = APIRouter(tags=["neighbors"], route_class=OrjsonRoute)
 
 
-@router.answer("POST", "/v1/neighbors", answers.NeighborsAnswer, 404)
-async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
+@router.post("/v1/neighbors", response_model=answers.NeighborsAnswer)
+async def neighbors(body: NeighborsRequest, request: Request) -> Response:
     """Return the tokens of the index that are nearest to words in context."""
     service = service_of(request)
     hosted = service.hosted
@@ -40,16 +42,11 @@ async def neighbors(body: Json[NeighborsRequest], request: Request) -> Response:
     is_set = "layer" in body.model_fields_set or body.mix is not None
     choices = choices_of(body, model.config.n_layers) if is_set else None
     queries = [_query(query, i, index) for i, query in enumerate(body.queries)]
-    new = [query for query in queries if query.token is None]
-    texts = await texts_of(service, name, [list(query.at.tokens) for query in new])
+    new = [i for i, query in enumerate(queries) if query.token is None]
+    texts = await texts_of(service, name, [list(queries[i].at.tokens) for i in new])
     layers = await layers_of(request, name, index.meta.state, texts)
-    rest = iter(layers)
-    queries = [
-        query
-        if query.token is not None
-        else replace(query, layers=next(rest)[:, query.at.position])
-        for query in queries
-    ]
+    for i, h in zip(new, layers, strict=True):
+        queries[i] = replace(queries[i], layers=h[:, queries[i].at.position])
     rules = Rules(body.words, body.distinct, body.other_sentences)
     try:
         near = await service.run_in_thread(
@@ -94,8 +91,11 @@ def _query(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
         return Query(index.token(query).at, token=query)
     try:
         if isinstance(query, str):
-            return Query(marked(query))
-        return Query(marked(query.sentence, query.position, query.word))
+            return Query(Marked.read(query))
+        if query.position is not None:
+            return Query(Marked.read(tokens_of(query.sentence, 0)[0], query.position))
+        [use] = find_uses([query.sentence], query.word)
+        return Query(Marked(tuple(use.tokens), use.positions[0]))
     except ElmoError as error:
         raise RequestRejected(422, f"Query {i}: {error}", param="queries") from error
 

@@ -8,27 +8,28 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.errors import ElmoWarning
 from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
-from elmokit.serve.requests import Json, TaskRequest
-from elmokit.serve.routes.common import Router, service_of
+from elmokit.serve.requests import TaskRequest
+from elmokit.serve.routes.common import OrjsonRoute, service_of
 from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved import SavedTask
 from elmokit.tasks.task import Task
 from elmokit.text.lines import Line
 
-router = Router("tasks")
+router = APIRouter(tags=["tasks"], route_class=OrjsonRoute)
 
 _JSON_LINES = "jsonl"
 # `catch_warnings` affects all threads.
 _WARNINGS = threading.Lock()
 
 
-@router.answer("GET", "/v1/tasks", answers.TasksAnswer)
+@router.get("/v1/tasks", response_model=answers.TasksAnswer)
 async def tasks(request: Request) -> Response:
     """List the trained task models, with their learned layer weights and scores."""
     hosted = service_of(request).hosted
@@ -36,17 +37,18 @@ async def tasks(request: Request) -> Response:
     return formats.json_response({"tasks": cards})
 
 
-@router.answer("POST", "/v1/tasks/{name}", answers.TaskAnswer, 404)
-async def predict(name: str, body: Json[TaskRequest], request: Request) -> Response:
+@router.post("/v1/tasks/{name}", response_model=answers.TaskAnswer)
+async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     """Return the predictions of a task model: entities, labels, answers."""
     service = service_of(request)
     saved = service.hosted.task(name)
     service.limits.check_sentences(len(body.examples))
     groups, notes = await service.run_in_thread(_parse, saved.task, body.examples)
     examples = [example for group in groups for example in group]
-    costs = [max(1, sum(map(len, example.texts))) for example in examples]
-    service.limits.check_tokens([words for e in examples for words in e.texts])
+    lengths = [sum(map(len, example.texts)) for example in examples]
+    service.limits.check_tokens(sum(lengths))
     work = service.hosted.predictions(name)
+    costs = [max(1, n) for n in lengths]
     predictions = iter(await service.batcher.submit(work, examples, costs))
     results = [
         [json.loads(saved.task.show(example, next(predictions), as_json=True)) for example in group]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,16 +11,16 @@ from elmokit.embed.substitutes import Substitutes
 from elmokit.serve import answers, formats
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.limits import PLACES
-from elmokit.serve.requests import Json, ScoreRequest, SubstitutesRequest
-from elmokit.serve.routes.common import Router, service_of
+from elmokit.serve.requests import ScoreRequest, SubstitutesRequest
+from elmokit.serve.routes.common import OrjsonRoute, service_of
 from elmokit.serve.texts import texts_of
 from elmokit.text.marked import Marked
 
-router = Router("language models")
+router = APIRouter(tags=["language models"], route_class=OrjsonRoute)
 
 
-@router.answer("POST", "/v1/score", answers.ScoreAnswer, 404)
-async def score(body: Json[ScoreRequest], request: Request) -> Response:
+@router.post("/v1/score", response_model=answers.ScoreAnswer)
+async def score(body: ScoreRequest, request: Request) -> Response:
     """Return natural log p of each token, forward and backward, and the perplexity."""
     service = service_of(request)
     name, _ = service.hosted.model(body.model)
@@ -33,8 +34,8 @@ async def score(body: Json[ScoreRequest], request: Request) -> Response:
     return formats.json_response({**texts.answer(name, body.state), "sentences": rows})
 
 
-@router.answer("POST", "/v1/substitutes", answers.SubstitutesAnswer, 404)
-async def substitutes(body: Json[SubstitutesRequest], request: Request) -> Response:
+@router.post("/v1/substitutes", response_model=answers.SubstitutesAnswer)
+async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
     """Return the most likely words at positions, given the left context, the right, and both."""
     service = service_of(request)
     name, _ = service.hosted.model(body.model)
