@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from elmokit.errors import DataError
 from elmokit.tasks.metrics.bootstrap import Figure, f1_figure, mean_figure
 from elmokit.tasks.metrics.coref import MEASURES, Counts, without_singletons
-from elmokit.tasks.metrics.spans import Span, spans_of
+from elmokit.tasks.metrics.spans import Span, arguments_of, spans_of
 from elmokit.tasks.metrics.squad import answer_f1
-from elmokit.tasks.metrics.srl import arguments_of
 
 Line = dict[str, Any]
 Row = Sequence[float]

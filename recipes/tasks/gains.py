@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from counts import counts_of
@@ -88,4 +89,4 @@ def _bootstrap(base: Measured, elmo: Measured) -> Values | None:
     if figure is None or not all(tables.values()):
         return None
     found = paired_bootstrap(tables["baseline"], tables["elmo"], figure)
-    return {**found.to_dict(), "seeds": seeds}
+    return {**asdict(found), "seeds": seeds}

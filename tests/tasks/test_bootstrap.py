@@ -70,7 +70,7 @@ def test_the_same_system_is_not_better_and_the_seed_decides() -> None:
     one, two = (paired_bootstrap([rows], [other], mean_figure, seed=7, draws=200) for _ in "ab")
     assert one == two
     assert paired_bootstrap([rows], [other], mean_figure, seed=8, draws=200) != one
-    assert one.to_dict()["examples"] == 100
+    assert one.examples == 100
 
 
 def test_several_runs_are_one_system_with_their_mean() -> None:

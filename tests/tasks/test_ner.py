@@ -19,7 +19,7 @@ from elmokit.errors import DataError, ElmoWarning
 from elmokit.sources import hub, published, resolve
 from elmokit.tasks import loop
 from elmokit.tasks.batches import Dataset, texts_of
-from elmokit.tasks.data import Data, load_data, read_examples
+from elmokit.tasks.data import Data, load_data, read_examples, scored_examples
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner, NerModel, Sentence
 from elmokit.tasks.saved import load_saved
@@ -108,10 +108,9 @@ def test_training_data_without_entities_is_refused() -> None:
 
 def test_unknown_types_are_counted() -> None:
     facts = TASK.learn([Sentence(("a",), ("B-A",))])
-    [note] = TASK.notes([Sentence(("a", "b"), ("B-A", "B-X")), Sentence(("c",), ("I-X",))], facts)
-    assert note.startswith("2 entities")
-    assert "(X)" in note
-    assert TASK.notes([Sentence(("a",), ("I-A",))], facts) == []
+    sentences = [Sentence(("a", "b"), ("B-A", "B-X")), Sentence(("c",), ("I-X",))]
+    with pytest.warns(ElmoWarning, match=r"2 gold labels are not in .*: X\."):
+        assert scored_examples(TASK, sentences, settings(), facts) == sentences
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -158,8 +157,7 @@ def test_gradients_reach_the_mixes_and_not_the_biLM(
 
 def model_of(data: Data[Sentence], *changes: str) -> NerModel:
     torch.manual_seed(0)
-    shape = None if data.elmo is None else data.elmo.shape
-    return TASK.model(settings(*changes), data.facts, data.words, shape).eval()
+    return TASK.model(settings(*changes), data.facts, data.words, data.elmo).eval()
 
 
 def test_batch_mates_change_nothing(

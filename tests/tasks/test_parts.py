@@ -1,4 +1,4 @@
-"""Attention, pooling, maxout and accuracy against the plainest code that could do it."""
+"""Attention, pooling, maxout and accuracy against simple implementations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmokit.tasks.metrics.accuracy import accuracy_scores
+from elmokit.tasks.classify import Guess
 from elmokit.tasks.nn.attention import (
     AttentivePool,
     attend,
@@ -17,7 +17,7 @@ from elmokit.tasks.nn.attention import (
     mean_pool,
     min_pool,
 )
-from elmokit.tasks.sst5 import Maxout
+from elmokit.tasks.sst5 import Maxout, Review, Sst5
 
 LENGTHS = [5, 2, 1, 0]
 MASK = torch.arange(5) < torch.tensor(LENGTHS).unsqueeze(1)
@@ -85,10 +85,11 @@ def test_maxout_is_the_largest_of_linear_functions() -> None:
 
 
 def test_accuracy_and_each_label() -> None:
-    found = accuracy_scores(["a", "a", "b", "c"], ["a", "b", "b", "b"])
+    reviews = [Review(("x",), label) for label in "aabc"]
+    found = Sst5().score(reviews, [Guess(label, {}) for label in "abbb"])
     assert (found["accuracy"], found["right"], found["examples"]) == (50.0, 2, 4)
     assert found["labels"]["b"]["precision"] == pytest.approx(100 / 3)
     assert found["labels"]["a"]["recall"] == 50.0
     rare = found["labels"]["c"]
     assert (rare["f1"], rare["recall"], rare["gold"], rare["predicted"]) == (0.0, 0.0, 1, 0)
-    assert accuracy_scores([], [])["accuracy"] == 0.0
+    assert Sst5().score([], [])["accuracy"] == 0.0

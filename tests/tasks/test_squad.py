@@ -330,7 +330,7 @@ def data(files: Files, elmo: ElmoModel, tmp_path_factory: Any) -> Data[Question]
 def network(data: Data[Question], *changes: str) -> SquadModel:
     assert data.elmo is not None
     torch.manual_seed(0)
-    return TASK.model(settings(*changes), data.facts, data.words, data.elmo.shape)
+    return TASK.model(settings(*changes), data.facts, data.words, data.elmo)
 
 
 def test_batch_mates_change_nothing(data: Data[Question], elmo: ElmoModel) -> None:

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
-from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.errors import DataError, ElmoWarning
 from elmokit.settings import with_settings
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.data import Data, load_data
+from elmokit.tasks.data import Data, load_data, scored_examples
 from elmokit.tasks.loop import train
 from elmokit.tasks.metrics.spans import Span, tags_of
 from elmokit.tasks.nn.crf import viterbi
@@ -314,25 +314,14 @@ def test_training_data_without_arguments_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.* predicates that are not verbs")
-def test_unknown_roles_are_counted() -> None:
+@pytest.mark.parametrize(("predicates", "n", "roles"), [("all", 2, "A7, A8"), ("verbs", 1, "A7")])
+def test_unknown_roles_are_counted(predicates: str, n: int, roles: str) -> None:
     facts = TASK.learn([Sentence.of(("a", "b"), [Frame.of(0, [Span(1, 2, "A0")], verb=True)])])
-    odd = Frame.of(0, [Span(1, 2, "A7")], verb=True)
-    [note] = TASK.notes([Sentence.of(("a", "b"), [odd, odd])], facts)
-    assert note.startswith("2 arguments")
-    assert "(A7)" in note
-    assert TASK.notes([Sentence.of(("a",), [])], facts) == []
+    verb = Frame.of(0, [Span(1, 2, "A7")], verb=True)
     noun = Frame.of(1, [Span(0, 1, "A8")], verb=False)
-    mixed = [Sentence.of(("a", "b"), [odd, noun])]
-    both, verbs = (settings(f"model.predicates={kind}") for kind in ("all", "verbs"))
-    [note] = TASK.notes(TASK.scored(mixed, both), facts)
-    assert note.startswith("2 arguments")
-    [note] = TASK.notes(TASK.scored(mixed, verbs), facts)
-    assert note.startswith("1 arguments")
-
-
-def test_a_mistyped_kind_of_predicates_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.predicates: 'nouns'"):
-        settings("model.predicates=nouns")
+    config = settings(f"model.predicates={predicates}")
+    with pytest.warns(ElmoWarning, match=rf"{n} gold labels are not in .*: {roles}\."):
+        scored_examples(TASK, [Sentence.of(("a", "b"), [verb, noun])], config, facts)
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -529,23 +518,3 @@ def test_srl_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
         given=asked,
     )
     assert json.loads(done.stdout)["frames"] == []
-
-
-@pytest.mark.filterwarnings("ignore:.* predicates that are not verbs")
-def test_a_model_of_verbs_is_told_of_odd_verbs_alone(
-    files: tuple[str, str], tmp_path: Path
-) -> None:
-    noun = {"pred": 1, "args": [[0, 0, "ARG8"]]}
-    odd = {"words": ["the", "Ann"], "pos": ["DT", "NN"], "frames": [noun]}
-    dev = tmp_path / "dev.jsonl"
-    dev.write_text(Path(files[1]).read_text() + json.dumps(odd) + "\n")
-    for kind, told in (("all", True), ("verbs", False)):
-        changes = [*SMALL, f"model.predicates={kind}", "train.epochs=1", "elmo.place=none"]
-        out = tmp_path / kind
-        done = command(
-            *("task", "srl", "train", files[0], dev, "-o", out, "--device", "cpu"),
-            *(part for setting in changes for part in ("--set", setting)),
-        )
-        assert ("dev: 1 arguments with roles that" in done.stderr) is told
-        done = command("task", "srl", "evaluate", out, dev, "--device", "cpu")
-        assert ("note: 1 arguments with roles that" in done.stderr) is told

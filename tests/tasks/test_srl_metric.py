@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from elmokit.tasks.metrics.spans import Span
-from elmokit.tasks.metrics.srl import Argument, arguments_of, srl_scores
+from elmokit.tasks.metrics.spans import Argument, Span, arguments_of, srl_scores
 
 Spans = list[Span]
 

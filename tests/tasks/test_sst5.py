@@ -15,7 +15,7 @@ from elmokit.settings import with_settings
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.classify import LONGEST, Guess
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.data import load_data
+from elmokit.tasks.data import load_data, scored_examples
 from elmokit.tasks.sst5 import Review, Sst5, phrases_of
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command
@@ -154,15 +154,14 @@ def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
         reviews = TASK.scored(reviews, config)
     scores = TASK.score(reviews, [guess] * 4)
     assert (scores["right"], scores["examples"]) == (2, 4)
-    assert TASK.notes(reviews, data.facts) == []
     with pytest.raises(ConfigError, match=r"model\.classes: 'three'"):
         settings("model.classes=three")
 
 
 def test_labels_that_are_not_known_are_counted() -> None:
     facts = TASK.learn([Review(("a",), "1"), Review(("b",), "3")])
-    [note] = TASK.notes([Review(("a",), "0"), Review(("a",), "1"), Review(("a",), "4")], facts)
-    assert note.startswith("2 examples")
+    with pytest.warns(ElmoWarning, match=r"2 gold labels are not in .*: 0, 4\."):
+        scored_examples(TASK, [Review(("a",), label) for label in "014"], settings(), facts)
     with pytest.raises(DataError, match="label '1'"):
         TASK.learn([Review(("a",), "1")])
 

@@ -11,7 +11,7 @@ import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.app import App, Group
-from elmokit.cli.output import INTERRUPTED, log, print_json
+from elmokit.cli.output import INTERRUPTED, print_json
 from elmokit.cli.progress import part_bar, stderr_logger
 from elmokit.progress import plural
 from elmokit.tasks.registry import TASKS, is_file
@@ -153,15 +153,13 @@ def evaluate(
     as_json: opt.AsJson = False,
 ) -> None:
     """Evaluate a trained task model on labeled data, with the metrics of the official script."""
-    from elmokit.tasks.data import read_examples
+    from elmokit.tasks.data import read_examples, scored_examples
     from elmokit.tasks.saved import load_saved
 
     task = _task(context)
     examples = read_examples(task, file)
     saved = load_saved(directory, task, model=model, device=device)
-    examples = task.scored(examples, saved.config)
-    for note in task.notes(examples, saved.facts):
-        log(f"note: {note}")
+    examples = scored_examples(task, examples, saved.config, saved.facts)
     scores = task.score(examples, saved.predict(examples))
     if as_json:
         print_json({"file": file, "examples": len(examples), **scores})

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from elmokit.errors import DataError, warn
 from elmokit.tasks.batches import Batch, Example
-from elmokit.tasks.metrics.accuracy import accuracy_scores
-from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel, unknown_labels
+from elmokit.tasks.metrics.spans import set_figures
+from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
@@ -83,7 +83,7 @@ class Classification(Task[L]):
 
     def learn(self, examples: Sequence[L]) -> LabelInfo:
         """Collect the labels."""
-        labels = sorted({str(example.label) for example in examples})
+        labels = sorted(self.count_labels(examples))
         if len(labels) < 2:
             raise DataError(
                 f"All training examples have the label '{labels[0]}'; expected at least two labels."
@@ -93,14 +93,19 @@ class Classification(Task[L]):
         return {"labels": labels}
 
     def score(self, examples: Sequence[L], predictions: Sequence[Any]) -> Scores:
-        """Return the accuracy."""
-        gold = [example.label for example in examples]
-        return accuracy_scores(gold, [guess.label for guess in predictions])
+        """Return the accuracy in percent, its counts, and the scores of each label."""
+        gold = [{str(example.label)} for example in examples]
+        overall, labels = set_figures(gold, [{guess.label} for guess in predictions], str)
+        return {
+            "accuracy": overall["recall"],
+            "right": overall["right"],
+            "examples": len(gold),
+            "labels": labels,
+        }
 
-    def notes(self, examples: Sequence[L], facts: LabelInfo) -> list[str]:
-        """Count the examples whose labels are not in the training data."""
-        labels = Counter(str(example.label) for example in examples)
-        return unknown_labels(labels, facts["labels"], "examples with labels")
+    def count_labels(self, examples: Sequence[L]) -> Counter[str]:
+        """Count the examples with each label."""
+        return Counter(str(example.label) for example in examples)
 
 
 def text_tokens(text: str, line: Line) -> tuple[str, ...]:

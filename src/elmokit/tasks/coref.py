@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from elmokit.errors import DataError, warn
-from elmokit.progress import plural
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.conll2012 import columns_of, read_columns
 from elmokit.tasks.coref_model import CorefConfig, CorefModel, Resolved
@@ -96,22 +95,6 @@ class Coref(Task[Document]):
             "conll_without_singletons": plain["conll"],
             "measures": {**scores["measures"], **others},
         }
-
-    def notes(self, examples: Sequence[Document], facts: LabelInfo) -> list[str]:
-        """Count singletons, and documents of unknown genres."""
-        notes = []
-        if singletons := sum(len(c) == 1 for d in examples for c in d.clusters or ()):
-            notes.append(
-                f"{singletons:,} singleton mentions; they only count if the model predicts "
-                "singletons (model.singletons)."
-            )
-        unknown = [d.genre for d in examples if d.genre and d.genre not in facts["genres"]]
-        if unknown and facts["genres"]:
-            notes.append(
-                f"{plural(len(unknown), 'document')} of genres that are not in the training data "
-                f"({', '.join(sorted(set(unknown)))})."
-            )
-        return notes
 
     def show(self, example: Document, prediction: Any, *, as_json: bool) -> str:
         """Return CoNLL-2012 columns, or an object with sentences and clusters."""

@@ -31,10 +31,17 @@ from elmokit.settings import Expected, Fraction, Layers, Positive, Settings, Siz
 from elmokit.tasks.batches import Batch, cut
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.documents import Document, Mention
-from elmokit.tasks.nn.antecedents import PairScorer, antecedents, marginal_loss, scorer_layers
-from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.rnn import BiLstm
-from elmokit.tasks.nn.spans import SpanEncoder, all_spans, keep_best
+from elmokit.tasks.nn.spans import (
+    PairScorer,
+    SpanEncoder,
+    all_spans,
+    antecedents,
+    keep_best,
+    marginal_loss,
+    scorer_layers,
+)
 from elmokit.tasks.nn.tokens import CharCnn, WordVectors
 from elmokit.tasks.task import LabelInfo, TaskModel
 from elmokit.tasks.words import Words
@@ -120,7 +127,7 @@ class CorefModel(TaskModel[Document]):
     own: CorefConfig
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
         own = self.own = config.model

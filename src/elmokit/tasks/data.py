@@ -3,69 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic
 
 import numpy as np
 import torch
 
-from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, warn
 from elmokit.progress import LogFn, no_log, plural
-from elmokit.settings import Count, Settings, Size
 from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.tasks.batches import Dataset, E, texts_of
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.task import LabelInfo, Task
 from elmokit.tasks.words import Words, load_table
 
 # A longer text usually means that an empty line is missing.
 _LONG = 1000
-
-
-class ElmoAbout(Settings):
-    """The biLM that a task model was trained with.
-
-    Attributes:
-        model: Argument of `elmokit.load`; None: the bundled model.
-        name: Its name in the metadata.
-        fingerprint: A digest of its weights.
-        n_layers: L + 1.
-        dim: 2D.
-        precision: "exact" or "fast".
-    """
-
-    model: str | None
-    name: str | None
-    fingerprint: str
-    n_layers: Size
-    dim: Count
-    precision: str
-
-    @classmethod
-    def of(cls, elmo: ElmoModel, model: str | None, state: str) -> ElmoAbout:
-        """Describe a model that was loaded by the name `model`."""
-        if model is not None and Path(model).exists():
-            model = str(Path(model).resolve())
-        name = elmo.metadata.get("name")
-        return cls(
-            model,
-            None if name is None else str(name),
-            fingerprint(elmo, state),
-            elmo.config.n_layers,
-            elmo.config.output_dim,
-            elmo.precision,
-        )
-
-    @property
-    def shape(self) -> LayerShape:
-        """Number and size of the layers of a token."""
-        return LayerShape(self.n_layers, self.dim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +34,7 @@ class Data(Generic[E]):
     test: Dataset[E] | None
     facts: LabelInfo
     words: Words
-    elmo: ElmoAbout | None
+    elmo: BilmInfo | None
 
     @property
     def digest(self) -> str:
@@ -122,8 +79,8 @@ def load_data(
     about = None
     if elmo is not None:
         elmo = elmo if isinstance(elmo, ElmoModel) else elmo()
-        about = ElmoAbout.of(elmo, model, config.elmo.state)
-        ElmoPlaces(config.elmo, about.shape)  # rejects a mix with a wrong number of layers
+        about = BilmInfo.of(elmo, model, config.elmo.state)
+        ElmoPlaces(config.elmo, about)  # rejects a mix with a wrong number of layers
     examples: dict[str, list[E]] = {}
     for part, path in (("train", train), ("dev", dev), ("test", test)):
         if path is not None:
@@ -136,9 +93,7 @@ def load_data(
         log(f"train: {plural(len(examples['train']), 'training example')} from {n_read:,}")
     facts = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
-        examples[part] = task.scored(examples[part], config)
-        for note in task.notes(examples[part], facts):
-            log(f"{part}: {note}")
+        examples[part] = scored_examples(task, examples[part], config, facts)
     others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
     words = Words.build(config.static, table, texts_of(examples["train"]), others)
     sets = {}
@@ -160,6 +115,21 @@ def read_examples(task: Task[E], path: str) -> list[E]:
             "for missing sentence boundaries."
         )
     return examples
+
+
+def scored_examples(
+    task: Task[E], examples: Sequence[E], config: TaskConfig, facts: LabelInfo
+) -> list[E]:
+    """Select the examples to score, and warn about labels that a model does not know."""
+    scored = task.scored(examples, config)
+    labels = task.count_labels(scored)
+    unknown = [label for label in labels if all(label not in known for known in facts.values())]
+    if unknown:
+        warn(
+            f"{sum(labels[label] for label in unknown):,} gold labels are not in the training "
+            f"data and count as errors: {', '.join(sorted(unknown))}."
+        )
+    return scored
 
 
 def share_of(examples: list[E], share: float) -> list[E]:

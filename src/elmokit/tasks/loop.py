@@ -97,8 +97,7 @@ def train(
             return TaskResult.from_dict(saved.read_config(out)["results"])
 
         torch.manual_seed(how.seed)
-        shape = None if data.elmo is None else data.elmo.shape
-        model = task.model(config, data.facts, data.words, shape).to(device)
+        model = task.model(config, data.facts, data.words, data.elmo).to(device)
         identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
         run = Run(out, identity, model, make_optimizer(model, how), Position(how.learning_rate))
         if (path := checkpoint.newest(out)) is not None:

@@ -32,10 +32,10 @@ from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import TextOrTokens, read_objects, split_text
 from elmokit.tasks.metrics.spans import OUTSIDE, Span, shown_span, span_scores, spans_of, tags_of
 from elmokit.tasks.nn.crf import Allowed, Crf
-from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
-from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel, unknown_labels
+from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line, read_lines
 
@@ -189,7 +189,7 @@ class NerModel(TaskModel[Sentence]):
     """A biLSTM-CRF tagger."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
         own: NerConfig = config.model
@@ -278,18 +278,18 @@ class Ner(Task[Sentence]):
 
     def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the entity types."""
-        types = sorted(types_of(examples))
+        types = sorted(self.count_labels(examples))
         if not types:
             raise DataError(f"All tags in the training data are O. {_COLUMNS}")
         return {"types": types}
 
+    def count_labels(self, examples: Sequence[Sentence]) -> Counter[str]:
+        """Count the entities of each type."""
+        return Counter(span.type for sentence in examples for span in sentence.spans)
+
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
         """Return F1 over spans, as conlleval does."""
         return span_scores([sentence.tags or () for sentence in examples], predictions)
-
-    def notes(self, examples: Sequence[Sentence], facts: LabelInfo) -> list[str]:
-        """Count the entities whose type is not in the training data."""
-        return unknown_labels(types_of(examples), facts["types"], "entities of types")
 
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return tokens and tags in two columns, or a JSON object that also lists the entities."""
@@ -304,8 +304,3 @@ class Ner(Task[Sentence]):
             place = shown_span(example.tokens, example.offsets, start, end)
             values["entities"].append({"type": kind, **place})
         return json.dumps(values, ensure_ascii=False)
-
-
-def types_of(sentences: Iterable[Sentence]) -> Counter[str]:
-    """Count the entities of each type."""
-    return Counter(span.type for s in sentences for span in s.spans)

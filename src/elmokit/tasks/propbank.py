@@ -24,8 +24,7 @@ from pydantic import AliasChoices, BaseModel, Field, StringConstraints, model_va
 
 from elmokit.progress import plural
 from elmokit.tasks.inputs import Token, read_object, read_objects, split_text
-from elmokit.tasks.metrics.spans import Span, tags_of
-from elmokit.tasks.metrics.srl import PREDICATE
+from elmokit.tasks.metrics.spans import PREDICATE, Span, tags_of
 from elmokit.text.lines import Line
 from elmokit.text.treebank import unescape
 

@@ -36,7 +36,8 @@ from elmokit.storage.regular import check_regular_files
 from elmokit.tasks.batches import Dataset, E, plan, texts_of
 from elmokit.tasks.checkpoint import WEIGHTS, Weights, read_weights
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.data import Data, ElmoAbout
+from elmokit.tasks.data import Data
+from elmokit.tasks.nn.elmo import BilmInfo
 from elmokit.tasks.registry import command_of
 from elmokit.tasks.task import LabelInfo, Task, TaskModel
 from elmokit.tasks.words import Words
@@ -151,12 +152,11 @@ def load_saved(
     facts, words = read_json(path / LABELS), Words.load(path / WORDS)
     try:
         config = TaskConfig.from_dict(values["config"], kind)
-        about = None if values["elmo"] is None else ElmoAbout.from_dict(values["elmo"])
-        shape = None if about is None else about.shape
+        about = None if values["elmo"] is None else BilmInfo.from_dict(values["elmo"])
         with blank():  # a file may claim any size, so compare it with the weights first
-            claimed = task.model(config, facts, words, shape)
+            claimed = task.model(config, facts, words, about)
         weights = read_weights(path / WEIGHTS, claimed)
-        network = task.model(config, facts, words, shape)
+        network = task.model(config, facts, words, about)
     except ConfigError as error:
         raise ConfigError(f"{path / CONFIG}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -184,7 +184,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _load_elmo(
-    path: Path, about: ElmoAbout, config: TaskConfig, model: str | None, device: torch.device
+    path: Path, about: BilmInfo, config: TaskConfig, model: str | None, device: torch.device
 ) -> ElmoModel:
     try:
         elmo = load(model or _named(about.model, path), device=device, precision=about.precision)
@@ -221,22 +221,20 @@ def _named(model: str | None, path: Path) -> str | Path | None:
 
 
 def _card(
-    task: Task[E], config: TaskConfig, elmo: ElmoAbout | None, results: Mapping[str, Any]
+    task: Task[E], config: TaskConfig, elmo: BilmInfo | None, results: Mapping[str, Any]
 ) -> str:
-    rows = [("task", task.name), ("seed", config.train.seed), ("epochs", results.get("epochs"))]
-    if elmo is None:
-        rows.append(("ELMo", "none"))
-    else:
+    rows: dict[str, Any] = {"task": task.name, "ELMo": "none"}
+    if elmo is not None:
         model = elmo.name or elmo.model or "the default model"
-        rows.append(("ELMo", f"{model} ({elmo.fingerprint[:12]}), at: {config.elmo.place}"))
-    rows.append(("static vectors", config.static.source))
+        rows["ELMo"] = f"{model} ({elmo.fingerprint[:12]}), at: {config.elmo.place}"
+    rows |= {"static vectors": config.static.source, "seed": config.train.seed}
     for part in ("dev", "test"):
-        if isinstance(scores := results.get(part), Mapping):
-            rows.append((f"{part} {task.metric}", f"{scores[task.metric]:.2f}"))
-    for place, mix in results.get("mixes", {}).items():
+        if scores := results.get(part):
+            rows[f"{part} {task.metric}"] = f"{scores[task.metric]:.2f}"
+    for place, mix in results["mixes"].items():
         s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(mix["s"]))
-        rows.append((f"mix at the {place}", f"{s}; gamma = {mix['gamma']:.3f}"))
-    table = "\n".join(f"| {label} | {text} |" for label, text in rows)
+        rows[f"mix at the {place}"] = f"{s}; gamma = {mix['gamma']:.3f}"
+    table = "\n".join(f"| {label} | {text} |" for label, text in rows.items())
     return f"""# {task.name}
 
 A task model trained with elmokit. Use it with `{command_of(task.name)} predict FOLDER FILE`.

@@ -36,7 +36,7 @@ from elmokit.tasks.classify import Classification, Classifier, text_tokens
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import read_object
 from elmokit.tasks.nn.attention import attend, max_pool, mean_pool
-from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.rnn import BiLstm, VariationalDropout, initialize_linear_layers
 from elmokit.tasks.nn.tokens import WordVectors
 from elmokit.tasks.task import LabelInfo, Reader
@@ -156,7 +156,7 @@ class Esim(Classifier[Pair]):
     """Enhanced sequential inference model."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__(facts["labels"])
         own: SnliConfig = config.model

@@ -39,7 +39,7 @@ from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.squad import squad_scores
 from elmokit.tasks.nn.attention import Trilinear, masked_softmax
-from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.rnn import BiGru, VariationalDropout, initialize_linear_layers
 from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
 from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, shortened
@@ -143,7 +143,7 @@ class SquadModel(TaskModel[Question]):
     """Bidirectional attention, self-attention, and pointers to start and end of the answer."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
         own: SquadConfig = config.model

@@ -33,15 +33,14 @@ from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
-from elmokit.tasks.metrics.spans import Span, shown_span, spans_of
-from elmokit.tasks.metrics.srl import CONTINUED, PREDICATE, srl_scores
+from elmokit.tasks.metrics.spans import PREDICATE, Span, shown_span, spans_of, srl_scores
 from elmokit.tasks.ner import allowed, labels_of
 from elmokit.tasks.nn.crf import viterbi
-from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.highway import AlternatingLstm
 from elmokit.tasks.nn.tokens import WordVectors
 from elmokit.tasks.propbank import NO_TARGET, Frame, Sentence, read_frames, read_jsonl, read_text
-from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel, unknown_labels
+from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
 from elmokit.tasks.words import Words
 from elmokit.text.lines import read_lines
 
@@ -79,7 +78,7 @@ class SrlModel(TaskModel[Sentence]):
     """A deep tagger of the arguments of a predicate, and a small network for the predicates."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
         self.own: SrlConfig = config.model
@@ -98,7 +97,7 @@ class SrlModel(TaskModel[Sentence]):
         nn.init.orthogonal_(self.emit.weight)
         nn.init.zeros_(self.emit.bias)
         self._rules = allowed(self.labels, "BIO").scores()
-        itself = (PREDICATE, CONTINUED + PREDICATE)
+        itself = (PREDICATE, f"C-{PREDICATE}")
         self._is_other = torch.tensor([label[2:] not in itself for label in self.labels])
 
     def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor, TokenBatch]:
@@ -288,10 +287,9 @@ class Srl(Task[Sentence]):
             warn(f"{ignored:,} predicates that are not verbs are not scored.")
         return scored
 
-    def notes(self, examples: Sequence[Sentence], facts: LabelInfo) -> list[str]:
-        """Count the arguments with roles that are not in the training data."""
-        roles = Counter(a.type for s in examples for f in _frames(s) for a in f.arguments)
-        return unknown_labels(roles, facts["roles"], "arguments with roles")
+    def count_labels(self, examples: Sequence[Sentence]) -> Counter[str]:
+        """Count the arguments with each role."""
+        return Counter(a.type for s in examples for f in _frames(s) for a in f.arguments)
 
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return the columns of CoNLL-2005, or an object with tokens and frames."""

@@ -32,7 +32,7 @@ from elmokit.tasks.classify import Classification, Classifier, bounded, text_tok
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import TextOrTokens, read_objects
 from elmokit.tasks.nn.attention import AttentivePool, attend, max_pool, mean_pool, min_pool
-from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.rnn import BiLstm
 from elmokit.tasks.nn.tokens import WordVectors
 from elmokit.tasks.task import LabelInfo, Reader
@@ -185,7 +185,7 @@ class Bcn(Classifier[Review]):
     """A biattentive classification network."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__(facts["labels"])
         own: Sst5Config = config.model

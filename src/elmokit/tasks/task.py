@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from elmokit.tasks.batches import Batch, E
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.nn.elmo import ElmoPlaces, LayerShape
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.words import Words
 from elmokit.text.lines import Line
 
@@ -25,24 +25,6 @@ Reader = Callable[[Iterable[Line]], Iterator[E]]
 LabelInfo = dict[str, Any]
 #: The results of an evaluation; the task's `metric` is one of them.
 Scores = dict[str, Any]
-
-
-def unknown_labels(labels: Counter[str], known: Iterable[str], what: str) -> list[str]:
-    """Report labels that a model does not know, for `Task.notes`.
-
-    Args:
-        labels: The labels in the data, with their counts.
-        known: The labels of the model.
-        what: Description of the labeled items, such as "entities of types".
-    """
-    unknown = Counter({label: n for label, n in labels.items() if label not in known})
-    if not unknown:
-        return []
-    listed = ", ".join(sorted(unknown))
-    return [
-        f"{unknown.total():,} {what} that are not in the training data ({listed}); they count as "
-        "errors."
-    ]
 
 
 class TaskModel(nn.Module, ABC, Generic[E]):
@@ -101,7 +83,7 @@ class Task(ABC, Generic[E]):
         """Collect the labels from the training data."""
 
     def model(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: LayerShape | None
+        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> TaskModel[E]:
         """Create the network.
 
@@ -109,7 +91,7 @@ class Task(ABC, Generic[E]):
             config: The settings.
             facts: Result of `learn`.
             words: The words that the task model has vectors for.
-            elmo: The layers of the biLM; None: without ELMo.
+            elmo: The biLM; None: without ELMo.
         """
         return type(self).network(config, facts, words, elmo)
 
@@ -125,6 +107,6 @@ class Task(ABC, Generic[E]):
         """Convert evaluation data to the examples that a model with these settings is scored on."""
         return list(examples)
 
-    def notes(self, examples: Sequence[E], facts: LabelInfo) -> list[str]:
-        """Report irregularities in evaluation data, such as unknown labels."""
-        return []
+    def count_labels(self, examples: Sequence[E]) -> Counter[str]:
+        """Count the labels in the data, to warn about those that `learn` has not collected."""
+        return Counter()

@@ -223,7 +223,3 @@ def test_what_cannot_be_learned_is_told() -> None:
     for bad in ("model.width=0", "model.kept=0", "model.char_widths=3;4", "model.antecedents=0"):
         with pytest.raises(ConfigError, match=bad.split("=")[0]):
             settings(bad)
-    one = Document((("a", "b"),), ((Mention(0, 1),),), "GUM_news_x")
-    told = TASK.notes([one], {"genres": ["bio"]})
-    assert told[0].startswith("1 singleton mentions")
-    assert told[1] == "1 document of genres that are not in the training data (news)."

@@ -19,7 +19,7 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.coref_model import CorefModel
 from elmokit.tasks.data import Data, load_data
 from elmokit.tasks.documents import Document, Mention
-from elmokit.tasks.nn import antecedents as pairing
+from elmokit.tasks.nn import spans as pairing
 from elmokit.text.lines import Line
 from tests.tasks.coref.conftest import CPU, TASK, settings
 from tests.tasks.trials import check_gradients, learn
@@ -27,8 +27,7 @@ from tests.tasks.trials import check_gradients, learn
 
 def make(data: Data[Document], config: TaskConfig) -> CorefModel:
     torch.manual_seed(0)
-    shape = None if data.elmo is None else data.elmo.shape
-    return TASK.model(config, data.facts, data.words, shape)
+    return TASK.model(config, data.facts, data.words, data.elmo)
 
 
 @pytest.mark.parametrize(

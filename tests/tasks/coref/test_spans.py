@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elmokit.tasks.coref_model import clusters_of
-from elmokit.tasks.nn import antecedents as pairing
-from elmokit.tasks.nn.antecedents import PairScorer, antecedents, marginal_loss
-from elmokit.tasks.nn.spans import SpanEncoder, all_spans, keep_best
+from elmokit.tasks.nn import spans as pairing
+from elmokit.tasks.nn.spans import (
+    PairScorer,
+    SpanEncoder,
+    all_spans,
+    antecedents,
+    keep_best,
+    marginal_loss,
+)
 from tests.tasks.coref.conftest import CPU
 
 

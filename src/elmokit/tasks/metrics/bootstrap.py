@@ -9,8 +9,7 @@ several runs with different seeds; its score is their mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +47,6 @@ class Difference:
     level: float
     draws: int
     examples: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 def paired_bootstrap(
@@ -93,17 +88,9 @@ def paired_bootstrap(
     once = np.ones((1, n))
     [base_score], [other_score] = _scores(once, base, figure), _scores(once, other, figure)
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
-    return Difference(
-        base=base_score,
-        other=other_score,
-        difference=other_score - base_score,
-        low=float(low),
-        high=float(high),
-        not_better=float(np.mean(np.array(differences) <= 0)),
-        level=level,
-        draws=draws,
-        examples=n,
-    )
+    not_better = float(np.mean(np.array(differences) <= 0))
+    scores = (base_score, other_score, other_score - base_score)
+    return Difference(*scores, float(low), float(high), not_better, level, draws, n)
 
 
 def _scores(

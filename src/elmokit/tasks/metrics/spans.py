@@ -1,8 +1,12 @@
-"""Labeled spans in sequences of tags, and their F1 as in `conlleval`.
+"""Labeled spans in sequences of tags, arguments of predicates, and their F1.
 
-The rules are those of the official script: a span begins at B-X, or at I-X after O or after a tag
+Spans are scored as by `conlleval`: a span begins at B-X, or at I-X after O or after a tag
 of another type; it ends before the next tag that does not continue it. So IOB1, IOB2 and invalid
 sequences of either are all accepted, and E-X and S-X (also called L-X and U-X) close a span.
+
+Arguments are scored as by `srl-eval.pl` of CoNLL-2005: an argument is correct if its label and all
+its pieces are. C-X continues the preceding argument X; if there is none, it is an argument X. The
+predicate itself (V) and its continuations are not scored.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
 OUTSIDE = "O"
+PREDICATE = "V"
+CONTINUED = "C-"
 
 _SAME = {"L": "E", "U": "S"}
 
@@ -128,3 +134,44 @@ def f_score(precision: float, recall: float) -> float:
 def percent(part: float, total: int) -> float:
     """Return a percentage; 0 if the total is 0."""
     return 100 * part / total if total else 0.0
+
+
+class Argument(NamedTuple):
+    """A label, and (start, end) of its pieces from left to right."""
+
+    label: str
+    pieces: tuple[tuple[int, int], ...]
+
+
+def arguments_of(spans: Iterable[Span]) -> set[Argument]:
+    """Join pieces into arguments, without the predicate."""
+    arguments: list[tuple[str, list[tuple[int, int]]]] = []
+    last: dict[str, list[tuple[int, int]]] = {}  # the pieces of the last argument of a label
+    for start, end, kind in sorted(spans):
+        label = kind.removeprefix(CONTINUED)
+        if label != kind and label in last:
+            last[label].append((start, end))
+            continue
+        last[label] = [(start, end)]
+        arguments.append((label, last[label]))
+    return {Argument(label, tuple(pieces)) for label, pieces in arguments if label != PREDICATE}
+
+
+def srl_scores(
+    gold: Sequence[Iterable[Span]], predicted: Sequence[Iterable[Span]]
+) -> dict[str, Any]:
+    """Score the arguments of predicates, one predicate after the other.
+
+    Returns:
+        f1, precision and recall over all arguments, in percent; the numbers behind them; how many
+        predicates have exactly the correct arguments, in percent; and scores of each label.
+    """
+    theirs, ours = ([arguments_of(spans) for spans in side] for side in (gold, predicted))
+    overall, roles = set_figures(theirs, ours, lambda argument: argument.label)
+    perfect = sum(a == b for a, b in zip(theirs, ours, strict=True))
+    return {
+        **overall,
+        "predicates": len(gold),
+        "perfect": percent(perfect, len(gold)),
+        "roles": roles,
+    }

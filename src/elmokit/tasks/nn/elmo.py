@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.model import ElmoModel
 from elmokit.model.mix import ScalarMix
+from elmokit.settings import Count, Settings, Size
 from elmokit.tasks.config import ElmoConfig
 
 
-class LayerShape(NamedTuple):
-    """Layers of a token: `n_layers` (L + 1) vectors of size `dim` (2D)."""
+class BilmInfo(Settings):
+    """The biLM that a task model was trained with.
 
-    n_layers: int
-    dim: int
+    Attributes:
+        model: Argument of `elmokit.load`; None: the bundled model.
+        name: Its name in the metadata.
+        fingerprint: A digest of its weights.
+        n_layers: L + 1.
+        dim: 2D.
+        precision: "exact" or "fast".
+    """
+
+    model: str | None
+    name: str | None
+    fingerprint: str
+    n_layers: Size
+    dim: Count
+    precision: str
+
+    @classmethod
+    def of(cls, elmo: ElmoModel, model: str | None, state: str) -> BilmInfo:
+        """Describe a model that was loaded by the name `model`."""
+        if model is not None and Path(model).exists():
+            model = str(Path(model).resolve())
+        name = elmo.metadata.get("name")
+        return cls(
+            model,
+            None if name is None else str(name),
+            fingerprint(elmo, state),
+            elmo.config.n_layers,
+            elmo.config.output_dim,
+            elmo.precision,
+        )
 
 
 class ElmoPlaces(nn.Module):
@@ -28,21 +59,21 @@ class ElmoPlaces(nn.Module):
         output_dim: The same at the output.
     """
 
-    def __init__(self, config: ElmoConfig, shape: LayerShape | None) -> None:
+    def __init__(self, config: ElmoConfig, bilm: BilmInfo | None) -> None:
         super().__init__()
         self.strength = config.penalty
         self.mixes = nn.ModuleDict()
         self.dropout = nn.Dropout(config.dropout)
         is_top = config.layer == "top"  # its gamma is learned
         for place in ("input", "output"):
-            if shape is not None and config.place in (place, "both"):
+            if bilm is not None and config.place in (place, "both"):
                 self.mixes[place] = ScalarMix(
-                    shape.n_layers,
+                    bilm.n_layers,
                     layer_norm=config.layer_norm,
-                    s=None if is_top else config.weights(shape.n_layers),
+                    s=None if is_top else config.weights(bilm.n_layers),
                     top_only=is_top,
                 )
-        dim = 0 if shape is None else shape.dim
+        dim = 0 if bilm is None else bilm.dim
         self.input_dim = dim if "input" in self.mixes else 0
         self.output_dim = dim if "output" in self.mixes else 0
 
