@@ -37,14 +37,14 @@ def random_block(rng: np.random.Generator, layout: Layout) -> Block:
     n = int(lengths.sum())
     vectors = rng.normal(size=(LAYERS if layout.layer == "all" else 1, n, DIM)).astype(np.float16)
     arrays = {
+        "vectors": vectors,
         "lengths": lengths,
         "ids": rng.integers(0, WORDS, n),
         "places": np.zeros((SENTENCES, 3), np.int64),
     }
     words = [f"word{i}" for i in range(WORDS)]
     texts = [f"the text of a sentence {number}" for number in rng.random(SENTENCES)]
-    block, _ = make_block(vectors, words, arrays, texts, {})
-    return block
+    return make_block(arrays, words, texts, {})
 
 
 def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:

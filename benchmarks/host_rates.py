@@ -27,7 +27,7 @@ import torch
 from elmokit.bulk.chunks import Chunk, read_chunks
 from elmokit.bulk.job import ChunkJob
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.store import ChunkStore
+from elmokit.bulk.shards import ShardDirectory
 from elmokit.embed.model import load
 
 SETTINGS = {
@@ -39,7 +39,7 @@ SETTINGS = {
 }
 
 
-class Nowhere(ChunkStore):
+class Nowhere(ShardDirectory):
     """A folder that keeps nothing, so that no disk is measured."""
 
     @contextmanager
@@ -74,7 +74,7 @@ def main() -> None:
     torch.set_num_threads(1)
     documents = (str(given.text),)
     chunk: Chunk = next(read_chunks(documents, EmbedSettings(), skip_bad=False))
-    store = Nowhere("nowhere", ".parquet")
+    store = Nowhere("nowhere")
     rates: dict[str, Any] = {}
     for name, settings in (
         ("tokenize lines", EmbedSettings()),
@@ -89,6 +89,7 @@ def main() -> None:
     for name in ("compute, without the biLM", "write a shard to memory", "all of it"):
         rates[name] = {}
     for name, settings in SETTINGS.items():
+        store.prepare(settings.layout(model.config), documents)
         job = ChunkJob(documents, settings, store)
         tokenized = job.tokenize(chunk)
         tokens = len(tokenized.tokens.ids)

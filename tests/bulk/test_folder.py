@@ -19,7 +19,7 @@ from elmokit.bulk.job import ChunkJob
 from elmokit.bulk.ray_engine import RayCluster
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.store import ChunkStore
+from elmokit.bulk.shards import ShardDirectory
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import (
     ConfigError,
@@ -247,30 +247,30 @@ def test_a_state_cannot_be_carried_from_shard_to_shard(make: Callable[..., Any])
         make("out", settings=EmbedSettings(state="carry"))
 
 
-def test_a_folder_may_lie_elsewhere(elmo: ElmoModel) -> None:
-    """pyarrow's file system in memory stands for s3:// and the like."""
-    from pyarrow import fs
-
-    folder = ChunkStore("bucket/out", ".parquet", fs._MockFileSystem())
-    job = ChunkJob(("a.txt",), SETTINGS, folder)
+def test_a_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
+    """A file:// URL is accessed through pyarrow, as s3:// is."""
+    place = f"file://{tmp_path}/out"
     chunk = Chunk(0, True, [Passage(0, 1, 0, 0, "A line."), Passage(0, 2, 0, 0, "")], 9)
-    about = {"model": "x"}
-    with folder.open_run(about, resume=False) as is_resumed:
+    manifest = {"model": "x"}
+    directory = ShardDirectory(place)
+    directory.prepare(SETTINGS.layout(elmo.config), ("a.txt",))
+    with directory.open_run(manifest) as is_resumed:
         assert not is_resumed
-        made = job.run(elmo, chunk).record
-        assert made["tokens"] == 3
-        assert folder.records() == {0: made}
-    with folder.open_run(about, resume=True) as is_resumed:
+        record = ChunkJob(("a.txt",), SETTINGS, directory).run(elmo, chunk).record
+        assert record["tokens"] == 3
+        assert directory.records() == {0: record}
+    resumed = ShardDirectory(place, resume=True)
+    with resumed.open_run(manifest) as is_resumed:
         assert is_resumed
-        with suppress(Stopped), folder.writing("000001.parquet") as file:
+        with suppress(Stopped), resumed.writing("000001.parquet") as file:
             file.write(b"half")
             raise Stopped
-        assert list(folder.records()) == [0]
-    with pytest.raises(ConfigError, match="model was 'x'"), folder.open_run({}, resume=True):
+        assert list(resumed.records()) == [0]
+    with pytest.raises(ConfigError, match="model was 'x'"), resumed.open_run({}):
         pass
-    with folder.open_run(about, resume=False) as is_resumed:
+    with directory.open_run(manifest) as is_resumed:
         assert not is_resumed
-        assert folder.records() == {}
+        assert directory.records() == {}
 
 
 def test_ray_is_asked_for_by_its_extra(

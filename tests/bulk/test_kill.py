@@ -23,9 +23,9 @@ from tests.process_utils import FileOperation, Pause, elmo, kill_when, run, star
 SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
 CHUNKS = "0*.safetensors"
 # Where the runs below are stopped.
-WRITE_CHUNK = "elmokit.bulk.store.ChunkStore.write"
+WRITE_CHUNK = "elmokit.bulk.output.FileOutput.write"
 SAVE_CHUNK = "elmokit.bulk.formats.block.save_block"  # under a temporary name
-MAKE_OUTPUT = "elmokit.bulk.run._Run._about"
+MAKE_OUTPUT = "elmokit.bulk.run.Run._about"
 
 
 def write_text(path: Path, lines: int) -> Path:

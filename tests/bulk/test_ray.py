@@ -33,7 +33,7 @@ OPTIONS: dict[str, Any] = {"settings": EmbedSettings(chunk_bytes=1000)}
 # The name that Ray gives to the processes of our actors.
 ACTOR = "ModelWorker"
 # Called in the driver for each shard.
-RECEIVED = "elmokit.bulk.run._Run._count"
+RECEIVED = "elmokit.bulk.run.Run._count"
 
 
 @pytest.fixture(scope="module")

@@ -169,7 +169,7 @@ def test_text_that_grew_after_its_end_was_embedded_is_refused(
 ) -> None:
     out = folder / "vectors.npz"
     with monkeypatch.context() as patch:
-        patch.setattr("elmokit.bulk.run._Run._about", stop_after(0))
+        patch.setattr("elmokit.bulk.run.Run._about", stop_after(0))
         with pytest.raises(Stopped):
             embed_corpus(elmo, [text], out)
     text.write_text(TEXT + "More.\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from elmokit.bulk.formats.sharded import ShardedVectors
 from elmokit.bulk.job import ChunkJob
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.store import ChunkStore
+from elmokit.bulk.shards import ShardDirectory
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError
 from elmokit.text.sentences import split_sentences
@@ -162,21 +162,19 @@ def test_memory_holds_a_row_group_and_not_the_folder(
     assert 0 < most < size / 5
 
 
-def test_a_folder_may_lie_elsewhere(elmo: ElmoModel) -> None:
-    """pyarrow's file system in memory stands for s3:// and the like."""
-    from pyarrow import fs
-
-    filesystem = fs._MockFileSystem()
-    folder = ChunkStore("bucket/out", ".parquet", filesystem)
+def test_a_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
+    """A file:// URL is accessed through pyarrow, as s3:// is."""
+    place = f"file://{tmp_path}/out"
+    directory = ShardDirectory(place)
     layout = SETTINGS.layout(elmo.config)
+    directory.prepare(layout, ("a.txt",))
     chunk = Chunk(0, True, [Passage(0, 1, 0, 0, "A line."), Passage(0, 2, 0, 0, "")], 9)
-    manifest = {**layout.to_dict(), "documents": ["a.txt"]}
-    with folder.open_run(manifest, resume=False):
-        made = ChunkJob(("a.txt",), SETTINGS, folder).run(elmo, chunk).record
+    with directory.open_run({**layout.to_dict(), "documents": ["a.txt"]}):
+        record = ChunkJob(("a.txt",), SETTINGS, directory).run(elmo, chunk).record
     with pytest.raises(DataError, match="is not finished: it contains 1 shards"):
-        ShardedVectors("bucket/out", filesystem)
-    folder.write_json("shards.json", {"shards": [{"shard": "000000.parquet", **made}]})
-    with ShardedVectors("bucket/out", filesystem) as stored:
+        ShardedVectors(place)
+    directory.write_json("shards.json", {"shards": [{"shard": "000000.parquet", **record}]})
+    with ShardedVectors(place) as stored:
         assert [s.tokens for s in stored] == [["A", "line", "."], []]
 
 

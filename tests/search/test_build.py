@@ -208,7 +208,7 @@ def test_an_interrupted_build_is_resumed_with_the_same_settings_and_text_only(
     with pytest.raises(ConfigError, match="layer was"):
         build_index(elmo, [text], out, other, resume=True)
     text.write_text("another beginning\n" + text.read_text())
-    with pytest.raises(DataError, match="is not what"):
+    with pytest.raises(DataError, match="differs from the text"):
         build_index(elmo, [text], out, TOKENIZED, resume=True)
     build_index(elmo, [text], out, TOKENIZED, overwrite=True)
     assert TokenIndex.open(out).meta.inputs == [str(text)]

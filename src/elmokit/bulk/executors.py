@@ -18,13 +18,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from elmokit.bulk.chunks import Chunk
 from elmokit.bulk.job import STAGES, ChunkJob, Done, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.store import ChunkStore
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.loading import is_onnx, load, need_torch
 from elmokit.embed.onnx_model import check_device
@@ -45,29 +44,6 @@ _GPU_TOKENIZERS = 4
 _GPU_WRITERS = 10
 # Starting a process pool pays off only for at least this many chunks.
 _POOL_CHUNKS = 16
-
-
-class Executor(Protocol):
-    """Runs jobs on chunks.
-
-    Attributes:
-        info: The model.
-        parallel: Threads or processes of each stage.
-        in_order: Whether each chunk is computed only after the previous one.
-    """
-
-    info: ModelInfo
-    parallel: dict[str, int]
-    in_order: bool
-
-    def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
-        """Run a job on chunks and yield the results in any order; see `run_futures`.
-
-        Args:
-            job: The job.
-            chunks: The chunks, read when there is a free worker.
-            n_chunks: Their approximate number; None if it is unknown.
-        """
 
 
 def run_futures(
@@ -206,14 +182,20 @@ class InProcessExecutor:
         model: The model.
         settings: Which vectors to compute.
         writers: Number of threads that write chunks. Default: 1, or several for a GPU.
+
+    Attributes:
+        info: The model.
+        parallel: Threads or processes of each stage.
+        in_order: Whether each chunk is computed only after the previous one.
     """
+
+    in_order = True
 
     def __init__(
         self, model: Embedder, settings: EmbedSettings, *, writers: int | None = None
     ) -> None:
         self.model = model
         self.info = describe(model, settings)
-        self.in_order = True
         on_gpu = str(getattr(model, "device", "cpu")).startswith("cuda")
         cores = available_cores()
         self._tokenizers = min(_GPU_TOKENIZERS, cores // 2) if on_gpu else 0
@@ -222,7 +204,13 @@ class InProcessExecutor:
         self.parallel = dict.fromkeys(STAGES, 1) | {"write": self._writers}
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
-        """Run a job on chunks; see `Executor`."""
+        """Run a job on chunks and yield the results; see `run_futures`.
+
+        Args:
+            job: The job.
+            chunks: The chunks, read when there is a free worker.
+            n_chunks: Their approximate number; None if it is unknown.
+        """
         ready = self._tokenize(job, chunks, n_chunks)
         if STDIN not in job.documents:  # Ctrl-C does not interrupt a thread waiting for input
             ready = prefetched(ready)
@@ -239,8 +227,7 @@ class InProcessExecutor:
         for chunk in chunks:
             number = int(chunk.record["chunk"])
             if job.settings.state == "carry" and number and done != number - 1:
-                assert isinstance(job.store, ChunkStore)
-                carried = job.store.state_after(number - 1)
+                carried = job.output.state_after(number - 1)
             computed = job.compute(self.model, chunk, carried)
             done, carried = number, computed.carried
             yield computed
@@ -264,11 +251,10 @@ class InProcessExecutor:
 # -------------------------------------------------------------------------------- other processes
 
 
-@dataclass
 class WorkerExecutor:
-    """Runs chunks in workers, each with its own model.
+    """Other processes, each with its own model; the attributes are those of `InProcessExecutor`.
 
-    Attributes:
+    Args:
         info: The model.
         n: Number of workers.
         submit: Starts the job of a chunk in a worker.
@@ -276,21 +262,27 @@ class WorkerExecutor:
         errors: A context manager that converts the errors of the workers.
     """
 
-    info: ModelInfo
-    n: int
-    submit: Callable[[ChunkJob, Chunk], Future[Done]]
-    limit: int
-    errors: Callable[[], AbstractContextManager[None]]
-    in_order: bool = False
-    parallel: dict[str, int] = field(init=False)
+    in_order = False
 
-    def __post_init__(self) -> None:
-        self.parallel = dict.fromkeys(STAGES, self.n) | {"read": 1}
+    def __init__(
+        self,
+        info: ModelInfo,
+        n: int,
+        submit: Callable[[ChunkJob, Chunk], Future[Done]],
+        limit: int,
+        errors: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.info = info
+        self.parallel = dict.fromkeys(STAGES, n) | {"read": 1}
+        self._submit, self._limit, self._errors = submit, limit, errors
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
-        """Run a job on chunks; see `Executor`."""
-        with self.errors():
-            yield from run_futures(lambda chunk: self.submit(job, chunk), chunks, self.limit)
+        """Run a job on chunks; see `InProcessExecutor`."""
+        with self._errors():
+            yield from run_futures(lambda chunk: self._submit(job, chunk), chunks, self._limit)
+
+
+Executor = InProcessExecutor | WorkerExecutor
 
 
 class ModelWorker:
@@ -330,7 +322,7 @@ def warn_all(messages: Iterable[str]) -> None:
 
 
 @contextmanager
-def _worker_pool(workers: Workers, settings: EmbedSettings) -> Iterator[Executor]:
+def _worker_pool(workers: Workers, settings: EmbedSettings) -> Iterator[WorkerExecutor]:
     n = len(workers.devices)
     devices = multiprocessing.get_context("spawn").SimpleQueue()
     for device in workers.devices:

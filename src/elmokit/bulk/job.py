@@ -8,20 +8,19 @@ never span chunks, and the token cache is not used.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.bulk.chunks import Chunk, Passage
-from elmokit.bulk.formats.block import Block, make_block
+from elmokit.bulk.formats.block import make_block
 from elmokit.bulk.formats.columns import Array
-from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.settings import EmbedSettings, run_manifest
-from elmokit.bulk.store import Record
+from elmokit.bulk.store import Output, Record, Times
 from elmokit.config import BiLMConfig
 from elmokit.embed.embedder import Embedder, Pending, StateArrays
 from elmokit.embed.token_ids import TokenIds
@@ -34,8 +33,6 @@ from elmokit.text.tokenize import token_starts, words
 MAX_SENTENCE_TOKENS = 2**16
 
 STAGES = ("read", "tokenize", "compute", "write")
-#: Seconds that a stage was busy.
-Times = dict[str, float]
 
 
 @contextmanager
@@ -109,21 +106,6 @@ class Done(NamedTuple):
     n_bytes: int
 
 
-class BlockStore(Protocol):
-    """Stores finished chunks."""
-
-    def write(
-        self,
-        block: Block,
-        arrays: Mapping[str, Array],
-        *,
-        layout: Layout,
-        documents: Sequence[str],
-        carried: StateArrays | None,
-    ) -> int:
-        """Write a chunk; return its size in bytes."""
-
-
 @dataclass(frozen=True)
 class ChunkJob:
     """The work on the chunks of a corpus; it can be sent to other processes.
@@ -131,14 +113,12 @@ class ChunkJob:
     Attributes:
         documents: The names of all documents.
         settings: Which vectors.
-        store: Where to write the chunks.
-        with_texts: Whether to store the original sentences.
+        output: Where to write the chunks.
     """
 
     documents: tuple[str, ...]
     settings: EmbedSettings
-    store: BlockStore
-    with_texts: bool = False
+    output: Output
 
     def run(self, model: Embedder, chunk: Chunk) -> Done:
         """Tokenize, compute and write a chunk."""
@@ -168,7 +148,7 @@ class ChunkJob:
                     tokens += sentence
                     lengths.append(len(sentence))
                     places.append((passage.document, passage.line, number))
-                    if self.with_texts:
+                    if self.output.with_texts:
                         texts.append(text.strip())
             numbered = TokenIds.of_tokens(tokens, np.array(lengths, dtype=np.int64))
             where = np.array(places, dtype=np.int64).reshape(-1, 3)
@@ -185,7 +165,7 @@ class ChunkJob:
                 numbered,
                 where,
                 None if self.settings.tokenized else np.array(starts, dtype=np.int64),
-                texts if self.with_texts else None,
+                texts if self.output.with_texts else None,
                 times,
             )
 
@@ -234,6 +214,7 @@ class ChunkJob:
             if not computed.pending.is_finite:
                 layout.check_finite(vectors, lambda k: _sentence_of(tokens, k))
             arrays: dict[str, Array] = {
+                "vectors": vectors,
                 "lengths": tokens.lengths,
                 "ids": tokens.ids,
                 "places": chunk.places,
@@ -242,15 +223,11 @@ class ChunkJob:
                 sizes = np.array([len(word) for word in tokens.words], dtype=np.int64)
                 ends = chunk.starts + sizes[tokens.ids] if len(sizes) else chunk.starts
                 arrays["spans"] = np.stack([chunk.starts, ends], axis=1)
+            for name, values in (computed.carried or {}).items():
+                arrays[f"state.{name}"] = values
             record = {**chunk.record, "cut_tokens": computed.cut_tokens}
-            block, stored = make_block(vectors, tokens.words, arrays, chunk.texts, record)
-            n_bytes = self.store.write(
-                block,
-                stored,
-                layout=layout,
-                documents=self.documents,
-                carried=computed.carried,
-            )
+            block = make_block(arrays, tokens.words, chunk.texts, record)
+            n_bytes = self.output.write(block)
         return Done(dict(block.record), times, n_bytes)
 
 

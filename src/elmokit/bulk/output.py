@@ -1,113 +1,66 @@
-"""The outputs of embedding a corpus: one vector file, or a directory of shards.
+"""The output of `elmo embed`: a single vector file, or a directory of shards (shards.py).
 
-The chunks of a single file are kept in a temporary directory next to it until the file is complete.
-A thread adds them to the file as they are finished (`.h5`, `.parquet`), or at the end (`.npz`,
-`.safetensors`, which start with the lengths of their arrays). Until then, the output needs twice
-its size on disk.
+The chunks of a single file are kept in the directory `.FILE.chunks` next to it until the file is
+complete. A thread adds them to the file as they are finished (`.h5`, `.parquet`), or at the end
+(`.npz`, `.safetensors`, which start with the lengths of their arrays). Until then, the output needs
+twice its size on disk.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from queue import SimpleQueue
-from typing import Any
 
 from elmokit.bulk.chunks import is_remote
-from elmokit.bulk.formats.block import Block
+from elmokit.bulk.formats.block import Block, open_block, save_block
 from elmokit.bulk.formats.formats import check_package, format_of, open_vectors
-from elmokit.bulk.formats.layout import Layout
-from elmokit.bulk.formats.parquet import check_available
 from elmokit.bulk.formats.reading import About
-from elmokit.bulk.job import Times, timed
+from elmokit.bulk.job import timed
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.store import MANIFEST, SHARDS, ChunkStore, Record
-from elmokit.errors import ConfigError, ElmoError, OutputError, output_error
+from elmokit.bulk.shards import ShardDirectory
+from elmokit.bulk.store import ChunkStore, Manifest, OnFinished, Records, Times
+from elmokit.embed.embedder import StateArrays
+from elmokit.errors import ElmoError, OutputError, output_error
 from elmokit.storage.atomic import replace_file, sync_directory
 from elmokit.storage.lock import check_not_in_use
 from elmokit.storage.regular import resolve_output
 
-#: Called with the number of each finished chunk.
-OnFinished = Callable[[int], None]
 
-
-def make_output(out: str | Path) -> FileOutput | FolderOutput:
+def make_output(
+    out: str | Path, *, resume: bool = False, overwrite: bool = False
+) -> FileOutput | ShardDirectory:
     """Return the output with this name; a name without a suffix is a directory."""
     name = str(out)
     if name.endswith("/") or is_remote(name) or not PurePath(name).suffix:
-        return FolderOutput(name)
-    return FileOutput(Path(name))
+        return ShardDirectory(name, resume=resume, overwrite=overwrite)
+    return FileOutput(Path(name), resume=resume, overwrite=overwrite)
 
 
 def kept_sentences(out: str | Path) -> int:
     """Count the sentences that an interrupted run to `out` has finished."""
-    records = make_output(out).store.records().values()
-    return sum(int(record["sentences"]) for record in records)
+    return sum(int(record["sentences"]) for record in make_output(out).records().values())
 
 
-class FolderOutput:
-    """A directory of Parquet shards."""
+class FileOutput(ChunkStore):
+    """A single vector file and the directory of its chunks.
 
-    def __init__(self, place: str) -> None:
-        check_available()
-        self.path = Path(place)
-        self.store = ChunkStore(place, ".parquet")
-        self.with_texts = False
+    Args:
+        path: The file; its suffix selects the format.
+        how: `resume` and `overwrite` of an `Output`.
+    """
 
-    def check(
-        self, documents: Sequence[str], settings: EmbedSettings, *, resume: bool, overwrite: bool
-    ) -> None:
-        """Raise an error if the directory cannot be written, before a model is loaded."""
-        if settings.state == "carry":
-            raise ConfigError(
-                "state='carry' requires a single output file, such as vectors.h5, because shards "
-                "are computed independently. Use state='reset' or 'warm' for a directory."
-            )
-        if not is_remote(self.store.place) and self.path.is_file():
-            raise OutputError(f"{self.path} is a file; expected the name of a new directory.")
-        names = self.store.names()
-        if MANIFEST not in names and any(not name.startswith(".") for name in names):
-            raise OutputError(f"The directory {self.path} contains other files. Choose a new name.")
-        if MANIFEST in names and not (resume or overwrite):
-            raise OutputError(
-                f"{self.path} contains the shards of an earlier run. Continue it with --resume, or "
-                "replace it with --overwrite."
-            )
-
-    def manifest(self, layout: Layout, documents: Sequence[str]) -> dict[str, Any]:
-        """Return what readers of the directory need, in addition to the settings."""
-        return {"n_layers": layout.n_layers, "dim": layout.dim, "documents": list(documents)}
-
-    @contextmanager
-    def assembling(
-        self, layout: Layout, about: About, times: Times, records: Mapping[int, Record]
-    ) -> Iterator[OnFinished]:
-        """Write the list of shards when all are finished."""
-        yield lambda _: None
-        shards = [
-            {"shard": self.store.chunk_name(number), **records[number]}
-            for number in sorted(records)
-        ]
-        self.store.write_json(SHARDS, {"shards": shards})
-
-
-class FileOutput:
-    """One vector file; its suffix selects the format."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._format = format_of(path)
+    def __init__(self, path: Path, **how: bool) -> None:
+        format_of(path)  # checks the suffix
         check_package("safetensors", "Embedding into a file (a directory of shards needs pyarrow)")
-        self.store = ChunkStore(str(path.with_name(f".{path.name}.chunks")), ".safetensors")
+        super().__init__(path, str(path.with_name(f".{path.name}.chunks")), ".safetensors", **how)
         self.with_texts = path.suffix.lower() in (".h5", ".hdf5")
 
-    def check(
-        self, documents: Sequence[str], settings: EmbedSettings, *, resume: bool, overwrite: bool
-    ) -> None:
+    def check(self, documents: Sequence[str], settings: EmbedSettings) -> None:
         """Raise an error if the file cannot be written, before a model is loaded."""
         resolve_output(self.path)  # rejects invalid names
         if self.path.is_dir():
@@ -115,13 +68,13 @@ class FileOutput:
         for name in documents:
             if self.path.exists() and Path(name).exists() and self.path.samefile(name):
                 raise OutputError(f"{self.path} is both input and output. Choose another output.")
-        if self.path.exists() and not (resume or overwrite):
-            raise self.already_exists_error()
-        if self.store.has_run and not (resume or overwrite):
-            check_not_in_use(Path(self.store.place))
+        if self.path.exists() and not (self.resume or self.overwrite):
+            raise self._already_exists()
+        if self.has_run and not (self.resume or self.overwrite):
+            check_not_in_use(Path(self.place))
             raise OutputError(
-                f"{self.store.place} contains the finished chunks of an interrupted run. Continue "
-                "it with --resume, or discard it with --overwrite."
+                f"{self.place} contains the finished chunks of an interrupted run. Continue it "
+                "with --resume, or discard it with --overwrite."
             )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,29 +83,66 @@ class FileOutput:
         except OSError as error:
             raise output_error(self.path, error) from error
 
-    def already_exists_error(self) -> OutputError:
-        """Return the error for an existing file."""
+    def _already_exists(self) -> OutputError:
         return OutputError(
             f"{self.path} already exists. Choose another name, or replace it with --overwrite."
         )
 
-    def manifest(self, layout: Layout, documents: Sequence[str]) -> dict[str, Any]:
-        """Return an empty manifest: to resume, only the settings have to match."""
-        return {}
+    def finished(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
+        """Return the counts of the file if this run would write it again; see `Output`."""
+        if not self.path.exists():
+            return None
+        if self.resume and (counts := self._counts_of_same_run(manifest, digest)):
+            if Path(self.place).exists():  # the run was killed after it had written the file
+                with self.open_run(manifest):
+                    self.clear()
+            return counts
+        if not self.overwrite:
+            raise self._already_exists()
+        return None
+
+    def _counts_of_same_run(
+        self, manifest: Manifest, digest: Callable[[], str]
+    ) -> dict[str, int] | None:
+        try:
+            with open_vectors(self.path) as stored:
+                about = stored.about
+        except ElmoError:
+            return None
+        if about.get("run") != manifest or about.get("digest") != digest():
+            return None
+        return dict(about["counts"])
+
+    def records(self) -> Records:
+        """Return the records of the finished chunks; see `Output`."""
+        numbers = [int(name.removesuffix(self.suffix)) for name in self.chunks()]
+        return {number: dict(self._open_chunk(number).record) for number in numbers}
+
+    def write(self, block: Block) -> int:
+        """Write a chunk; see `Output`."""
+        with self.writing(self.chunk_name(block.record["chunk"])) as file:
+            save_block(file, block)
+            return file.tell()
+
+    def state_after(self, number: int) -> StateArrays:
+        """Return the final state of a chunk with state="carry"."""
+        block = self._open_chunk(number)
+        return {name: block.read(f"state.{name}") for name in ("cell", "hidden")}
+
+    def _open_chunk(self, number: int) -> Block:
+        return open_block(Path(self._path) / self.chunk_name(number))
 
     @contextmanager
-    def assembling(
-        self, layout: Layout, about: About, times: Times, records: Mapping[int, Record]
-    ) -> Iterator[OnFinished]:
-        """Write the file from its chunks; the caller calls the function for each finished one."""
+    def assembling(self, about: About, times: Times, records: Records) -> Iterator[OnFinished]:
+        """Write the file from its chunks in another thread; see `Output`."""
         finished: SimpleQueue[int | None] = SimpleQueue()
-        temporary = Path(self.store.place) / ".output.tmp"  # removed by the next run after a kill
+        temporary = Path(self.place) / ".output.tmp"  # removed by the next run after a kill
         times["assemble"] = 0.0
 
         def write() -> None:
-            chunks = _in_order(self.store, finished, times)
+            chunks = self._in_order(finished, times)
             with timed(times, "assemble"), replace_file(self.path, temporary=temporary):
-                self._format.write(temporary, chunks, layout, about)
+                format_of(self.path).write(temporary, chunks, self.layout, about)
 
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
@@ -172,42 +162,25 @@ class FileOutput:
             finished.put(None)
             writing.result()
         sync_directory(self.path.parent)  # the output must be on disk before chunks are removed
-        self.store.clear()
+        self.clear()
 
-    def finished(
-        self, manifest: Mapping[str, Any], digest: Callable[[], str]
-    ) -> dict[str, Any] | None:
-        """Return the counts of the file if this run would write it again, otherwise None."""
-        try:
-            with open_vectors(self.path) as stored:
-                about = stored.about
-        except ElmoError:
-            return None
-        if about.get("run") != manifest or about.get("digest") != digest():
-            return None
-        counts: dict[str, Any] = about["counts"]
-        return counts
+    def _in_order(self, finished: SimpleQueue[int | None], times: Times) -> Iterator[Block]:
+        """Yield finished chunks in order, until None (end) or a negative number (error) arrives."""
+        ready: set[int] = set()
+        number = 0
+        while True:
+            while number in ready:
+                yield self._open_chunk(number)
+                number += 1
+            started = time.perf_counter()
+            item = finished.get()
+            times["assemble"] -= time.perf_counter() - started  # do not count waiting
+            if item is None:
+                return
+            if item < 0:
+                raise _Stopped
+            ready.add(item)
 
 
 class _Stopped(Exception):
     """The run ended before the file was complete."""
-
-
-def _in_order(
-    store: ChunkStore, finished: SimpleQueue[int | None], times: Times
-) -> Iterator[Block]:
-    """Yield finished chunks in order, until None (end) or a negative number (error) is queued."""
-    ready: set[int] = set()
-    number = 0
-    while True:
-        while number in ready:
-            yield store.block(number)
-            number += 1
-        started = time.perf_counter()
-        item = finished.get()
-        times["assemble"] -= time.perf_counter() - started  # do not count waiting
-        if item is None:
-            return
-        if item < 0:
-            raise _Stopped
-        ready.add(item)

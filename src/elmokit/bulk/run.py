@@ -12,21 +12,22 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.bulk.chunks import Chunk, check_documents, known_size, read_chunks
 from elmokit.bulk.executors import Executor, Workers, make_executor
-from elmokit.bulk.job import STAGES, ChunkJob, Done, Times, timed
-from elmokit.bulk.output import FileOutput, FolderOutput, make_output
+from elmokit.bulk.job import STAGES, ChunkJob, Done, timed
+from elmokit.bulk.output import make_output
 from elmokit.bulk.settings import EmbedSettings, Summary
-from elmokit.bulk.store import Record
+from elmokit.bulk.store import Output, Record, Records, Times
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.tokenized import longest_token
 from elmokit.errors import ConfigError, DataError, ElmoWarning
-from elmokit.progress import Progress, plural
+from elmokit.progress import Progress, no_log, plural
+from elmokit.text.lines import STDIN
 
 if TYPE_CHECKING:
     from elmokit.bulk.ray_engine import RayCluster
@@ -44,7 +45,7 @@ def embed_corpus(
     resume: bool = False,
     overwrite: bool = False,
     skip_bad: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = no_log,
 ) -> Summary:
     """Embed documents into one vector file or a directory of Parquet shards.
 
@@ -74,22 +75,31 @@ def embed_corpus(
     """
     settings = settings or EmbedSettings()
     documents = tuple(str(name) for name in inputs)
-    output = make_output(out)
-    output.check(documents, settings, resume=resume, overwrite=overwrite)
+    output = make_output(out, resume=resume, overwrite=overwrite)
+    output.check(documents, settings)
     check_documents(documents)
     with make_executor(model, settings) as executor:
-        run = _Run(executor, documents, output, settings, column, skip_bad)
-        return run.embed(on_progress or (lambda _: None), resume=resume, overwrite=overwrite)
+        run = Run(executor, documents, output, settings, column, skip_bad)
+        return run.embed(on_progress)
 
 
-class _Run:
-    """One call of `embed_corpus`."""
+class Run:
+    """A run of `embed_corpus` or `build_index`.
+
+    Args:
+        executor: Computes and writes the chunks.
+        documents: The text, already checked.
+        output: The output, already checked.
+        settings: Which vectors.
+        column: The text column of Parquet files.
+        skip_bad: Skip and count lines that are not UTF-8, instead of raising.
+    """
 
     def __init__(
         self,
         executor: Executor,
         documents: tuple[str, ...],
-        output: FileOutput | FolderOutput,
+        output: Output,
         settings: EmbedSettings,
         column: str,
         skip_bad: bool,
@@ -99,67 +109,65 @@ class _Run:
                 "state='carry' requires a single process, because each sentence starts from the "
                 "final state of the previous one. Do not use --workers or --engine ray."
             )
-        self.executor = executor
-        self.documents = documents
-        self.output = output
-        self.settings = settings
-        self.layout = settings.layout(executor.info.config)
-        self.manifest = {**executor.info.manifest, **output.manifest(self.layout, documents)}
-        self.records: dict[int, Record] = {}
-        self.times: Times = dict.fromkeys(STAGES, 0.0)
+        self._executor = executor
+        self._documents = documents
+        self._output = output
+        self._settings = settings
+        layout = settings.layout(executor.info.config)
+        self._manifest = {**executor.info.manifest, **output.prepare(layout, documents)}
         self._column = column
         self._skip_bad = skip_bad
+        self._records: Records = {}
+        self._times: Times = dict.fromkeys(STAGES, 0.0)
         self._digest = hashlib.blake2b(digest_size=16)
         self._size = known_size(documents)
         self._tokens = self._n_bytes = self._written = 0
 
-    # --------------------------------------------------------------------------------- the work
-
-    def embed(
-        self, report: Callable[[Progress], None], *, resume: bool, overwrite: bool
-    ) -> Summary:
+    def embed(self, on_progress: Callable[[Progress], None]) -> Summary:
         """Compute everything that is not finished yet."""
-        out = self.output
-        if out.path.exists() and isinstance(out, FileOutput):
-            if resume and (counts := out.finished(self.manifest, self._digest_of_input)):
-                return self._nothing_to_do(counts)
-            if not overwrite:
-                raise out.already_exists_error()
-        with out.store.open_run(self.manifest, resume=resume) as is_resumed:
-            if resume and not is_resumed:
-                warnings.warn(
-                    f"There is no interrupted run for {out.path}; starting from the beginning.",
-                    ElmoWarning,
-                    stacklevel=4,
-                )
-            self.records = out.store.records()
-            resumed = self._counts()
+        out = self._output
+        if counts := out.finished(self._manifest, self._digest_of_input):
+            return self._summary(counts, counts, 0.0)
+        with out.open_run(self._manifest) as is_resumed:
+            if out.resume and not is_resumed:
+                _warn(f"There is no interrupted run for {out.path}; starting from the beginning.")
+            self._records = out.records()
+            resumed = total_counts(self._records.values())
             self._tokens = resumed["tokens"]
-            self._n_bytes = sum(int(record["n_bytes"]) for record in self.records.values())
+            self._n_bytes = sum(int(record["n_bytes"]) for record in self._records.values())
             started = time.monotonic()
-            with out.assembling(self.layout, self._about, self.times, self.records) as finished:
-                report(self._progress())
+            with out.assembling(self._about, self._times, self._records) as finished:
+                on_progress(self._progress())
                 for done in self._run_jobs():
-                    number = int(done.record["chunk"])
                     self._count(done)
-                    finished(number)
-                    report(self._progress())
+                    finished(int(done.record["chunk"]))
+                    on_progress(self._progress())
         self._warn_of_losses()
-        return self._summary(resumed, time.monotonic() - started)
+        return self._summary(
+            total_counts(self._records.values()), resumed, time.monotonic() - started
+        )
 
     def _run_jobs(self) -> Iterator[Done]:
-        job = ChunkJob(self.documents, self.settings, self.output.store, self.output.with_texts)
-        n_chunks = None if self._size is None else self._size // self.settings.chunk_bytes
-        chunks = self._missing_chunks(dict(self.records))
-        with closing(chunks), closing(self.executor.run(job, chunks, n_chunks)) as jobs:
+        job = ChunkJob(self._documents, self._settings, self._output)
+        n_chunks = None if self._size is None else self._size // self._settings.chunk_bytes
+        chunks = self._missing_chunks(dict(self._records))
+        with closing(chunks), closing(self._executor.run(job, chunks, n_chunks)) as jobs:
             yield from jobs
+
+    # ---------------------------------------------------------------------------------- the text
 
     def _read(self) -> Iterator[Chunk]:
         return read_chunks(
-            self.documents, self.settings, column=self._column, skip_bad=self._skip_bad
+            self._documents, self._settings, column=self._column, skip_bad=self._skip_bad
         )
 
-    def _missing_chunks(self, finished: dict[int, Record]) -> Generator[Chunk, None, None]:
+    def _digest_of_input(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for chunk in self._read():
+            digest.update(chunk.digest.encode())
+        return digest.hexdigest()
+
+    def _missing_chunks(self, finished: Records) -> Generator[Chunk, None, None]:
         """Read the text and yield the chunks that are not finished.
 
         Raises:
@@ -168,7 +176,7 @@ class _Run:
         source = self._read()
         number = -1
         while True:
-            with timed(self.times, "read"):
+            with timed(self._times, "read"):
                 chunk = next(source, None)
                 if chunk is None:
                     break
@@ -186,95 +194,72 @@ class _Run:
             )
 
     def _changed(self, chunk: Chunk) -> DataError:
-        place = chunk.passages[-1] if chunk.passages else None
-        name = self.documents[place.document if place else 0]
+        document, line = chunk.passages[-1][:2] if chunk.passages else (0, 0)
+        name = self._documents[document]
         return DataError(
-            f"The input up to line {place.line if place else 0} of "
-            f"{'standard input' if name == '-' else name} differs from the text of the interrupted "
-            "run. Use the same text to resume, or start again with --overwrite."
+            f"The input up to line {line} of {'standard input' if name == STDIN else name} differs "
+            "from the text of the interrupted run. Use the same text to resume, or start again "
+            "with --overwrite."
         )
 
-    # ---------------------------------------------------------------------------------- the end
-
-    def _digest_of_input(self) -> str:
-        digest = hashlib.blake2b(digest_size=16)
-        for chunk in self._read():
-            digest.update(chunk.digest.encode())
-        return digest.hexdigest()
-
-    def _nothing_to_do(self, counts: dict[str, Any]) -> Summary:
-        """Clean up after a run that was killed after it had written its output."""
-        if Path(self.output.store.place).exists():
-            with self.output.store.open_run(self.manifest, resume=False):
-                pass
-        return Summary(
-            self.output.path,
-            **counts,
-            resumed_sentences=counts["sentences"],
-            seconds=0,
-            tokens_per_second=0,
-        )
+    # ------------------------------------------------------------------------------- the results
 
     def _about(self) -> dict[str, Any]:
         return {
-            "run": self.manifest,
-            "inputs": list(self.documents),
+            "run": self._manifest,
+            "inputs": list(self._documents),
             "digest": self._digest.hexdigest(),
-            "counts": self._counts(),
+            "counts": total_counts(self._records.values()),
         }
 
-    def _counts(self) -> dict[str, Any]:
-        records = self.records.values()
-        return {name: sum(int(record[name]) for record in records) for name in _COUNTED}
-
     def _count(self, done: Done) -> None:
-        self.records[int(done.record["chunk"])] = done.record
+        self._records[int(done.record["chunk"])] = done.record
         self._tokens += int(done.record["tokens"])
         self._n_bytes += int(done.record["n_bytes"])
         self._written += done.n_bytes
         for stage, seconds in done.times.items():
-            self.times[stage] += seconds
+            self._times[stage] += seconds
 
     def _progress(self) -> Progress:
-        return Progress(self._tokens, self._n_bytes, self._size, self._bottleneck())
+        return Progress(self._tokens, self._n_bytes, self._size, _bottleneck(self._stages()))
 
     def _stages(self) -> dict[str, float]:
-        parallel = self.executor.parallel
-        return {name: round(t / parallel.get(name, 1), 3) for name, t in self.times.items()}
-
-    def _bottleneck(self) -> str:
-        stages = self._stages()
-        return max(stages, key=lambda name: stages[name]) if any(stages.values()) else ""
+        parallel = self._executor.parallel
+        return {name: round(t / parallel.get(name, 1), 3) for name, t in self._times.items()}
 
     def _warn_of_losses(self) -> None:
         """Warn about truncated tokens and skipped lines."""
-        counts = self._counts()
+        counts = total_counts(self._records.values())
         if counts["cut_tokens"]:
-            longest = longest_token(self.executor.info.config)
-            warnings.warn(
-                f"Truncated {plural(counts['cut_tokens'], 'token')} to {longest}.",
-                ElmoWarning,
-                stacklevel=4,
-            )
+            longest = longest_token(self._executor.info.config)
+            _warn(f"Truncated {plural(counts['cut_tokens'], 'token')} to {longest}.")
         if counts["skipped_lines"]:
-            records = (self.records[number] for number in sorted(self.records))
+            records = (self._records[number] for number in sorted(self._records))
             first = next(r["first_skipped"] for r in records if r["first_skipped"])
-            warnings.warn(
-                f"Skipped {plural(counts['skipped_lines'], 'line')}; the first is {first}",
-                ElmoWarning,
-                stacklevel=4,
-            )
+            _warn(f"Skipped {plural(counts['skipped_lines'], 'line')}; the first is {first}")
 
-    def _summary(self, resumed: dict[str, int], seconds: float) -> Summary:
-        counts = self._counts()
-        new_tokens = counts["tokens"] - resumed["tokens"]
+    def _summary(self, counts: dict[str, int], resumed: dict[str, int], seconds: float) -> Summary:
+        stages = self._stages()
         return Summary(
-            self.output.path,
+            self._output.path,
             **counts,
             resumed_sentences=resumed["sentences"],
             seconds=round(seconds, 3),
-            tokens_per_second=round(new_tokens / max(seconds, 1e-9), 1),
+            tokens_per_second=round((counts["tokens"] - resumed["tokens"]) / max(seconds, 1e-9), 1),
             written_bytes=self._written,
-            stages=self._stages(),
-            bottleneck=self._bottleneck(),
+            stages=stages,
+            bottleneck=_bottleneck(stages),
         )
+
+
+def total_counts(records: Collection[Record]) -> dict[str, int]:
+    """Return the total sizes of chunks."""
+    return {name: sum(int(record[name]) for record in records) for name in _COUNTED}
+
+
+def _bottleneck(stages: dict[str, float]) -> str:
+    return max(stages, key=lambda name: stages[name]) if any(stages.values()) else ""
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ElmoWarning, stacklevel=5)

@@ -8,12 +8,9 @@ versions and gives the same index as an uninterrupted one. At the end `unfinishe
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,17 +18,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from elmokit.bulk.chunks import Chunk, check_documents, known_size, read_chunks
+from elmokit.bulk.chunks import check_documents
 from elmokit.bulk.executors import InProcessExecutor
 from elmokit.bulk.formats.block import Block
-from elmokit.bulk.formats.columns import Array
-from elmokit.bulk.job import ChunkJob
+from elmokit.bulk.formats.layout import Layout
+from elmokit.bulk.formats.reading import About
+from elmokit.bulk.run import Run, total_counts
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.store import changed_settings
+from elmokit.bulk.store import Manifest, OnFinished, Output, Records, Times, check_same_settings
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
-from elmokit.progress import Progress, plural
+from elmokit.errors import DataError, OutputError
+from elmokit.progress import Progress, no_log
 from elmokit.search.files import (
     MANIFEST,
     OWN_NAMES,
@@ -48,6 +46,9 @@ from elmokit.search.files import (
 from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
 from elmokit.storage.lock import check_not_in_use, run_lock
+
+# The fields of the manifest that a build keeps when it adds to an index.
+_KEPT = ("source", "stored", "tokens", "sentences", "words", "versions", "ann")
 
 #: Approximate bytes of text per chunk: about 13,000 tokens, 160 MB of all layers of the original
 #: model.
@@ -124,7 +125,7 @@ def build_index(
     overwrite: bool = False,
     append: bool = False,
     skip_bad: bool = False,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = no_log,
 ) -> IndexSummary:
     """Write the vectors of all tokens of a text to an index.
 
@@ -146,39 +147,29 @@ def build_index(
         ConfigError: The model or the settings are not those of the index or the interrupted run.
     """
     out, settings = Path(out), settings or IndexSettings()
-    check_index_output(out, resume=resume, overwrite=overwrite, append=append)
+    how = {"resume": resume, "overwrite": overwrite, "append": append}
+    check_index_output(out, **how)
     documents = tuple(str(name) for name in inputs)
     check_documents(documents)
     embedding = settings.embed_settings()
     # A single thread writes, so that the tokens of the index are in the order of the text.
     executor = InProcessExecutor(model, embedding, writers=1)
-    new = _new_meta(model, documents, settings, executor.info.manifest)
-    text = _Text(documents, embedding, skip_bad)
-    started = time.monotonic()
-    is_new = not out.exists()
-    try:
-        with run_lock(out):
-            if resume and not overwrite and (done := _finished(out, new, text, append)):
-                return _summary(out, done, text, done.tokens, 0.0)
-            # Again: another process may have built it in the meantime.
-            check_index_output(out, resume=resume, overwrite=overwrite, append=append)
-            if (out / MANIFEST).exists() and not (overwrite or append):
-                raise _exists(out)
-            writer = IndexWriter(out, _start(out, new, resume, append), len(documents))
-            resumed, total = writer.meta.tokens, known_size(documents)
-            job = ChunkJob(documents, embedding, writer, with_texts=True)
-            chunks = text.chunks(writer.meta)
-            on_progress(Progress(resumed, writer.meta.n_bytes, total))
-            with closing(executor.run(job, chunks, None)) as results:
-                for _ in results:
-                    on_progress(Progress(writer.meta.tokens, writer.meta.n_bytes, total))
-            if not writer.meta.versions or writer.meta.tokens == new.tokens:
-                raise DataError(f"{', '.join(documents)} contains no tokens.")
-            writer.finish()
-    finally:
-        if is_new and not any((out / name).exists() for name in (MANIFEST, UNFINISHED)):
-            shutil.rmtree(out, ignore_errors=True)  # no chunk was finished
-    return _summary(out, writer.meta, text, resumed, time.monotonic() - started)
+    output = IndexOutput(out, model, settings, **how)
+    run = Run(executor, documents, output, embedding, "text", skip_bad)
+    summary = run.embed(on_progress)
+    meta = output.meta
+    return IndexSummary(
+        out,
+        tokens=meta.tokens,
+        sentences=meta.sentences,
+        words=meta.words,
+        n_bytes=folder_bytes(out),
+        resumed_tokens=output.resumed_tokens,
+        cut_tokens=summary.cut_tokens,
+        skipped_lines=summary.skipped_lines,
+        seconds=summary.seconds,
+        tokens_per_second=summary.tokens_per_second,
+    )
 
 
 def check_index_output(
@@ -195,7 +186,7 @@ def check_index_output(
     if append:
         IndexMeta.read(out)
     elif (out / MANIFEST).exists() and not (resume or overwrite):
-        raise _exists(out)
+        raise _already_exists(out)
     if (out / UNFINISHED).exists() and not (resume or overwrite):
         check_not_in_use(out)
         raise OutputError(
@@ -204,7 +195,7 @@ def check_index_output(
         )
 
 
-def _exists(out: Path) -> OutputError:
+def _already_exists(out: Path) -> OutputError:
     return OutputError(
         f"The index {out} already exists. Choose another name, add the text to it with --append, "
         "or replace it with --overwrite."
@@ -216,188 +207,174 @@ def kept_tokens(out: Path) -> int:
     return IndexMeta.read(out, UNFINISHED).tokens if (out / UNFINISHED).exists() else 0
 
 
-# ------------------------------------------------------------------------------- where a run starts
-
-
-def _new_meta(
-    model: ElmoModel,
-    documents: Sequence[str],
-    settings: IndexSettings,
-    manifest: Mapping[str, Any],
-) -> IndexMeta:
-    """Return the manifest of an index without tokens."""
-    choices = LayerChoice.parse_all(settings.layer, model.config.n_layers, settings.mix)
-    layers = {choice.number for choice in choices} - {None}
-    mix = None if settings.mix is None else list(settings.mix)
-    return IndexMeta(
-        model=manifest["model"],
-        source=str(model.source or "memory"),
-        state=settings.state,
-        stored={  # choices that can be computed from stored layers are computed by the search
-            choice.label: list(choice.weights)
-            for choice in choices
-            if choice.number is not None or not set(used_layers(choice)) <= layers
-        },
-        n_layers=model.config.n_layers,
-        dim=model.config.output_dim,
-        inputs=list(documents),
-        run={**manifest, "layer": list(settings.layer), "mix": mix},
-    )
-
-
-def _finished(out: Path, new: IndexMeta, text: _Text, append: bool) -> IndexMeta | None:
-    """Return the manifest of the index, if an earlier run has already finished it."""
-    if not (out / MANIFEST).exists():
-        return None
-    meta = IndexMeta.read(out)
-    if (meta.run, bool(meta.digests)) != (new.run, append) or meta.text_digest != text.digest():
-        return None
-    return meta
-
-
-def _start(out: Path, new: IndexMeta, resume: bool, append: bool) -> IndexMeta:
-    """Return the manifest to start from: a new one, that of an index, or that of a stopped run."""
-    if append:
-        base = IndexMeta.read(out)
-        _check_same(f"The index {out} cannot be extended", base.run, new.run)
-        kept = {name: getattr(base, name) for name in _KEPT}
-        inputs, digests = [*base.inputs, *new.inputs], [*base.digests, base.text_digest]
-        new = new.model_copy(update={**kept, "inputs": inputs, "digests": digests})
-    if resume and (out / UNFINISHED).exists():
-        before = IndexMeta.read(out, UNFINISHED)
-        _check_same(
-            f"The interrupted run in {out} cannot be resumed",
-            {**before.run, "append": bool(before.digests)},
-            {**new.run, "append": append},
-        )
-        return before
-    return new
-
-
-_KEPT = ("source", "stored", "tokens", "sentences", "words", "versions", "ann")
-
-
-def _check_same(message: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    if differences := changed_settings(before, now):
-        raise ConfigError(
-            f"{message}: it was started with different settings ({differences}). Use the same "
-            "settings, or start over with --overwrite."
-        )
-
-
-# ---------------------------------------------------------------------------------------- the work
-
-
-class _Text:
-    """The text of a build.
-
-    Attributes:
-        skipped: Messages of the invalid lines that were skipped.
-    """
-
-    def __init__(self, documents: Sequence[str], settings: EmbedSettings, skip_bad: bool) -> None:
-        self._documents, self._settings, self._skip_bad = documents, settings, skip_bad
-        self.skipped: list[str] = []
-
-    def _read(self) -> Iterator[Chunk]:
-        self.skipped = []
-        for chunk in read_chunks(self._documents, self._settings, skip_bad=self._skip_bad):
-            self.skipped += chunk.skipped
-            yield chunk
-
-    def digest(self) -> str:
-        """Return the digest of all chunks."""
-        digest = ""
-        for chunk in self._read():
-            digest = _next_digest(digest, chunk.digest)
-        return digest
-
-    def chunks(self, meta: IndexMeta) -> Iterator[Chunk]:
-        """Yield the chunks that are not in the tables yet.
-
-        Raises:
-            DataError: The text that is in the tables has changed.
-        """
-        digest = ""
-        for chunk in self._read():
-            digest = _next_digest(digest, chunk.digest)
-            if chunk.number == meta.chunks - 1 and digest != meta.digest:
-                raise self._changed(chunk.passages[-1].line if chunk.passages else 0)
-            if chunk.number >= meta.chunks:
-                yield chunk
-        if chunk.number < meta.chunks - 1:
-            raise self._changed(0)
-
-    def _changed(self, line: int) -> DataError:
-        return DataError(
-            f"{', '.join(self._documents)}: the text up to line {line} is not what the interrupted "
-            "run embedded. Use the same text to resume, or start over with --overwrite."
-        )
-
-
-def _next_digest(digest: str, chunk: str) -> str:
-    """Return the digest of a text and its next chunk, given the digests of both."""
-    return hashlib.blake2b((digest + chunk).encode(), digest_size=16).hexdigest()
-
-
-class IndexWriter:
-    """The tables of an index that is being built; a `BlockStore` for `ChunkJob`.
+class IndexOutput(Output):
+    """An index that is being built.
 
     Args:
-        folder: The directory of the index.
-        meta: The content of the tables at the start; later versions are undone.
-        files: Number of input files of this build, the last of `meta.inputs`.
+        path: The directory of the index.
+        model: The model.
+        settings: Which vectors to store.
+        append: Add the text to an existing index.
+        how: `resume` and `overwrite` of an `Output`.
 
     Attributes:
         meta: The current content of the tables.
+        resumed_tokens: Tokens in the tables at the start.
     """
 
-    def __init__(self, folder: Path, meta: IndexMeta, files: int) -> None:
-        self.folder = folder
-        self.meta = meta
-        self._first_file = len(meta.inputs) - files
+    with_texts = True
+
+    def __init__(
+        self,
+        path: Path,
+        model: ElmoModel,
+        settings: IndexSettings,
+        *,
+        append: bool,
+        **how: bool,
+    ) -> None:
+        super().__init__(path, **how)
         self._lance = import_lance()
-        spellings: list[str] = []
-        with reading(folder):
-            for name, version in meta.versions.items():
-                table = self._lance.dataset(table_path(folder, name), version=version)
+        self._settings = settings
+        self._append = append
+        choices = LayerChoice.parse_all(settings.layer, model.config.n_layers, settings.mix)
+        layers = {choice.number for choice in choices} - {None}
+        self.meta = IndexMeta(
+            model="",  # `open_run` sets it, and the inputs and the run
+            source=str(model.source or "memory"),
+            state=settings.state,
+            stored={  # choices that can be computed from stored layers are computed by the search
+                choice.label: list(choice.weights)
+                for choice in choices
+                if choice.number is not None or not set(used_layers(choice)) <= layers
+            },
+            n_layers=model.config.n_layers,
+            dim=model.config.output_dim,
+            inputs=[],
+            run={},
+        )
+        self.resumed_tokens = self._tokens_before = self._first_file = 0
+        self._words: dict[str, int] = {}
+
+    def prepare(self, layout: Layout, documents: tuple[str, ...]) -> dict[str, Any]:
+        """Return the stored layers; see `Output`."""
+        super().prepare(layout, documents)
+        mix = None if self._settings.mix is None else list(self._settings.mix)
+        return {"layer": list(self._settings.layer), "mix": mix}
+
+    def finished(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
+        """Return the counts of the last build if this one would repeat it; see `Output`."""
+        if self.overwrite or not self.resume or not (self.path / MANIFEST).exists():
+            return None
+        meta = IndexMeta.read(self.path)
+        if (meta.run, bool(meta.digests)) != (manifest, self._append):
+            return None
+        if meta.text_digest != digest():
+            return None
+        self.meta, self.resumed_tokens = meta, meta.tokens
+        return total_counts(meta.records)
+
+    @contextmanager
+    def open_run(self, manifest: Manifest) -> Iterator[bool]:
+        """Lock the index and open its tables; see `Output`."""
+        is_new = not self.path.exists()
+        try:
+            with run_lock(self.path):
+                # Again: another process may have built it in the meantime.
+                how = {"resume": self.resume, "overwrite": self.overwrite}
+                check_index_output(self.path, **how, append=self._append)
+                if (self.path / MANIFEST).exists() and not (self.overwrite or self._append):
+                    raise _already_exists(self.path)
+                is_resumed = self.resume and (self.path / UNFINISHED).exists()
+                self._start(manifest, is_resumed)
+                yield is_resumed
+        finally:
+            if is_new and not any((self.path / name).exists() for name in (MANIFEST, UNFINISHED)):
+                shutil.rmtree(self.path, ignore_errors=True)  # no chunk was finished
+
+    def _start(self, manifest: Manifest, is_resumed: bool) -> None:
+        """Determine the content of the tables, and undo later changes."""
+        run = {"model": manifest["model"], "run": dict(manifest), "inputs": list(self.documents)}
+        self.meta = self.meta.model_copy(update=run)
+        if self._append:
+            base = IndexMeta.read(self.path)
+            check_same_settings(
+                f"The index {self.path} cannot be extended", base.run, self.meta.run
+            )
+            kept = {name: getattr(base, name) for name in _KEPT}
+            inputs, digests = [*base.inputs, *self.meta.inputs], [*base.digests, base.text_digest]
+            self.meta = self.meta.model_copy(update={**kept, "inputs": inputs, "digests": digests})
+        self._tokens_before = self.meta.tokens
+        if is_resumed:
+            before = IndexMeta.read(self.path, UNFINISHED)
+            check_same_settings(
+                f"The interrupted run in {self.path} cannot be resumed",
+                {**before.run, "append": bool(before.digests)},
+                {**self.meta.run, "append": self._append},
+            )
+            self.meta = before
+        self.resumed_tokens = self.meta.tokens
+        self._first_file = len(self.meta.inputs) - len(self.documents)
+        words: list[str] = []
+        with reading(self.path):
+            for name, version in self.meta.versions.items():
+                table = self._lance.dataset(table_path(self.path, name), version=version)
                 if table.latest_version != version:
                     table.restore()
                 if name == "words":
-                    spellings = table.to_table(columns=["word"]).column("word").to_pylist()
-        self._words = {word: number for number, word in enumerate(spellings)}
+                    words = table.to_table(columns=["word"]).column("word").to_pylist()
+        self._words = {word: number for number, word in enumerate(words)}
 
-    def write(self, block: Block, arrays: Mapping[str, Array], **_: Any) -> int:
-        """Append the tokens of a chunk and record that."""
+    def records(self) -> Records:
+        """Return the records of the finished chunks; see `Output`."""
+        return {record["chunk"]: record for record in self.meta.records}
+
+    def write(self, block: Block) -> int:
+        """Append the tokens of a chunk to the tables, then record it; see `Output`."""
         versions = dict(self.meta.versions)
-        for name, table in self._rows(block, arrays).items():
+        for name, table in self._rows(block).items():
             if len(table):
                 written = self._lance.write_dataset(
                     table,
-                    table_path(self.folder, name),
+                    table_path(self.path, name),
                     mode="append" if name in versions else "overwrite",
                 )
                 versions[name] = written.version
-        record, meta = block.record, self.meta
+        meta = self.meta
         self.meta = meta.model_copy(
             update={
                 "tokens": meta.tokens + block.tokens,
-                "sentences": meta.sentences + int(np.count_nonzero(arrays["lengths"])),
+                "sentences": meta.sentences + int(np.count_nonzero(block.read("lengths"))),
                 "words": len(self._words),
                 "versions": versions,
-                "chunks": meta.chunks + 1,
-                "digest": _next_digest(meta.digest, record["digest"]),
-                "n_bytes": meta.n_bytes + record["n_bytes"],
-                "cut_tokens": meta.cut_tokens + record["cut_tokens"],
+                "records": [*meta.records, dict(block.record)],
             }
         )
         if versions:  # an index without tokens is an error
-            self.meta.write(self.folder / UNFINISHED)
+            self.meta.write(self.path / UNFINISHED)
         return 0
 
-    def _rows(self, block: Block, arrays: Mapping[str, Array]) -> dict[str, Any]:
+    @contextmanager
+    def assembling(self, about: About, times: Times, records: Records) -> Iterator[OnFinished]:
+        """Make the new versions of the tables visible at the end; see `Output`."""
+        yield lambda _: None
+        if self.meta.tokens == self._tokens_before:
+            raise DataError(f"{', '.join(self.documents)} contains no tokens.")
+        tables = {name: self._lance.dataset(table_path(self.path, name)) for name in TABLES}
+        if self.meta.ann:  # add the new tokens to the approximate indices
+            tables["tokens"].optimize.optimize_indices()
+        versions = {name: table.version for name, table in tables.items()}
+        update = {"versions": versions, "text_digest": about()["digest"]}
+        self.meta = self.meta.model_copy(update=update)
+        self.meta.write(self.path / UNFINISHED)
+        publish(self.path)
+        for table in tables.values():
+            table.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+
+    def _rows(self, block: Block) -> dict[str, Any]:
         import pyarrow as pa
 
+        arrays = block.arrays
         ids, layers = arrays["ids"], arrays["vectors"]
         is_used = arrays["lengths"] > 0
         lengths, places = arrays["lengths"][is_used], arrays["places"][is_used]
@@ -447,40 +424,3 @@ class IndexWriter:
                 by_token[column_name(choice)] = vector_column(choice.apply(layers))
         rows = {"tokens": by_token, "words": by_word, "sentences": by_sentence}
         return {name: pa.table(columns) for name, columns in rows.items()}
-
-    def finish(self) -> None:
-        """Make the new versions of the tables visible and remove the old ones."""
-        tables = {name: self._lance.dataset(table_path(self.folder, name)) for name in TABLES}
-        if self.meta.ann:  # add the new tokens to the approximate indices
-            tables["tokens"].optimize.optimize_indices()
-        versions = {name: table.version for name, table in tables.items()}
-        update = {"versions": versions, "text_digest": self.meta.digest}
-        self.meta = self.meta.model_copy(update=update)
-        self.meta.write(self.folder / UNFINISHED)
-        publish(self.folder)
-        for table in tables.values():
-            table.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-
-
-def _summary(out: Path, meta: IndexMeta, text: _Text, resumed: int, seconds: float) -> IndexSummary:
-    """Return the summary, and warn about truncated tokens and skipped lines."""
-    losses = []
-    if meta.cut_tokens:
-        losses.append(f"Truncated {plural(meta.cut_tokens, 'token')}.")
-    if text.skipped:
-        count = plural(len(text.skipped), "line")
-        losses.append(f"Skipped {count}; the first is {text.skipped[0]}")
-    if losses:
-        warnings.warn(" ".join(losses), ElmoWarning, stacklevel=3)
-    return IndexSummary(
-        out,
-        tokens=meta.tokens,
-        sentences=meta.sentences,
-        words=meta.words,
-        n_bytes=folder_bytes(out),
-        resumed_tokens=resumed,
-        cut_tokens=meta.cut_tokens,
-        skipped_lines=len(text.skipped),
-        seconds=round(seconds, 3),
-        tokens_per_second=round((meta.tokens - resumed) / max(seconds, 1e-9), 1),
-    )

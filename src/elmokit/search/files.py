@@ -42,6 +42,8 @@ BATCH_ROWS = 4096
 
 _REBUILD = "Rebuild it with: elmo index"
 _OLD_MANIFEST = "meta.json"  # format version 1
+# Written by earlier versions, for builds that were interrupted.
+_OLD_KEYS = ("place", "chunks", "digest", "n_bytes", "cut_tokens")
 
 
 class IndexMeta(BaseModel):
@@ -62,11 +64,8 @@ class IndexMeta(BaseModel):
         run: Everything else that the content depends on.
         versions: The version of each table.
         ann: For each layer choice with an approximate index: its parameters and measured recall.
-        chunks: Of the last build: number of finished chunks.
-        digest: Of the last build: digest of the text of these chunks.
-        n_bytes: Of the last build: bytes of the text of these chunks.
-        cut_tokens: Of the last build: tokens that were too long for the model.
-        text_digest: Of the last build: digest of the complete text, when the build is finished.
+        records: The records of the chunks of the last build.
+        text_digest: The digest of the text of the last build, when the build is finished.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -85,10 +84,7 @@ class IndexMeta(BaseModel):
     run: dict[str, Any]
     versions: dict[str, PositiveInt] = {}
     ann: dict[str, dict[str, Any]] = {}
-    chunks: NonNegativeInt = 0
-    digest: str = ""
-    n_bytes: NonNegativeInt = 0
-    cut_tokens: NonNegativeInt = 0
+    records: list[dict[str, Any]] = []
     text_digest: str = ""
 
     @property
@@ -131,7 +127,9 @@ class IndexMeta(BaseModel):
             hint=f"{_REBUILD}.",
         )
         del values["format"], values["format_version"]
-        values.pop("place", None)  # written by earlier versions, for builds that were interrupted
+        if name == MANIFEST:
+            for key in _OLD_KEYS:
+                values.pop(key, None)
         try:
             meta = cls.model_validate(values)
             _ = meta.choices

@@ -23,9 +23,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +47,12 @@ class Block:
     Attributes:
         record: Its sizes and the record of its input.
         read: Returns one of the arrays listed at the top of this file.
+        arrays: All arrays of a block in memory.
     """
 
     record: Mapping[str, Any]
     read: Callable[[str], Array]
+    arrays: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def sentences(self) -> int:
@@ -82,22 +84,20 @@ class Block:
 
 
 def make_block(
-    vectors: Array,
-    words: Sequence[str],
     arrays: Mapping[str, Array],
+    words: Sequence[str],
     texts: Iterable[str] | None,
     record: Mapping[str, Any],
-) -> tuple[Block, dict[str, Array]]:
-    """Create a block in memory; return it and its arrays.
+) -> Block:
+    """Create a block in memory.
 
     Args:
-        vectors: (K, N, 2D).
+        arrays: `vectors`, `lengths`, `ids`, `places`, and `spans` and states if they are known.
         words: The distinct words.
-        arrays: `lengths`, `ids`, `places`, and `spans` if they are known.
         texts: The original sentences, for formats that store them.
         record: The record of the input.
     """
-    all_arrays = {"vectors": vectors, **arrays}
+    all_arrays = dict(arrays)
     all_arrays["words"], all_arrays["word_lengths"] = encode_strings(words)
     if texts is not None:
         all_arrays["texts"], all_arrays["text_lengths"] = encode_strings(texts)
@@ -107,17 +107,16 @@ def make_block(
         "token_bytes": int((all_arrays["word_lengths"][arrays["ids"]] + 1).sum()),
         "has_spans": "spans" in arrays,
     }
-    return Block({**record, **sizes}, all_arrays.__getitem__), all_arrays
+    return Block({**record, **sizes}, all_arrays.__getitem__, all_arrays)
 
 
-def save_block(path: Path, block: Block, arrays: Mapping[str, Array]) -> None:
-    """Write a block; the caller renames the file."""
+def save_block(file: IO[bytes], block: Block) -> None:
+    """Write a block that is in memory."""
     # Wide types first, so that each array is aligned in the file.
-    order = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    record = {**block.record, "crc32": _checksum(arrays["vectors"])}
-    with path.open("wb") as file:
-        columns = [Column.of(name, array) for name, array in order]
-        write_safetensors(file, columns, {"record": json.dumps(record)})
+    order = sorted(block.arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    record = {**block.record, "crc32": _checksum(block.arrays["vectors"])}
+    columns = [Column.of(name, array) for name, array in order]
+    write_safetensors(file, columns, {"record": json.dumps(record)})
 
 
 def open_block(path: Path) -> Block:

@@ -154,6 +154,7 @@ def _block_of(items: list[SentenceVectors], layout: Layout) -> Block:
     texts = [" ".join(item.tokens) for item in items]
     layout.check_finite(vectors, lambda k: texts[int(np.searchsorted(ends, k, side="right"))])
     arrays: dict[str, NDArray[Any]] = {
+        "vectors": vectors,
         "lengths": tokens.lengths,
         "ids": tokens.ids,
         "places": np.array([[0, i + 1, 0] for i in range(len(items))], np.int64).reshape(-1, 3),
@@ -161,5 +162,4 @@ def _block_of(items: list[SentenceVectors], layout: Layout) -> Block:
     if all(item.offsets is not None for item in items):
         spans = [span for item in items for span in item.offsets or ()]
         arrays["spans"] = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    block, _ = make_block(vectors, tokens.words, arrays, texts, {})
-    return block
+    return make_block(arrays, tokens.words, texts, {})

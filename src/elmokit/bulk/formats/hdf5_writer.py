@@ -1,10 +1,11 @@
 """Write an HDF5 file with many small datasets, several times as fast as the HDF5 library.
 
 The library needs more than 100 microseconds for a dataset with an attribute, longer than a GPU
-needs to compute the vectors in it (`benchmarks/hdf5_writing.py`), and it crashes if the disk is full when a file is closed. This module
-writes the oldest structures of the HDF5 file format, which h5py also writes by default; all
-versions of HDF5 can read and extend them. The structures have the names of the "HDF5 File Format
-Specification", https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
+needs to compute the vectors in it (`benchmarks/hdf5_writing.py`), and it crashes if the disk is
+full when a file is closed. This module writes the oldest structures of the HDF5 file format, which
+h5py also writes by default; all versions of HDF5 can read and extend them. The structures have the
+names of the "HDF5 File Format Specification",
+https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read a directory of shards (bulk/store.py) as one sequence of all sentences.
+"""Read a directory of shards (bulk/shards.py) as one sequence of all sentences.
 
 Documents are in the order in which they were given, shards and sentences in the order of the text.
 Sentences without tokens, which have no rows, are included. One row group and the bounds of the
@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.bulk.formats.layout import Layout
-from elmokit.bulk.formats.parquet import RowReader, check_available, vector_names
+from elmokit.bulk.formats.parquet import RowReader, vector_names
 from elmokit.bulk.formats.reading import StoredSentence, StoredVectors
-from elmokit.bulk.store import EMPTY, MANIFEST, RECORD, SHARDS, VERSION, ChunkStore
+from elmokit.bulk.shards import EMPTY, RECORD, SHARDS, ShardDirectory
+from elmokit.bulk.store import MANIFEST, VERSION
 from elmokit.errors import ConfigError, DataError, OutputError
 
 
@@ -27,15 +28,13 @@ class ShardedVectors(StoredVectors):
 
     Args:
         place: The path or URL of the directory.
-        filesystem: A pyarrow file system that contains `place`. Default: determined by the URL.
 
     Raises:
         DataError: The directory does not exist, is damaged, or is not finished.
     """
 
-    def __init__(self, place: str, filesystem: Any = None) -> None:
-        check_available()
-        self._folder = ChunkStore(place, ".parquet", filesystem)
+    def __init__(self, place: str) -> None:
+        self._folder = ShardDirectory(place)
         try:
             about = _check_finished(self._folder)
         except OutputError as error:
@@ -87,16 +86,18 @@ class _Shard(NamedTuple):
     bounds: NDArray[np.int64]
 
 
-def _open_shard(folder: ChunkStore, number: int, record: dict[str, Any], layout: Layout) -> _Shard:
+def _open_shard(
+    folder: ShardDirectory, number: int, record: dict[str, Any], layout: Layout
+) -> _Shard:
     name = record["shard"]
     file = folder.open_shard(name)
     try:
-        stored = folder.note(name, file, RECORD)
+        stored = folder.read_note(name, file, RECORD)
         if {"shard": name, **stored} != record:
             raise folder.damaged(name, f"it differs from the one in {SHARDS}")
         if not {"token", "token_index", *vector_names(layout)} <= set(file.schema_arrow.names):
             raise folder.damaged(name, "columns are missing")
-        bounds = _bounds(file, int(record["sentences"]), folder.note(name, file, EMPTY))
+        bounds = _bounds(file, int(record["sentences"]), folder.read_note(name, file, EMPTY))
         if bounds is None or bounds[-1] != record["tokens"]:
             raise folder.damaged(name, "its sentences differ from its record")
         return _Shard(number, RowReader(file, layout), bounds)
@@ -121,7 +122,7 @@ def _bounds(file: Any, n_sentences: int, empty: list[int]) -> NDArray[np.int64] 
     return bounds
 
 
-def _check_finished(folder: ChunkStore) -> dict[str, Any]:
+def _check_finished(folder: ShardDirectory) -> dict[str, Any]:
     """Return the manifest; raise an error if the directory has none or is not finished."""
     names = folder.names()
     if MANIFEST not in names:
@@ -146,7 +147,7 @@ def _check_finished(folder: ChunkStore) -> dict[str, Any]:
     return about
 
 
-def _records(folder: ChunkStore) -> list[dict[str, Any]]:
+def _records(folder: ShardDirectory) -> list[dict[str, Any]]:
     listed = folder.read_json(SHARDS).get("shards")
     if not isinstance(listed, list):
         raise DataError(f"{folder.place}/{SHARDS} is damaged: it has no list of shards.")
