@@ -24,11 +24,9 @@ Differences, all in places where AllenNLP crashed or was silently wrong:
 - `vocab_to_cache` with `requires_grad=True` can be trained for more than one step and copied.
 - For an empty sentence, `ElmoEmbedder` returns the shape of the model in float32, not (3, 0, 1024)
   in float64; `embed_file` writes the file atomically; `batch_size=0` is an error.
+- The names of parameters (`named_parameters()`) below `_token_embedder` and the inner `_elmo_lstm`
+  are elmokit's. The `state_dict` is converted to AllenNLP's names and layout.
 - `from_params`, indexers and the `allennlp elmo` command are not supported.
-
-If the biLM is frozen, its weights are also kept in elmokit's layout: about 0.7 GB instead of 0.4 GB
-for the original model. Changes of a weight through `.data` between two evaluations are not
-noticed; `.eval()`, `load_state_dict`, `.to()` and in-place changes without `.data` are.
 """
 
 from __future__ import annotations

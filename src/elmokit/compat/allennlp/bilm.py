@@ -10,9 +10,13 @@ from typing import TypedDict
 import torch
 from torch import Tensor, nn
 
-from elmokit.compat.allennlp.encoder import EncoderOutput, _ElmoCharacterEncoder
+from elmokit.compat.allennlp.encoder import (
+    EncoderOutput,
+    _ElmoCharacterEncoder,
+    positions_up_to,
+    right_padded,
+)
 from elmokit.compat.allennlp.lstm import ElmoLstm
-from elmokit.compat.allennlp.padding import positions_up_to, right_padded
 from elmokit.errors import ConfigError
 from elmokit.model.charcnn import CharacterEncoder
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
@@ -63,6 +67,7 @@ class _ElmoBiLm(nn.Module):
             )
         self._requires_grad = requires_grad
         self._token_embedder = _ElmoCharacterEncoder(bilm.encoder, requires_grad)
+        del bilm.encoder  # so that only `_token_embedder` has its parameters
         self._word_embedding: nn.Embedding | None = None
         self._bos_embedding: Tensor | None = None
         self._eos_embedding: Tensor | None = None
@@ -82,13 +87,12 @@ class _ElmoBiLm(nn.Module):
 
     def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
         """Encode the words whose indices `word_inputs` can contain; index 0 is padding."""
-        encoder = self._token_embedder
+        encoder = self._token_embedder.encoder
         words = [BEGIN_SENTENCE, END_SENTENCE, *tokens]
-        ids = torch.from_numpy(char_ids_table(words, encoder.config.max_characters_per_token)).to(
-            encoder._char_embedding_weights.device
-        )
+        ids = torch.from_numpy(char_ids_table(words, encoder.config.max_characters_per_token))
+        ids = ids.to(encoder.char_embed.device)
         with torch.inference_mode(False), torch.no_grad():
-            vectors = torch.cat([encoder.encode(part) for part in torch.split(ids, _WORDS_AT_ONCE)])
+            vectors = torch.cat([encoder(part) for part in torch.split(ids, _WORDS_AT_ONCE)])
             self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
             table = vectors[2:].clone()
             table[0] = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +70,7 @@ class Elmo(nn.Module):
         vocab_to_cache: Sequence[str] | None = None,
         keep_sentence_boundaries: bool = False,
         scalar_mix_parameters: Sequence[float] | None = None,
-        module: nn.Module | None = None,
+        module: Any = None,  # any nn.Module with these methods
         *,
         stateful: bool = True,
     ) -> None:
@@ -90,14 +90,14 @@ class Elmo(nn.Module):
             raise ConfigError(
                 "stateful cannot be combined with module, which manages its own state."
             )
-        self._elmo_lstm: nn.Module = module
+        self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(p=dropout)
         self._n_mixes = num_output_representations
         for k in range(num_output_representations):
             mix = ScalarMix(
-                _n_layers(module),
+                module.num_layers,
                 do_layer_norm=do_layer_norm,
                 initial_scalar_parameters=scalar_mix_parameters,
                 trainable=scalar_mix_parameters is None,
@@ -110,9 +110,7 @@ class Elmo(nn.Module):
 
     def get_output_dim(self) -> int:
         """Return the size of each representation, 2D."""
-        size = self._elmo_lstm.get_output_dim  # `module` may be any nn.Module
-        assert callable(size)
-        return int(size())
+        return int(self._elmo_lstm.get_output_dim())
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> ElmoOutput:
         """Compute the mixed vectors of a batch.
@@ -135,7 +133,10 @@ class Elmo(nn.Module):
         shape = inputs.shape[:-1] if inputs.dim() > 3 else None
         if word_inputs is not None:
             shape = word_inputs.shape if word_inputs.dim() > 2 else shape
-            word_inputs = self._usable(word_inputs)
+            word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
+            if not self._has_cached_vocab:
+                _log.warning("word_inputs is ignored without vocab_to_cache.")
+                word_inputs = None
         if inputs.dim() > 3:
             inputs = inputs.reshape(-1, *inputs.shape[-2:])
         output = self._elmo_lstm(inputs, word_inputs)
@@ -150,12 +151,6 @@ class Elmo(nn.Module):
             representations = [_shaped(r, shape) for r in representations]
             kept = kept.reshape(*shape[:-1], kept.shape[1])
         return {"elmo_representations": representations, "mask": kept}
-
-    def _usable(self, words: Tensor) -> Tensor | None:
-        if not self._has_cached_vocab:
-            _log.warning("word_inputs is ignored without vocab_to_cache.")
-            return None
-        return words.reshape(-1, words.shape[-1])
 
 
 class ElmoTokenEmbedder(nn.Module):
@@ -227,12 +222,6 @@ def without_boundaries(vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """
     inner = mask[:, 2:]  # shifted by <S>, and one shorter for </S>
     return vectors[:, 1:-1].masked_fill(~inner.unsqueeze(-1), 0).contiguous(), inner
-
-
-def _n_layers(module: nn.Module) -> int:
-    n_layers = module.num_layers
-    assert isinstance(n_layers, int)
-    return n_layers
 
 
 def _shaped(vectors: Tensor, shape: Sequence[int]) -> Tensor:

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from typing import TypedDict
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from elmokit.compat.allennlp.layout import Mirror, Translation, characters, highway, same
-from elmokit.compat.allennlp.padding import positions_up_to, right_padded
+from elmokit.compat.allennlp.layout import CHARACTERS, HIGHWAY, SAME, AllenNlpModule, Layout
 from elmokit.errors import DataError
-from elmokit.model.blank import blank
 from elmokit.model.charcnn import CharacterEncoder
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, N_CHARACTERS, char_ids
 from elmokit.model.elmo import add_boundaries
@@ -24,39 +22,21 @@ class EncoderOutput(TypedDict):
     token_embedding: Tensor
 
 
-class Highway(nn.Module):
-    """Holds the highway layers' weights."""
-
-    def __init__(self, n_filters: int, n_layers: int) -> None:
-        super().__init__()
-        self._layers = nn.ModuleList(nn.Linear(n_filters, 2 * n_filters) for _ in range(n_layers))
-
-
-class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
+class _ElmoCharacterEncoder(AllenNlpModule):
     """Character ids -> x_k, for every position and the two boundaries.
 
     Args:
-        encoder: The encoder whose weights to copy.
-        requires_grad: Whether they can be trained.
+        encoder: The encoder to use.
+        requires_grad: Whether its weights can be trained.
     """
 
     def __init__(self, encoder: CharacterEncoder, requires_grad: bool = False) -> None:
         super().__init__()
-        self.config = cnn = encoder.config
+        self.encoder = encoder.requires_grad_(requires_grad)
         self.requires_grad = requires_grad
         projection = encoder.projection
-        self.output_dim = cnn.n_filters if projection is None else projection.out_features
-        with blank():
-            self._char_embedding_weights = nn.Parameter(
-                torch.empty(N_CHARACTERS, cnn.embedding_dim)
-            )
-            for i, (width, count) in enumerate(cnn.filters):
-                self.add_module(f"char_conv_{i}", nn.Conv1d(cnn.embedding_dim, count, width))
-            self._highways = Highway(cnn.n_filters, cnn.n_highway)
-            self._projection = None
-            if projection is not None:
-                self._projection = nn.Linear(cnn.n_filters, self.output_dim)
-        self._copy_weights(encoder, requires_grad)
+        n_filters = encoder.config.n_filters
+        self.output_dim = n_filters if projection is None else projection.out_features
 
     def get_output_dim(self) -> int:
         """Return D."""
@@ -77,18 +57,13 @@ class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
         ids = add_boundaries(ids, lengths, begin, end)  # (B, T + 2, C)
         mask = positions_up_to(lengths + 2, ids.shape[1])
         # All padding positions have the same ids, so they share one vector: the last one here.
-        x = self.encode(torch.cat([ids[mask], ids.new_zeros(1, ids.shape[2])]))
+        x = self.encoder(torch.cat([ids[mask], ids.new_zeros(1, ids.shape[2])]))
         place = torch.full(mask.shape, len(x) - 1, device=ids.device)
         place[mask] = torch.arange(len(x) - 1, device=ids.device)
         return {"mask": mask, "token_embedding": x[place]}
 
-    def encode(self, ids: Tensor) -> Tensor:
-        """(n, C) -> (n, D)."""
-        x: Tensor = self.ours()(ids)
-        return x
-
     def _checked(self, ids: Tensor) -> Tensor:
-        size = self.config.max_characters_per_token
+        size = self.encoder.config.max_characters_per_token
         if ids.dim() != 3 or ids.shape[-1] != size or ids.is_floating_point():
             raise DataError(
                 f"Expected character ids, integers of shape (batch, tokens, {size}); found "
@@ -102,16 +77,39 @@ class _ElmoCharacterEncoder(Mirror[CharacterEncoder]):
             )
         return ids.long()
 
-    def _skeleton(self) -> CharacterEncoder:
-        return CharacterEncoder(self.config, self.output_dim)
+    def parameter_layout(self) -> Iterator[tuple[str, tuple[str, ...], Layout]]:
+        """See `AllenNlpModule`."""
+        config = self.encoder.config
+        yield "_char_embedding_weights", ("encoder.char_embed",), CHARACTERS
+        for i in range(len(config.filters)):
+            for kind in ("weight", "bias"):
+                yield f"char_conv_{i}.{kind}", (f"encoder.convolutions.{i}.{kind}",), SAME
+        for i in range(config.n_highway):
+            for kind in ("weight", "bias"):
+                highway = f"encoder.highways.{i}."
+                ours = (f"{highway}transform.{kind}", f"{highway}carry.{kind}")
+                yield f"_highways._layers.{i}.{kind}", ours, HIGHWAY
+        if self.encoder.projection is not None:
+            for kind in ("weight", "bias"):
+                yield f"_projection.{kind}", (f"encoder.projection.{kind}",), SAME
 
-    def _translations(self) -> Iterator[Translation]:
-        yield characters("_char_embedding_weights", "char_embed")
-        for kind in ("weight", "bias"):
-            for i in range(len(self.config.filters)):
-                yield same(f"char_conv_{i}.{kind}", f"convolutions.{i}.{kind}")
-            for i in range(self.config.n_highway):
-                parts = (f"highways.{i}.{part}.{kind}" for part in ("transform", "carry"))
-                yield highway(f"_highways._layers.{i}.{kind}", *parts)
-            if self._projection is not None:
-                yield same(f"_projection.{kind}", f"projection.{kind}")
+
+def right_padded(mask: Tensor, remedy: str) -> Tensor:
+    """Return the length of each row; raise an error for padding before the last token.
+
+    Shape:
+        (B, T) -> (B,)
+    """
+    lengths = mask.sum(dim=1)
+    wrong = (mask != positions_up_to(lengths, mask.shape[1])).any(dim=1)
+    if wrong.any():
+        raise DataError(
+            f"Row {int(wrong.nonzero()[0, 0])} of the batch has padding before its last token, "
+            f"which AllenNLP would misread. Padding must be at the end of a row: {remedy}."
+        )
+    return lengths
+
+
+def positions_up_to(lengths: Tensor, size: int) -> Tensor:
+    """(B,) -> (B, size), True at each row's first positions."""
+    return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)

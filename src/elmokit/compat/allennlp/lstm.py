@@ -1,4 +1,4 @@
-"""AllenNLP's `ElmoLstm`: elmokit's LSTMs with AllenNLP's weights and carried states."""
+"""AllenNLP's `ElmoLstm`: elmokit's LSTMs with a state that is carried from batch to batch."""
 
 from __future__ import annotations
 
@@ -7,34 +7,20 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from elmokit.compat.allennlp.layout import Mirror, Translation, gate_bias, gates, same
-from elmokit.compat.allennlp.padding import right_padded
-from elmokit.config import BiLMConfig, LstmConfig
+from elmokit.compat.allennlp.encoder import right_padded
+from elmokit.compat.allennlp.layout import GATE_BIAS, GATES, SAME, AllenNlpModule, Layout
 from elmokit.errors import DataError
 from elmokit.model.bilm import BiLM
-from elmokit.model.blank import blank
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 
 
-class LstmCellWithProjection(nn.Module):
-    """Holds the weights of one layer of one direction."""
-
-    def __init__(self, config: LstmConfig) -> None:
-        super().__init__()
-        d, h = config.projection_dim, config.dim
-        self.input_linearity = nn.Linear(d, 4 * h, bias=False)
-        self.state_linearity = nn.Linear(d, 4 * h, bias=True)
-        if config.has_projection:
-            self.state_projection = nn.Linear(h, d, bias=False)
-
-
-class ElmoLstm(Mirror[BiLM]):
+class ElmoLstm(AllenNlpModule):
     """The LSTMs of both directions. Each row of a batch starts with the last state of this row.
 
     Args:
-        bilm: The biLM whose weights to copy.
-        requires_grad: Whether they can be trained.
+        bilm: The biLM; its token encoder is not used.
+        requires_grad: Whether the weights can be trained.
         stateful: Start from `_states`; otherwise they are stored but not used.
 
     Attributes:
@@ -44,28 +30,14 @@ class ElmoLstm(Mirror[BiLM]):
 
     def __init__(self, bilm: BiLM, requires_grad: bool = False, stateful: bool = True) -> None:
         super().__init__()
-        self.config = config = bilm.config.lstm
+        config = bilm.config.lstm
+        self.bilm = bilm.requires_grad_(requires_grad)
         self.requires_grad = requires_grad
         self.stateful = stateful
         self._states: tuple[Tensor, Tensor] | None = None
         self.input_size = self.hidden_size = config.projection_dim
         self.cell_size = config.dim
         self.num_layers = config.n_layers
-        with blank():
-            for i in range(config.n_layers):
-                self.add_module(f"forward_layer_{i}", LstmCellWithProjection(config))
-                self.add_module(f"backward_layer_{i}", LstmCellWithProjection(config))
-        self._copy_weights(bilm, requires_grad)
-
-    @property
-    def forward_layers(self) -> list[nn.Module]:
-        """The layers of the forward direction."""
-        return [self.get_submodule(f"forward_layer_{i}") for i in range(self.num_layers)]
-
-    @property
-    def backward_layers(self) -> list[nn.Module]:
-        """The layers of the backward direction."""
-        return [self.get_submodule(f"backward_layer_{i}") for i in range(self.num_layers)]
 
     def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """Compute the layers of a batch.
@@ -75,7 +47,7 @@ class ElmoLstm(Mirror[BiLM]):
         """
         lengths = right_padded(mask.bool(), "pad the rows at their end")
         packing = Packing.of(lengths.cpu().numpy())
-        layers, state = self.ours().contextualize(
+        layers, state = self.bilm.contextualize(
             packing.pack(inputs), packing, self._start(len(lengths), inputs)
         )
         self._keep(state)
@@ -124,19 +96,16 @@ class ElmoLstm(Mirror[BiLM]):
             )
         self._states = (hidden, cell)
 
-    def _skeleton(self) -> BiLM:
-        # Token vectors are computed elsewhere, so the token encoder is not used.
-        return BiLM(BiLMConfig(self.config, None, n_words=1))
-
-    def _translations(self) -> Iterator[Translation]:
-        for direction in ("forward", "backward"):
-            for i in range(self.num_layers):
-                theirs, ours = f"{direction}_layer_{i}.", f"{direction}_lm.layers.{i}."
-                yield gates(theirs + "input_linearity.weight", ours + "weight_input")
-                yield gates(theirs + "state_linearity.weight", ours + "weight_recurrent")
-                yield gate_bias(theirs + "state_linearity.bias", ours + "bias")
-                if self.config.has_projection:
-                    yield same(theirs + "state_projection.weight", ours + "weight_projection")
+    def parameter_layout(self) -> Iterator[tuple[str, tuple[str, ...], Layout]]:
+        """See `AllenNlpModule`."""
+        for i in range(self.num_layers):
+            for direction in ("forward", "backward"):
+                theirs, ours = f"{direction}_layer_{i}.", f"bilm.{direction}_lm.layers.{i}."
+                yield theirs + "input_linearity.weight", (ours + "weight_input",), GATES
+                yield theirs + "state_linearity.weight", (ours + "weight_recurrent",), GATES
+                yield theirs + "state_linearity.bias", (ours + "bias",), GATE_BIAS
+                if self.bilm.config.lstm.has_projection:
+                    yield theirs + "state_projection.weight", (ours + "weight_projection",), SAME
 
 
 def _directions(state: Tensor) -> Tensor:
