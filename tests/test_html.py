@@ -50,8 +50,7 @@ def test_pieces_escape_what_users_wrote() -> None:
         html.chips([EVIL], [0.5], [EVIL]),
         html.card(EVIL, [(EVIL, EVIL)]),
         html.caption(EVIL),
-        html.table([[EVIL, EVIL, EVIL, EVIL]], marked=True),
-        html.table([[EVIL]]),
+        html.marked_table([[EVIL, EVIL, EVIL, EVIL]]),
     ]
     for piece in pieces:
         assert "script" not in Balanced(piece).seen

@@ -93,14 +93,9 @@ def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterato
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return an error that says why `path` cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        reason, remedy = "no space left on the device", "Free some space or choose another path"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        reason, remedy = "permission denied", "Choose a directory you can write to"
-    elif error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY):
-        reason, remedy = f"a file or directory is in the way ({error})", "Choose another path"
-    else:
-        reason, remedy = str(error), "Check the path and the disk"
-    return OutputError(f"Cannot write {path}: {reason}. {remedy}.")
+        return OutputError(f"Cannot write {path}: no space left on the device. Free some space.")
+    reason = error.strerror or str(error)
+    return OutputError(f"Cannot write {path}: {reason}. Check the path and its permissions.")
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

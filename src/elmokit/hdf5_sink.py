@@ -8,28 +8,23 @@ until HDF5 has returned.
 
 from __future__ import annotations
 
-import os
+import io
 import signal
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-_BINARY = getattr(os, "O_BINARY", 0)  # on Windows
+from typing import Any, Self
 
 
-class Hdf5Sink:
-    """A file object for h5py.
-
-    Args:
-        path: The file to create.
+class Hdf5Sink(io.FileIO):
+    """A new file for h5py.
 
     Attributes:
         error: The first error. After it, nothing is written.
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o666)
+        super().__init__(path, "w+")
         self.error: OSError | None = None
         self._handlers: dict[int, Any] = {}
         self._signals: list[int] = []
@@ -42,10 +37,8 @@ class Hdf5Sink:
             number = self._signals.pop()
             self._handlers[number](number, None)
 
-    def __enter__(self) -> Hdf5Sink:
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # other threads cannot handle signals
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # others get no signals
             for number in (signal.SIGINT, signal.SIGTERM):
                 handler = signal.getsignal(number)
                 if callable(handler):
@@ -59,58 +52,41 @@ class Hdf5Sink:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        os.close(self._descriptor)
+        self.close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if error is None:
             self.check()  # closing the HDF5 file may have failed
 
-    # The methods that HDF5 calls.
+    # The methods that HDF5 calls, in addition to `seek`.
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position of the next read or write."""
-        return os.lseek(self._descriptor, offset, whence)
-
-    def tell(self) -> int:
-        """Return the position of the next read or write."""
-        return os.lseek(self._descriptor, 0, os.SEEK_CUR)
-
-    def write(self, data: memoryview) -> int:
+    def write(self, data: Any) -> int:
         """Write all of `data`."""
         rest = memoryview(data).cast("B")
         try:
             while rest and self.error is None:
-                rest = rest[os.write(self._descriptor, rest) :]
+                rest = rest[super().write(rest) :]
         except OSError as error:
             self.error = error
         return len(data)
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         """Fill `buffer`, with zeros beyond the end of the file."""
         view = memoryview(buffer).cast("B")
         data = b""
         try:
-            while len(data) < len(view) and (more := os.read(self._descriptor, len(view))):
+            while len(data) < len(view) and (more := self.read(len(view) - len(data))):
                 data += more
         except OSError as error:
             self.error = self.error or error
-        view[:] = data[: len(view)].ljust(len(view), b"\0")
+        view[:] = data.ljust(len(view), b"\0")
         return len(view)
 
-    def read(self, size: int) -> bytes:
-        """Return `size` bytes."""
-        buffer = bytearray(size)
-        self.readinto(memoryview(buffer))
-        return bytes(buffer)
-
-    def truncate(self, size: int) -> int:
+    def truncate(self, size: int | None = None) -> int:
         """Set the length of the file."""
         try:
             if self.error is None:
-                os.ftruncate(self._descriptor, size)
+                super().truncate(size)
         except OSError as error:
             self.error = error
-        return size
-
-    def flush(self) -> None:
-        """Do nothing, because writes are not buffered."""
+        return size or 0

@@ -59,25 +59,18 @@ def caption(text: str) -> str:
     return f'<div style="opacity:.7;font-size:90%">{escape(text)}</div>'
 
 
-def table(rows: Iterable[Sequence[str]], *, marked: bool = False) -> str:
-    """Return a plain table.
+def marked_table(rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose last column shows a word in its sentence, in bold.
 
     Args:
-        rows: The cells of each row.
-        marked: The last three cells of a row are the left side, a word and the right side: one
-            cell, with the word in bold.
+        rows: The cells of each row; the last three are the left context, the word and the right
+            context.
     """
     lines = []
     for row in rows:
-        cells = [escape(cell) for cell in row]
-        if marked:
-            left, word, right = cells[-3:]
-            cells = [*cells[:-3], f"{left} <b>{word}</b> {right}"]
-        lines.append(
-            "".join(
-                f'<td style="text-align:left;padding:1px 10px 1px 0;{_FIGURES}">{cell}</td>'
-                for cell in cells
-            )
-        )
+        *cells, left, word, right = map(escape, row)
+        cells.append(f"{left} <b>{word}</b> {right}")
+        style = f"text-align:left;padding:1px 10px 1px 0;{_FIGURES}"
+        lines.append("".join(f'<td style="{style}">{cell}</td>' for cell in cells))
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<table style="border-collapse:collapse">{body}</table>'

@@ -193,9 +193,9 @@ def test_layer_weights_stand_where_the_task_uses_them(tmp_path: Path) -> None:
     assert told.count("0.700") == 3
     assert told.count("none") == 1  # ner has nothing at the output
     assert {"ner\ngamma 1.50", "snli\ngamma 0.50"} <= set(told)
-    assert [one.name for one in learned] == ["ner", "snli"]
+    assert list(learned) == ["ner", "snli"]
     again = read_mixes([folders[0], task_folder(tmp_path / "c", "ner", both)])
-    assert [one.name for one in again] == ["ner (a)", "ner (c)"]
+    assert list(again) == ["ner (a)", "ner (c)"]
 
 
 def test_folders_without_weights_are_said(tmp_path: Path) -> None:

@@ -139,11 +139,11 @@ def layers(
     at the input and at the output.
     """
     from elmokit.plot.figure import check_picture
-    from elmokit.plot.layers import draw_layers, mixes_to_dict, read_mixes
+    from elmokit.plot.layers import draw_layers, read_mixes
 
     check_picture(output)
-    learned = read_mixes(tasks)
-    _finish(draw_layers(learned), output, mixes_to_dict(learned), as_json=as_json)
+    mixes = read_mixes(tasks)
+    _finish(draw_layers(mixes), output, {**mixes}, as_json=as_json)
 
 
 @app.command("surprise")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,18 @@ from elmokit.errors import ConfigError
 from elmokit.plot.figure import GRAY, SHADES, Picture, readable
 from elmokit.tasks.saved import is_task_dir, read_config
 
-PLACES = ("input", "output")
+#: By the name of a task model and "input" or "output": the weights "s" and the scale "gamma".
+Mixes = Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Learned:
-    """The mixes of one task model.
+def read_mixes(folders: Sequence[str | Path]) -> Mixes:
+    """Read the learned mixes of task directories.
 
-    Attributes:
-        name: Name in the figure.
-        mixes: s and gamma of each place where ELMo is added.
+    Returns:
+        For each model, by its name in the figure: the weights "s" and the scale "gamma" at the
+        "input" and the "output".
     """
-
-    name: str
-    mixes: dict[str, tuple[list[float], float]]
-
-
-def read_mixes(folders: Sequence[str | Path]) -> list[Learned]:
-    """Read the mixes of some task directories."""
-    models = []
+    tasks, mixes = [], []
     for folder in map(Path, folders):
         if not is_task_dir(folder):
             raise ConfigError(
@@ -40,39 +32,30 @@ def read_mixes(folders: Sequence[str | Path]) -> list[Learned]:
             )
         values = read_config(folder)
         try:
-            mixes = {
-                str(place): ([float(s) for s in mix["s"]], float(mix["gamma"]))
-                for place, mix in values["results"]["mixes"].items()
-            }
-            name = str(values["task"])
+            mixes.append(
+                {
+                    place: {"s": [float(s) for s in mix["s"]], "gamma": float(mix["gamma"])}
+                    for place, mix in values["results"]["mixes"].items()
+                }
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"{folder} contains no valid layer weights ({error!r}).") from error
-        if not mixes:
+        if not mixes[-1]:
             raise ConfigError(f"The model in {folder} does not use ELMo and has no layer weights.")
-        models.append(Learned(name, mixes))
-    names = [model.name for model in models]
-    return [
-        replace(model, name=f"{model.name} ({Path(folder).resolve().name})")
-        if names.count(model.name) > 1
-        else model
-        for model, folder in zip(models, folders, strict=True)
+        tasks.append(str(values["task"]))
+    names = [
+        f"{task} ({Path(folder).resolve().name})" if tasks.count(task) > 1 else task
+        for task, folder in zip(tasks, folders, strict=True)
     ]
+    return dict(zip(names, mixes, strict=True))
 
 
-def mixes_to_dict(learned: Sequence[Learned]) -> dict[str, Any]:
-    """Return plain JSON values."""
-    return {
-        one.name: {place: {"s": s, "gamma": gamma} for place, (s, gamma) in one.mixes.items()}
-        for one in learned
-    }
-
-
-def draw_layers(learned: Sequence[Learned]) -> Picture:
-    """Draw the weights of the layers: one column per task, one block per place."""
-    places = [place for place in PLACES if any(place in one.mixes for one in learned)]
-    n_layers = max(len(s) for one in learned for s, _ in one.mixes.values())
+def draw_layers(models: Mixes) -> Picture:
+    """Draw the weights of the layers: one column per task model, one block per place of ELMo."""
+    places = [p for p in ("input", "output") if any(p in mixes for mixes in models.values())]
+    n_layers = max(len(mix["s"]) for mixes in models.values() for mix in mixes.values())
     picture = Picture(
-        max(1.05 * len(learned) + 1.8, 5.5),
+        max(1.05 * len(models) + 1.8, 5.5),
         len(places) * (0.42 * n_layers + 0.9) + 0.4,
         f"Learned layer weights per task (uniform: {1 / n_layers:.2f})",
         "s_j, the softmax-normalized weight of each layer in ELMo_k = gamma sum_j s_j h_kj, at "
@@ -81,25 +64,28 @@ def draw_layers(learned: Sequence[Learned]) -> Picture:
     )
     panels = picture.subplots(len(places), 1, squeeze=False)[:, 0]
     for axes, place in zip(panels, places, strict=True):
-        _block(axes, learned, place, n_layers)
+        _draw_block(axes, models, place, n_layers)
     return picture
 
 
-def _block(axes: Axes, learned: Sequence[Learned], place: str, n_layers: int) -> None:
-    weights = np.full((n_layers, len(learned)), np.nan)
+def _draw_block(axes: Axes, models: Mixes, place: str, n_layers: int) -> None:
+    weights = np.full((n_layers, len(models)), np.nan)
     labels = []
-    for column, one in enumerate(learned):
-        s, gamma = one.mixes.get(place, ([], None))
-        weights[: len(s), column] = s
-        for j, weight in enumerate(s):
-            ink = "white" if weight > 0.6 else "black"
-            axes.text(column, j, f"{weight:.3f}", ha="center", va="center", color=ink)
-        if gamma is None:
+    for column, (name, mixes) in enumerate(models.items()):
+        label = readable(name, 14)
+        if place in mixes:
+            s = mixes[place]["s"]
+            weights[: len(s), column] = s
+            label += f"\ngamma {mixes[place]['gamma']:.2f}"
+            for j, weight in enumerate(s):
+                color = "white" if weight > 0.6 else "black"
+                axes.text(column, j, f"{weight:.3f}", ha="center", va="center", color=color)
+        else:
             axes.text(column, (n_layers - 1) / 2, "none", ha="center", va="center", color=GRAY)
-        labels.append(readable(one.name, 14) + ("" if gamma is None else f"\ngamma {gamma:.2f}"))
+        labels.append(label)
     axes.imshow(weights, cmap=SHADES, vmin=0, vmax=1, origin="lower", aspect="auto")
     axes.set_title(place, loc="left", fontweight="bold")
-    axes.set_xticks(range(len(learned)), labels)
+    axes.set_xticks(range(len(models)), labels)
     axes.set_yticks(
         range(n_layers), ["layer 0 (words)", *(f"layer {j}" for j in range(1, n_layers))]
     )

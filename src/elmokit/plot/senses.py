@@ -31,6 +31,7 @@ from elmokit.text.marked import Marked
 _PANEL = 3.3  # inches
 _PER_ROW = 3
 _NUMBERED = 24  # maximum number of uses that are numbered and listed
+_CONTEXT = 8  # tokens on each side of the word in the list
 _LINE = 0.2  # inches per sentence in the list
 _SAME_DIGITS = 4  # unit vectors that agree in so many digits are the same
 
@@ -349,13 +350,5 @@ def _list(axes: Axes, senses: Senses, names: Sequence[str], letters: int) -> Non
         column, row = divmod(number, per_column)
         x, y = column + 0.02, row + 0.5
         axes.plot(x, y, **_style(names.index(group)))
-        text = f"{number + 1:>2}  {_fitting(use.at, letters)}"
+        text = f"{number + 1:>2}  {readable(use.at.show(_CONTEXT), letters)}"
         axes.text(x + 0.02, y, text, va="center", fontsize=8)
-
-
-def _fitting(at: Marked, letters: int) -> str:
-    """Return as much of the sentence around the word as fits into the line."""
-    for around in range(len(at.tokens), 0, -1):
-        if len(shown := at.show(around)) <= letters:
-            return readable(shown)
-    return readable(at.show(1), letters)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from matplotlib.axes import Axes
+import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from elmokit.embed.scoring import SentenceScore
@@ -14,44 +13,37 @@ from elmokit.errors import DataError
 from elmokit.plot.figure import BLUE, ORANGE, Picture, readable
 from elmokit.text.vocab import BEGIN, END
 
-_WIDTH = 10.0  # inches per line of tokens
-_ROW = 2.6  # inches of the bars above and below a line
-_LETTERS = 18
-_MOST = 400
-
-
-class _Place(NamedTuple):
-    """A token with its surprisal in bits; None: the direction does not predict it."""
-
-    word: str
-    forward: float | None
-    backward: float | None
-    unknown: bool = False
-
-    @property
-    def label(self) -> str:
-        return readable(self.word, _LETTERS) + ("*" if self.unknown else "")
-
-    @property
-    def width(self) -> float:
-        """Width in inches, so that labels do not overlap."""
-        return max(0.4, 0.1 * len(self.label) + 0.12)
+_PER_ROW = 14  # tokens
+_BAR_WIDTH = 0.7  # inches
+_ROW_HEIGHT = 2.6  # inches
+_MAX_TOKENS = 400
 
 
 def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
     """Draw bars for each sentence: -log2 p of each token, forward above and backward below."""
-    if not scores or sum(len(score.tokens) for score in scores) > _MOST:
+    n_tokens = sum(len(score.tokens) for score in scores)
+    if not scores or n_tokens > _MAX_TOKENS:
         raise DataError(
-            f"Found {sum(len(s.tokens) for s in scores)} tokens in {len(scores)} sentences; a "
-            f"figure can show 1 to {_MOST}."
+            f"Found {n_tokens} tokens in {len(scores)} sentences; a figure can show 1 to "
+            f"{_MAX_TOKENS}."
         )
-    rows = [(score, i, row) for score in scores for i, row in enumerate(_rows(_places(score)))]
-    width = max(sum(place.width for place in row) for _, _, row in rows)
-    bits = [b for _, _, row in rows for p in row for b in (p.forward, p.backward) if b is not None]
-    ticks = MaxNLocator(4).tick_values(0, max(*bits, 1.0))  # the last tick is above all bars
+    rows = []
+    for score in scores:
+        unknown = (False, *score.unknown, False)
+        words = [readable(word, 12) for word in (BEGIN, *score.tokens, END)]
+        labels = [word + "*" * is_unknown for word, is_unknown in zip(words, unknown, strict=True)]
+        # A direction does not predict its first symbol.
+        losses = [[math.nan, *score.forward, score.end], [score.begin, *score.backward, math.nan]]
+        bits = np.array(losses) / -math.log(2)
+        for start in range(0, len(labels), _PER_ROW):
+            row = slice(start, start + _PER_ROW)
+            rows.append((score if start == 0 else None, labels[row], bits[:, row]))
+    largest = max(np.nanmax(bits, initial=1.0) for _, _, bits in rows)
+    ticks = MaxNLocator(4).tick_values(0, largest)  # the last tick is above all bars
+    width = max(len(labels) for _, labels, _ in rows)
     picture = Picture(
-        max(width + 0.9, 6),
-        len(rows) * _ROW + 0.6,
+        max(width * _BAR_WIDTH + 0.9, 6),
+        len(rows) * _ROW_HEIGHT + 0.6,
         "Surprisal of each token under the two language models",
         "Bars above a token show its surprisal under the forward model, given the words before it; "
         "bars below, under the backward model, given the words after it. One more bit is half the "
@@ -59,22 +51,25 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
         layout="constrained",
     )
     panels = picture.subplots(2 * len(rows), 1, squeeze=False)[:, 0]
-    for (score, line, row), above, below in zip(rows, panels[::2], panels[1::2], strict=True):
-        _bars(above, [(p, p.forward) for p in row], BLUE, "forward: given the words before")
-        _bars(below, [(p, p.backward) for p in row], ORANGE, "backward: given the words after")
-        for axes in (above, below):
-            axes.set(xlim=(0, width), ylim=(0, ticks[-1]), yticks=ticks)
+    for (scored, labels, bits), above, below in zip(rows, panels[::2], panels[1::2], strict=True):
+        for axes, values, color, label in (
+            (above, bits[0], BLUE, "forward: given the words before"),
+            (below, bits[1], ORANGE, "backward: given the words after"),
+        ):
+            places = np.flatnonzero(~np.isnan(values))
+            axes.bar(places, values[places], 0.85, color=color, alpha=0.85, label=label)
+            axes.set(xlim=(-0.5, width - 0.5), ylim=(0, ticks[-1]), yticks=ticks)
             axes.grid(axis="y", color="#dfe3e8")
             axes.set_axisbelow(True)
             axes.spines[:].set_visible(False)
             axes.tick_params(length=0, labelsize=8)
-        above.tick_params(axis="x", labelsize=9)
+        above.set_xticks(range(len(labels)), labels, fontsize=9)
         below.set_xticks([])
         below.invert_yaxis()
-        if line == 0:
+        if scored is not None:
             above.set_title(
-                f"perplexity {score.perplexity:.1f}: forward {score.forward_perplexity:.1f}, "
-                f"backward {score.backward_perplexity:.1f}",
+                f"perplexity {scored.perplexity:.1f}: forward {scored.forward_perplexity:.1f}, "
+                f"backward {scored.backward_perplexity:.1f}",
                 loc="left",
                 fontsize=10,
                 fontweight="bold",
@@ -88,42 +83,3 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
         fontsize=9,
     )
     return picture
-
-
-def _bars(axes: Axes, row: Sequence[tuple[_Place, float | None]], color: str, label: str) -> None:
-    widths = [place.width for place, _ in row]
-    middles = [sum(widths[:i]) + width / 2 for i, width in enumerate(widths)]
-    bars = [(x, w, v) for x, w, (_, v) in zip(middles, widths, row, strict=True) if v is not None]
-    axes.bar(
-        [x for x, _, _ in bars],
-        [value for _, _, value in bars],
-        [width - 0.1 for _, width, _ in bars],
-        color=color,
-        alpha=0.85,
-        label=label,
-    )
-    axes.set_xticks(middles, [place.label for place, _ in row])
-
-
-def _places(score: SentenceScore) -> list[_Place]:
-    bits = [-1 / math.log(2) * p for p in (*score.forward, *score.backward)]
-    n = len(score.tokens)
-    words = zip(score.tokens, bits[:n], bits[n:], score.unknown, strict=True)
-    return [
-        _Place(BEGIN, None, -score.begin / math.log(2)),
-        *(_Place(*word) for word in words),
-        _Place(END, -score.end / math.log(2), None),
-    ]
-
-
-def _rows(places: Sequence[_Place]) -> list[list[_Place]]:
-    """Break a sentence into lines."""
-    rows: list[list[_Place]] = [[]]
-    width = 0.0
-    for place in places:
-        if rows[-1] and width + place.width > _WIDTH:
-            rows.append([])
-            width = 0.0
-        rows[-1].append(place)
-        width += place.width
-    return rows

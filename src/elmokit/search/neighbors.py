@@ -147,14 +147,14 @@ class Neighbors:
         from elmokit import html
 
         left, right = self.query.sides(_AROUND)
-        parts = [html.table([[left, self.query.word, right]], marked=True)]
+        parts = [html.marked_table([[left, self.query.word, right]])]
         for name, found in self.lists.items():
             parts.append(html.caption(name if found else f"{name}: no neighbors"))
             rows = []
             for n in found[:_SHOWN]:
                 left, right = n.at.sides(_AROUND)
                 rows.append([f"{n.score:.3f}", left, n.word, right])
-            parts.append(html.table(rows, marked=True))
+            parts.append(html.marked_table(rows))
         return "".join(parts)
 
     def __str__(self) -> str:
