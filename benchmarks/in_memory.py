@@ -3,7 +3,7 @@
     python benchmarks/in_memory.py TEXT --device cuda -o result.json
 
 TEXT has one tokenized sentence per line. `stream` reads all of it, `embed` the first --embed-tokens
-tokens. `elmo bench embed --disk` measures the way from text to files.
+tokens. `elmo bench pipeline` measures the complete run from text to files.
 """
 
 from __future__ import annotations

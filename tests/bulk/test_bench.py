@@ -19,7 +19,7 @@ def test_each_output_is_measured_and_removed(
     monkeypatch.setattr(bench, "_DISK_BLOCKS", 1)
     text, disk = write_text(tmp_path / "text.txt", 60), tmp_path / "disk"
     disk.mkdir()
-    arguments = ["embed", "--disk", str(disk), "--text", str(text), "--model", str(model)]
+    arguments = ["pipeline", str(text), str(disk), "--model", str(model)]
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
@@ -31,4 +31,3 @@ def test_each_output_is_measured_and_removed(
         assert row["bottleneck"] in row["stages"]
     assert report["disk_mb_per_second"] > 0
     assert not any(disk.iterdir())
-    assert CliRunner().invoke(app, ["embed", "--disk", str(disk)]).exit_code == 2

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.app import App
-from elmokit.cli.output import print_json, print_table
-from elmokit.cli.progress import stderr_logger
+from elmokit.cli.output import log, print_json, print_table
 
 app = App(help="Measure speed on this machine.")
 
@@ -99,17 +99,6 @@ def embed(
             "1000,10000,100000, and one very long sentence. Shows how time and memory grow.",
         ),
     ] = "",
-    disk: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Instead of batch sizes, measure `elmo embed` from --text to temporary Parquet "
-            "and HDF5 files in this directory.",
-        ),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="With --disk: number of worker processes.")
-    ] = 1,
     device: opt.Device = "auto",
     precision: Annotated[
         str,
@@ -120,19 +109,13 @@ def embed(
     """Measure embedding: throughput, latency, load time and memory.
 
     Each combination of precision and threads runs in a separate process. They take turns on the
-    same sentences; medians are reported. With --disk, the complete run from text to files is
-    measured.
+    same sentences; medians are reported.
     """
     from dataclasses import replace
 
     from elmokit.embed.bench import BenchSettings, measure
     from elmokit.settings import with_settings
 
-    if disk is not None:
-        if text is None or preset is not None:
-            raise typer.BadParameter("--disk needs --text, and a model instead of --preset.")
-        _embed_to_disk(disk, text, model, weights, device, precision, workers, as_json=as_json)
-        return
     values: dict[str, object] = {
         "batches": f"[{batch}]",
         "threads": f"[{threads}]",
@@ -150,35 +133,36 @@ def embed(
             device=device,
             text=text,
         )
-    report = measure(settings, stderr_logger())
+    report = measure(settings, log)
     if as_json:
         print_json(report, indent=2)
     else:
         _show(report)
 
 
-def _embed_to_disk(
-    disk: str,
-    text: str,
-    model: str | None,
-    weights: str | None,
-    device: str,
-    precision: str,
-    workers: int,
-    *,
-    as_json: bool,
+@app.command("pipeline")
+def pipeline(
+    text: Annotated[str, typer.Argument(help="Text file with one sentence per line.")],
+    directory: Annotated[Path, typer.Argument(help="Directory for temporary output files.")],
+    model: opt.Model = None,
+    weights: opt.Weights = None,
+    workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
+    device: opt.Device = "auto",
+    precision: opt.Precision = "exact",
+    as_json: opt.AsJson = False,
 ) -> None:
+    """Measure `elmo embed` from text to Parquet and HDF5 files."""
     from elmokit.bulk.bench import measure
     from elmokit.bulk.executors import Workers, choose_devices
 
-    backend = Workers(choose_devices(workers, device, model), model, weights, precision or "exact")
-    report = measure(backend, text, disk, stderr_logger())
+    backend = Workers(choose_devices(workers, device, model), model, weights, precision)
+    report = measure(backend, text, directory, log)
     if as_json:
         print_json(report, indent=2)
         return
     rates = ("tokens_per_second", "sustained_tokens_per_second", "mb_per_second", "bottleneck")
     print_table(report["outputs"], ("output", "tokens", "seconds", *rates))
-    typer.echo(f"\nfsynced writes to {disk}: {report['disk_mb_per_second']:,} MB/s")
+    typer.echo(f"\nfsynced writes to {directory}: {report['disk_mb_per_second']:,} MB/s")
 
 
 def _show(report: dict[str, Any]) -> None:
