@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 POS_SOURCE = (
-    "Peters et al. 2018, Table 6: linear classifiers on the Penn Treebank (news, 45 tags). UD EWT "
-    "is web text with different tags: compare the order of the layers, not the absolute values."
+    "The scores of the paper and of CoVe are from Peters et al. 2018, Table 6, for linear "
+    "classifiers on the Penn Treebank (news, 45 tags). UD EWT is web text with different tags, so "
+    "compare the order of the layers, not the absolute values."
 )
 WSD_SOURCE = (
-    "Peters et al. 2018, Table 5 (ALL, and CoVe). Per dataset: biLM, context2vec, first "
-    "and most frequent sense as listed by nlpprogress.com (word sense disambiguation), the latter "
-    "two from Raganato et al. 2017."
+    "The published scores for ALL and for CoVe are from Peters et al. 2018, Table 5. Those of each "
+    "test set are as listed by nlpprogress.com under word sense disambiguation. The scores of the "
+    "first sense and the most frequent sense are from Raganato et al. 2017."
 )
 
 

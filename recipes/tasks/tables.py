@@ -152,8 +152,8 @@ def table1(source: Source) -> Table:
             if (said := remark(found)) is not None:
                 remarks.append(f"\n{NAMES[task]}: {said}")
         rows.append([*row, f"{paper.baseline}", f"{paper.elmo}", f"{paper.relative:g}%"])
-    titles = ["test", "static", "+ ELMo", "gain (95% interval)", "relative error reduction"]
-    titles += ["paper: static", "paper: + ELMo", "paper: relative error reduction"]
+    titles = ["Task", "Static", "+ ELMo", "Gain (95% interval)", "Relative error reduction"]
+    titles += ["Paper: static", "Paper: + ELMo", "Paper: relative error reduction"]
     return {"tasks": values}, [*table(titles, rows), *remarks]
 
 
@@ -177,8 +177,13 @@ def by_column(
             rows.append([f"{NAMES[task]}, {part}", *(m.text(part) for m in measured.values())])
     for task, figures in paper.items():
         rows.append([f"*paper: {NAMES[task]}, dev*", *(f"{x:.1f}" for x in figures)])
-    columns = list(cells(next(iter(FILES))))
-    return {"tasks": values, "source": SOURCE}, list(table(["", *columns], rows))
+    columns = [title(column) for column in cells(next(iter(FILES)))]
+    return {"tasks": values, "source": SOURCE}, list(table(["Task", *columns], rows))
+
+
+def title(column: str) -> str:
+    """Return the title of a column: capitalized, unless it is the name of a model."""
+    return column if column.startswith("english") else column[0].upper() + column[1:]
 
 
 def finetune(source: Source) -> Table:
@@ -208,10 +213,10 @@ def finetune(source: Source) -> Table:
             figures = [f"{told['perplexity'][when]['mean']:.1f}" for when in ("before", "after")]
         paper = [f"{x}" for x in FINE_TUNED.get(task, ("", ""))]
         perplexities.append([NAMES[task].split(",")[0], *figures, *paper])
-    titles = ["", "static", "+ english", "+ fine-tuned", "fine-tuning gain (95% interval)"]
-    titles += ["relative error reduction: english", "fine-tuned", "paper"]
+    titles = ["Task", "Static", "+ english", "+ fine-tuned", "Fine-tuning gain (95% interval)"]
+    titles += ["Relative error reduction: english", "Fine-tuned", "Paper"]
     lines = [*table(titles, rows), ""]
-    titles = ["dev perplexity", "before", "after", "paper: before", "paper: after"]
+    titles = ["Dev perplexity", "Before", "After", "Paper: before", "Paper: after"]
     return {"tasks": values, "source": SOURCE}, [*lines, *table(titles, perplexities)]
 
 
@@ -230,14 +235,15 @@ def figure1(source: Source) -> Table:
             for name, cell in (("baseline", baseline(task)), ("elmo", with_elmo(task)))
         }
         values[task] = {"shares": shares, "dev_by_epoch": curves, **passing(curves)}
-    lines = [f"![Dev score by epoch, test score by training data]({CURVES})\n"]
-    lines += table(["test", "training data", "static", "+ ELMo"], rows)
+    lines = [f"![Dev score by epoch, and test score by amount of training data]({CURVES})\n"]
+    lines += table(["Task", "Training data", "Static", "+ ELMo"], rows)
     for task, found in values.items():
         if "passed_in_epoch" in found:
             lines.append(
-                f"\n{NAMES[task]} on dev, seed 0: the model with static vectors is best in epoch "
-                f"{found['best_baseline_epoch']} ({found['best_baseline']:.2f}); with ELMo, the "
-                f"model exceeds this score in epoch {found['passed_in_epoch'] or 'none'}."
+                f"\n{NAMES[task]} on dev, seed 0: The model with static vectors reaches its best "
+                f"score of {found['best_baseline']:.2f} in epoch {found['best_baseline_epoch']}. "
+                f"With ELMo, the model exceeds this score in epoch "
+                f"{found['passed_in_epoch'] or 'none'}."
             )
     return {"tasks": values}, lines
 
@@ -271,8 +277,8 @@ def figure2(source: Source) -> Table:
                 values.setdefault(task, {}).setdefault(cell.elmo, {})[place] = mix
             if not measured:
                 rows.append([task, cell.elmo, NOT_RUN, "", "", "", ""])
-    titles = ["task", "ELMo at", "mix at", "s_0", "s_1", "s_2", "gamma"]
-    lines = [f"![Learned weights of the layers]({WEIGHTS})\n", *table(titles, rows)]
+    titles = ["Task", "ELMo at", "Mix at", "s_0", "s_1", "s_2", "gamma"]
+    lines = [f"![Learned layer weights of each task]({WEIGHTS})\n", *table(titles, rows)]
     return {"tasks": values}, lines
 
 

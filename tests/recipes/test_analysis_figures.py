@@ -36,7 +36,7 @@ def test_the_recipe_writes_figures_and_a_page(
     page = (tmp_path / "docs" / "analysis.md").read_text()
     assert "**play**, static.txt: " in page
     assert "| layer 2 |" in page
-    assert "nearest uses of play" in page
+    assert "Nearest uses of play" in page
     assert "| made-up | 50 |" in page
     assert "\\|" in page  # a bar in the text does not end a cell
     assert "None" not in page
