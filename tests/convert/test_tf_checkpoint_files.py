@@ -72,7 +72,7 @@ def test_a_model_that_reads_words(shared: bool, tmp_path: Path) -> None:
     values = json.loads((prefix.parent / "options.json").read_text())
     del values["char_cnn"]
     (prefix.parent / "options.json").write_text(json.dumps(values))
-    with pytest.raises(WeightsError, match=r"list of its 12 words is missing"):
+    with pytest.raises(WeightsError, match=r"reads 12 words"):
         load_parts(prefix)
     parts = load_parts(prefix, vocab=FOLDER / "vocab.txt")
     assert parts.head is not None
@@ -148,9 +148,6 @@ def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
         load_parts(folder)
     (folder / "model.ckpt-12.index").unlink()
     with pytest.raises(WeightsError, match=r"No checkpoint model\.ckpt-12\.index found in"):
-        load_parts(folder)
-    (folder / "model.ckpt-12").write_bytes(b"old")
-    with pytest.raises(WeightsError, match=r"format V1.*restore and save"):
         load_parts(folder)
 
 

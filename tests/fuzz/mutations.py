@@ -62,6 +62,12 @@ def grow(draw: Draw, root: Path, file: Path) -> str:
     return f"insert {count} bytes at {place}"
 
 
+def extend(draw: Draw, root: Path, file: Path) -> str:
+    """Extend a file by a hole, which takes no space on disk, but more memory than is allowed."""
+    os.truncate(file, file.stat().st_size + 2**33)
+    return "extend by 8 GB"
+
+
 def remove(draw: Draw, root: Path, file: Path) -> str:
     file.unlink()
     return "remove"
@@ -152,6 +158,7 @@ ANY: list[Mutation] = [
     flip,
     overwrite,
     grow,
+    extend,
     remove,
     as_directory,
     as_fifo,

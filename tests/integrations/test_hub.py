@@ -13,7 +13,7 @@ import pytest
 
 import elmokit
 from elmokit.errors import ConfigError, DownloadError, ElmoWarning, WeightsError
-from elmokit.sources.hub import HubModel, parse
+from elmokit.sources.hub import parse
 from tests.conftest import TINY_MODEL
 from tests.integrations.hub_server import Hub, running
 
@@ -67,9 +67,8 @@ def other_model(folder: Path) -> Path:
 
 
 def test_names_are_read() -> None:
-    assert parse("hf://mary/tiny") == HubModel("mary/tiny")
-    assert parse("HF://mary/tiny@v1.0/") == HubModel("mary/tiny", "v1.0")
-    assert str(parse("hf://mary/tiny@v1.0")) == "hf://mary/tiny@v1.0"
+    assert parse("hf://mary/tiny") == ("mary/tiny", "main")
+    assert parse("HF://mary/tiny@v1.0/") == ("mary/tiny", "v1.0")
 
 
 @pytest.mark.parametrize("name", ["hf://", "hf://tiny", "hf://a/b/c", "hf://a/b@", "hf://a/../b@c"])

@@ -89,19 +89,28 @@ def test_our_own_format_in_a_zip_is_read(tmp_path: Path, temporary: Path) -> Non
     "name",
     ["../evil.txt", "a/../../evil.txt", "/etc/evil", "..\\evil", "C:\\evil", "C:/evil", "\\evil"],
 )
-def test_a_path_that_leads_out_is_refused(
-    files: dict[str, bytes], name: str, tmp_path: Path
+def test_no_path_leads_out_of_the_temporary_directory(
+    files: dict[str, bytes], name: str, tmp_path: Path, temporary: Path
 ) -> None:
     path = add(pack(tmp_path / "a.zip", files), name)
-    with pytest.raises(WeightsError, match="points outside the archive"):
-        load_parts(path)
+    before = sorted(tmp_path.rglob("*"))
+    with archive.extracted(path) as folder:
+        created = {entry for entry in tmp_path.rglob("*") if entry not in before}
+        assert folder.parent == temporary
+        assert all(folder in (entry, *entry.parents) for entry in created)
+        assert len(created) >= 4
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not Path("/etc/evil").exists()
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
-def test_links_and_devices_are_refused(files: dict[str, bytes], kind: int, tmp_path: Path) -> None:
+def test_links_and_devices_are_extracted_as_files(
+    files: dict[str, bytes], kind: int, tmp_path: Path
+) -> None:
     path = add(pack(tmp_path / "a.zip", files), "vocab.txt", b"/etc/passwd", kind | 0o777)
-    with pytest.raises(WeightsError, match=r"'vocab\.txt' is a link or a device"):
-        load_parts(path)
+    with archive.extracted(path) as folder:
+        assert stat.S_ISREG((folder / "vocab.txt").lstat().st_mode)
+        assert (folder / "vocab.txt").read_bytes() == b"/etc/passwd"
 
 
 def test_an_encrypted_entry_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
@@ -123,19 +132,17 @@ def test_methods_that_cannot_be_bounded_are_refused(
         load_parts(pack(tmp_path / "a.zip", files, method=method))
 
 
-def test_a_bomb_is_stopped_while_it_unpacks(
-    files: dict[str, bytes], tmp_path: Path, temporary: Path
-) -> None:
+def test_a_bomb_is_not_extracted(files: dict[str, bytes], tmp_path: Path, temporary: Path) -> None:
     path = pack(tmp_path / "a.zip", files | {"weights.hdf5": bytes(60 << 20)})
     assert path.stat().st_size < 100_000
-    with pytest.raises(WeightsError, match=r"exceeds .* Weights do not compress that well"):
+    with pytest.raises(WeightsError, match=r"contents have .* bytes, more than"):
         load_parts(path)
     assert list(temporary.glob("elmokit*")) == []
 
 
 def test_a_bomb_of_many_small_parts_is_stopped(files: dict[str, bytes], tmp_path: Path) -> None:
     many = {f"{i}.hdf5": bytes(8 << 20) for i in range(4)}
-    with pytest.raises(WeightsError, match="exceeds"):
+    with pytest.raises(WeightsError, match="contents have"):
         load_parts(pack(tmp_path / "a.zip", files | many))
 
 
@@ -155,14 +162,6 @@ def test_a_header_that_lies_about_the_size_is_an_error(
         at = content.find(b"PK\x01\x02", at + 1)
     path.write_bytes(content)
     with pytest.raises(WeightsError, match=r"a\.zip"):
-        load_parts(path)
-
-
-def test_an_entry_that_comes_twice_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
-    path = pack(tmp_path / "a.zip", files)
-    with pytest.warns(UserWarning, match="Duplicate name"):
-        add(path, "options.json", b"{}")
-    with pytest.raises(WeightsError, match="twice"):
         load_parts(path)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 import random
 import socket
 import time
@@ -345,18 +342,3 @@ def test_after_a_kill_the_rest_is_fetched(server: Server, target: Path) -> None:
     get(server, target)
     check_complete(target)
     assert server.ranges() == [None, f"bytes={kept}-"]
-
-
-def test_without_locks_every_process_has_its_own_part(
-    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def flock(*_: object) -> None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    server.plan = [answer(stop_after=1000), status(404)]
-    with pytest.raises(DownloadError):
-        get(server, target)
-    assert list(target.parent.iterdir()) == []
-    get(server, target)
-    check_complete(target)

@@ -93,13 +93,13 @@ def test_words_travel_along(tmp_path: Path) -> None:
 
 def test_a_word_model_needs_its_words(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts("words"), tmp_path / "old")
-    with pytest.raises(WeightsError, match=r"list of its 5 words is missing.*vocab\.txt"):
+    with pytest.raises(WeightsError, match=r"reads 5 words, but its vocabulary has 0.*vocab\.txt"):
         load_parts(folder)
     words = tmp_path / "elsewhere.txt"
     words.write_text("\n".join(WORDS) + "\n")
     assert load_parts(folder, vocab=words).vocabulary is not None
     (folder / "vocab.txt").write_text("one\ntwo\n")
-    with pytest.raises(WeightsError, match="2 words, but the table of word embeddings has 5 rows"):
+    with pytest.raises(WeightsError, match="reads 5 words, but its vocabulary has 2"):
         load_parts(folder)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,7 +135,7 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
         (lambda t: t.pop("encoder.char_embed"), r"'encoder\.char_embed' \[261, 3\] is missing"),
         (
             lambda t: t.update({"encoder.chars_embed": torch.zeros(2)}),
-            r"unexpected tensor 'encoder\.chars_embed'.* Did you mean 'encoder\.char_embed'",
+            r"unexpected tensor 'encoder\.chars_embed'",
         ),
         (
             lambda t: t.update({"forward_lm.layers.0.bias": torch.zeros(25)}),
@@ -157,7 +159,7 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
             ),
             "infinite",
         ),
-        (lambda t: t.clear(), "contains 0 tensors"),
+        (lambda t: t.clear(), "is missing"),
     ],
     ids=["missing", "unexpected", "shape", "integers", "nan", "inf", "overflow", "empty"],
 )
@@ -242,7 +244,7 @@ def test_a_wrong_head_or_warm_state_is_named(
         (lambda c: c["bilm"]["lstm"].update(dim=10**30), "config.json|shape"),
         (lambda c: c["bilm"]["lstm"].update(dim=60_000), "has shape"),
         (lambda c: c["bilm"]["lstm"].update(n_layers=10**9), r"lstm\.n_layers"),
-        (lambda c: c["bilm"]["char_cnn"].update(n_highway=100), "too few"),
+        (lambda c: c["bilm"]["char_cnn"].update(n_highway=100), "is missing"),
     ],
 )
 def test_a_wrong_config_is_explained_at_once(saved: Path, change: Any, said: str) -> None:
@@ -292,14 +294,14 @@ def test_a_head_of_another_vocabulary_is_an_error(tmp_path: Path) -> None:
 def test_a_word_model_of_another_vocabulary_is_an_error(tmp_path: Path) -> None:
     save(make_parts("words"), tmp_path / "model")
     (tmp_path / "model/vocab.txt").write_text("a\nb\n")
-    with pytest.raises(WeightsError, match="2 words, but the table of word embeddings has 5 rows"):
+    with pytest.raises(WeightsError, match="reads 5 words, but its vocabulary has 2"):
         load(tmp_path / "model")
 
 
 def test_a_word_model_without_words_says_where_to_put_them(tmp_path: Path) -> None:
     save(make_parts("words"), tmp_path / "model")
     (tmp_path / "model/vocab.txt").rename(tmp_path / "words.txt")
-    with pytest.raises(WeightsError, match=r"list of its 5 words is missing.*vocab\.txt"):
+    with pytest.raises(WeightsError, match=r"reads 5 words, but its vocabulary has 0.*vocab\.txt"):
         load(tmp_path / "model")
     assert load(tmp_path / "model", vocab=tmp_path / "words.txt").vocabulary is not None
 
@@ -310,3 +312,29 @@ def test_parts_that_do_not_fit_are_not_saved(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="head has 7 rows"):
         save(parts, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+LOAD_WITH_LIMIT = """
+import resource, sys
+from pathlib import Path
+from elmokit.errors import ElmoError
+from elmokit.sources.resolve import load_parts
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))
+try:
+    load_parts(sys.argv[1])
+except ElmoError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited on Linux")
+def test_a_huge_sparse_file_is_an_error_under_an_address_space_limit(saved: Path) -> None:
+    os.truncate(saved / "model.safetensors", 2**33)
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD_WITH_LIMIT, str(saved)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "model.safetensors cannot be mapped into memory" in done.stdout, done.stderr

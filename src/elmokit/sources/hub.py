@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +27,8 @@ from elmokit.sources.modelfiles import read_config
 _PREFIX = "hf://"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^\s@]+))?")
 _PART = re.compile(r"model-\d+\.safetensors")
-_MAIN = "main"
 # Seconds to wait for the Hub to list files.
 _TIMEOUT = 10.0
-
-
-@dataclass(frozen=True)
-class HubModel:
-    """A repository on the Hub at a revision: a branch, a tag or a commit."""
-
-    repo: str
-    revision: str = _MAIN
-
-    def __str__(self) -> str:
-        at = "" if self.revision == _MAIN else f"@{self.revision}"
-        return f"{_PREFIX}{self.repo}{at}"
 
 
 def is_name(text: str) -> bool:
@@ -50,15 +36,15 @@ def is_name(text: str) -> bool:
     return text.lower().startswith(_PREFIX)
 
 
-def parse(name: str) -> HubModel:
-    """Parse `hf://user/model[@revision]`."""
+def parse(name: str) -> tuple[str, str]:
+    """Return the repository and the revision in `hf://user/model[@revision]`."""
     match = _NAME.fullmatch(name[len(_PREFIX) :].rstrip("/"))
     if match is None:
         raise WeightsError(
             f"Invalid model name '{name}': expected {_PREFIX}user/model or "
             f"{_PREFIX}user/model@revision."
         )
-    return HubModel(match["repo"], match["revision"] or _MAIN)
+    return match["repo"], match["revision"] or "main"
 
 
 def load(name: str, *, vocab: Path | None = None) -> ModelParts:
@@ -68,7 +54,7 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
         name: `hf://user/model`, or `hf://user/model@revision` with a branch, a tag or a commit.
         vocab: A vocabulary to use instead of the model's own.
     """
-    folder = _fetch(parse(name))
+    folder = _fetch(name)
     if modeldir.is_model_dir(folder):
         parts = modeldir.load(folder, vocab=vocab)
     else:
@@ -77,31 +63,32 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
     return parts
 
 
-def _fetch(model: HubModel) -> Path:
+def _fetch(name: str) -> Path:
     """Return the local directory of a model."""
-    with optional_imports("hub", f"The model {model}"):
+    with optional_imports("hub", f"The model {name}"):
         from huggingface_hub import constants, utils
+    repo, revision = parse(name)
     try:
-        return _download(model)
+        return _download(name, repo, revision)
     except ElmoError:
         raise
     except utils.OfflineModeIsEnabled:
-        return _cached(model, "HF_HUB_OFFLINE is set")
-    except utils.HfHubHTTPError as error:
-        if getattr(error.response, "status_code", 0) < 500:
-            reason = " ".join(str(error).split())
-            raise DownloadError(f"Cannot download {model} from {_endpoint()}: {reason}") from error
-        reason = f"The Hub {_endpoint()} cannot be reached ({_first_line(error)})"
+        return _cached(name, repo, revision, "HF_HUB_OFFLINE is set")
     except Exception as error:  # the type depends on the version of huggingface_hub
+        status = getattr(getattr(error, "response", None), "status_code", 500)
+        if isinstance(error, utils.HfHubHTTPError) and status < 500:
+            reason = " ".join(str(error).split())
+            raise DownloadError(f"Cannot download {name} from {_endpoint()}: {reason}") from error
         if isinstance(error, OSError) and error.errno is not None:
             raise output_error(Path(constants.HF_HUB_CACHE), error) from error
-        reason = f"The Hub {_endpoint()} cannot be reached ({_first_line(error)})"
-    folder = _cached(model, reason)
-    warn(f"{reason}. Using the cached copy of {model} (commit {folder.name}); it may be outdated.")
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        reason = f"The Hub {_endpoint()} cannot be reached ({cause})"
+    folder = _cached(name, repo, revision, reason)
+    warn(f"{reason}. Using the cached copy of {name} (commit {folder.name}); it may be outdated.")
     return folder
 
 
-def _download(model: HubModel) -> Path:
+def _download(name: str, repo: str, revision: str) -> Path:
     """Download the files of a model, and only then update the branch or tag in the cache.
 
     An interrupted download therefore leaves the previous copy intact. Weights are downloaded last:
@@ -109,20 +96,20 @@ def _download(model: HubModel) -> Path:
     """
     from huggingface_hub import HfApi
 
-    api = HfApi(endpoint=_endpoint())
-    info = api.model_info(model.repo, revision=model.revision, timeout=_TIMEOUT)
-    names = _model_files(model, [file.rfilename for file in info.siblings or ()])
-    commit = HubModel(model.repo, str(info.sha))
-    if modeldir.CONFIG in names:
+    info = HfApi(endpoint=_endpoint()).model_info(repo, revision=revision, timeout=_TIMEOUT)
+    files = _model_files(name, [file.rfilename for file in info.siblings or ()])
+    commit = str(info.sha)
+    if modeldir.CONFIG in files:
         # Check this before downloading weights: other kinds of models use the same file names.
-        config = _snapshot(commit, [modeldir.CONFIG]) / modeldir.CONFIG
+        config = _snapshot(repo, commit, [modeldir.CONFIG]) / modeldir.CONFIG
         read_config(config, modeldir.FORMAT, modeldir.FORMAT_VERSION)
-    _snapshot(commit, [n for n in names if n != modeldir.WEIGHTS and not hdf5dir.is_weights(n)])
-    _snapshot(commit, names)
-    return _snapshot(model, names)
+    small = [f for f in files if f != modeldir.WEIGHTS and not hdf5dir.is_weights(f)]
+    _snapshot(repo, commit, small)
+    _snapshot(repo, commit, files)
+    return _snapshot(repo, revision, files)
 
 
-def _model_files(model: HubModel, files: list[str]) -> list[str]:
+def _model_files(model: str, files: list[str]) -> list[str]:
     """Select the files of a model directory, or of an AllenNLP or bilm-tf model."""
     top = [name for name in files if "/" not in name]
     names = [name for name in top if name in modeldir.FILES or _PART.fullmatch(name)]
@@ -142,15 +129,15 @@ def _model_files(model: HubModel, files: list[str]) -> list[str]:
     )
 
 
-def _snapshot(model: HubModel, names: list[str], **options: Any) -> Path:
+def _snapshot(repo: str, revision: str, names: list[str], **options: Any) -> Path:
     from huggingface_hub import constants, snapshot_download
 
     from elmokit import __version__
 
     return Path(
         snapshot_download(
-            model.repo,
-            revision=model.revision,
+            repo,
+            revision=revision,
             allow_patterns=names,
             endpoint=_endpoint(),
             cache_dir=constants.HF_HUB_CACHE,
@@ -161,16 +148,16 @@ def _snapshot(model: HubModel, names: list[str], **options: Any) -> Path:
     )
 
 
-def _cached(model: HubModel, reason: str) -> Path:
+def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
     """Return the directory of the cached copy, if it is complete."""
     remedy = "Download it once with a network connection, or load a model from a local path."
     try:
-        folder = _snapshot(model, [modeldir.CONFIG], local_files_only=True)
+        folder = _snapshot(repo, revision, [modeldir.CONFIG], local_files_only=True)
     except FileNotFoundError as error:  # LocalEntryNotFoundError in all versions
-        raise DownloadError(f"{reason}, and {model} is not in the cache. {remedy}") from error
+        raise DownloadError(f"{reason}, and {name} is not in the cache. {remedy}") from error
     if not modeldir.is_model_dir(folder) and not hdf5dir.is_model(e.name for e in folder.iterdir()):
         raise DownloadError(
-            f"{reason}, and the copy of {model} in {folder} is incomplete, because its download "
+            f"{reason}, and the copy of {name} in {folder} is incomplete, because its download "
             f"was interrupted. {remedy}"
         )
     return folder
@@ -181,7 +168,3 @@ def _endpoint() -> str:
 
     # huggingface_hub reads the variable only at import; the user may set it later.
     return str(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ConfigError, WeightsError, nearest
+from elmokit.errors import WeightsError
 from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
 from elmokit.model.lexicon_encoder import LexiconEncoder
@@ -28,6 +28,8 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card, modelfiles
 from elmokit.sources.modelfiles import (
+    check_storage,
+    check_vocabulary,
     read_card,
     read_config,
     read_lexicon,
@@ -110,24 +112,14 @@ class ModelParts:
                 self.bilm.encoder.known.check(config.lexicon)
             except WeightsError as error:
                 raise WeightsError(f"{where}: {error}") from None
-        words = None if self.vocabulary is None else len(self.vocabulary)
-        if config.n_words is not None and words is None:
-            raise WeightsError(
-                f"{where} reads words, but the list of its {config.n_words:,} words is missing. "
-                f"Put it into the same directory as {VOCABULARY}, one word per line."
-            )
-        for rows, what in (
-            (config.n_words, "table of word embeddings"),
-            (self._head_rows(), "head"),
-        ):
-            if rows is not None and words is not None and rows != words:
+        check_vocabulary(self.vocabulary, config, where)
+        if self.head is not None and self.vocabulary is not None:
+            words, rows = len(self.vocabulary), len(self.head.bias)
+            if words != rows:
                 raise WeightsError(
-                    f"{where}: the vocabulary has {words:,} words, but the {what} has {rows:,} "
-                    f"rows. {VOCABULARY} is from another model, or lines are missing."
+                    f"{where}: the vocabulary has {words:,} words, but the head has {rows:,} rows. "
+                    f"{VOCABULARY} is from another model, or lines are missing."
                 )
-
-    def _head_rows(self) -> int | None:
-        return None if self.head is None else len(self.head.bias)
 
 
 def is_model_dir(path: Path) -> bool:
@@ -153,11 +145,7 @@ def save(
         part_bytes: Split the weights of the biLM into files of about this size.
     """
     parts.check()
-    if storage not in STORAGES:
-        raise ConfigError(
-            f"Unknown storage '{storage}'.{nearest(storage, STORAGES)} Expected one of "
-            f"{', '.join(STORAGES)}."
-        )
+    check_storage(storage, STORAGES)
     path = resolve_output(path)
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
     config = {**values, **without_own(parts.metadata), "bilm": parts.bilm.config.to_dict()}
@@ -209,22 +197,9 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
 
 
 def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
-    # Check the number of tensors first: a config may claim a billion layers.
-    encoder = config.char_cnn or config.lexicon
-    highways = 0 if encoder is None else encoder.n_highway
-    present = len(read_shapes(path))
-    if config.lstm.n_layers + highways > present:
-        raise WeightsError(
-            f"{path} contains {present} tensors, too few for the {config.lstm.n_layers} LSTM "
-            f"layers and {highways} highways in its config.json."
-        )
-    try:
-        with blank():  # no memory and no time for values that are replaced
-            bilm = BiLM(config)
-        expected = _shapes(bilm)
-    except (RuntimeError, TypeError, OverflowError) as error:
-        raise ConfigError(f"Invalid shape in {path.parent / CONFIG}: {error}.") from error
-    bilm.load_state_dict(read_tensors(path, expected), assign=True)
+    with blank():  # no memory and no time for values that are replaced
+        bilm = BiLM(config)
+    bilm.load_state_dict(read_tensors(path, _shapes(bilm)), assign=True)
     if config.lexicon is not None and isinstance(bilm.encoder, LexiconEncoder):
         limit = config.lexicon.max_characters_per_token
         bilm.encoder.lexicon = read_lexicon(path.parent / LEXICON, limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.lexicon import Lexicon
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import read_bounded
+from elmokit.text.vocab import Vocabulary
 
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"
@@ -65,6 +66,25 @@ def read_lexicon(path: Path, max_characters: int) -> Lexicon:
         return Lexicon(values.get("words"), values.get("characters"), max_characters)
     except WeightsError as error:
         raise WeightsError(f"{path}: {error}") from None
+
+
+def check_vocabulary(vocabulary: Vocabulary | None, config: BiLMConfig, source: str) -> None:
+    """Raise if the vocabulary of a word-input model is missing or has the wrong size."""
+    n_words = 0 if vocabulary is None else len(vocabulary)
+    if config.n_words is not None and n_words != config.n_words:
+        raise WeightsError(
+            f"{source} reads {config.n_words:,} words, but its vocabulary has {n_words:,}. Put the "
+            f"words of the model into its directory as {VOCABULARY}, one word per line."
+        )
+
+
+def check_storage(storage: str, supported: Sequence[str]) -> None:
+    """Raise if weights cannot be stored as `storage`."""
+    if storage not in supported:
+        raise ConfigError(
+            f"Unsupported storage '{storage}'.{nearest(storage, supported)} Expected one of "
+            f"{', '.join(supported)}."
+        )
 
 
 def read_card(path: Path) -> str | None:

@@ -13,6 +13,8 @@ Reading it needs only numpy, writing it torch and onnx. It has no language-model
 
 from __future__ import annotations
 
+import math
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ConfigError, WeightsError, nearest, optional_imports
+from elmokit.errors import WeightsError, optional_imports
 from elmokit.model.lexicon import Lexicon
 from elmokit.sources import card, modelfiles
+from elmokit.sources.modelfiles import CARD, CONFIG, LEXICON, VOCABULARY
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
 from elmokit.storage.overwrite import Kind, new_directory
@@ -41,11 +44,9 @@ FORMAT_VERSION = 1
 ENCODER = "encoder.onnx"
 BILM = "bilm.onnx"
 WARM = "warm.npz"
-FILES = (
-    *(modelfiles.CONFIG, ENCODER, BILM, modelfiles.VOCABULARY, modelfiles.LEXICON, WARM),
-    modelfiles.CARD,
-)
+FILES = (CONFIG, ENCODER, BILM, VOCABULARY, LEXICON, WARM, CARD)
 STORAGES = ("float32", "int8")
+_NPZ_OVERHEAD = 1 << 12
 
 FloatArray = NDArray[np.float32]
 
@@ -87,7 +88,7 @@ class OnnxParts:
 
 def is_onnx_dir(path: Path) -> bool:
     """Return whether a directory is an ONNX directory (it may still be damaged)."""
-    return all((path / name).is_file() for name in (BILM, ENCODER, modelfiles.CONFIG))
+    return all((path / name).is_file() for name in (BILM, ENCODER, CONFIG))
 
 
 def check_available() -> None:
@@ -104,11 +105,7 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
         parts: The model; its head is not converted.
         storage: "float32", or "int8": a quarter of the size, about twice as fast, less accurate.
     """
-    if storage not in STORAGES:
-        raise ConfigError(
-            f"Unsupported storage '{storage}' for ONNX.{nearest(storage, STORAGES)} Expected one "
-            f"of {', '.join(STORAGES)}."
-        )
+    modelfiles.check_storage(storage, STORAGES)
     check_available()
     from elmokit.convert.onnx_bilm import bilm_model
     from elmokit.convert.onnx_encoder import encoder_model
@@ -144,43 +141,43 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
     config = {**values, **known, "bilm": parts.config.to_dict()}
     kind = Kind("model", FILES, is_onnx_dir)
     with new_directory(path, kind, overwrite=overwrite) as folder:
-        write_json(folder / modelfiles.CONFIG, config)
+        write_json(folder / CONFIG, config)
         for graph, name in ((parts.encoder, ENCODER), (parts.bilm, BILM)):
             (folder / name).write_bytes(graph if isinstance(graph, bytes) else graph.read_bytes())
         if parts.vocabulary is not None:
-            parts.vocabulary.save(folder / modelfiles.VOCABULARY)
+            parts.vocabulary.save(folder / VOCABULARY)
         if parts.lexicon is not None:
-            modelfiles.write_lexicon(parts.lexicon, folder / modelfiles.LEXICON)
+            modelfiles.write_lexicon(parts.lexicon, folder / LEXICON)
         if parts.warm is not None:
             cell, hidden = parts.warm
             np.savez(folder / WARM, cell=cell, hidden=hidden)
         name = str(parts.metadata.get("name") or path.name)
         text = card.onnx_card(parts.card, name, parts.config, parts.metadata["onnx"])
-        (folder / modelfiles.CARD).write_bytes(text.encode("utf-8", "replace"))
+        (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
 
 
 def load(path: Path) -> OnnxParts:
     """Open an ONNX directory. The graphs themselves are read by onnxruntime."""
     path = Path(path)
     restore_directory(path)
-    config, metadata = modelfiles.read_config(path / modelfiles.CONFIG, FORMAT, FORMAT_VERSION)
-    vocab = path / modelfiles.VOCABULARY
+    config, metadata = modelfiles.read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
+    vocab = path / VOCABULARY
     parts = OnnxParts(
         config,
         path / ENCODER,
         path / BILM,
         vocabulary=Vocabulary.from_file(vocab) if vocab.is_file() else None,
         warm=_read_warm(path / WARM, config) if (path / WARM).is_file() else None,
-        card=modelfiles.read_card(path / modelfiles.CARD),
+        card=modelfiles.read_card(path / CARD),
         metadata=metadata,
         source=str(path),
         files=tuple(path / name for name in FILES if (path / name).is_file()),
     )
     if config.lexicon is not None:
         limit = config.lexicon.max_characters_per_token
-        parts.lexicon = modelfiles.read_lexicon(path / modelfiles.LEXICON, limit)
+        parts.lexicon = modelfiles.read_lexicon(path / LEXICON, limit)
         parts.lexicon.check(config.lexicon)
-    _check_words(parts)
+    modelfiles.check_vocabulary(parts.vocabulary, config, parts.source)
     return parts
 
 
@@ -189,31 +186,24 @@ def _array(tensor: Tensor) -> FloatArray:
     return values
 
 
-def _check_words(parts: OnnxParts) -> None:
-    n_words = parts.config.n_words
-    n_lines = 0 if parts.vocabulary is None else len(parts.vocabulary)
-    if n_words is not None and n_words != n_lines:
-        raise WeightsError(
-            f"{parts.source} reads {n_words:,} words, but its {modelfiles.VOCABULARY} has "
-            f"{n_lines:,} lines. It is missing, from another model, or truncated."
-        )
-
-
 def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
     lstm = config.lstm
-    sizes = {"cell": lstm.dim, "hidden": lstm.projection_dim}
+    shapes = [(2, lstm.n_layers, 1, size) for size in (lstm.dim, lstm.projection_dim)]
     try:
+        with zipfile.ZipFile(path) as archive:  # it may unpack to much more than its size
+            size = sum(member.file_size for member in archive.infolist())
+        if size > sum(4 * math.prod(shape) for shape in shapes) + _NPZ_OVERHEAD:
+            raise ValueError(f"it unpacks to {size:,} bytes")
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in sizes}
+            cell, hidden = file["cell"], file["hidden"]
     except Exception as error:  # numpy also passes on errors of zlib and Python's tokenizer
         raise WeightsError(
             f"{path} cannot be read as the warm state of a model ({error}). Convert it again."
         ) from error
-    for name, size in sizes.items():
-        array, shape = arrays[name], (2, lstm.n_layers, 1, size)
+    for array, shape in zip((cell, hidden), shapes, strict=True):
         if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
             raise WeightsError(
-                f"{path}: '{name}' is {array.dtype} {list(array.shape)}; expected finite values, "
-                f"float32 {list(shape)}. It is from another model or damaged. Convert it again."
+                f"{path}: found {array.dtype} {list(array.shape)}; expected finite values, float32 "
+                f"{list(shape)}. It is from another model or damaged. Convert it again."
             )
-    return arrays["cell"], arrays["hidden"]
+    return cell, hidden

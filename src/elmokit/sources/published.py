@@ -7,14 +7,14 @@ selects a mirror.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from elmokit.convert import bilm_hdf5
 from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.presets import preset
-from elmokit.sources import hdf5dir
-from elmokit.sources.download import cache_dir, cached_path, fetch
+from elmokit.sources import download, hdf5dir
+from elmokit.sources.download import cache_dir, fetch
 from elmokit.sources.modeldir import ModelParts
 
 _BASE = "https://allennlp.s3.amazonaws.com/models/elmo"
@@ -23,29 +23,25 @@ _OLD_BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
 _PREFIX = "allennlp:"
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """A published model.
 
     Attributes:
         folder: The directory of its files, which is also part of their names.
-        shape: The preset with its shape.
+        preset: The preset with its shape.
     """
 
     folder: str
-    shape: str
+    preset: str
 
-    def url(self, kind: str) -> str:
+    def url(self, kind: str, base: str | None = None) -> str:
         """Return the URL of the `options.json` or `weights.hdf5`."""
-        base = os.environ.get("ELMOKIT_ALLENNLP_URL") or _BASE
-        return f"{base.rstrip('/')}/{self.folder}/{self._file(kind)}"
+        base = base or os.environ.get("ELMOKIT_ALLENNLP_URL") or _BASE
+        return f"{base.rstrip('/')}/{self.folder}/elmo_{self.folder}_{kind}"
 
-    def place(self, kind: str) -> Path:
+    def cached_path(self, kind: str) -> Path:
         """Return where that file is cached, for any mirror."""
-        return cache_dir() / "allennlp" / self.folder / self._file(kind)
-
-    def _file(self, kind: str) -> str:
-        return f"elmo_{self.folder}_{kind}"
+        return cache_dir() / "allennlp" / self.folder / f"elmo_{self.folder}_{kind}"
 
 
 PUBLISHED = {
@@ -54,12 +50,11 @@ PUBLISHED = {
     "allennlp:original": Published("2x4096_512_2048cnn_2xhighway", "original"),
     "allennlp:5.5B": Published("2x4096_512_2048cnn_2xhighway_5.5B", "original"),
 }
-_OTHER_SPELLINGS = {"allennlp:original-5.5b": "allennlp:5.5B"}
 
 
 def is_name(text: str) -> bool:
     """Return whether a string names a published model."""
-    return text.lower().startswith(_PREFIX)
+    return text.startswith(_PREFIX)
 
 
 def load(name: str, *, vocab: Path | None = None) -> ModelParts:
@@ -69,11 +64,14 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
         name: One of `PUBLISHED`.
         vocab: A vocabulary file.
     """
-    name = _proper(name)
+    if name not in PUBLISHED:
+        raise WeightsError(
+            f"No published model '{name}'.{nearest(name, PUBLISHED)} Names: {', '.join(PUBLISHED)}."
+        )
     model = PUBLISHED[name]
-    options = fetch(model.url(hdf5dir.OPTIONS), model.place(hdf5dir.OPTIONS))
+    options = fetch(model.url(hdf5dir.OPTIONS), model.cached_path(hdf5dir.OPTIONS))
     _check_shape(options, model, name)  # before downloading hundreds of megabytes
-    weights = fetch(model.url(hdf5dir.WEIGHTS), model.place(hdf5dir.WEIGHTS))
+    weights = fetch(model.url(hdf5dir.WEIGHTS), model.cached_path(hdf5dir.WEIGHTS))
     try:
         parts = hdf5dir.load(options, weights, vocab=vocab)
     except WeightsError as error:
@@ -83,23 +81,13 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
     return parts
 
 
-def place_of(url: str) -> Path:
-    """Return where the file of a URL is cached; URLs of published models share one place."""
+def cached_path(url: str) -> Path:
+    """Return where the file of a URL is cached; all URLs of a published model share one path."""
     for model in PUBLISHED.values():
         for kind in (hdf5dir.OPTIONS, hdf5dir.WEIGHTS):
-            ends = f"/{model.folder}/{model._file(kind)}"
-            if url in (model.url(kind), _BASE + ends, _OLD_BASE + ends):
-                return model.place(kind)
-    return cached_path(url)
-
-
-def _proper(name: str) -> str:
-    spellings = {known.lower(): known for known in PUBLISHED} | _OTHER_SPELLINGS
-    if name.lower() not in spellings:
-        raise WeightsError(
-            f"No published model '{name}'.{nearest(name, PUBLISHED)} Names: {', '.join(PUBLISHED)}."
-        )
-    return spellings[name.lower()]
+            if url in (model.url(kind), model.url(kind, _BASE), model.url(kind, _OLD_BASE)):
+                return model.cached_path(kind)
+    return download.cached_path(url)
 
 
 def _check_shape(options: Path, model: Published, name: str) -> None:
@@ -108,8 +96,8 @@ def _check_shape(options: Path, model: Published, name: str) -> None:
         config = bilm_hdf5.read_options(options)
     except ConfigError as error:
         raise ConfigError(f"{error} {remedy}") from None
-    if config != preset(model.shape):
+    if config != preset(model.preset):
         raise WeightsError(
-            f"{options} does not have the shape of {name}: expected {preset(model.shape)}, found "
+            f"{options} does not have the shape of {name}: expected {preset(model.preset)}, found "
             f"{config}. {remedy}"
         )

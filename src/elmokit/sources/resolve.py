@@ -49,19 +49,22 @@ def load_parts(
     if not source.strip():
         raise WeightsError(f"The model name is empty. Expected {_KINDS}.")
     words = None if vocab is None else Path(vocab).expanduser()
-    is_on_hub = hub.is_name(source)
-    if is_on_hub or published.is_name(source):
-        if weights is not None:
-            raise _complete(source, weights)
-        return (hub.load if is_on_hub else published.load)(source, vocab=words)
-    if weights is None and is_url(source) and hdf5dir.is_options(source):
-        # URLs in existing code: the weights are in the same directory as the options.
-        weights = source[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
     try:
-        local = _bundled() if path is None else _local(path)
-        parts = _load(local, None if weights is None else _local(weights, weights=True), words)
+        if hub.is_name(source) or published.is_name(source):
+            if weights is not None:
+                raise _complete(source, weights)
+            load = hub.load if hub.is_name(source) else published.load
+            parts = load(source, vocab=words)
+        else:
+            if weights is None and is_url(source) and hdf5dir.is_options(source):
+                # URLs in existing code: the weights are in the same directory as the options.
+                weights = source[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
+            weights = None if weights is None else _local(weights, weights=True)
+            parts = _load(_local(source), weights, words)
     except OSError as error:
         raise WeightsError(f"{source} cannot be read: {error.strerror or error}.") from error
+    except MemoryError as error:
+        raise WeightsError(f"{source} cannot be loaded: not enough memory. {error}") from error
     parts.source = source
     return parts
 
@@ -76,23 +79,13 @@ def named_models() -> dict[str, Path]:
     return {name: model.path for name, model in installed_models().items()} | own
 
 
-def _bundled() -> Path:
-    folder = _MODELS / DEFAULT_MODEL
-    if not modeldir.is_model_dir(folder):
-        raise WeightsError(
-            f"This installation has no default model in {folder}. Pass {_KINDS}, or a name: "
-            f"{', '.join(_names())}."
-        )
-    return folder
-
-
 def _local(path: str | Path, *, weights: bool = False) -> Path:
     """Return the local path of a model or weight file: a name, a URL or a path."""
     text = str(path)
     if not weights and text in (named := named_models()):
         return named[text]
     if is_url(text):
-        return fetch(text, published.place_of(text))
+        return fetch(text, published.cached_path(text))
     local = Path(path).expanduser()
     restore_directory(local)
     if local.exists() or (not weights and tfdir.prefix_of(local) is not None):

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from elmokit.errors import ConfigError, WeightsError, nearest
+from elmokit.errors import ConfigError, WeightsError
 from elmokit.model.quantize import dequantize_rows, quantize_rows
 from elmokit.storage.tensors import open_tensors, save_tensors
 
@@ -55,18 +55,22 @@ def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
     """
     tensors: dict[str, Tensor] = {}
     with _opened(path) as files:
-        names = {name for name in files if not _is_scale(name, files)}
-        problems = _different_names(names, expected)
-        for name in sorted(names & expected.keys()):
-            problems += _problems(files, name, expected[name])
+        others = [n for n in files if n not in expected and not _is_scale(n, files)]
+        problems = [p for name in [*expected, *others] if (p := _problem(name, files, expected))]
         if problems:
-            raise WeightsError(_describe(path, problems))
-        for name in expected:
-            tensor = files[name].get_tensor(name)
-            if tensor.dtype == torch.int8:
-                scale = files[name + _SCALE].get_tensor(name + _SCALE)
-                tensor = dequantize_rows(tensor, scale)
-            tensors[name] = tensor.to(torch.float32)
+            raise WeightsError(
+                f"{path} does not match its config.json: {'; '.join(problems[:_PROBLEMS_SHOWN])}. "
+                "The files are from different models, or one of them was changed."
+            )
+        try:
+            for name in expected:
+                tensor = files[name].get_tensor(name)
+                if tensor.dtype == torch.int8:
+                    scale = files[name + _SCALE].get_tensor(name + _SCALE)
+                    tensor = dequantize_rows(tensor, scale)
+                tensors[name] = tensor.to(torch.float32)
+        except (RuntimeError, MemoryError) as error:
+            raise WeightsError(f"{path} cannot be loaded: not enough memory. {error}") from error
     for name, tensor in tensors.items():
         if not _is_finite(tensor):
             raise WeightsError(
@@ -135,22 +139,26 @@ def _is_scale(name: str, names: Mapping[str, Any]) -> bool:
     return name.endswith(_SCALE) and name[: -len(_SCALE)] in names
 
 
-def _problems(files: Mapping[str, Any], name: str, expected: Shape) -> list[str]:
-    """Return what is wrong with a tensor."""
+def _problem(name: str, files: Mapping[str, Any], expected: Mapping[str, Shape]) -> str:
+    """Describe what is wrong with a tensor, or return an empty string."""
+    if name not in expected:
+        return f"unexpected tensor '{name}'"
+    if name not in files:
+        return f"tensor '{name}' {list(expected[name])} is missing"
     header = files[name].get_slice(name)
     shape, dtype = tuple(header.get_shape()), header.get_dtype()
-    if shape != expected:
-        return [f"tensor '{name}' has shape {list(shape)}, expected {list(expected)}"]
+    if shape != expected[name]:
+        return f"tensor '{name}' has shape {list(shape)}, expected {list(expected[name])}"
     if dtype == "I8" and len(shape) == 2:
         scale = name + _SCALE
         if scale not in files:
-            return [f"tensor '{name}' has type I8, but the scales '{scale}' are missing"]
+            return f"tensor '{name}' has type I8, but the scales '{scale}' are missing"
         header = files[scale].get_slice(scale)
         if (header.get_dtype(), tuple(header.get_shape())) != ("F32", shape[:1]):
-            return [f"tensor '{scale}' is not F32 {list(shape[:1])}"]
+            return f"tensor '{scale}' is not F32 {list(shape[:1])}"
     elif dtype not in _FLOATS:
-        return [f"tensor '{name}' has type {dtype}, expected F32, F16 or I8 with scales"]
-    return []
+        return f"tensor '{name}' has type {dtype}, expected F32, F16 or I8 with scales"
+    return ""
 
 
 @contextmanager
@@ -162,28 +170,6 @@ def _opened(path: Path) -> Iterator[dict[str, Any]]:
             file = stack.enter_context(open_tensors(part, "pt", error=WeightsError))
             files |= dict.fromkeys(file.keys(), file)
         yield files
-
-
-def _different_names(names: set[str], expected: Mapping[str, Shape]) -> list[str]:
-    problems = [
-        f"tensor '{name}' {list(shape)} is missing"
-        for name, shape in expected.items()
-        if name not in names
-    ]
-    return problems + [
-        f"unexpected tensor '{name}'.{nearest(name, expected)}".rstrip(".")
-        for name in sorted(names - expected.keys())
-    ]
-
-
-def _describe(path: Path, problems: list[str]) -> str:
-    shown = "; ".join(problems[:_PROBLEMS_SHOWN])
-    more = len(problems) - _PROBLEMS_SHOWN
-    return (
-        f"{path} does not match its config.json: {shown}"
-        + (f"; and {more} more" if more > 0 else "")
-        + ". The files are from different models, or one of them was changed."
-    )
 
 
 def _is_finite(tensor: Tensor) -> bool:

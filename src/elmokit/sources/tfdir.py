@@ -19,6 +19,7 @@ from elmokit.convert.tf_bundle import INDEX
 from elmokit.errors import WeightsError
 from elmokit.sources.modeldir import VOCABULARY, ModelParts
 from elmokit.storage.manifest import read_json
+from elmokit.storage.regular import read_bounded
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
 OPTIONS = "options.json"
@@ -117,11 +118,6 @@ def _newest(folder: Path) -> Path:
             f"There are several checkpoints in {folder}: {', '.join(files[:8])}; and no file "
             f"'{_NEWEST}' that names the newest. Pass the path of one."
         )
-    if named is not None and (folder / named).is_file():
-        raise WeightsError(
-            f"{folder / named} is a checkpoint in TensorFlow's format V1, from before 2017, which "
-            "is not supported: restore and save it with tf.train.Saver."
-        )
     raise WeightsError(f"No checkpoint {named or 'model.ckpt-N'}{INDEX} found in {folder}.")
 
 
@@ -129,6 +125,6 @@ def _named(path: Path) -> str | None:
     """Return the name in a file `checkpoint` without its path, often that of another machine."""
     if not path.is_file():
         return None
-    text = path.read_text("utf-8", "replace")
+    text = read_bounded(path, WeightsError, most=1 << 20).decode("utf-8", "replace")
     match = re.search(r'^model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
     return match[1].replace("\\", "/").rsplit("/", 1)[-1] or None if match else None

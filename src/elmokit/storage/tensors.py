@@ -40,6 +40,11 @@ def open_tensors(
         return safe_open(path, framework=framework)
     except FileNotFoundError:
         raise error(f"{path} does not exist. {hint}".rstrip()) from None
+    except MemoryError as reason:
+        raise error(
+            f"{path} cannot be mapped into memory: it has {path.stat().st_size:,} bytes. It may be "
+            "damaged; otherwise, increase the limit of the address space (ulimit -v)."
+        ) from reason
     except (SafetensorError, OSError, RuntimeError, ValueError) as reason:
         raise error(
             f"{path} cannot be read as safetensors ({reason}). {hint or _guess_kind(path)}"
@@ -77,6 +82,6 @@ def _guess_kind(path: Path) -> str:
         return "It is a Git LFS pointer, not the file itself: run 'git lfs pull' in its directory."
     if start.startswith(b"\x89HDF"):
         return "It is an HDF5 file: load it together with its options.json."
-    if start.startswith((b"\x80", b"PK")):
+    if start.startswith((b"\x80", b"PK")) and start[8:9] != b"{":  # where the header begins
         return "It may be a torch pickle, which is not supported because it can execute code."
     return "It may be truncated or in another format; download or save it again."
