@@ -257,7 +257,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     bench.close()
     rough = asyncio.run(_rough(served, sentences_of(supply), given.seconds, dim))
     print(f"abuse: {rough}", flush=True)
-    failures = served.figure("elmo_failures_total")
+    failed = re.findall(
+        r'^elmo_requests_total\{.*status="500"\} (\S+)$', served.get("/metrics"), re.M
+    )
     return {
         "what": WHAT,
         "date": datetime.date.today().isoformat(),
@@ -274,7 +276,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "bench_tokens_per_second": [round(speed, 1) for speed in speeds],
         "memory": held,
         "abuse": rough,
-        "failures": failures,
+        "failures": sum(map(float, failed)),
         "exit_code": served.stop(),
     }
 

@@ -83,6 +83,11 @@ def metric(server: Server, name: str, **labels: str) -> float:
     return server.service.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
+def answered(server: Server, status: int) -> float:
+    """The number of requests to /v1/embed with a status; 499: the client disconnected."""
+    return metric(server, "elmo_requests_total", route="/v1/embed", status=str(status))
+
+
 def connect(server: Server) -> socket.socket:
     host, port = server.url.removeprefix("http://").rsplit(":", 1)
     return socket.create_connection((host, int(port)), timeout=20)

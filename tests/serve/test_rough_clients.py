@@ -18,6 +18,7 @@ from elmokit.serve.server import Server
 from tests.serve.conftest import (
     ALONE,
     Gate,
+    answered,
     client,
     closed,
     connect,
@@ -49,7 +50,7 @@ def test_clients_that_leave_take_their_work_with_them() -> None:
             gone.sendall(head.encode() + body)
             wait_for(lambda: metric(server, "elmo_queue_requests") == 1)
             gone.close()
-            wait_for(lambda: metric(server, "elmo_disconnects_total") == 1)
+            wait_for(lambda: answered(server, 499) == 1)
             wait_for(lambda: metric(server, "elmo_queue_requests") == 0)
             gate.open()
             assert first.result().status_code == 200
@@ -86,7 +87,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(
         stuck = connect(server)
         stuck.sendall(LARGE)
         with client(server) as http:
-            wait_for(lambda: metric(server, "elmo_disconnects_total") == 1)
+            wait_for(lambda: answered(server, 499) == 1)
             assert embed(http).status_code == 200
         stuck.close()
 
@@ -175,7 +176,7 @@ def test_an_aborted_answer_does_not_flood_the_log(caplog: pytest.LogCaptureFixtu
         gone.sendall(LARGE)
         assert gone.recv(100_000)
         gone.close()  # with a reset, in the middle of the answer
-        wait_for(lambda: metric(server, "elmo_disconnects_total") == 1)
+        wait_for(lambda: answered(server, 499) == 1)
     assert len(caplog.records) < 10
 
 

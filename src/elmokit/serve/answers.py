@@ -32,19 +32,12 @@ class Error(BaseModel):
     error: ErrorDetail
 
 
-class Usage(BaseModel):
-    """The size of the input."""
-
-    sentences: int
-    tokens: int
-
-
 class TextAnswer(BaseModel):
     """The fields of every response about sentences."""
 
     model: str
     state: str
-    usage: Usage
+    usage: dict[Literal["sentences", "tokens"], int]
     warnings: list[str]
 
 
@@ -179,13 +172,6 @@ class SubstitutesAnswer(TextAnswer, Tokens):
     places: list[Place]
 
 
-class MixAnswer(BaseModel):
-    """The layer weights that a task model learned."""
-
-    s: list[float]
-    gamma: float
-
-
 class TaskCard(BaseModel):
     """A trained task model."""
 
@@ -196,7 +182,7 @@ class TaskCard(BaseModel):
     inputs: list[str]
     elmo: str | None
     place: str | None
-    mixes: dict[str, MixAnswer]
+    mixes: dict[str, Any]
     scores: dict[str, Any]
     labels: dict[str, Any]
 
@@ -256,20 +242,13 @@ class EmbeddingAnswer(BaseModel):
     embedding: list[float] | str
 
 
-class EmbeddingsUsage(BaseModel):
-    """The size of the input, as OpenAI's clients expect it."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
 class EmbeddingsAnswer(BaseModel):
     """The vectors of texts, as OpenAI's clients expect them."""
 
     object: Literal["list"]
     data: list[EmbeddingAnswer]
     model: str
-    usage: EmbeddingsUsage
+    usage: dict[Literal["prompt_tokens", "total_tokens"], int]
 
 
 class Health(BaseModel):

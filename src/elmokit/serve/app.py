@@ -23,7 +23,7 @@ from elmokit.errors import ElmoError
 from elmokit.serve.answers import Error
 from elmokit.serve.errors import RequestRejected, internal_error
 from elmokit.serve.middleware import ServiceMiddleware, is_api
-from elmokit.serve.routes import about, embed, geometry, neighbors, tasks, words
+from elmokit.serve.routes import about, embed, geometry, neighbors, predictions
 from elmokit.serve.service import Service
 
 STATIC = Path(__file__).with_name("static")
@@ -65,7 +65,7 @@ def create_app(service: Service) -> ASGIApp:
         responses={s: {"model": Error, "description": text} for s, text in _ERRORS.items()},
     )
     app.state.service = service
-    for part in (embed, geometry, neighbors, words, tasks, about):
+    for part in (embed, geometry, neighbors, predictions, about):
         app.include_router(part.router)
     app.add_exception_handler(ElmoError, _rejected)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -176,7 +176,6 @@ class Batcher:
             too_long = seconds + own - self._timeout / 2
             # With an empty queue a job is always accepted, because the estimate may be wrong.
             if len(self._jobs) >= self._most_jobs or (self._jobs and too_long > 0):
-                self._metrics.rejected.labels("queue").inc()
                 raise RequestRejected.retry(
                     429,
                     f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "

@@ -24,24 +24,15 @@ from elmokit.serve.texts import Texts
 JSON = "application/json"
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
-_ALIASES = {
-    "application/json": JSON,
-    "application/*": JSON,
-    "*/*": JSON,
-    "text/html": JSON,  # a browser
-    "application/x-npy": NPY,
-    "application/npy": NPY,
-    "application/vnd.apache.arrow.stream": ARROW,
-    "application/x-apache-arrow-stream": ARROW,
-}
+_BY_ACCEPT = {JSON: JSON, NPY: NPY, ARROW: ARROW, "application/*": JSON, "*/*": JSON}
 
 
 def negotiate(accept: str | None) -> str:
     """Return the first supported format of an `Accept` header."""
     for part in (accept or JSON).split(","):
         kind = part.partition(";")[0].strip().lower()
-        if kind in _ALIASES:
-            return _ALIASES[kind]
+        if kind in _BY_ACCEPT:
+            return _BY_ACCEPT[kind]
     raise RequestRejected(
         406, f"Unsupported Accept '{accept:.80}': expected {JSON}, {NPY} or {ARROW}."
     )

@@ -50,7 +50,7 @@ class Hosted:
     index: TokenIndex | None = None
     index_model: str = ""
     static: StaticVectors | None = None
-    _works: dict[tuple[str, str, str], Work] = field(default_factory=dict)
+    _works: dict[tuple[str, ...], Work] = field(default_factory=dict)
 
     def model(self, name: str | None) -> tuple[str, ElmoModel]:
         """Return a model and its name; None is the first."""
@@ -81,41 +81,43 @@ class Hosted:
                 param="model",
             )
 
-    # ---------------------------------------------------------------------------------------- work
-
-    def layers(self, name: str, state: str) -> Work:
+    def layers(self, model: str, state: str) -> Work:
         """Lists of tokens -> their layers, (L + 1, T, 2D)."""
-        model = self.models[name]
+        elmo: Any = self.models[model]
         return self._work(
-            ("layers", name, state),
-            lambda items: model.compute(items, state),  # type: ignore[arg-type]
-            model.batch_tokens,
-            model.batch_sentences,
+            *("layers", model, state),
+            run=lambda items: elmo.compute(items, state),
+            budget=elmo.batch_tokens,
+            most=elmo.batch_sentences,
         )
 
-    def scores(self, name: str, state: str) -> Work:
+    def scores(self, model: str, state: str) -> Work:
         """Lists of tokens -> their `SentenceScore`."""
-        model = self.models[name]
+        elmo = self.models[model]
         return self._work(
-            ("score", name, state), lambda items: score(model, items, state), _HEAD_TOKENS
+            *("score", model, state),
+            run=lambda items: score(elmo, items, state),
+            budget=_HEAD_TOKENS,
         )
 
-    def substitutes(self, name: str, state: str) -> Work:
+    def substitutes(self, model: str, state: str) -> Work:
         """(tokens, positions, k) -> the `Substitutes` of each position."""
-        model = self.models[name]
+        elmo = self.models[model]
         return self._work(
-            ("substitutes", name, state),
-            lambda items: [substitutes_at(model, *item, state=state) for item in items],
-            _HEAD_TOKENS,
+            *("substitutes", model, state),
+            run=lambda items: [substitutes_at(elmo, *item, state=state) for item in items],
+            budget=_HEAD_TOKENS,
         )
 
-    def predictions(self, name: str) -> Work:
+    def predictions(self, task: str) -> Work:
         """Examples of a task -> predictions."""
-        return self._work(("task", name, ""), self.tasks[name].predict, _TASK_TOKENS)
+        return self._work("task", task, run=self.tasks[task].predict, budget=_TASK_TOKENS)
 
-    def _work(self, key: tuple[str, str, str], run: Any, budget: int, most: int = 128) -> Work:
+    def _work(self, kind: str, name: str, state: str = "", **arguments: Any) -> Work:
         """Return the one work of this kind: only items of the same object run together."""
-        return self._works.setdefault(key, Work(":".join(key[:2]), run, budget, most))
+        if (kind, name, state) not in self._works:
+            self._works[kind, name, state] = Work(f"{kind}:{name}", **arguments)
+        return self._works[kind, name, state]
 
 
 def _check_known(kind: str, name: str, known: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import secrets
 import socket
 import time
@@ -40,6 +41,9 @@ _PAGE_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-cache"),
 )
+
+
+_log = logging.getLogger(__name__)
 
 
 class ClientDisconnected(Exception):
@@ -79,10 +83,9 @@ class ServiceMiddleware:
         except RequestRejected as error:
             await sender.send_error(error, receive)
         except ClientDisconnected:
-            metrics.disconnects.inc()
-            sender.status = 499
+            sender.status = 499  # as nginx logs it
         except Exception as error:
-            metrics.log_failure(error)
+            _log.error("Internal server error", exc_info=error)
             await sender.send_error(internal_error(), receive)
         finally:
             route = _route(scope)
@@ -109,7 +112,6 @@ class ServiceMiddleware:
             name = None
         if name is not None and (name in self._hosts or _is_address(name)):
             return
-        self._service.metrics.rejected.labels("host").inc()
         raise RequestRejected(
             400,
             f"Invalid Host '{host:.100}'. Expected an IP address, 'localhost', or a name that was "
@@ -119,7 +121,6 @@ class ServiceMiddleware:
     def _check_token(self, header: bytes) -> None:
         if self._token is None or secrets.compare_digest(header, self._token):
             return
-        self._service.metrics.rejected.labels("token").inc()
         raise RequestRejected(
             401,
             f"{'Invalid token' if header else 'Missing Authorization header'}. Expected "
@@ -158,7 +159,6 @@ class ServiceMiddleware:
                     more = message.get("more_body", False)
         except TimeoutError:
             if size <= limit:
-                self._service.metrics.rejected.labels("slow").inc()
                 raise RequestRejected(
                     408,
                     f"The request body is incomplete: received {received:,} bytes within "
@@ -166,7 +166,6 @@ class ServiceMiddleware:
                     headers={"Connection": "close"},
                 ) from None
         if size > limit:
-            self._service.metrics.rejected.labels("body").inc()
             raise RequestRejected.over_limit(
                 "max_body", limit, size, "bytes", "Send less text per request.", 413
             )

@@ -54,7 +54,7 @@ class Server:
         host, port = self._socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-        self._uvicorn = _Uvicorn(
+        self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 create_app(self.service),
                 http=HeaderTimeoutProtocol,
@@ -70,6 +70,8 @@ class Server:
                 timeout_graceful_shutdown=int(2 * settings.limits.timeout) + 5,
             )
         )
+        # uvicorn's handlers raise the signal again after the shutdown; see `_signals`.
+        self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore
 
     def run(self) -> None:
         """Serve until a signal arrives or `stop` is called.
@@ -114,27 +116,12 @@ class Server:
             self.signal = number
             self.stop()
 
-        names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
-        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        before = {
-            number: signal.signal(number, handle)
-            for number in numbers
-            if signal.getsignal(number) is not signal.SIG_IGN
-        }
-        try:
+        with contextlib.ExitStack() as restore:
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)  # Windows has no SIGHUP
+                if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                    restore.callback(signal.signal, number, signal.signal(number, handle))
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn without its signal handlers."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Do not install handlers: `Server` does."""
-        yield
 
 
 def _bind(host: str, port: int) -> socket.socket:

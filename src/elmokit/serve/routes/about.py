@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -77,7 +77,9 @@ async def readyz(request: Request) -> Response:
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """Return the metrics in the text format of Prometheus."""
-    return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(
+        generate_latest(service_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST
+    )
 
 
 def card(hosted: Hosted, name: str) -> dict[str, Any]:
