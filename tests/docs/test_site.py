@@ -90,7 +90,7 @@ def test_commands_and_docstrings_can_be_searched(site: Path) -> None:
 def test_the_page_of_the_changelog_is_the_changelog(site: Path) -> None:
     page = (site / "project" / "changelog.html").read_text("utf-8")
     assert "Keep a Changelog" in page
-    assert "Unreleased" in page
+    assert "0.1.0" in page
 
 
 @pytest.fixture(scope="module")
