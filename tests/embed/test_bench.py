@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from elmokit.embed import bench
-from elmokit.embed.bench import BenchSettings, Supply, measure, read_text, save_random
+from elmokit.embed.bench import BenchSettings, Supply, measure, read_text
 from elmokit.errors import ConfigError, DataError
-from elmokit.sources.resolve import load_parts
 from tests.conftest import TINY_MODEL
 
 
@@ -58,7 +57,7 @@ def test_pieces_are_new_whole_batches() -> None:
     assert supply.rewound == 1
 
 
-def test_cells_of_all_processes_are_measured_on_the_same_text(text: Path) -> None:
+def test_cells_of_all_setups_are_measured_on_the_same_text(text: Path) -> None:
     settings = BenchSettings(
         model=str(TINY_MODEL),
         batches=(1, 4),
@@ -79,9 +78,10 @@ def test_cells_of_all_processes_are_measured_on_the_same_text(text: Path) -> Non
         assert row["known_tokens_per_second"] > 0
         assert 0 <= row["hit_rate"] <= 1
     for row in report["loads"]:
-        assert 0 < row["loaded_gib"] <= row["peak_gib"]
-        assert 0 < row["sentence_ms"] <= row["sentence_p99_ms"]
+        assert row["load_s"] > 0
+        assert row["sentence_ms"] > 0
         assert row["first_vector_ms"] > 0
+    assert report["peak_gib"] > 0
     assert str(text.parent) not in json.dumps(report)
 
 
@@ -93,18 +93,10 @@ def test_lengths_show_time_and_memory(text: Path) -> None:
         rounds=1,
         text=str(text),
         lengths=(1_000, 100),
-        long_sentence=300,
     )
     report = measure(settings)
     assert [row["tokens"] >= n for row, n in zip(report["lengths"], (100, 1_000), strict=True)]
     assert report["lengths"][0]["peak_gib"] <= report["lengths"][1]["peak_gib"]
-    (long,) = report["long_sentence"]
-    assert (long["tokens"], long["short_tokens"]) == (300, 3)
-
-
-def test_a_preset_gives_the_same_random_weights(tmp_path: Path) -> None:
-    one, two = (load_parts(save_random("toy", tmp_path / n, 3)).bilm for n in "ab")
-    assert all((p == q).all() for p, q in zip(one.parameters(), two.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(
