@@ -169,7 +169,7 @@ def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
         ({"dtype": "float8"}, "Did you mean 'float"),
         ({"layer": "mix"}, "for mix: None"),
         ({"mix": [1, 0, 0]}, "unless layer is 'mix'"),
-        ({"layer": "mix", "mix": [1, 0]}, "needs 3 finite weights"),
+        ({"layer": "mix", "mix": [1, 0]}, "expected 3 finite weights"),
         ({"layer": "mix", "mix": [1, 0, 0], "gamma": float("nan")}, "gamma"),
     ],
 )

@@ -119,7 +119,7 @@ def test_neighbors_supports_several_queries_and_a_mix(elmo: Elmo) -> None:
         (["--query", "a [b]", "--layer", "mix"], 2, "Invalid value for mix"),
         (["--query", "a [b]", "--mix", "1,1,1"], 2, "unless layer is 'mix'"),
         (["--query", "a [b]", "--mix", "x", "--layer", "mix"], 2, "not a list of numbers"),
-        (["--query", "a [b]", "--mix", "1", "--layer", "mix"], 1, "needs 3 finite weights"),
+        (["--query", "a [b]", "--mix", "1", "--layer", "mix"], 1, "expected 3 finite weights"),
         (["--query", "a [b]", "--same-word", "--other-words"], 2, "--same-word"),
         (["--query", "a [b]", "--static", "nope"], 1, "Unknown static vectors 'nope'"),
         (["--query", "a [b]", "--state", "warm"], 1, "elmo warm"),

@@ -137,7 +137,7 @@ def test_wrong_usage_exits_with_2(
         (["missing.txt", "-o", "vectors.npz"], "missing.txt does not exist"),
         ([".", "-o", "vectors.npz"], "is a directory"),
         (["text.txt", "-o", "text.txt/vectors.npz"], "Cannot write text.txt/vectors.npz"),
-        (["text.txt", "-o", "v.npz", "--layer", "mix", "--mix", "1,0"], "needs 3 finite weights"),
+        (["text.txt", "-o", "v.npz", "--layer", "mix", "--mix", "1,0"], "3 finite weights"),
         (["text.txt", "-o", "v.npz", "--state", "warm"], "elmo warm"),
         (["text.txt", "-o", "v.npz", "--device", "abacus"], "Unknown device 'abacus'"),
         (["missing.parquet", "-o", "folder"], "missing.parquet does not exist"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elmokit.embed.vectors import FloatArray
+FloatArray = NDArray[np.float32]
 
 
 def unit(vectors: FloatArray) -> FloatArray:
@@ -13,6 +14,12 @@ def unit(vectors: FloatArray) -> FloatArray:
     lengths[lengths == 0] = 1
     scaled: FloatArray = vectors / lengths
     return scaled
+
+
+def similarity(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the cosine of every row of `a` with every row of `b`, shape (N, M)."""
+    products: FloatArray = unit(np.atleast_2d(a)) @ unit(np.atleast_2d(b)).T
+    return products
 
 
 def cosines(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from elmokit.config import BiLMConfig
 from elmokit.embed import fork, sentence
 from elmokit.embed.batching import batches_by_length, windows
-from elmokit.embed.cosine import unit
+from elmokit.embed.cosine import similarity, unit
 from elmokit.embed.layer_choice import Layer, LayerChoice
 from elmokit.embed.token_cache import TokenCache
 from elmokit.embed.token_ids import TokenIds
@@ -77,17 +77,31 @@ class Batch(NamedTuple):
     targets: NDArray[np.int64]
 
 
-class Pending(Protocol):
-    """The vectors of a block of sentences, perhaps still being computed; see `PendingVectors`."""
+class Pending:
+    """The vectors of a block of sentences, (K, N, W), perhaps still being computed.
 
-    def put(self, layers: Any, batch: Batch) -> None: ...
+    `PendingVectors` is the implementation for torch.
+    """
 
-    def finish(self) -> None: ...
+    def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
+        self._array: FloatArray = np.empty(shape, dtype)
 
-    def array(self) -> FloatArray: ...
+    def put(self, layers: Any, batch: Batch) -> None:
+        """Store the vectors of a batch, (K, n, W) in packed order."""
+        with np.errstate(over="ignore"):
+            self._array[:, batch.targets] = layers[:, batch.sources]
+
+    def finish(self) -> None:
+        """Start the copy to the host, after the last batch."""
+
+    def array(self) -> FloatArray:
+        """Wait for the vectors, and return them."""
+        return self._array
 
     @property
-    def is_finite(self) -> bool: ...
+    def is_finite(self) -> bool:
+        """Whether all values are finite in their number type."""
+        return bool(np.isfinite(self._array).all())
 
 
 class Embedder(ABC):
@@ -161,9 +175,9 @@ class Embedder(ABC):
         """Return a context manager to enter while vectors are computed."""
         return self.lock
 
-    @abstractmethod
     def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> Pending:
-        """Allocate the vectors of a block."""
+        """Allocate the vectors of a block; with `check`, `is_finite` is available."""
+        return Pending(shape, dtype)
 
     @abstractmethod
     def _run(
@@ -309,7 +323,7 @@ class Embedder(ABC):
             a: Vectors from `encode`, (N, D) or (D,); or texts, which are encoded first.
             b: Same as `a`.
         """
-        return sentence.similarity(self._encoded(a), self._encoded(b))
+        return similarity(self._encoded(a), self._encoded(b))
 
     def _encoded(self, given: Any) -> FloatArray:
         texts = isinstance(given, str) or (

@@ -35,7 +35,7 @@ from elmokit.embed.probe import NO_ANSWER, run_process
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning
 from elmokit.model import quantize
 from elmokit.model.bilm import BiLM
-from elmokit.model.chars import char_ids_table
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.engine import Engine
 from elmokit.model.kernels.cpu_exact import exact_reader
 from elmokit.model.kernels.cpu_int8 import int8_reader
@@ -71,11 +71,12 @@ _KINDS = ("exact", "int8", "native")  # the riskiest last
 _TIMEOUT = 120.0
 _PASSING = re.compile(rf"^{NO_ANSWER}|killed by signal (2|9|15)\b")  # SIGINT, SIGKILL, SIGTERM
 
-_SENTENCES = (
-    "<S> The children play in the garden , and then they read a book . </S>",
-    "<S> In 1998 , Dr. Okonkwo-Smith 's team measured 3.75 % more rainfall than expected . </S>",
-    "<S> Why would anyone leave ? </S>",
-    "<S> Der alte Mann wohnt seit Jahren in São Paulo ; http://example.org/?q=1 says so . </S>",
+#: Sentences to measure the accuracy of vectors with.
+SENTENCES = (
+    "The children play in the garden , and then they read a book .",
+    "In 1998 , Dr. Okonkwo-Smith 's team measured 3.75 % more rainfall than expected .",
+    "Why would anyone leave ?",
+    "Der alte Mann wohnt seit Jahren in São Paulo ; http://example.org/?q=1 says so .",
 )
 
 
@@ -182,8 +183,7 @@ def probe_fast() -> FastChoice:
     left = list(_KINDS)
     while left:
         answers, end = _try(left)
-        for kind in left[: len(answers)]:
-            answer = answers[left.index(kind)]
+        for kind, answer in zip(left, answers, strict=False):
             if "seconds" in answer:
                 seconds[kind] = float(answer["seconds"])
             else:
@@ -251,7 +251,7 @@ def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
 
 def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
     """Embed a few sentences and return the mean cosine with the exact vectors, per layer."""
-    sentences = [sentence.split() for sentence in _SENTENCES]
+    sentences = [[BEGIN_SENTENCE, *text.split(), END_SENTENCE] for text in SENTENCES]
     types = sorted({token for sentence in sentences for token in sentence})
     number = {token: i for i, token in enumerate(types)}
     if bilm.config.char_cnn is not None:

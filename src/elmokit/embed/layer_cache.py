@@ -1,14 +1,14 @@
 """The layer cache: layers of datasets on disk, computed once and shared by processes.
 
-    CACHE/KEY.npy            h_{k,j} of all tokens in turn, (N, L + 1, 2D), mapped into memory
-    CACHE/.KEY.npy.*.tmp     the same while it is computed; has its full size from the start
+    CACHE/KEY.npy            h_{k,j} of all tokens in order, (N, L + 1, 2D), memory-mapped
+    CACHE/.KEY.npy.*.tmp     the same while it is computed
     CACHE/KEY.lock           held by the process that computes it
-    CACHE/space.lock         held by the process that frees or reserves space
 
 KEY is a digest of the model's weights, its precision, the state, the storage and the tokens, so
 that a changed model or text never uses old vectors. The size is limited: the least recently used
-files are removed, but never those that are being computed. Layers that do not fit are computed
-whenever they are needed.
+files are removed before a new one is computed. Layers that do not fit are computed whenever they
+are needed. Files that are being computed are not counted, so processes that compute layers at the
+same time may exceed the limit until the next file is added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.layers import Layers, LiveLayers, StoredLayers, Texts, as_stored
+from elmokit.embed.layers import Layers, LiveLayers, StoredLayers, Texts, as_stored, distinct_texts
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.errors import output_error
 from elmokit.progress import LogFn, ProgressFn, no_log
@@ -40,10 +40,6 @@ _REPORT_EVERY = 512  # sentences
 # Users may keep other files in the directory: only files with these names are removed.
 _FINISHED = re.compile(r"[0-9a-f]{32}\.npy")
 _UNFINISHED = re.compile(r"\.([0-9a-f]{32})\.npy\.[0-9a-f]{8}\.tmp")
-
-
-class _NoSpaceError(Exception):
-    """Files that other processes are computing fill the cache."""
 
 
 class LayerCache:
@@ -79,12 +75,11 @@ class LayerCache:
         storage: str = "float16",
     ) -> Layers:
         """Return the layers of texts, from the cache if possible."""
-        places: dict[tuple[str, ...], int] = {}
-        index = [places.setdefault(tuple(text), len(places)) for text in texts]
-        values = self.table(elmo, list(places), state=state, storage=storage)
+        distinct, index = distinct_texts(texts)
+        values = self.table(elmo, distinct, state=state, storage=storage)
         if values is None:
             return LiveLayers(elmo, texts, device, state=state, storage=storage)
-        return StoredLayers(values, [len(text) for text in places], device, index=index)
+        return StoredLayers(values, [len(text) for text in distinct], device, index=index)
 
     def table(
         self, elmo: ElmoModel, texts: Texts, *, state: str = "reset", storage: str = "float16"
@@ -99,7 +94,11 @@ class LayerCache:
             return np.zeros(shape, dtype=storage)
         if need > self.max_bytes:
             if self.max_bytes:
-                self._log_uncached(shape[0], need, "more than the maximum size of the cache")
+                self._log(
+                    f"The layers of {shape[0]:,} tokens take {need / GIB:.2f} GB, more than the "
+                    f"maximum size of the cache ({self.max_bytes / GIB:g} GB). They are computed "
+                    "again in every epoch; a larger --cache-gb makes training faster."
+                )
             return None
         path = self.folder / f"{_key(elmo, texts, state, storage)}.npy"
         values = _open(path, shape, storage)
@@ -107,43 +106,29 @@ class LayerCache:
             return values
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with file_lock(_lock_of(path)):
-                values = _open(path, shape, storage)  # another process made it meanwhile
+            with file_lock(path.with_suffix(".lock")):
+                values = _open(path, shape, storage)  # another process may have computed it
                 if values is None:
+                    self._free_space(path.stem, need)
                     with replace_file(path) as temporary:
-                        self._compute(temporary, shape, need, elmo, texts, state, storage)
+                        self._compute(temporary, shape, elmo, texts, state, storage)
                     values = _open(path, shape, storage)
-        except _NoSpaceError:
-            why = "more than the cache has left while other processes use it"
-            self._log_uncached(shape[0], need, why)
         except OSError as error:
             raise output_error(path, error) from error
         return values
-
-    def _log_uncached(self, tokens: int, need: int, why: str) -> None:
-        self._log(
-            f"The layers of {tokens:,} tokens take {need / GIB:.2f} GB, {why} "
-            f"({self.max_bytes / GIB:g} GB). They are computed again in every epoch; a larger "
-            "--cache-gb makes training faster."
-        )
 
     def _compute(
         self,
         path: Path,
         shape: tuple[int, ...],
-        need: int,
         elmo: ElmoModel,
         texts: Texts,
         state: str,
         storage: str,
     ) -> None:
-        kind = {"descr": np.dtype(storage).str, "fortran_order": False, "shape": shape}
+        header = {"descr": np.dtype(storage).str, "fortran_order": False, "shape": shape}
         with path.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, kind)
-            size = file.tell() + need
-            with file_lock(_lock_of(self.folder / "space")):
-                self._free_space(path, size)
-                file.truncate(size)  # other processes count it from now on
+            np.lib.format.write_array_header_1_0(file, header)
             done = 0
             for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
                 file.write(as_stored(vectors.layers, storage).transpose(1, 0, 2).tobytes())
@@ -151,38 +136,30 @@ class LayerCache:
                 if number % _REPORT_EVERY == 0 or done == shape[0]:
                     self._progress("ELMo layers", done, shape[0])
 
-    def _free_space(self, own: Path, need: int) -> None:
+    def _free_space(self, key: str, need: int) -> None:
         """Remove the least recently used files; processes that have one open can still read it."""
-        space = self.max_bytes - need
-        finished: dict[Path, tuple[float, int]] = {}
+        finished: list[tuple[float, int, Path]] = []
         for path in self.folder.iterdir():
             unfinished = _UNFINISHED.fullmatch(path.name)
-            if path == own or not (unfinished or _FINISHED.fullmatch(path.name)):
-                continue
-            with contextlib.suppress(FileNotFoundError):  # removed or renamed meanwhile
-                status = path.stat()
-                if unfinished is None:
-                    finished[path] = (status.st_mtime, status.st_size)
-                elif own.name.startswith(f".{unfinished[1]}.") or _is_free(path, unfinished[1]):
+            with contextlib.suppress(FileNotFoundError):  # another process may remove or rename it
+                if unfinished and (unfinished[1] == key or _is_abandoned(path, unfinished[1])):
                     path.unlink()
-                else:
-                    space -= status.st_size
-        if space < 0:
-            raise _NoSpaceError
-        held = sum(size for _, size in finished.values())
-        for path, (_, size) in sorted(finished.items(), key=lambda item: item[1]):
-            if held <= space:
-                break
-            path.unlink(missing_ok=True)
-            held -= size
+                elif _FINISHED.fullmatch(path.name):
+                    status = path.stat()
+                    finished.append((status.st_mtime, status.st_size, path))
+        excess = need + sum(size for _, size, _ in finished) - self.max_bytes
+        for _, size, path in sorted(finished):
+            if excess > 0:
+                path.unlink(missing_ok=True)
+                excess -= size
 
 
 def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | None:
     """Open a cached array; None if it is missing or damaged."""
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-        os.utime(path)  # used just now
-    except Exception:  # numpy also passes on errors of Python's tokenizer
+        os.utime(path)  # the time of the last use
+    except Exception:  # damaged headers raise errors of Python's tokenizer, too
         return None
     fits = values.shape == shape and values.dtype == np.dtype(storage)
     return cast("NDArray[Any]", values) if fits else None
@@ -203,14 +180,10 @@ def _key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
     return fingerprint_texts(parts)
 
 
-def _lock_of(path: Path) -> Path:
-    return path.with_suffix(".lock")
-
-
-def _is_free(path: Path, key: str) -> bool:
+def _is_abandoned(path: Path, key: str) -> bool:
     """Return whether the process that computed a file has died; False if that is unknown."""
     try:
-        with file_lock(path.with_name(f"{key}.lock"), timeout=0) as held:
-            return held
+        with file_lock(path.with_name(f"{key}.lock"), timeout=0) as is_held:
+            return is_held
     except OSError:
         return False

@@ -1,17 +1,16 @@
-"""Which vector of a token to use: the one layer selection of elmokit.
+"""Select a layer or a combination of layers: the only layer selector of elmokit.
 
-The library, the command line, HTTP requests, indices, probes and plots take the same three
-arguments and read them here:
+The library, the command line, HTTP requests, indexes, probes and plots have the same three
+arguments:
 
 layer   a layer number     h_{k,j}, (2D,)
         "top"              the last layer
         "average"          the mean of all layers
-        "concat"           all layers side by side, ((L + 1) 2D,)
+        "concat"           all layers concatenated, ((L + 1) 2D,)
         "mix"              gamma * sum_j s_j h_{k,j}
-        "all"              every layer by itself, (L + 1, 2D); where layers are compared, one
-                           result per layer
-mix     the weights s of "mix", one per layer, used as they are
-gamma   the scale of "mix"
+        "all"              all layers, (L + 1, 2D); where layers are compared, one result per layer
+mix     with "mix", the weights s, one per layer; they are not normalized
+gamma   with "mix", the scale
 """
 
 from __future__ import annotations
@@ -21,26 +20,25 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from elmokit.embed.cosine import FloatArray
 from elmokit.errors import ConfigError
 
-FloatArray = NDArray[np.float32]
 Array = TypeVar("Array", bound=Any)
 
-#: The choices that every model has, besides the numbers of its layers.
+#: The choices of every model, in addition to its layer numbers.
 NAMES = ("top", "average", "concat", "mix", "all")
-#: What is compared by default.
+#: The default where layers are compared.
 ALL_AND_AVERAGE = ("all", "average")
 
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """A layer, or what is made of all layers, for a model of `n_layers`; `parse` makes one.
+    """A layer, or a combination of layers, of a model with `n_layers` layers; see `parse`.
 
     Attributes:
-        name: The choice: the number of a layer, or one of `NAMES`.
-        n_layers: Layers of the model, L + 1.
+        name: A layer number, or one of `NAMES`.
+        n_layers: Number of layers of the model, L + 1.
         mix: With "mix", the weights s.
         gamma: With "mix", the scale.
     """
@@ -60,21 +58,24 @@ class LayerChoice:
         *,
         allow_all: bool = True,
     ) -> LayerChoice:
-        """Read one choice.
+        """Parse one choice.
 
         Args:
             layer: The choice.
-            n_layers: Layers of the model, L + 1.
-            mix: With "mix", the weights s, one per layer, used as they are.
+            n_layers: Number of layers of the model, L + 1.
+            mix: With "mix", the weights s, one per layer; they are not normalized.
             gamma: With "mix", the scale.
-            allow_all: Whether there may be several vectors per token.
+            allow_all: Whether "all" is valid, which gives several vectors per token.
 
         Raises:
-            ConfigError: It is not a choice that this model has.
+            ConfigError: The choice is invalid for this model.
         """
         name = check_layer(layer, n_layers, allow_all=allow_all)
         check_mix([name], mix, gamma)
-        return cls._make(name, n_layers, mix, gamma)
+        if mix is None:
+            return cls(name, n_layers)
+        mix_weights(n_layers, mix)
+        return cls(name, n_layers, tuple(float(weight) for weight in mix), float(gamma))
 
     @classmethod
     def parse_all(
@@ -84,79 +85,67 @@ class LayerChoice:
         mix: Sequence[float] | None = None,
         gamma: float = 1.0,
     ) -> list[LayerChoice]:
-        """Read one or several choices, each of which makes one vector per token.
+        """Parse one or more choices, each of which gives one vector per token.
 
-        "all" stands for every layer. Choices that are the same are returned once.
+        "all" means every layer. Repeated choices are returned once.
         """
         given = [layer] if isinstance(layer, Layer | LayerChoice) else list(layer)
         if not given:
             raise ConfigError(f"No layer was chosen: {_expected(n_layers)}.")
         names = [check_layer(one, n_layers) for one in given if not isinstance(one, LayerChoice)]
         check_mix(names, mix, gamma)
-        chosen: dict[str, LayerChoice] = {}
+        choices: dict[str, LayerChoice] = {}
         for one in given:
-            made = one
-            if not isinstance(made, LayerChoice):
-                made = cls._make(check_layer(made), n_layers, mix, gamma)
-            for single in made.each():
-                chosen.setdefault(single.label, single)
-        return list(chosen.values())
-
-    @classmethod
-    def _make(
-        cls, name: str, n_layers: int, mix: Sequence[float] | None, gamma: float
-    ) -> LayerChoice:
-        if name != "mix":
-            return cls(name, n_layers)
-        mix_weights(n_layers, mix, None)
-        assert mix is not None
-        return cls(name, n_layers, tuple(float(weight) for weight in mix), float(gamma))
+            if isinstance(one, LayerChoice):
+                choice = one
+            elif check_layer(one) == "mix":
+                choice = cls.parse(one, n_layers, mix, gamma)
+            else:
+                choice = cls.parse(one, n_layers)
+            for single in choice.each():
+                choices.setdefault(single.label, single)
+        return list(choices.values())
 
     def each(self) -> list[LayerChoice]:
-        """Return the choices of one vector per token: every layer for "all", else this one."""
+        """Return choices with one vector per token: every layer for "all", otherwise this one."""
         if self.name != "all":
             return [self]
         return [LayerChoice(str(j), self.n_layers) for j in range(self.n_layers)]
 
     @property
     def number(self) -> int | None:
-        """The layer, if the choice is one layer."""
+        """The layer number, if the choice is a single layer."""
         if self.name == "top":
             return self.n_layers - 1
         return int(self.name) if self.name.isdigit() else None
 
     @property
     def label(self) -> str:
-        """What results call it: "layer 2", also for "top", "average", "concat", "mix", "all"."""
+        """The name in results: "layer 2" (also for "top"), "average", "concat", "mix" or "all"."""
         return self.name if self.number is None else f"layer {self.number}"
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The weight of each layer: in a sum, or of those that are used one by one."""
+        """The weight of each layer in a sum; for "concat" and "all", 1 for every layer."""
         if self.mix is not None:
-            mixed = np.float32(self.gamma) * np.asarray(self.mix, dtype=np.float32)
-            return tuple(mixed.tolist())
+            return tuple((np.float32(self.gamma) * mix_weights(self.n_layers, self.mix)).tolist())
         if self.name == "average":
             return (1.0 / self.n_layers,) * self.n_layers
-        if self.number is None:
-            return (1.0,) * self.n_layers
-        return tuple(float(j == self.number) for j in range(self.n_layers))
+        return tuple(float(self.number in (None, j)) for j in range(self.n_layers))
 
     def shape(self, dim: int) -> tuple[int, ...]:
-        """Return the shape of what a token has, from the dimensions of a layer, 2D."""
-        if self.name == "all":
-            return (self.n_layers, dim)
-        return (self.dim(dim),)
+        """Return the shape of the values of a token; `dim` is the size of a layer, 2D."""
+        return (self.n_layers, dim) if self.name == "all" else (self.dim(dim),)
 
     def dim(self, dim: int) -> int:
-        """Return the dimensions of a vector, from those of a layer, 2D."""
+        """Return the size of a vector; `dim` is the size of a layer, 2D."""
         return self.n_layers * dim if self.name == "concat" else dim
 
     def apply(self, layers: Array) -> Array:
-        """Return the vectors of tokens from all their layers, numpy or torch.
+        """Select the vectors of tokens from all layers, in numpy or torch.
 
         Shape:
-            (L + 1, T, 2D) -> (T, 2D); (T, (L + 1) 2D) for "concat"; as given for "all"
+            (L + 1, T, 2D) -> (T, 2D); (T, (L + 1) 2D) for "concat"; unchanged for "all"
         """
         chosen: Array = layers
         if self.number is not None:
@@ -178,16 +167,15 @@ class LayerChoice:
         return {"layer": self.name, "mix": list(self.mix), "gamma": self.gamma}
 
 
-#: One choice, as users write it; and one or several.
+#: One choice as users write it, and one or more of them.
 Layer = str | int
 Layers = Layer | LayerChoice | Iterable[Layer | LayerChoice]
 
 
 def check_layer(layer: Layer, n_layers: int | None = None, *, allow_all: bool = True) -> str:
-    """Return the name of a choice; without `n_layers`, any layer number is one."""
+    """Return the name of a choice; without `n_layers`, any layer number is valid."""
     name = str(layer).strip()
-    known = NAMES if allow_all else NAMES[:-1]
-    if name in known:
+    if name in NAMES and (allow_all or name != "all"):
         return name
     is_number = name.isascii() and name.isdigit() and len(name) < 10
     if is_number and (n_layers is None or int(name) < n_layers):
@@ -201,28 +189,35 @@ def _expected(n_layers: int | None, *, allow_all: bool = True) -> str:
     return f"expected {', '.join([numbers, *first])} or {last}"
 
 
-def check_mix(names: Iterable[str], mix: Sequence[float] | None, gamma: float = 1.0) -> None:
-    """Raise if the weights of a mix are missing, or are given with other layers only."""
-    mixed = "mix" in list(names)
-    if mixed and mix is None:
-        raise ConfigError(
-            "Invalid value for mix: None. Expected one weight per layer, since layer is 'mix'. For "
-            "equal weights, use layer 'average'."
-        )
-    if not mixed and (mix is not None or gamma != 1.0):
+def check_mix(names: Sequence[str], mix: Sequence[float] | None, gamma: float = 1.0) -> None:
+    """Raise if the weights of a mix are missing, or are given for other choices."""
+    if "mix" in names:
+        check_gamma(gamma)
+        if mix is None:
+            raise ConfigError(
+                "Invalid value for mix: None. Expected one weight per layer, because layer is "
+                "'mix'. For equal weights, use layer 'average'."
+            )
+    elif mix is not None or gamma != 1.0:
         name, value = ("mix", list(mix)) if mix is not None else ("gamma", gamma)
         default = "none" if mix is not None else "1"
         raise ConfigError(
             f"Invalid value for {name}: {value}. Expected {default} unless layer is 'mix'."
         )
+
+
+def check_gamma(gamma: float) -> None:
+    """Raise if the scale of a mix is not finite."""
     if not np.isfinite(gamma):
         raise ConfigError(f"Invalid value for gamma: {gamma}. Expected a finite number.")
 
 
-def mix_weights(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> FloatArray:
-    """Return the weights s of a mix from either form, checked against the number of layers."""
+def mix_weights(
+    n_layers: int, s: Sequence[float] | None = None, w: Sequence[float] | None = None
+) -> FloatArray:
+    """Return the weights s of a mix, given as s or as w, the weights before the softmax."""
     if s is not None and w is not None:
-        raise ConfigError("Pass either s (weights as used) or w (before the softmax), not both.")
+        raise ConfigError("Expected either s or w (the weights before the softmax), got both.")
     given = s if s is not None else w
     if given is None:
         return np.full(n_layers, 1.0 / n_layers, dtype=np.float32)
@@ -232,7 +227,8 @@ def mix_weights(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | N
         weights = np.empty(0, dtype=np.float32)
     if weights.shape != (n_layers,) or not np.isfinite(weights).all():
         raise ConfigError(
-            f"A mix of this model needs {n_layers} finite weights, one per layer; found {given!r}."
+            f"Invalid mix {given!r}: expected {n_layers} finite weights, one per layer of the "
+            "model."
         )
     if w is not None:
         weights = np.exp(weights - weights.max())

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -56,32 +56,32 @@ class StoredLayers:
         self._lengths = np.array(lengths, dtype=np.int64)[own]
         self._device = device
         self._values = values
-        self._there: Tensor | None = None
+        self._on_device: Tensor | None = None
         if resident is None:
             resident = device.type == "cuda" and values.nbytes < _SHARE_OF_DEVICE * _free(device)
         if resident:
             # The last row is zero, for padding.
             shape = (len(values) + 1, *values.shape[1:])
-            there = torch.zeros(shape, dtype=_dtype(values), device=device)
+            copy = torch.zeros(shape, dtype=_dtype(values), device=device)
             for first in range(0, len(values), _ROWS_AT_ONCE):
                 rows = np.array(values[first : first + _ROWS_AT_ONCE])
-                there[first : first + len(rows)] = torch.from_numpy(rows).to(device)
-            self._there = there
+                copy[first : first + len(rows)] = torch.from_numpy(rows).to(device)
+            self._on_device = copy
 
     @property
     def resident(self) -> bool:
         """Whether all layers are stored on the device."""
-        return self._there is not None
+        return self._on_device is not None
 
     def padded(self, numbers: Sequence[int]) -> Tensor:
         """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
         starts, lengths = self._starts[numbers], self._lengths[numbers]
-        places = np.arange(max(1, int(lengths.max(initial=0))))
-        if self._there is not None:
-            index = np.where(places < lengths[:, None], starts[:, None] + places, len(self._values))
-            layers = self._there[torch.from_numpy(index).to(self._device)]  # (B, T, L + 1, 2D)
+        steps = np.arange(max(1, int(lengths.max(initial=0))))
+        if self._on_device is not None:
+            rows = np.where(steps < lengths[:, None], starts[:, None] + steps, len(self._values))
+            layers = self._on_device[torch.from_numpy(rows).to(self._device)]  # (B, T, L + 1, 2D)
         else:
-            shape = (len(numbers), len(places), *self._values.shape[1:])
+            shape = (len(numbers), len(steps), *self._values.shape[1:])
             table = np.zeros(shape, dtype=self._values.dtype)
             for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
                 table[row, :length] = self._values[start : start + length]
@@ -103,16 +103,19 @@ class LiveLayers:
 
     def padded(self, numbers: Sequence[int]) -> Tensor:
         """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
-        places: dict[tuple[str, ...], int] = {}  # identical texts are read once
-        index = [places.setdefault(tuple(self._texts[n]), len(places)) for n in numbers]
-        arrays = self._elmo.compute(list(places), self._state)
-        stored = [as_stored(array, self._storage) for array in arrays]
-        config = self._elmo.config
-        longest = max([1, *(array.shape[1] for array in stored)])
-        table = np.zeros((config.n_layers, len(index), longest, config.output_dim), np.float32)
-        for row, place in enumerate(index):
-            table[:, row, : stored[place].shape[1]] = stored[place]
-        return torch.from_numpy(table).to(self._device)
+        texts, index = distinct_texts([self._texts[n] for n in numbers])
+        arrays = self._elmo.compute(texts, self._state)
+        values = as_stored(np.concatenate(arrays, axis=1), self._storage).transpose(1, 0, 2)
+        lengths = [len(text) for text in texts]
+        stored = StoredLayers(values, lengths, self._device, index=index, resident=False)
+        return stored.padded(range(len(numbers)))
+
+
+def distinct_texts(texts: Iterable[Sequence[str]]) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Return the distinct texts, and the index of each text among them."""
+    indices: dict[tuple[str, ...], int] = {}
+    index = [indices.setdefault(tuple(text), len(indices)) for text in texts]
+    return list(indices), index
 
 
 def as_stored(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:

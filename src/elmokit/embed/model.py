@@ -17,13 +17,12 @@ from torch import Tensor
 
 from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
-from elmokit.embed import substitutes as expected
 from elmokit.embed.embedder import STATES, Embedder, StateArrays, StatePolicy
 from elmokit.embed.engine import engine_for
 from elmokit.embed.pending import PendingVectors
 from elmokit.embed.precision import check_precision, exact
 from elmokit.embed.scoring import SentenceScore
-from elmokit.embed.substitutes import Substitutes
+from elmokit.embed.substitutes import Substitutes, substitutes_at
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import tokens_of, truncated_tokens
@@ -242,7 +241,13 @@ class ElmoModel(Embedder):
             specials: Include `<S>`, `</S>` and `<UNK>`.
             counts: How often each word of the vocabulary is in the training text, if known.
         """
-        return expected.substitutes(self, sentence, k, position, state, specials, counts)
+        marked = Marked.read(sentence, position)
+        return substitutes_at(
+            *(self, marked.tokens, [marked.position], k),
+            state=state,
+            specials=specials,
+            counts=counts,
+        )[0]
 
     # ----------------------------------------------------------------------------------- search
 

@@ -7,31 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.embed.fast import LEAST_COSINE
+from elmokit.embed.cosine import cosines
+from elmokit.embed.fast import LEAST_COSINE, SENTENCES
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.onnx_model import OnnxModel
 from elmokit.errors import ConfigError
 from elmokit.sources import onnxdir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.vocab import UNKNOWN
-
-# The King James Bible, Ecclesiastes 1 and 1 Kings 3, and a word.
-_SENTENCES = (
-    "Vanity of vanities , saith the Preacher , vanity of vanities ; all is vanity .",
-    "What profit hath a man of all his labour which he taketh under the sun ?",
-    "One generation passeth away , and another generation cometh : but the earth abideth for "
-    "ever .",
-    "The sun also ariseth , and the sun goeth down , and hasteth to his place where he arose .",
-    "All the rivers run into the sea ; yet the sea is not full ; unto the place from whence the "
-    "rivers come , thither they return again .",
-    "The thing that hath been , it is that which shall be ; and that which is done is that which "
-    "shall be done : and there is no new thing under the sun .",
-    "And the king said , Bring me a sword . And they brought a sword before the king .",
-    "And the king said , Divide the living child in two , and give half to the one , and half to "
-    "the other .",
-    "And all Israel heard of the judgment which the king had judged ; and they feared the king .",
-    "Amen",
-)
 
 
 def export(
@@ -72,18 +55,17 @@ def compare(exact: ElmoModel, other: OnnxModel) -> dict[str, Any]:
     expected, actual = (
         np.concatenate(model.compute(sentences), axis=1) for model in (exact, other)
     )  # (L + 1, tokens, 2D) each
-    lengths = np.linalg.norm(expected, axis=-1) * np.linalg.norm(actual, axis=-1)
-    cosines = (expected * actual).sum(axis=-1) / np.maximum(lengths, 1e-30)
+    cosine = np.stack([cosines(*layers) for layers in zip(expected, actual, strict=True)])
     return {
         "tokens": expected.shape[1],
         "largest_difference": _rounded(np.abs(expected - actual).max(axis=(1, 2)), 10),
-        "mean_cosine": _rounded(cosines.mean(axis=1), 7),
-        "worst_cosine": _rounded(cosines.min(axis=1), 7),
+        "mean_cosine": _rounded(cosine.mean(axis=1), 7),
+        "worst_cosine": _rounded(cosine.min(axis=1), 7),
     }
 
 
 def _sentences(model: ElmoModel) -> list[list[str]]:
-    sentences = [sentence.split() for sentence in _SENTENCES]
+    sentences = [sentence.split() for sentence in SENTENCES]
     words = model.vocabulary
     if model.config.n_words is None or words is None or UNKNOWN in words:
         return sentences

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.embedder import Batch, Embedder, StateArrays
+from elmokit.embed.embedder import Embedder, StateArrays
 from elmokit.embed.threads import onnx_threads
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.vectors import FloatArray
@@ -147,9 +147,6 @@ class OnnxModel(Embedder):
         """Return the state that `state_arrays` returned as arrays."""
         return ArrayState(**arrays)
 
-    def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> _Vectors:
-        return _Vectors(shape, dtype)
-
     def _run(
         self,
         table: FloatArray,
@@ -195,26 +192,6 @@ def check_device(name: str) -> None:
             f"Invalid device '{name}' for an ONNX model: expected 'cpu' or 'auto'. To use a GPU, "
             "load the torch model that it was converted from."
         )
-
-
-class _Vectors:
-    """The vectors of a block, as a `Pending`."""
-
-    def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
-        self._values = np.empty(shape, dtype)
-
-    def put(self, layers: FloatArray, batch: Batch) -> None:
-        with np.errstate(over="ignore"):
-            self._values[:, batch.targets] = layers[:, batch.sources]
-
-    def finish(self) -> None: ...
-
-    def array(self) -> FloatArray:
-        return self._values
-
-    @property
-    def is_finite(self) -> bool:
-        return bool(np.isfinite(self._values).all())
 
 
 # Sessions of the parent in a forked child: destroying one would wait for threads that do not exist.

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from elmokit.device import to_device
-from elmokit.embed.embedder import Batch
+from elmokit.embed.embedder import Batch, Pending
 from elmokit.embed.vectors import FloatArray
 
 
-class PendingVectors:
-    """The vectors of a block of sentences, shape (K, N, 2D).
+class PendingVectors(Pending):
+    """The vectors of a block of sentences, as a tensor.
 
     Args:
-        shape: (K, N, 2D).
+        shape: (K, N, W).
         dtype: "float32" or "float16".
         device: Where they are computed.
         check: Check whether all values are finite.
@@ -34,12 +34,7 @@ class PendingVectors:
         self._copied: torch.cuda.Event | None = None
 
     def put(self, layers: Tensor, batch: Batch) -> None:
-        """Store the vectors of a batch.
-
-        Args:
-            layers: In packed order, shape (K, n, 2D).
-            batch: Which of them to store, and where.
-        """
+        """Store the vectors of a batch, (K, n, W) in packed order."""
         device = self._values.device
         chosen = layers.index_select(1, to_device(batch.sources, device))
         if self._check:

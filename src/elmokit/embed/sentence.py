@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.tokenized import check_sentences, tokens_of
 from elmokit.embed.vectors import FloatArray
@@ -53,12 +52,6 @@ def encode(
     for _ in vectors:  # the end of the stream warns of tokens that were truncated
         raise AssertionError("more vectors than sentences")
     return result
-
-
-def similarity(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the cosine of every row of `a` with every row of `b`, shape (N, M)."""
-    cosines: FloatArray = unit(np.atleast_2d(a)) @ unit(np.atleast_2d(b)).T
-    return cosines
 
 
 def check_pooling(pooling: str) -> None:

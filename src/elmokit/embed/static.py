@@ -10,7 +10,7 @@ lower-case words, so that "Bank" and "bank" have the same vector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -75,18 +75,6 @@ class StaticVectors:
         vectors = np.zeros((len(places), self.vectors.shape[1]), dtype=np.float32)
         vectors[known] = self.vectors[[place for place in places if place is not None]]
         return vectors, known
-
-    def cosine(self, a: str, b: str) -> float:
-        """Return the cosine of two words."""
-        return float(unit(self.vector(a)) @ unit(self.vector(b)))
-
-    def mean(self, words: Iterable[str]) -> FloatArray | None:
-        """Return the mean vector of the words in the table; None if there are none."""
-        places = [place for word in words if (place := self.place(word)) is not None]
-        if not places:
-            return None
-        mean: FloatArray = np.asarray(self.vectors[places], dtype=np.float32).mean(axis=0)
-        return mean
 
     def neighbors(self, word: str, k: int = 10, *, block: int = 65536) -> list[tuple[str, float]]:
         """Return the k words nearest to a word, itself left out, with their cosines."""

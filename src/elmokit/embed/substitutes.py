@@ -29,7 +29,6 @@ from elmokit.embed.precision import exact
 from elmokit.embed.scoring import as_read, language_model, start_of
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.softmax import log_uniform
-from elmokit.text.marked import Marked
 from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 
 if TYPE_CHECKING:
@@ -93,29 +92,6 @@ class Substitutes:
             "   ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows
         )
         return "\n".join([" ".join(marked), *(row.rstrip() for row in table)])
-
-
-def substitutes(
-    model: ElmoModel,
-    sentence: str | Sequence[str],
-    k: int,
-    position: int | None,
-    state: str,
-    specials: bool,
-    counts: ArrayLike | None,
-) -> Substitutes:
-    """Find the likeliest words; the arguments are those of `ElmoModel.substitutes`."""
-    marked = Marked.read(sentence, position)
-    [result] = substitutes_at(
-        model,
-        marked.tokens,
-        [marked.position],
-        k,
-        state=state,
-        specials=specials,
-        counts=counts,
-    )
-    return result
 
 
 def substitutes_at(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.layer_choice import LayerChoice, mix_weights
-from elmokit.errors import ConfigError, DataError, nearest
-
-FloatArray = NDArray[np.float32]
+from elmokit.embed.cosine import FloatArray as FloatArray
+from elmokit.embed.cosine import similarity
+from elmokit.embed.layer_choice import LayerChoice, check_gamma, mix_weights
+from elmokit.errors import DataError, nearest
 
 _SHOWN = 60  # tokens that a notebook shows
 
@@ -61,8 +61,7 @@ class SentenceVectors:
         Returns:
             ELMo_k, shape (T, 2D). Without weights, the average of the layers.
         """
-        if not np.isfinite(gamma):
-            raise ConfigError(f"Invalid value for gamma: {gamma}. Expected a finite number.")
+        check_gamma(gamma)
         weights = mix_weights(len(self.layers), s, w)
         mixed: FloatArray = np.tensordot(np.float32(gamma) * weights, self.layers, axes=1)
         return mixed
@@ -117,9 +116,7 @@ class SentenceVectors:
         from elmokit import html
 
         shown = self.top[:_SHOWN]
-        lengths = np.linalg.norm(shown, axis=1, keepdims=True)
-        unit = shown / np.where(lengths == 0, 1, lengths)
-        cosines = unit @ unit.T
+        cosines = similarity(shown, shown)
         np.fill_diagonal(cosines, -1)
         titles = []
         for row in cosines:
