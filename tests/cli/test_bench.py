@@ -32,7 +32,6 @@ def test_a_report_is_json_on_stdout(tmp_path: Path) -> None:
         (["--batch", "0"], "batches"),
         (["--batch", ""], "batches"),
         (["--threads", "x"], "threads"),
-        (["--lengths", "x"], "lengths"),
         (["--preset", "toy", "--model", "x"], "preset"),
         (["--tokens", "0"], "tokens"),
     ],

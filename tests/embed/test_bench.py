@@ -85,20 +85,6 @@ def test_cells_of_all_setups_are_measured_on_the_same_text(text: Path) -> None:
     assert str(text.parent) not in json.dumps(report)
 
 
-def test_lengths_show_time_and_memory(text: Path) -> None:
-    settings = BenchSettings(
-        model=str(TINY_MODEL),
-        precisions=("exact",),
-        device="cpu",
-        rounds=1,
-        text=str(text),
-        lengths=(1_000, 100),
-    )
-    report = measure(settings)
-    assert [row["tokens"] >= n for row, n in zip(report["lengths"], (100, 1_000), strict=True)]
-    assert report["lengths"][0]["peak_gib"] <= report["lengths"][1]["peak_gib"]
-
-
 @pytest.mark.parametrize(
     ("values", "named"),
     [

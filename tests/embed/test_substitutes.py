@@ -47,13 +47,6 @@ def test_both_are_combined_as_documented(elmo: ElmoModel) -> None:
     np.testing.assert_allclose(by_word(found.combined), product / product.sum(), rtol=1e-5)
 
 
-def test_counts_replace_the_law_over_ranks(elmo: ElmoModel) -> None:
-    counts = np.array([9, 8, 0, 1, 2, 3, 4, 5, 6, 7, 100])
-    found = elmo.substitutes(SENTENCE, ALL, specials=True, counts=counts)
-    product = by_word(found.forward) * by_word(found.backward) / np.maximum(counts, 1)
-    np.testing.assert_allclose(by_word(found.combined), product / product.sum(), rtol=1e-9)
-
-
 @pytest.mark.parametrize("state", ["reset", "warm"])
 def test_the_forward_list_does_not_change_with_the_right_context(
     elmo: ElmoModel, state: str
@@ -151,8 +144,6 @@ def test_other_bad_input_is_explained(elmo: ElmoModel) -> None:
         elmo.substitutes([], position=0)
     with pytest.raises(ConfigError, match="Invalid k 0"):
         elmo.substitutes(SENTENCE, 0)
-    with pytest.raises(DataError, match="11 words"):
-        elmo.substitutes(SENTENCE, counts=[1, 2])
 
 
 def test_a_result_prints_as_a_table_and_goes_to_json(elmo: ElmoModel) -> None:

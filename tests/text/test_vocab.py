@@ -65,9 +65,6 @@ def test_saved_vocabulary_is_read_back(words: list[str]) -> None:
 def test_words_that_a_file_cannot_hold_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="surrogate"):
         Vocabulary(["a\ud800"]).save(tmp_path / "vocab.txt")
-    with pytest.raises(DataError, match="carriage return"):
-        Vocabulary(["a\r"]).save(tmp_path / "vocab.txt")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_maxtermid_lines_are_skipped(tmp_path: Path) -> None:

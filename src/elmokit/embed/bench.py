@@ -17,9 +17,8 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -62,8 +61,6 @@ class BenchSettings(Settings):
         tokens: Tokens to fill the token cache with, and tokens to time per batch size.
         rounds: Number of measurements per setting.
         text: A text file. Default: the example text.
-        lengths: Instead of batch sizes, measure texts with these numbers of tokens, to show how
-            time and memory grow.
     """
 
     model: str | None = None
@@ -76,7 +73,6 @@ class BenchSettings(Settings):
     tokens: Count = 20_000
     rounds: Count = 5
     text: str | None = None
-    lengths: Annotated[tuple[Count, ...], Expected("integers >= 1, such as 1000,10000")] = ()
 
     @model_validator(mode="after")
     def _check_model(self) -> Self:
@@ -117,7 +113,12 @@ def read_text(path: str | Path | None, tokens: int) -> BenchText:
             if it is not installed.
         tokens: Number of tokens.
     """
-    sentences = list(_until(_sentences(path), tokens))
+    sentences: list[list[str]] = []
+    for sentence in _sentences(path):
+        sentences.append(sentence)
+        tokens -= len(sentence)
+        if tokens <= 0:
+            break
     if not sentences:
         raise DataError(
             f"{path} contains no sentences. Expected a text file with one paragraph per line."
@@ -133,16 +134,6 @@ def _sentences(path: str | Path | None) -> Iterator[list[str]]:
         for start, end in split_sentences(line.text):
             if sentence := words(line.text[start:end]):
                 yield sentence
-
-
-def _until(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[str]]:
-    """Yield sentences until they have `tokens` tokens."""
-    done = 0
-    for sentence in sentences:
-        yield sentence
-        done += len(sentence)
-        if done >= tokens:
-            return
 
 
 class Supply:
@@ -205,10 +196,7 @@ def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
     try:
         models = _load(settings, text, report)
         log(f"loaded: {', '.join(setup.precision for setup in models)}")
-        if settings.lengths:
-            report["lengths"] = _time_lengths(models, settings, log)
-        else:
-            report["cells"] = _time_batches(models, settings, text, report["notes"])
+        report["cells"] = _time_batches(models, settings, text, report["notes"])
     finally:
         torch.set_num_threads(threads)
     return report | {"peak_gib": _peak_gib()}
@@ -256,19 +244,13 @@ def _load_model(settings: BenchSettings, precision: str) -> ElmoModel:
     return ElmoModel(ModelParts(bilm), device=settings.device, precision=precision)
 
 
-def _time(
-    setup: Setup, model: ElmoModel, sentences: Iterable[list[str]], batch: int | None = None
-) -> Row:
-    """Embed sentences, `batch` per call, or as a stream that chooses its batches."""
+def _time(setup: Setup, model: ElmoModel, sentences: list[list[str]], batch: int) -> Row:
+    """Embed sentences, `batch` per call."""
     torch.set_num_threads(setup.threads)
     hits, misses = model.cache.hits, model.cache.misses
     begin = time.perf_counter()
-    if batch is None:
-        tokens = sum(len(vectors) for vectors in model.stream(sentences))
-    else:
-        rows = list(sentences)
-        calls = (rows[first : first + batch] for first in range(0, len(rows), batch))
-        tokens = sum(len(vectors) for call in calls for vectors in model.embed(call))
+    calls = (sentences[first : first + batch] for first in range(0, len(sentences), batch))
+    tokens = sum(len(vectors) for call in calls for vectors in model.embed(call))
     return {
         "seconds": time.perf_counter() - begin,
         "tokens": tokens,
@@ -303,19 +285,6 @@ def _time_batches(
         for setup in models
         for batch in settings.batches
     ]
-
-
-def _time_lengths(models: Models, settings: BenchSettings, log: LogFn) -> list[Row]:
-    """Time a stream of each length; a short text is repeated."""
-    rows = []
-    for setup, model in models.items():
-        for length in sorted(settings.lengths):
-            model.cache.clear()
-            endless = chain.from_iterable(_sentences(settings.text) for _ in count())
-            timed = _time(setup, model, _until(endless, length))
-            rows.append(setup._asdict() | _rates([timed]) | {"peak_gib": _peak_gib()})
-            log(f"{setup.precision}, {timed['tokens']:,} tokens: {timed['seconds']:.1f} s")
-    return rows
 
 
 def _rates(timed: Sequence[Row]) -> Row:

@@ -122,7 +122,7 @@ class Embedder(ABC):
         batch_sentences: Maximum sentences per batch.
         precision: "exact" or "fast".
         cache: The token cache.
-        window_tokens: Tokens of a stream that are sorted by length and kept in memory together.
+        window_tokens: Tokens that are sorted by length and divided into batches together.
         lock: Held while vectors are computed, because threads that share a model share its token
             cache and buffers.
     """
@@ -238,7 +238,7 @@ class Embedder(ABC):
         """
         if isinstance(sentences, str):
             return self.embed([sentences], state, rows=rows)[0]
-        return list(self._embed_checked(sentences, state, rows, self._blocks))
+        return list(self._embed_checked(sentences, state, rows))
 
     def stream(
         self,
@@ -248,23 +248,21 @@ class Embedder(ABC):
         rows: int = 1,
     ) -> Iterator[SentenceVectors]:
         """Embed any number of sentences lazily, a few thousand tokens at a time; see `embed`."""
-        yield from self._embed_checked(
-            sentences, state, rows, lambda tokenized: windows(tokenized, self.window_tokens)
-        )
+        yield from self._embed_checked(sentences, state, rows)
 
     def _embed_checked(
         self,
         sentences: Iterable[str] | Iterable[Sequence[str]],
         state: StatePolicy,
         rows: int,
-        divide: Callable[[Iterable[Tokenized]], Iterable[Sequence[Tokenized]]],
     ) -> Iterator[SentenceVectors]:
-        """Check and tokenize sentences, divide them into blocks, and warn of truncated tokens."""
+        """Check, tokenize and embed sentences; at the end, warn about truncated tokens."""
         check_sentences(sentences)
         truncated: list[str] = []
 
-        def blocks() -> Iterator[Sequence[Tokenized]]:
-            for block in divide(tokens_of(given, i) for i, given in enumerate(sentences)):
+        def blocks() -> Iterator[list[Tokenized]]:
+            tokenized = (tokens_of(given, i) for i, given in enumerate(sentences))
+            for block in windows(tokenized, self.window_tokens):
                 truncated.extend(truncated_tokens(self.config, [tokens for tokens, _ in block]))
                 yield block
 
@@ -354,12 +352,8 @@ class Embedder(ABC):
         Returns:
             One array (L + 1, T, 2D) per sentence.
         """
-        blocks = self._blocks((list(tokens), None) for tokens in sentences)
+        blocks = windows(((list(tokens), None) for tokens in sentences), self.window_tokens)
         return [vectors.layers for vectors in self._embed_blocks(blocks, state, 1)]
-
-    def _blocks(self, sentences: Iterable[Tokenized]) -> Iterable[Sequence[Tokenized]]:
-        """Divide sentences into blocks, so that a GPU computes one while another is copied."""
-        return windows(sentences, self.window_tokens) if self._ahead else [list(sentences)]
 
     def _embed_blocks(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int

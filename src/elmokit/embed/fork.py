@@ -12,24 +12,18 @@ import os
 import sys
 import threading
 import weakref
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elmokit.embed.embedder import Embedder
 
 
-class Forkable(Protocol):
-    """A model that can be forked."""
-
-    lock: threading.RLock
-
-    def after_fork(self) -> None:
-        """Replace what does not work in a forked child."""
-
-
-_models: weakref.WeakSet[Forkable] = weakref.WeakSet()
-_held: list[Forkable] = []  # during a fork: the models whose locks this thread holds
+_models: weakref.WeakSet[Embedder] = weakref.WeakSet()
+_held: list[Embedder] = []  # during a fork: the models whose locks this thread holds
 _one_fork = threading.RLock()
 
 
-def register(model: Forkable) -> None:
+def register(model: Embedder) -> None:
     """Make a model usable in processes that are forked from now on."""
     _install_handlers()
     _models.add(model)

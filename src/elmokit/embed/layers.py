@@ -57,12 +57,13 @@ class StoredLayers:
         self._device = device
         self._values = values
         self._on_device: Tensor | None = None
-        if resident is None:
-            resident = device.type == "cuda" and values.nbytes < _SHARE_OF_DEVICE * _free(device)
+        if resident is None and device.type == "cuda":
+            resident = values.nbytes < _SHARE_OF_DEVICE * torch.cuda.mem_get_info(device)[0]
         if resident:
             # The last row is zero, for padding.
             shape = (len(values) + 1, *values.shape[1:])
-            copy = torch.zeros(shape, dtype=_dtype(values), device=device)
+            dtype = torch.float16 if values.dtype == np.float16 else torch.float32
+            copy = torch.zeros(shape, dtype=dtype, device=device)
             for first in range(0, len(values), _ROWS_AT_ONCE):
                 rows = np.array(values[first : first + _ROWS_AT_ONCE])
                 copy[first : first + len(rows)] = torch.from_numpy(rows).to(device)
@@ -128,11 +129,3 @@ def as_stored(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
             "--set elmo.storage=float32"
         )
     return short
-
-
-def _dtype(values: NDArray[Any]) -> torch.dtype:
-    return torch.float16 if values.dtype == np.float16 else torch.float32
-
-
-def _free(device: torch.device) -> int:
-    return int(torch.cuda.mem_get_info(device)[0])

@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.device import choose_device, to_device
@@ -228,7 +228,6 @@ class ElmoModel(Embedder):
         position: int | None = None,
         state: str = "reset",
         specials: bool = False,
-        counts: ArrayLike | None = None,
     ) -> Substitutes:
         """Return the words that both language models expect at a position.
 
@@ -239,15 +238,12 @@ class ElmoModel(Embedder):
             position: The place in a list of tokens.
             state: What the language models start from, "reset" or "warm".
             specials: Include `<S>`, `</S>` and `<UNK>`.
-            counts: How often each word of the vocabulary is in the training text, if known.
         """
         marked = Marked.read(sentence, position)
-        return substitutes_at(
-            *(self, marked.tokens, [marked.position], k),
-            state=state,
-            specials=specials,
-            counts=counts,
-        )[0]
+        [result] = substitutes_at(
+            self, marked.tokens, [marked.position], k, state=state, specials=specials
+        )
+        return result
 
     # ----------------------------------------------------------------------------------- search
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elmokit.embed.precision import exact
-from elmokit.errors import ConfigError, nearest
+from elmokit.errors import ConfigError
 from elmokit.model.lstm import LstmState
 from elmokit.model.scoring import TextTypes
 from elmokit.model.softmax import LMHead
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 # A word that looks like a special symbol must not be mistaken for a boundary: as in
 # `elmo prepare`, it is treated as <UNK>.
 _AS_UNKNOWN = frozenset((*SPECIALS, "!!!MAXTERMID"))
-_STATES = ("reset", "warm")
 _DARKEST = 12.0  # -log p that a notebook shows in the darkest color
 
 
@@ -91,13 +90,8 @@ class SentenceScore:
             "state": self.state,
         }
         if by_token:
-            values |= {
-                "forward": list(self.forward),
-                "backward": list(self.backward),
-                "end": self.end,
-                "begin": self.begin,
-                "unknown": list(self.unknown),
-            }
+            names = ("forward", "backward", "end", "begin", "unknown")
+            values |= {name: getattr(self, name) for name in names}
         return values
 
     def __repr__(self) -> str:
@@ -139,7 +133,6 @@ class SentenceScore:
 def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> list[SentenceScore]:
     """Score tokenized sentences; without tokens, only the boundaries are scored."""
     scorer, vocabulary = model.scorer(), language_model(model)[1]
-    start = start_of(model, state)
     numbers: dict[str, int] = {BEGIN: 0, END: 1}
     texts = [
         np.array([numbers.setdefault(word, len(numbers)) for word in (*as_read(words), END)])
@@ -148,7 +141,7 @@ def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> l
     types = _types(model, vocabulary, list(numbers))
     results: dict[int, SentenceScore] = {}
     with model.lock, exact(model.device):
-        for i, (values, unknown) in scorer.losses(types, texts, start):
+        for i, (values, unknown) in scorer.losses(types, texts, initial_state(model, state)):
             forward, backward = (-values).tolist()
             results[i] = SentenceScore(
                 tokens=tuple(sentences[i]),
@@ -189,13 +182,12 @@ def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
     return model.head, model.vocabulary
 
 
-def start_of(model: ElmoModel, state: str) -> LstmState | None:
+def initial_state(model: ElmoModel, state: str) -> LstmState | None:
     """Return the initial state of sentences that are scored independently."""
-    if state not in _STATES:
+    if state == "carry":
         raise ConfigError(
-            f"Invalid state '{state}': expected 'reset' or 'warm', because sentences are scored "
-            f"independently.{nearest(state, _STATES)} For running text, use: elmo perplexity "
-            "--state carry"
+            "Invalid state 'carry': expected 'reset' or 'warm', because sentences are scored "
+            "independently. For running text, use: elmo perplexity --state carry"
         )
     return model.initial_state(state)
 

@@ -8,9 +8,9 @@ the word itself. Together they give
 which is exact if left and right are independent given w: both factors contain the prior p(w), so
 that one must be divided out. The result is normalized over the vocabulary.
 
-p(w) is estimated from counts if they are given. Otherwise it is the log-uniform distribution over
-ranks from which training draws negatives, P(k) = log((k + 2) / (k + 1)) / log(V + 1), which is
-close to word frequencies if the vocabulary is sorted by frequency, as `elmo prepare` does.
+p(w) is estimated by the log-uniform distribution over ranks from which training draws negatives,
+P(k) = log((k + 2) / (k + 1)) / log(V + 1), which is close to word frequencies if the vocabulary is
+sorted by frequency, as `elmo prepare` does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from elmokit.embed.precision import exact
-from elmokit.embed.scoring import as_read, language_model, start_of
-from elmokit.errors import ConfigError, DataError
+from elmokit.embed.scoring import as_read, initial_state, language_model
+from elmokit.errors import ConfigError
 from elmokit.model.softmax import log_uniform
 from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 
@@ -102,7 +100,6 @@ def substitutes_at(
     *,
     state: str = "reset",
     specials: bool = False,
-    counts: ArrayLike | None = None,
 ) -> list[Substitutes]:
     """Find the most probable words at several positions of a sentence, reading it once.
 
@@ -112,12 +109,13 @@ def substitutes_at(
     head, vocabulary = language_model(model)
     if k < 1:
         raise ConfigError(f"Invalid k {k}: expected an integer of at least 1.")
-    start = start_of(model, state)
-    unigram = _log_unigram(vocabulary, counts).to(model.device)
+    n_words = len(vocabulary)
+    initial = initial_state(model, state)
+    unigram = log_uniform(torch.arange(n_words), n_words).double().log().to(model.device)
     d = model.config.lstm.projection_dim
     results: list[Substitutes] = []
     with model.lock, torch.inference_mode(), exact(model.device):
-        top = model.read([BEGIN, *as_read(tokens), END], start)[-1]  # (T + 2, 2D)
+        top = model.read([BEGIN, *as_read(tokens), END], initial)[-1]  # (T + 2, 2D)
         for first in range(0, len(positions), _BLOCK):
             block = positions[first : first + _BLOCK]
             rows = torch.tensor(block, device=model.device)  # w_k is row k + 1
@@ -132,21 +130,6 @@ def substitutes_at(
                 for position, forward, backward, combined in zip(block, *lists, strict=True)
             ]
     return results
-
-
-def _log_unigram(vocabulary: Vocabulary, counts: ArrayLike | None) -> Tensor:
-    """Return log p(w) of all words, shape (V,)."""
-    n_words = len(vocabulary)
-    if counts is None:
-        return log_uniform(torch.arange(n_words), n_words).double().log()
-    values = np.asarray(counts, dtype=np.float64)
-    if values.shape != (n_words,) or not (np.isfinite(values) & (values >= 0)).all():
-        raise DataError(
-            f"Invalid counts of shape {values.shape}: expected a non-negative number for each of "
-            f"the {n_words:,} words of the vocabulary."
-        )
-    values = np.maximum(values, 1.0)  # so that the ratio stays finite for unseen words
-    return torch.from_numpy(np.log(values / values.sum()))
 
 
 def _likeliest(

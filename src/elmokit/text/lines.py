@@ -12,13 +12,12 @@ import codecs
 import contextlib
 import errno
 import importlib
-import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 from elmokit.errors import DataError, ElmoError
 
@@ -103,7 +102,10 @@ def read_pieces(
         try:
             yield Piece(name, number, piece.decode("utf-8"), is_end)
         except UnicodeDecodeError as error:
-            message = f"{name}, line {number}: {_describe(piece, error)}"
+            message = (
+                f"{name}, line {number}: byte {error.start + 1} of the line "
+                f"(0x{piece[error.start]:02x}) is not valid UTF-8."
+            )
             if not skip_bad:
                 remedy = _remedy(name, can_skip=skip_bad is not None)
                 raise DataError(f"{message} {remedy}") from None
@@ -155,11 +157,6 @@ def missing(name: str) -> str:
     return error
 
 
-def _describe(line: bytes, error: UnicodeDecodeError) -> str:
-    """Describe the byte that is not UTF-8."""
-    return f"byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not valid UTF-8."
-
-
 def _remedy(name: str, *, can_skip: bool) -> str:
     """Return how to fix a file that is not UTF-8."""
     file = "FILE" if name == "standard input" else name
@@ -197,6 +194,15 @@ def _checked_start(raw: bytes, name: str) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
+# Modules with a function `open`, the first that is installed; `compression` is in Python 3.14.
+_DECOMPRESSORS = {
+    ".gz": ("gzip",),
+    ".xz": ("lzma",),
+    ".bz2": ("bz2",),
+    ".zst": ("compression.zstd", "backports.zstd"),
+}
+
+
 def _open(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Open a file for reading bytes, decompressed according to its suffix."""
     if path == STDIN:
@@ -204,60 +210,12 @@ def _open(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
             raise DataError("Standard input is closed. Specify a file, or pipe text to it.")
         return contextlib.nullcontext(sys.stdin.buffer)  # must stay open
     suffix = Path(path).suffix.lower()
+    for module in _DECOMPRESSORS.get(suffix, ()):
+        with contextlib.suppress(ModuleNotFoundError):
+            return cast(IO[bytes], importlib.import_module(module).open(path, "rb"))
     if suffix == ".zst":
-        return _open_zstd(path)
-    modules = {".gz": "gzip", ".xz": "lzma", ".bz2": "bz2"}
-    opener = importlib.import_module(modules[suffix]).open if suffix in modules else open
-    return cast(IO[bytes], opener(path, "rb"))
-
-
-def _open_zstd(path: str) -> IO[bytes]:
-    """Open a .zst file with the standard library (Python 3.14) or the package zstandard."""
-    for module in ("compression.zstd", "zstandard"):
-        try:
-            zstd: Any = importlib.import_module(module)
-        except ImportError:
-            continue
-        if module == "zstandard":
-            return io.BufferedReader(_ZstdReader(path, zstd))
-        return cast(IO[bytes], zstd.open(path, "rb"))
-    raise DataError(
-        f"{path} is compressed with Zstandard, which this Python does not support. "
-        f"Install it with: pip install zstandard; or decompress the file: zstd -d '{path}'"
-    )
-
-
-class _ZstdReader(io.RawIOBase):
-    """A .zst file through the package zstandard, whose own reader accepts truncated files."""
-
-    def __init__(self, path: str, zstd: Any) -> None:
-        self._file = io.FileIO(path)
-        self._zstd = zstd
-        self._frame: Any = None
-        self._packed = b""
-        self._ready = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            self._packed = self._packed or self._file.read(1 << 14)
-            if not self._packed:
-                if self._frame is not None:
-                    raise EOFError("the last frame is not complete")
-                return 0
-            self._frame = self._frame or self._zstd.ZstdDecompressor().decompressobj()
-            self._ready = self._frame.decompress(self._packed)
-            self._packed = b""
-            if self._frame.eof:
-                self._packed = self._frame.unused_data
-                self._frame = None
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+        raise DataError(
+            f"{path} is compressed with Zstandard, which this Python does not support. Install it "
+            f"with: pip install backports.zstd; or decompress the file: zstd -d '{path}'"
+        )
+    return Path(path).open("rb")

@@ -89,10 +89,6 @@ class Vocabulary:
                 f"Invalid vocabulary: a word contains the lone surrogate "
                 f"{error.object[error.start]!a}, which UTF-8 cannot represent. Remove that word."
             ) from None
-        if self.words and all(word.endswith("\r") for word in self.words):
-            raise DataError(
-                "Invalid vocabulary: every word ends in a carriage return. Remove them."
-            )
         with replace_file(target) as temporary:
             temporary.write_bytes(raw)
 
