@@ -91,14 +91,6 @@ def embed(
         ),
     ] = 20_000,
     rounds: Annotated[int, typer.Option(help="Number of measurements per setting.")] = 5,
-    lengths: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N,...",
-            help="Instead of batch sizes, measure texts with these numbers of tokens, for example "
-            "1000,10000,100000, and one very long sentence. Shows how time and memory grow.",
-        ),
-    ] = "",
     device: opt.Device = "auto",
     precision: Annotated[
         str,
@@ -108,8 +100,8 @@ def embed(
 ) -> None:
     """Measure embedding: throughput, latency, load time and memory.
 
-    Each combination of precision and threads runs in a separate process. They take turns on the
-    same sentences; medians are reported.
+    All combinations of precision and threads take turns on the same sentences; medians are
+    reported.
     """
     from dataclasses import replace
 
@@ -119,7 +111,6 @@ def embed(
     values: dict[str, object] = {
         "batches": f"[{batch}]",
         "threads": f"[{threads}]",
-        "lengths": f"[{lengths}]",
         "tokens": tokens,
         "rounds": rounds,
     }
@@ -172,16 +163,11 @@ def _show(report: dict[str, Any]) -> None:
         f"{machine['device']}, {machine['cores']} cores, torch {machine['versions']['torch']}\n"
         f"text: {text['name']}, {text['tokens_per_sentence']} tokens per sentence"
     )
-    loads = ("load_s", "first_vector_ms", "sentence_ms", "sentence_p99_ms", "loaded_gib")
-    rates = ("tokens_per_second", "known_tokens_per_second", "hit_rate", "seconds", "peak_gib")
-    for name, columns in (
-        ("cells", ("batch", *rates)),
-        ("lengths", ("tokens", *rates)),
-        ("long_sentence", ("tokens", "ms_per_token", "short_tokens", "short_ms_per_token")),
-        ("loads", (*loads, "peak_gib")),
-    ):
-        if report.get(name):
-            typer.echo()
-            print_table(report[name], ("precision", "threads", *columns))
+    rates = ("tokens_per_second", "known_tokens_per_second", "hit_rate", "seconds")
+    loads = ("load_s", "first_vector_ms", "sentence_ms")
+    for name, columns in (("cells", ("batch", *rates)), ("loads", loads)):
+        typer.echo()
+        print_table(report[name], ("precision", "threads", *columns))
+    typer.echo(f"\npeak memory: {report['peak_gib']} GiB")
     for note in report["notes"]:
         typer.echo(f"\nnote: {note}")

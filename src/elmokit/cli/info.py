@@ -83,7 +83,7 @@ def _open_onnx(model: str) -> OnnxParts:
 
 def _facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
     from elmokit.sources.card import describe
-    from elmokit.sources.modeldir import ModelParts
+    from elmokit.sources.onnxdir import OnnxParts  # `modeldir` needs torch
 
     facts = {
         "source": parts.source,
@@ -95,7 +95,7 @@ def _facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
         "bytes": sum(file.stat().st_size for file in parts.files if file.is_file()),
         "card": parts.card,
     }
-    if not isinstance(parts, ModelParts):
+    if isinstance(parts, OnnxParts):
         return facts | {"storage": parts.storage, "head": False}
     head, adagrad = parts.head is not None, parts.accumulators is not None
     return facts | {"parameters": parts.n_parameters, "head": head, "adagrad": adagrad}
