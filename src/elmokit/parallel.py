@@ -12,14 +12,19 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import chain, islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from elmokit.errors import ElmoError
+
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def available_cores() -> int:
@@ -62,6 +67,42 @@ def process_pool(
             yield pool
         finally:
             ours.close()  # the processes exit
+
+
+def parallel_map(
+    work: Callable[[Item], Result], jobs: Iterable[Item], n_workers: int
+) -> Iterator[Result]:
+    """Yield `work(job)` for each job in order; only a few jobs are taken in advance.
+
+    Args:
+        work: A function at the top level of a module.
+        jobs: Jobs and results are sent between processes, so they should be small.
+        n_workers: Number of processes. For 1, or a single job, this process does the work.
+    """
+    rest = iter(jobs)
+    first = list(islice(rest, 2))
+    rest = chain(first, rest)
+    if n_workers == 1 or len(first) < 2:
+        yield from map(work, rest)
+        return
+    pending: deque[Future[Result]] = deque()
+    try:
+        with process_pool(n_workers) as pool:
+            try:
+                for job in rest:
+                    pending.append(pool.submit(work, job))
+                    if len(pending) > 2 * n_workers:  # no process waits, and memory stays bounded
+                        yield pending.popleft().result()
+                while pending:
+                    yield pending.popleft().result()
+            finally:
+                # A process that exits while it sends a large result would block the pool forever.
+                pool.shutdown(cancel_futures=True)
+    except BrokenProcessPool as error:
+        raise ElmoError(
+            f"One of {n_workers} worker processes was killed, probably because memory ran out. Use "
+            "fewer with --workers (in Python: workers=1)."
+        ) from error
 
 
 class _Pool(ProcessPoolExecutor):

@@ -22,7 +22,7 @@ from tests.data.texts import documents_of, random_text, stored_documents
 from tests.process_utils import Pause, elmo, start
 
 # Called for each block of the text.
-BLOCK_DONE = "elmokit.data.wordtypes.TypeCounter.add"
+BLOCK_DONE = "elmokit.data.counting.TypeCounter.add"
 
 app = typer.Typer()
 app.command()(prepare)

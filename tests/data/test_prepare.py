@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.data import blocks
-from elmokit.data.blocks import CountedBlock
 from elmokit.data.corpus import Corpus
+from elmokit.data.counting import CountedBlock, count_block
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import Summary, prepare
 from elmokit.data.reading import Reading
@@ -269,7 +268,7 @@ def test_a_full_disk_or_an_interrupt_leaves_the_old_corpus(
         calls["block"] += 1
         if calls["block"] == 3:
             raise error
-        return blocks.count_block(text, reading)
+        return count_block(text, reading)
 
     monkeypatch.setattr("elmokit.data.counting.count_block", fail_later)
     expected = OutputError if isinstance(error, OSError) else KeyboardInterrupt

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elmokit.data.split import choose_documents
+from elmokit.data.prepare import choose_documents
 from elmokit.errors import DataError
 
 

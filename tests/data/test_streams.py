@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from elmokit.data.documents import SHORTEST_SHARE, split_long_documents
-from elmokit.data.streams import BEGIN, END, Streams
+from elmokit.data.streams import BEGIN, END, SHORTEST_SHARE, Streams, split_long_documents
 from elmokit.errors import DataError
 
 RNG = np.random.default_rng(0)

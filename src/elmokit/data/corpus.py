@@ -6,7 +6,8 @@
     corpus.chars[ids[:20]]                  # (20, 50): how these words are spelled
     corpus.words(ids[:20])                  # the words themselves
 
-`elmokit.data.layout` describes the files.
+`elmokit.data.layout` describes the files. They are checked when a corpus is opened: if ids did not
+match the vocabulary, a model would learn noise without any error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elmokit.data import checks
 from elmokit.data.arrays import map_array, map_values
 from elmokit.data.layout import (
     BEGIN_ID,
@@ -28,6 +28,7 @@ from elmokit.data.layout import (
     END_ID,
     ID_TYPE,
     META,
+    N_SPECIALS,
     OFFSETS,
     TRAIN,
     TYPES,
@@ -36,13 +37,17 @@ from elmokit.data.layout import (
     Meta,
     SplitCounts,
     documents_file,
+    how_to_prepare_again,
     tokens_file,
 )
 from elmokit.errors import DataError
+from elmokit.model.chars import N_CHARACTERS
 from elmokit.storage.atomic import restore_directory
-from elmokit.storage.fingerprint import fingerprint_texts
+from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.regular import check_regular_files
-from elmokit.text.vocab import Vocabulary
+from elmokit.text.vocab import SPECIALS, Vocabulary
+
+_CHUNK = 1 << 22  # ids that are checked at once
 
 
 class Corpus:
@@ -73,11 +78,11 @@ class Corpus:
         restore_directory(folder)
         check_regular_files(folder, DataError)
         corpus = cls(folder, Meta.from_file(folder / META))
-        checks.check_sizes(corpus)
+        corpus._check_sizes()
         if check:
-            checks.check_files(corpus)
+            corpus._check_files()
             for split in corpus.splits:
-                checks.check_ids(corpus, split)
+                corpus._check_ids(split)
         return corpus
 
     @property
@@ -199,3 +204,51 @@ class Corpus:
                 "text, use: elmo prepare --valid N or --valid-files FILE"
             )
         return self.meta.splits[split]
+
+    def _check_sizes(self) -> None:
+        """Raise a DataError for a file that is missing or does not have the size in meta.json."""
+        _ = self.counts, self.chars, self.spellings
+        for split in self.splits:
+            self.tokens(split)
+            self.documents(split)
+
+    def _check_files(self) -> None:
+        """Raise a DataError for files that were changed, or that contain invalid character ids."""
+        small = (VOCABULARY, TYPES, OFFSETS, COUNTS, CHARS, *map(documents_file, self.splits))
+        for name in small:  # `check_ids` checks the ids themselves
+            try:
+                fingerprint = fingerprint_file(self.path / name)
+            except OSError as error:
+                raise self._mismatch(f"{name} cannot be read ({error.strerror})") from None
+            if fingerprint != self.meta.digests.get(name):
+                raise self._mismatch(f"{name} was changed")
+        if self.vocabulary.words[:N_SPECIALS] != SPECIALS or self.n_words != len(self.vocabulary):
+            raise self._mismatch(f"{VOCABULARY} should contain {' '.join(SPECIALS)} and the words")
+        if self.chars.max() >= N_CHARACTERS:
+            raise self._mismatch(f"{CHARS} contains invalid character ids")
+
+    def _check_ids(self, split: str) -> None:
+        """Raise a DataError for invalid ids, or for wrong document boundaries."""
+        ids, starts = self.tokens(split), self.documents(split)
+        name = tokens_file(split)
+        n_ends = 0
+        for start in range(0, len(ids), _CHUNK):
+            chunk = np.asarray(ids[start : start + _CHUNK])
+            if chunk.max() >= self.n_types or chunk.min() < END_ID:
+                wrong = int(chunk[(chunk >= self.n_types) | (chunk < END_ID)][0])
+                raise self._mismatch(
+                    f"{name} contains the id {wrong:,}, expected {END_ID} to {self.n_types - 1}",
+                )
+            n_ends += int(np.count_nonzero(chunk == END_ID))
+        sentences = self.meta.splits[split].sentences
+        if n_ends != sentences:
+            raise self._mismatch(f"{name} contains {n_ends:,} sentences, expected {sentences:,}")
+        if starts[0] != 0 or starts[-1] != len(ids) or (np.diff(starts) < 2).any():
+            raise self._mismatch(f"{documents_file(split)} does not match {name}")
+        if (ids[starts[1:] - 1] != END_ID).any():
+            raise self._mismatch(f"a document in {documents_file(split)} ends within a sentence")
+
+    def _mismatch(self, problem: str) -> DataError:
+        return DataError(
+            f"The files in {self.path} do not match: {problem}. {how_to_prepare_again(self.path)}"
+        )

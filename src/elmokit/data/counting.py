@@ -1,26 +1,30 @@
 """The first pass over a corpus: tokenize and count words, block by block.
 
-The ids of all text are written to one file with the provisional ids of `TypeCounter`, because the
-final ids are known only when everything is counted.
+Each block numbers its words independently, so that blocks can be processed in parallel. All text is
+written to one file with the provisional ids of `TypeCounter`, because the final ids are known only
+when everything is counted.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.blocks import count_block
-from elmokit.data.layout import END_ID, ID_TYPE
+from elmokit.data.layout import END_ID, ID_TYPE, N_SPECIALS, RESERVED, UNKNOWN_ID
 from elmokit.data.reading import Reading, read_blocks
-from elmokit.data.wordtypes import TypeCounter
-from elmokit.data.workers import parallel_map
 from elmokit.errors import DataError
+from elmokit.parallel import parallel_map
 from elmokit.progress import Progress
+from elmokit.text.vocab import SPECIALS
 
 File = str | os.PathLike[str]
 OnProgress = Callable[[Progress], None]
@@ -29,6 +33,143 @@ IdArray = NDArray[np.uint32]
 
 _CHUNK = 1 << 22  # ids that are in memory at a time
 _ID_BYTES = np.dtype(ID_TYPE).itemsize
+
+
+class Numbers(dict[str, int]):
+    """Ids of words, assigned in order of first occurrence after the ids of the special symbols.
+
+    Args:
+        reserved: Words that already have an id.
+    """
+
+    def __init__(self, reserved: dict[str, int]) -> None:
+        super().__init__(reserved)
+        self._n_reserved = len(reserved)
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = N_SPECIALS + len(self) - self._n_reserved
+        return number
+
+    def new_words(self) -> list[str]:
+        """Return the words that are not reserved, in order of their ids."""
+        return list(self)[self._n_reserved :]
+
+
+class CountedBlock(NamedTuple):
+    """The contents of a block.
+
+    Attributes:
+        words: The words in order of the block's own ids, which start at 3, one per line.
+        ids: The ids of all sentences, each followed by that of `</S>`.
+        starts: Where documents start in it.
+        n_bytes: The length of its text.
+    """
+
+    words: bytes
+    ids: NDArray[np.uintc]
+    starts: NDArray[np.int64]
+    n_bytes: int
+
+
+def count_block(text: bytes, reading: Reading) -> CountedBlock:
+    """Tokenize a block of text (see `read_blocks`)."""
+    numbers = Numbers(dict.fromkeys(RESERVED, UNKNOWN_ID))
+    ids = array("I")
+    starts = []
+    for line in text.decode().split("\n"):
+        if not line:
+            starts.append(len(ids))
+            continue
+        for sentence in reading.sentences(line):
+            # dict.__getitem__ calls __missing__ for new words, so this loop runs in C.
+            ids.extend(map(numbers.__getitem__, sentence))
+            ids.append(END_ID)
+    return CountedBlock(
+        words="\n".join(numbers.new_words()).encode(),
+        ids=np.frombuffer(ids, np.uintc),
+        starts=np.array(starts, np.int64),
+        n_bytes=len(text),
+    )
+
+
+@dataclass(frozen=True)
+class RankedTypes:
+    """The words of a corpus in order of their final ids.
+
+    Attributes:
+        words: The words, special symbols first.
+        counts: How often each occurs in the training part.
+        ranks: The final id of each provisional id.
+    """
+
+    words: list[str]
+    counts: NDArray[np.int64]
+    ranks: NDArray[np.uint32]
+
+    def vocabulary_size(self, min_count: int, max_vocab: int | None) -> int:
+        """Return the size of the vocabulary, including special symbols."""
+        frequent = N_SPECIALS + int((self.counts[N_SPECIALS:] >= min_count).sum())
+        return frequent if max_vocab is None else min(frequent, max_vocab)
+
+
+class TypeCounter:
+    """All words of a corpus, with provisional ids in order of first occurrence, and counts.
+
+    Args:
+        given: Words of a given vocabulary, without the special symbols; their ids are final.
+    """
+
+    def __init__(self, given: Iterable[str] = ()) -> None:
+        self._numbers = Numbers({word: number for number, word in enumerate(SPECIALS)})
+        for word in given:
+            _ = self._numbers[word]  # a lookup assigns the next id to a new word
+        self._n_given = len(self._numbers)
+        self._counts = np.zeros(max(1 << 16, len(self)), np.int64)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each provisional id occurred."""
+        return self._counts[: len(self)]
+
+    def add(self, words: list[str], ids: NDArray[np.uintc]) -> NDArray[np.uint32]:
+        """Count the words of a block.
+
+        Args:
+            words: Distinct words, without special symbols.
+            ids: The block: the ids of the special symbols, then those of `words`.
+
+        Returns:
+            The block in provisional ids.
+        """
+        table = np.arange(N_SPECIALS + len(words), dtype=np.uint32)
+        table[N_SPECIALS:] = np.fromiter(
+            map(self._numbers.__getitem__, words), np.uint32, len(words)
+        )
+        if len(self) > len(self._counts):
+            self._counts.resize(2 ** math.ceil(math.log2(len(self))), refcheck=False)
+        self._counts[table] += np.bincount(
+            ids, minlength=len(table)
+        )  # no id occurs twice in the table
+        return table[ids]
+
+    def rank(self, counts: NDArray[np.int64]) -> RankedTypes:
+        """Sort the words by decreasing count, then by word; those of a given vocabulary stay.
+
+        Args:
+            counts: How often each provisional id occurs in the training part.
+        """
+        words, first = list(self._numbers), self._n_given
+        by_word = sorted(range(first, len(words)), key=words.__getitem__)
+        order = np.array([*range(first), *by_word])
+        # Stable, so that words with equal counts stay sorted by word.
+        falling = np.argsort(-counts[order[first:]], kind="stable")
+        order[first:] = order[first:][falling]
+        ranks = np.empty(len(words), np.uint32)
+        ranks[order] = np.arange(len(words), dtype=np.uint32)
+        return RankedTypes([words[number] for number in order.tolist()], counts[order], ranks)
 
 
 class CountedText:

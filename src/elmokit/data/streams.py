@@ -1,10 +1,10 @@
 """Documents as endless streams, one per row of a batch, that can be saved and resumed.
 
-Each row reads whole documents (long ones are split, see `documents.py`), one after another; the
+Each row reads complete documents, one after another (`split_long_documents` splits long ones). The
 forward LM reads a document from its first token to its last while the backward LM reads the same
-document from its last to its first. When a row has finished a document, it takes the next one from
-a queue, which is shuffled every epoch with (seed, epoch). A batch is the next T positions of
-every row, without padding.
+document from its last token to its first. At the end of a document, the row takes the next one from
+a queue, which is shuffled every epoch with (seed, epoch). A batch is the next T positions of every
+row, without padding.
 
 A prepared document is a run of ids `w1 .. wn </S> w1 .. wm </S> ...`, so for the forward LM
 
@@ -25,11 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.documents import split_long_documents
 from elmokit.errors import DataError
 
 BEGIN, END, UNKNOWN = 0, 1, 2
 
+#: Parts of long documents have at least this many tokens, because training needs context.
+SHORTEST_SHARE = 512
 # Number of batches that are prepared at once, to reduce the cost per document.
 _BATCHES_AT_ONCE = 32
 
@@ -227,3 +228,38 @@ class Streams:
         )
         self._block_number, self._given = int(position["block_number"]), int(position["given"])
         self._block = None
+
+
+def split_long_documents(
+    tokens: NDArray[np.uint32], documents: NDArray[np.int64], rows: int, end: int
+) -> NDArray[np.int64]:
+    """Return document boundaries in the form of `documents`, with long documents split.
+
+    If a single document made up most of the corpus (a text without empty lines is one document),
+    only one row could be filled. Documents longer than a row's share of the corpus are therefore
+    split at sentence ends.
+
+    Args:
+        tokens: The concatenated documents.
+        documents: The start of each document, and the end of the last one.
+        rows: Number of rows in a batch.
+        end: Id of the end-of-sentence token.
+    """
+    longest = max(SHORTEST_SHARE, -(-int(documents[-1] - documents[0]) // rows))
+    lengths = np.diff(documents)
+    long = np.flatnonzero(lengths > longest)
+    cuts = [
+        _cuts(tokens, int(documents[i]), int(documents[i + 1]), longest, end) for i in long.tolist()
+    ]
+    return np.unique(np.concatenate([documents, *cuts])) if cuts else documents
+
+
+def _cuts(
+    tokens: NDArray[np.uint32], begin: int, stop: int, longest: int, end: int
+) -> NDArray[np.int64]:
+    """Return where to split one document: into parts of equal length, moved to sentence ends."""
+    ends = np.flatnonzero(tokens[begin:stop] == end) + begin + 1
+    n = -(-(stop - begin) // longest)
+    wanted = begin + np.arange(1, n) * (stop - begin) // n
+    index = np.searchsorted(ends, wanted)
+    return np.asarray(ends[index[index < len(ends)]], dtype=np.int64)

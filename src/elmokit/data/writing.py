@@ -9,16 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit import __version__
-from elmokit.data.arrays import save_array
-from elmokit.data.counting import CountedText
+from elmokit.data.arrays import save_array, save_rows
+from elmokit.data.counting import CountedText, RankedTypes
 from elmokit.data.layout import (
+    CHARS,
     COUNTS,
     END_ID,
     FILES,
     ID_TYPE,
     META,
     N_SPECIALS,
+    OFFSETS,
     TRAIN,
+    TYPES,
     UNKNOWN_ID,
     VALID,
     VOCABULARY,
@@ -28,14 +31,16 @@ from elmokit.data.layout import (
     documents_file,
     tokens_file,
 )
-from elmokit.data.wordtypes import write_types
 from elmokit.errors import DataError
+from elmokit.model.chars import char_ids_table, is_truncated
 from elmokit.storage.fingerprint import fingerprint_file
 from elmokit.storage.manifest import write_json
 from elmokit.text.vocab import Vocabulary
 
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+_CHUNK = 1 << 15  # types that are encoded at once
 
 
 def write_corpus(
@@ -81,7 +86,7 @@ def write_corpus(
         )
     Vocabulary(types.words[:n_words]).save(folder / VOCABULARY)
     save_array(folder / COUNTS, types.counts)
-    too_long = write_types(types, folder, settings.max_characters)
+    too_long = _write_types(types, folder, settings.max_characters)
 
     _write_tokens(text, held_out, types.ranks, folder)
     n_documents = {TRAIN: int((~held_out).sum()), VALID: int(held_out.sum())}
@@ -101,6 +106,24 @@ def write_corpus(
     )
     write_json(folder / META, meta.to_dict())
     return meta
+
+
+def _write_types(types: RankedTypes, folder: Path, max_characters: int) -> NDArray[np.bool_]:
+    """Write the words and the table of their character ids.
+
+    Returns:
+        Whether each word is too long for a row of that table.
+    """
+    n = len(types.words)
+    parts = [types.words[start : start + _CHUNK] for start in range(0, n, _CHUNK)]
+    lengths = np.zeros(n + 1, np.int64)
+    with (folder / TYPES).open("wb") as file:
+        for number, word in enumerate(types.words, start=1):
+            lengths[number] = file.write(f"{word}\n".encode())
+    save_array(folder / OFFSETS, np.cumsum(lengths))
+    encoded = (char_ids_table(words, max_characters) for words in parts)
+    save_rows(folder / CHARS, (n, max_characters), np.dtype("<u2"), encoded)
+    return np.array([is_truncated(word, max_characters) for word in types.words])
 
 
 def _write_tokens(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.blocks import Numbers
+from elmokit.data.counting import Numbers
 from elmokit.data.layout import END_ID, RESERVED, UNKNOWN_ID
 from elmokit.data.reading import Sentence
 from elmokit.errors import ConfigError, DataError

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from elmokit.data.workers import parallel_map
 from elmokit.errors import ElmoError
+from elmokit.parallel import parallel_map
 
 
 def square(number: int) -> tuple[int, int]:
