@@ -45,7 +45,7 @@ def test_pos_prints_a_table(elmo: Elmo) -> None:
 
 def test_pos_prints_json_for_selected_layers(elmo: Elmo) -> None:
     options = ["--layer", "1", "--layer", "concat", "--tags", "upos", "--runs", "2", "--json"]
-    code, output, _ = elmo("pos", "ud", *options, "--cache", "kept")
+    code, output, _ = elmo("pos", "ud", *options, "--cache-dir", "kept")
     assert code == 0
     values = json.loads(output)
     assert [r["name"] for r in values["results"]] == ["most frequent tag", "layer 1", "concat"]

@@ -28,7 +28,12 @@ class _Command(TyperCommand):
         for title, kind in (("Arguments", "argument"), ("Options", "option")):
             parameters = [p for p in self.get_params(ctx) if p.param_type_name == kind]
             records = [p.get_help_record(ctx) for p in parameters]
-            if rows := [(_readable(record[0], kind), record[1]) for record in records if record]:
+            rows = [
+                (_readable(record[0], kind), _readable_help(record[1]))
+                for record in records
+                if record
+            ]
+            if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
@@ -40,6 +45,11 @@ def _readable(names: str, kind: str) -> str:
         return names
     python_type = python_type.removesuffix(" range").removeprefix("list[").removesuffix("]")
     return f"{names} {_VALUE_NAMES.get(python_type, f'[{python_type}]')}"
+
+
+def _readable_help(text: str) -> str:
+    """Remove the range of a number, for example `[x>=1]` or `[default: 1; x>=1]`."""
+    return re.sub(r"  \[[\d.<=]*x[<>=\d.]+\]$", "", re.sub(r"; [\d.<=]*x[<>=\d.]+\]$", "]", text))
 
 
 class Group(TyperGroup):

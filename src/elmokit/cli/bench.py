@@ -27,11 +27,13 @@ def train(
     vocabulary: Annotated[
         int, typer.Option(min=1000, help="Vocabulary size of random text.")
     ] = 150_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Steps to time, a multiple of 4.")] = 40,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Number of steps to time; a multiple of 4.")
+    ] = 40,
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Measure complete training steps: tokens/s and memory."""
+    """Measure the speed and memory usage of training steps."""
     import torch
 
     from elmokit.data.corpus import Corpus
@@ -68,14 +70,16 @@ def embed(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Model with random weights, instead of --model: toy, small, medium or original."
+            help="Model size with random weights, instead of --model: toy, small, medium or "
+            "original."
         ),
     ] = None,
     batch: Annotated[
         str, typer.Option(help="Batch sizes in sentences, separated by commas.")
     ] = "1,32,64,128",
     threads: Annotated[
-        str, typer.Option(help="Numbers of CPU threads, for example 1,2. Default: chosen by torch.")
+        str,
+        typer.Option(help="Numbers of CPU threads, for example 1,2. Default: chosen by PyTorch."),
     ] = "",
     text: Annotated[
         str | None,
@@ -86,19 +90,17 @@ def embed(
     ] = None,
     tokens: Annotated[
         int,
-        typer.Option(
-            help="Number of tokens to fill the token cache with, and to time per batch size."
-        ),
+        typer.Option(help="Number of tokens to embed before the measurement, and per batch size."),
     ] = 20_000,
-    rounds: Annotated[int, typer.Option(help="Number of measurements per setting.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Number of measurements per configuration.")] = 5,
     device: opt.Device = "auto",
     precision: Annotated[
         str,
-        typer.Option(help="Precisions, for example exact,fast. Default: all that are available."),
+        typer.Option(help="Precisions, for example exact,fast. Default: all available ones."),
     ] = "",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Measure embedding: throughput, latency, load time and memory.
+    """Measure the throughput, latency, load time and memory usage of embedding.
 
     All combinations of precision and threads take turns on the same sentences; medians are
     reported.
@@ -142,7 +144,7 @@ def pipeline(
     precision: opt.Precision = "exact",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Measure `elmo embed` from text to Parquet and HDF5 files."""
+    """Measure the throughput of `elmo embed` from text to Parquet and HDF5 files."""
     from elmokit.bulk.bench import measure
     from elmokit.bulk.executors import Workers, choose_devices
 

@@ -13,7 +13,7 @@ from elmokit.cli.output import log, print_json, print_table
 
 def convert(
     model: opt.ModelArgument,
-    out: Annotated[Path, typer.Argument(help="Directory to write.", callback=opt.not_stdout)],
+    out: Annotated[Path, typer.Argument(help="Output directory.", callback=opt.not_stdout)],
     weights: opt.Weights = None,
     to: Annotated[
         Literal["elmokit", "hdf5", "onnx"],
@@ -26,28 +26,29 @@ def convert(
     vocab: Annotated[
         Path | None,
         typer.Option(
-            help="Vocabulary, one word per line. Default: vocab.txt in the directory of the model, "
-            "if it exists."
+            help="Vocabulary file, one word per line. Default: vocab.txt in the model directory."
         ),
     ] = None,
     storage: Annotated[
         Literal["float32", "float16", "int8"],
         typer.Option(
-            help="Data type of the weights. float32 is lossless, float16 takes half the space, and "
-            "int8 (one scale per row) a quarter. With --to onnx, int8 also makes inference faster "
-            "and less accurate; the accuracy loss is measured and reported."
+            help="Data type of the stored weights. float16 needs half and int8 (one scale per row) "
+            "a quarter of the space of float32. With --to onnx, int8 also makes inference faster "
+            "and less accurate; the accuracy loss is reported."
         ),
     ] = "float32",
     part_size: Annotated[
         int | None,
-        typer.Option(help="Split the weights into files of about this many MB. Default: one file."),
+        typer.Option(
+            help="Split the weights into files of about this size in MB. Default: one file."
+        ),
     ] = None,
     without_head: Annotated[
         bool,
         typer.Option(
             "--without-head",
-            help="Omit the LM head, its vocabulary and the optimizer state, which are not "
-            "needed to compute vectors.",
+            help="Omit the LM head, its vocabulary and the optimizer state, which are not needed "
+            "to compute vectors.",
         ),
     ] = False,
     overwrite: opt.Overwrite = False,
@@ -55,7 +56,7 @@ def convert(
 ) -> None:
     """Convert a model to another format, or compress it.
 
-    The conversion is lossless unless you use --storage. OUT is written atomically.
+    The conversion is lossless with --storage float32. OUT is written atomically.
     """
     from elmokit.sources import hdf5dir, modeldir, onnxdir
     from elmokit.sources.resolve import load_parts

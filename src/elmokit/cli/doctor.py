@@ -39,13 +39,11 @@ _ENABLES = {
 def doctor(
     probe: Annotated[
         bool,
-        typer.Option(
-            "--probe/--no-probe", help="Test each data type on the CPU, in a separate process."
-        ),
+        typer.Option("--probe/--no-probe", help="Test which data types work on this CPU."),
     ] = True,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Report versions, extras, devices and safe precisions."""
+    """Show versions, extras, devices and supported precisions."""
     import torch
 
     packages = _packages()

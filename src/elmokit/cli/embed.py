@@ -23,16 +23,16 @@ def embed(
     files: Annotated[
         list[str],
         typer.Argument(
-            help=f"{opt.SENTENCES} Also Parquet files, with one sentence per row, and URLs such as "
-            "s3://bucket/file.",
+            help=f"{opt.SENTENCES} Parquet files (one sentence per row) and URLs such as "
+            "s3://bucket/file also work."
         ),
     ],
     output: Annotated[
         str,
         opt.output_option(
-            "File to write. The suffix selects the format: .h5 (the layout of AllenNLP's elmo "
-            "command), .npz, .safetensors, or .parquet (one row per token). Without a suffix: a "
-            "directory of Parquet shards."
+            "Output file. The suffix selects the format: .h5 (in AllenNLP's layout), .npz, "
+            ".safetensors or .parquet (one row per token). Without a suffix: a directory of "
+            "Parquet shards."
         ),
     ],
     model: Annotated[str | None, typer.Option(help=opt.EMBEDDING_MODELS)] = None,
@@ -41,9 +41,7 @@ def embed(
     split: opt.SplitLines = False,
     layer: opt.Layer = "all",
     mix: opt.Mix = None,
-    gamma: Annotated[
-        float, typer.Option(help="With --layer mix: scale of the weighted sum.")
-    ] = 1.0,
+    gamma: Annotated[float, typer.Option(help="With --layer mix: scale factor.")] = 1.0,
     state: Annotated[
         Literal["reset", "warm", "carry"],
         typer.Option(
@@ -55,14 +53,14 @@ def embed(
     rows: Annotated[
         int,
         typer.Option(
-            help="With --state carry: number of parallel streams. Sentence i starts with the final "
-            "state of sentence i - ROWS, like row i % ROWS of bilm-tf's batches."
+            help="With --state carry: number of parallel streams, like the batch size of bilm-tf. "
+            "Sentence i starts from the final state of sentence i - ROWS."
         ),
     ] = 1,
     dtype: Annotated[
         Literal["float32", "float16"],
         typer.Option(
-            help="Data type of the vectors. float16 halves the size and keeps about three "
+            help="Data type of the vectors. float16 halves the file size and keeps about three "
             "significant digits."
         ),
     ] = "float32",
@@ -72,30 +70,29 @@ def embed(
         int | None,
         typer.Option(
             min=1,
-            help="Number of worker processes, each with its own copy of the model. The output is "
-            "byte-identical for any number of workers. Default: 1; on Ray, one per GPU or per two "
-            "CPU cores.",
+            help="Number of worker processes, each with its own copy of the model. Does not affect "
+            "the output. Default: 1; with Ray, one per GPU or per two CPU cores.",
         ),
     ] = None,
     engine: Annotated[
         Literal["local", "ray"],
         typer.Option(
-            help="Where to compute a directory of shards. local: on this machine. ray: on a Ray "
-            "cluster (pip install 'elmokit[ray]') whose machines can all access the model and the "
-            "directory. Both write the same rows."
+            help="Where to run. local: on this machine. ray: on a Ray cluster (pip install "
+            "'elmokit[ray]'); the output must be a directory, and all machines must be able to "
+            "access it and the model."
         ),
     ] = "local",
     address: Annotated[
         str | None,
         typer.Option(
-            help="With --engine ray: address of the cluster. Default: start one on this machine "
-            "for this run."
+            help="With --engine ray: address of the cluster. Default: start a cluster on this "
+            "machine."
         ),
     ] = None,
-    column: Annotated[str, typer.Option(help="Text column of Parquet inputs.")] = "text",
+    column: Annotated[str, typer.Option(help="Text column of Parquet files.")] = "text",
     chunk_bytes: Annotated[
         int,
-        typer.Option(help="Approximate bytes of text per chunk, the unit of work and of resuming."),
+        typer.Option(help="Approximate bytes of text per chunk, the unit of resuming."),
     ] = 2**18,
     resume: opt.Resume = False,
     overwrite: opt.OverwriteRun = False,
@@ -103,15 +100,15 @@ def embed(
     as_json: opt.SummaryAsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Compute the vectors of all tokens in text files.
+    """Compute vectors for all tokens in text files.
 
-    Text is processed in chunks, so memory usage does not grow with the text. An empty line counts
-    as a sentence without tokens: line 8 is always sentence 7. To read the output in Python, use
-    elmokit.open_vectors.
+    The text is processed in chunks, so memory usage does not depend on its size. Empty lines count
+    as sentences without tokens, so that sentence i is always line i + 1. To read the output in
+    Python, use elmokit.open_vectors.
 
-    An interrupted run can be resumed with --resume; standard input must then provide the same text
-    from its beginning. Writing a single file temporarily needs twice its size on disk; a directory
-    of shards does not.
+    Use --resume to continue an interrupted run. If the text comes from standard input, provide it
+    again from the beginning. A single output file temporarily needs twice its size on disk; a
+    directory of shards does not.
     """
     _check_engine(engine, address, output)
     from elmokit.bulk.run import embed_corpus

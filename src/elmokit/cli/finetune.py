@@ -23,22 +23,24 @@ def finetune(
     weights: opt.Weights = None,
     new_head: Annotated[
         bool,
-        typer.Option("--new-head", help="Replace the LM head by a new one for the words of DATA."),
+        typer.Option(
+            "--new-head", help="Replace the LM head with a new one for the vocabulary of DATA."
+        ),
     ] = False,
     head_steps: Annotated[
         int | None,
         typer.Option(
             help="Number of initial steps that train only the head, with the biLM frozen. Default: "
-            "half of all steps for a new head, otherwise 0."
+            "half of all steps for a new head, 0 otherwise."
         ),
     ] = None,
     settings: opt.Settings = None,
     max_steps: Annotated[
-        int | None, typer.Option(help="Number of steps, instead of --epochs.")
+        int | None, typer.Option(help="Number of training steps, instead of --epochs.")
     ] = None,
     epochs: Annotated[
         float | None,
-        typer.Option(help="Number of epochs. Default: 2 with a new head, otherwise 1."),
+        typer.Option(help="Number of epochs. Default: 2 with a new head, 1 otherwise."),
     ] = None,
     seed: opt.Seed = 0,
     resume: opt.Resume = False,
@@ -49,15 +51,15 @@ def finetune(
     as_json: opt.SummaryAsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Continue training a model on other text, for example on the text of a task.
+    """Continue training a language model on new text.
 
-    If the model has an LM head, prepare the text with `elmo prepare --vocab MODEL`; the whole model
-    is then trained. A model without a head gets a new one, initialized from the word frequencies of
-    DATA, which is first trained alone. Default learning rates: optimizer.learning_rate=5e-4, and
-    optimizer.head_rate=4e-3 while the head is trained alone.
+    If the model has an LM head, prepare the text with `elmo prepare --vocab MODEL`. A model without
+    a head gets a new one, which is initialized from the word frequencies of DATA and first trained
+    alone. Default learning rates: optimizer.learning_rate=5e-4, and optimizer.head_rate=4e-3 while
+    the head is trained alone.
 
-    Held-out perplexity is measured before and after training, and after the steps of the head.
-    Ctrl-C saves a checkpoint and stops.
+    Held-out perplexity is measured before and after training, and after the head has been trained
+    alone. Ctrl-C saves a checkpoint and stops.
     """
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device

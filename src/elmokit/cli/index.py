@@ -15,10 +15,10 @@ from elmokit.progress import plural
 
 
 def index(
-    output: Annotated[Path, opt.output_option("Directory of the index.")],
+    output: Annotated[Path, opt.output_option("Index directory.")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{opt.SENTENCES} Not needed to add --ann to an existing index."),
+        typer.Argument(help=f"{opt.SENTENCES} Not required to add --ann to an existing index."),
     ] = None,
     model: opt.Model = None,
     weights: opt.Weights = None,
@@ -32,13 +32,11 @@ def index(
         list[str] | None,
         typer.Option(
             metavar="LAYER",
-            help="Also build an approximate index of this layer, for many millions of tokens, and "
-            "measure its recall. Can be repeated.",
+            help="Also build an approximate index of this layer, for fast search in many millions "
+            "of tokens. Its recall is measured and reported. Can be repeated.",
         ),
     ] = None,
-    recall: Annotated[
-        float, typer.Option(help="With --ann: required recall of the 10 nearest tokens.")
-    ] = 0.95,
+    recall: Annotated[float, typer.Option(help="With --ann: required recall@10.")] = 0.95,
     append: Annotated[
         bool,
         typer.Option(
@@ -57,10 +55,10 @@ def index(
 
     The index contains the vectors of the selected layers, the sentences with their files and line
     numbers, and a description of the model. Layers that can be computed from other stored layers
-    take no extra space. Memory usage does not grow with the text. Requires pip install
+    need no extra space. Memory usage does not depend on the size of the text. Requires pip install
     'elmokit[search]'.
 
-    To search it: elmo neighbors DIR --query 'He will [play] in the final .'
+    Example query: elmo neighbors DIR --query 'He will [play] in the final .'
     """
     opt.check_layers(layer, mix)
     if not files and not ann:

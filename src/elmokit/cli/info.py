@@ -21,13 +21,14 @@ def info(
     model: Annotated[str | None, typer.Argument(help=opt.EMBEDDING_MODELS)] = None,
     weights: opt.Weights = None,
     installed: Annotated[
-        bool, typer.Option("--installed", help="List the models that can be loaded by name.")
+        bool,
+        typer.Option("--installed", help="List the installed models, which can be loaded by name."),
     ] = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Show a model's layers, sizes, parameters and contents.
+    """Show the architecture and contents of a model.
 
-    Reads and validates all weights, so it also checks whether the files are intact.
+    Reads and validates all weights.
     """
     if installed:
         _list_installed(as_json)

@@ -22,21 +22,26 @@ if TYPE_CHECKING:
 def neighbors(
     files: Annotated[
         list[str],
-        typer.Argument(help=f"{opt.SENTENCES} Or one directory written by `elmo index`."),
+        typer.Argument(help=f"{opt.SENTENCES} Or a directory written by `elmo index`."),
     ],
     query: Annotated[
         list[str] | None,
-        typer.Option(help="Sentence with one word in brackets: 'A [play] .' Can be repeated."),
+        typer.Option(
+            help="Query: a sentence with one word in brackets, for example 'The [play] was long .' "
+            "Can be repeated."
+        ),
     ] = None,
     token: Annotated[
         list[int] | None,
         typer.Option(
             min=0,
-            help="With an index: search for the token with this number (see --json). Can be "
+            help="With an index: use the token with this number (see --json) as the query. Can be "
             "repeated.",
         ),
     ] = None,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of neighbors per list.")] = 10,
+    k: Annotated[
+        int, typer.Option("--k", "-k", min=1, help="Number of neighbors per query and layer.")
+    ] = 10,
     model: opt.Model = None,
     weights: opt.Weights = None,
     layer: opt.Layers = None,
@@ -46,37 +51,39 @@ def neighbors(
     skip_bad: opt.SkipBad = False,
     state: opt.State = "reset",
     same_word: Annotated[
-        bool, typer.Option("--same-word", help="Only list other uses of the query word.")
+        bool, typer.Option("--same-word", help="Only list occurrences of the query word.")
     ] = False,
     other_words: Annotated[
         bool,
-        typer.Option("--other-words", help="Only list other words; matching is case-insensitive."),
+        typer.Option("--other-words", help="Only list other words (case-insensitive)."),
     ] = False,
     other_sentences: Annotated[
         bool,
         typer.Option(
-            "--other-sentences", help="Exclude the sentence of the query, if the text contains it."
+            "--other-sentences", help="Exclude the query sentence, if the text contains it."
         ),
     ] = False,
     distinct: Annotated[
         Literal["token", "sentence", "word"],
         typer.Option(
-            help="How to remove duplicates. token: list every token. sentence: list identical "
+            help="How to remove duplicates. token: keep all tokens. sentence: list identical "
             "sentences once. word: list only the nearest token of each word."
         ),
     ] = "sentence",
     min_count: Annotated[
         int,
-        typer.Option(min=1, help="With an index: only list words that occur at least this often."),
+        typer.Option(
+            min=1, help="With an index: only list words that occur at least this many times."
+        ),
     ] = 1,
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Approximate maximum number of tokens to search. Default: all."),
+        typer.Option(min=1, help="Approximate number of tokens to search. Default: all."),
     ] = None,
     ann: Annotated[
         bool,
         typer.Option(
-            "--ann", help="With an index: use the approximate index of `elmo index --ann`."
+            "--ann", help="With an index: use approximate search (see `elmo index --ann`)."
         ),
     ] = False,
     static: opt.StaticTable = None,
@@ -88,8 +95,9 @@ def neighbors(
 
     Compares a word in a sentence with every token of a text by cosine similarity, layer by layer.
     Layer 0 represents only the word; the other layers also represent its context. Memory usage does
-    not grow with the text. For repeated queries, build an index first with `elmo index`. With
-    --static, also lists the nearest words according to static vectors, which ignore context.
+    not depend on the size of the text. For repeated queries, build an index first with `elmo
+    index`. With --static, also lists the nearest words according to static vectors, which ignore
+    the context.
     """
     if same_word and other_words:
         raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")

@@ -14,16 +14,13 @@ from elmokit.errors import ConfigError
 # ----------------------------------------------------------------------------------------- models
 
 MODELS = (
-    "Model to load: a model directory, an AllenNLP or bilm-tf options.json with its HDF5 file, an "
-    "ELMoForManyLangs directory, a zip file of one of these, a bilm-tf training checkpoint, "
-    "hf://USER/MODEL, or a name such as english or allennlp:original."
+    "Model to load: a model directory, the name of a published or installed model (such as "
+    "allennlp:original), hf://USER/MODEL, or weights in another format: bilm-tf, AllenNLP or "
+    "ELMoForManyLangs."
 )
 DEFAULT_MODEL = " Default: the bundled English model."
 #: For commands that need neither the LM head nor training.
-EMBEDDING_MODELS = (
-    f"{MODELS} ONNX directories (elmo convert MODEL OUT --to onnx) also work, without torch."
-    f"{DEFAULT_MODEL}"
-)
+EMBEDDING_MODELS = f"{MODELS} ONNX models also work and do not need PyTorch.{DEFAULT_MODEL}"
 
 ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
 Model = Annotated[str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL)]
@@ -37,7 +34,7 @@ HeadModel = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help="HDF5 weights, if they are not in the same directory as options.json."),
+    typer.Option(help="HDF5 weights, if they are not in the directory of options.json."),
 ]
 State = Annotated[
     Literal["reset", "warm"],
@@ -52,41 +49,43 @@ Device = Annotated[
 Precision = Annotated[
     Literal["exact", "fast"],
     typer.Option(
-        help="Numeric precision. exact: float32. fast: reduced precision, several times faster "
-        "(cosine similarity to exact vectors at least 0.999); see `elmo doctor`."
+        help="Numerical precision. exact: float32. fast: lower precision, several times faster "
+        "(cosine similarity to the exact vectors at least 0.999); see `elmo doctor`."
     ),
 ]
 
 # ------------------------------------------------------------------------------------------- text
 
 TEXT_FILES = (
-    "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst); '-' reads standard input."
+    "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst), or '-' for standard input."
 )
 Tokenized = Annotated[
     bool,
-    typer.Option("--tokenized", help="Lines are tokenized sentences: split them at whitespace."),
+    typer.Option("--tokenized", help="The text is already tokenized: split it at whitespace."),
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Skip and count lines that are not valid UTF-8.")
+    bool,
+    typer.Option(
+        "--skip-bad", help="Skip lines that are not valid UTF-8, and report their number."
+    ),
 ]
 
 # For commands that read text like `elmo embed`: one sentence per line.
-SENTENCES = f"{TEXT_FILES} Each line is a sentence."
+SENTENCES = f"{TEXT_FILES} One sentence per line."
 SplitLines = Annotated[
     bool,
-    typer.Option(
-        "--split", help="Lines are paragraphs: split them into sentences. Ignore empty lines."
-    ),
+    typer.Option("--split", help="Split each line into sentences; ignore empty lines."),
 ]
 
 # For commands that read text like `elmo prepare`: one paragraph per line.
 PARAGRAPHS = (
-    f"{TEXT_FILES} Each line is a paragraph; empty lines and file boundaries separate documents."
+    f"{TEXT_FILES} One paragraph per line; empty lines and file boundaries separate documents."
 )
 OneSentencePerLine = Annotated[
     bool,
     typer.Option(
-        "--one-sentence-per-line", help="Lines are sentences: do not split them into sentences."
+        "--one-sentence-per-line",
+        help="Do not split lines into sentences. Implied by --tokenized.",
     ),
 ]
 
@@ -94,7 +93,7 @@ OneSentencePerLine = Annotated[
 
 LAYER_CHOICES = (
     "Layers to use: a layer number, top, average (the mean of all layers), concat (all layers "
-    "concatenated), mix (a weighted sum, see --mix) or all (each layer separately)."
+    "concatenated), mix (a weighted sum; see --mix) or all (each layer separately)."
 )
 Layer = Annotated[str, typer.Option("--layer", metavar="LAYER", help=LAYER_CHOICES)]
 Layers = Annotated[
@@ -118,7 +117,7 @@ def _parse_mix(text: str) -> Any:
         return tuple(float(weight) for weight in text.split(","))
     except ValueError:
         raise typer.BadParameter(
-            f"'{text}' is not a list of numbers. Expected, for example, 0.2,0.3,0.5."
+            f"'{text}' is not a list of numbers such as 0.2,0.3,0.5."
         ) from None
 
 
@@ -127,8 +126,8 @@ Mix = Annotated[
     typer.Option(
         metavar="S0,S1,...",
         parser=_parse_mix,
-        help="With --layer mix: weights of the layers, lowest layer first. They are used directly, "
-        "without a softmax.",
+        help="With --layer mix: one weight per layer, starting with layer 0. The weights are not "
+        "normalized.",
     ),
 ]
 StaticTable = Annotated[
@@ -160,40 +159,42 @@ def output_option(help: str) -> Any:
 
 
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-Preset = Annotated[str, typer.Option(help="Preset: toy, small, medium or original.")]
+Preset = Annotated[
+    str, typer.Option(help="Model size and training settings: toy, small, medium or original.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Change a setting (see docs/reference/configuration.md). Can be repeated.",
+        help="Override a setting (see docs/reference/configuration.md). Can be repeated.",
     ),
 ]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", help="Resume an interrupted run. Repeat the other options."),
+    typer.Option("--resume", help="Resume an interrupted run. Use the original options."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite existing output.")]
 OverwriteRun = Annotated[
     bool,
     typer.Option(
         "--overwrite",
-        help="Replace an existing output. Without --resume, also discard an interrupted run.",
+        help="Overwrite existing output. Without --resume, also discard an interrupted run.",
     ),
 ]
 PreparedData = Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")]
 RunDirectory = Annotated[
-    Path, output_option("Run directory, for checkpoints, metrics and the model.")
+    Path, output_option("Run directory for checkpoints, metrics and the model.")
 ]
 WarmState = Annotated[
     bool,
     typer.Option(
         "--warm-state",
-        help="Also compute the warm state, which takes minutes on a CPU; see `elmo warm`.",
+        help="Also compute the warm state (see `elmo warm`); takes minutes on a CPU.",
     ),
 ]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="On a GPU: bit-identical runs, but slower.")
+    bool, typer.Option("--deterministic", help="Make runs on a GPU bit-identical; slower.")
 ]
 
 
@@ -213,7 +214,7 @@ Tensorboard = Annotated[
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 LinesAsJson = Annotated[
-    bool, typer.Option("--json", help="Print JSON instead of text, one object per line.")
+    bool, typer.Option("--json", help="Print one JSON object per line instead of text.")
 ]
 SummaryAsJson = Annotated[
     bool, typer.Option("--json", help="Print a summary as JSON to standard output.")

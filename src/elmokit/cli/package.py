@@ -10,7 +10,10 @@ import typer
 
 def package(
     model: Annotated[
-        Path, typer.Argument(help="Model directory, as written by elmo train, finetune or convert.")
+        Path,
+        typer.Argument(
+            help="Model directory, as written by `elmo train`, `finetune` or `convert`."
+        ),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Directory to write the wheel to.")
@@ -24,8 +27,8 @@ def package(
     """Build a wheel that contains a model.
 
     Writes elmokit_NAME-VERSION-py3-none-any.whl. After you install the wheel (pip install FILE),
-    load the model by its name: elmokit.load("NAME") in Python, or NAME as the model of any command.
-    elmo info --installed lists installed models.
+    you can load the model by its name: elmokit.load("NAME") in Python, or --model NAME on the
+    command line. `elmo info --installed` lists the installed models.
     """
     from elmokit.sources.package import build_package
 

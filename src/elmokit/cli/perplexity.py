@@ -20,8 +20,8 @@ def perplexity(
     files: Annotated[
         list[str],
         typer.Argument(
-            help=f"{opt.PARAGRAPHS} Or one directory written by `elmo prepare`, for its "
-            "held-out text."
+            help=f"{opt.PARAGRAPHS} Or a directory written by `elmo prepare`, whose "
+            "held-out text is used."
         ),
     ],
     model: opt.HeadModel = None,
@@ -32,8 +32,8 @@ def perplexity(
         Literal["carry", "reset", "warm", "all"],
         typer.Option(
             help="Initial LSTM state of each sentence. carry: the final state of the previous "
-            "sentence, and zero at the beginning of a document. reset: zero. warm: the state "
-            "stored with the model. all: measure with each of them."
+            "sentence, or zero at the beginning of a document. reset: zero. warm: the state "
+            "stored with the model. all: each of these in turn."
         ),
     ] = "carry",
     device: opt.Device = "auto",
@@ -45,10 +45,8 @@ def perplexity(
 
     Perplexity is the exponential of the mean loss per word and sentence boundary: forward,
     backward, and their geometric mean. As inputs, out-of-vocabulary words are encoded from their
-    characters; as targets, they count as <UNK>. Perplexity without them is also printed. Results do
-    not depend on batching.
-
-    Memory usage grows with the longest document, not with the text.
+    characters; as targets, they count as <UNK>. The perplexity without them is also printed.
+    Memory usage depends on the length of the longest document, not on the size of the text.
     """
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.embed.model import load

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 app = App(help="Plot what the layers encode, as SVG or PNG. Requires pip install 'elmokit[plot]'.")
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="File to write: .svg or .png.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the plotted values as JSON.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Output file: .svg or .png.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Also print the plotted values as JSON.")]
 
 
 @app.command("senses")
@@ -26,24 +26,25 @@ def senses(
         str,
         typer.Argument(
             metavar="FILE|INDEX",
-            help="File of sentences with one word in brackets, one per line, optionally followed "
-            "by a tab and the sense; '-' reads standard input. Or the directory of an index, with "
-            "--word.",
+            help="File with one sentence per line, in which one word is in brackets, optionally "
+            "followed by a tab and the sense of the word; '-' for standard input. Or an index "
+            "directory, with --word.",
         ),
     ],
     output: Output,
     word: Annotated[
-        str | None, typer.Option(help="With an index: the word; matching is case-insensitive.")
+        str | None, typer.Option(help="With an index: word to plot (case-insensitive).")
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=3, help="With an index: maximum number of uses, sampled evenly.")
+        int,
+        typer.Option(min=3, help="With an index: maximum number of occurrences, sampled evenly."),
     ] = 200,
     clusters: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Number of clusters to color by, if the senses are unknown. Default: chosen by "
-            "how well the clusters separate.",
+            help="If senses are not given: number of clusters. Default: the number with the best "
+            "silhouette score.",
         ),
     ] = None,
     model: opt.Model = None,
@@ -55,11 +56,11 @@ def senses(
     device: opt.Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Plot the uses of one word, one panel per layer.
+    """Plot the occurrences of a word, one panel per layer.
 
-    In layer 0 all uses have the same vector, which depends only on the word. In
-    higher layers, uses with the same sense form groups. Colors show the given
-    senses, or clusters.
+    In layer 0, all occurrences have the same vector, which depends only on the word. In higher
+    layers, occurrences with the same sense form groups. Colors show the given senses, or clusters
+    if no senses are given.
     """
     in_index = Path(text).is_dir()
     if in_index != (word is not None):
@@ -106,9 +107,9 @@ def similarity(
     device: opt.Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Plot the cosines between the tokens of two sentences.
+    """Plot the similarity between all tokens of two sentences.
 
-    Draws one heat map per layer.
+    Draws a heat map of cosine similarities for each layer.
     """
     opt.check_layers(layer, mix)
 
@@ -128,15 +129,15 @@ def similarity(
 def layers(
     tasks: Annotated[
         list[Path],
-        typer.Argument(metavar="DIRS", help="Directories written by `elmo task ... train`."),
+        typer.Argument(metavar="DIRS", help="Directories written by `elmo task NAME train`."),
     ],
     output: Output,
     as_json: AsJson = False,
 ) -> None:
     """Plot the learned layer weights of task models.
 
-    Like Figure 2 of the paper: one column per task; separate blocks for the mix
-    at the input and at the output.
+    As in Figure 2 of the paper, with one column per task and separate blocks for ELMo at the input
+    and at the output.
     """
     from elmokit.plot.figure import check_picture
     from elmokit.plot.layers import draw_layers, read_mixes
@@ -158,8 +159,8 @@ def surprise(
 ) -> None:
     """Plot the surprisal of each token, forward and backward.
 
-    Bars above a token: surprisal in bits given the tokens before it. Bars below:
-    given the tokens after it.
+    Bars above a token show its surprisal in bits given the preceding tokens; bars below, given the
+    following tokens.
     """
     from elmokit.embed.model import load
     from elmokit.plot.figure import check_picture

@@ -22,8 +22,8 @@ def prepare(
     output: Annotated[
         Path,
         opt.output_option(
-            "Directory to write. Needs about 4 bytes per token and 130 bytes per distinct word, "
-            "and twice as much while it is being written."
+            "Output directory. Needs about 4 bytes per token and 130 bytes per distinct word, and "
+            "twice as much during preparation."
         ),
     ],
     one_sentence_per_line: opt.OneSentencePerLine = False,
@@ -32,40 +32,38 @@ def prepare(
     min_count: Annotated[
         int,
         typer.Option(
-            help="Minimum count of a vocabulary word. Rarer words are <UNK> as targets; as "
-            "inputs they are encoded from their characters, like all words."
+            help="Minimum number of occurrences of a vocabulary word. Rarer words become <UNK> as "
+            "targets; as inputs, all words are encoded from their characters."
         ),
     ] = 3,
     max_vocab: Annotated[
         int | None,
         typer.Option(
-            help="Maximum size of the vocabulary, including <S>, </S> and <UNK>; keeps the most "
-            "frequent words. Default: no limit."
+            help="Maximum vocabulary size, including <S>, </S> and <UNK>. Default: unlimited."
         ),
     ] = None,
     vocab: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE|MODEL",
-            help="Use the vocabulary of an existing model, as required by `elmo finetune` and "
-            "`elmo perplexity`: a model directory, the name of an installed model (english), or a "
-            "file with one word per line that starts with <S>, </S>, <UNK>. Other words are <UNK> "
-            "as targets. Default: build a vocabulary from the text.",
+            help="Existing vocabulary, as required to fine-tune or evaluate an existing model: a "
+            "model directory, the name of an installed model, or a file with one word per line "
+            "that starts with <S>, </S>, <UNK>. Default: build a vocabulary from the text.",
         ),
     ] = None,
     max_characters: Annotated[
         int,
         typer.Option(
             help="Maximum number of character ids per word, including two boundary ids; longer "
-            "words are truncated. Must be the same in training."
+            "words are truncated. Must match the model."
         ),
     ] = 50,
     valid: Annotated[
         str | None,
         typer.Option(
             metavar="N|FRACTION",
-            help="Hold out random documents for evaluation: a number (500) or a fraction (0.01). "
-            "They do not contribute to the vocabulary. Default: none.",
+            help="Number (500) or fraction (0.01) of documents to hold out for evaluation, chosen "
+            "at random and not used to build the vocabulary. Default: 0.",
         ),
     ] = None,
     valid_files: Annotated[
@@ -77,8 +75,7 @@ def prepare(
         int | None,
         typer.Option(
             min=1,
-            help="Number of worker processes. The output is byte-identical for any number. "
-            "Default: one per core.",
+            help="Number of worker processes. Does not affect the output. Default: one per core.",
         ),
     ] = None,
     overwrite: opt.Overwrite = False,
@@ -87,9 +84,9 @@ def prepare(
 ) -> None:
     """Convert text files to a corpus for training.
 
-    Splits the text into sentences and tokens, builds a vocabulary and writes ids. If lines end in
-    the middle of a sentence, first join the lines of each paragraph. The same text and options give
-    the same bytes. The output is written atomically.
+    Splits the text into sentences and words, builds a vocabulary and converts the words to ids. If
+    your text has line breaks within sentences, first join the lines of each paragraph. The output
+    is deterministic and written atomically.
     """
     from elmokit.data.layout import PrepareSettings
     from elmokit.data.prepare import prepare as prepare_text

@@ -24,14 +24,15 @@ def pos(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Universal Dependencies treebank with *train.conllu, *dev.conllu, *test.conllu.",
+            help="Universal Dependencies treebank with the files *train.conllu, *dev.conllu and "
+            "*test.conllu.",
         ),
     ],
     tags: Annotated[
         Literal["xpos", "upos"],
         typer.Option(
-            help="Tags to predict. xpos: the tags of the treebank (in English, Penn Treebank tags "
-            "as in the paper). upos: universal tags."
+            help="Tags to predict. xpos: language-specific tags (in English, Penn Treebank tags as "
+            "in the paper). upos: universal tags."
         ),
     ] = "xpos",
     model: opt.Model = None,
@@ -42,23 +43,23 @@ def pos(
     static: opt.StaticTable = None,
     seed: opt.Seed = 0,
     runs: Annotated[
-        int, typer.Option(min=1, help="Number of probes per layer, with consecutive seeds.")
+        int, typer.Option(min=1, help="Number of classifiers per layer, with consecutive seeds.")
     ] = 1,
-    max_epochs: Annotated[int, typer.Option(min=1, help="Maximum epochs of a probe.")] = 30,
-    cache: Annotated[
-        Path | None, typer.Option(help="Directory to cache the vectors in. Default: no cache.")
+    max_epochs: Annotated[int, typer.Option(min=1, help="Maximum number of epochs.")] = 30,
+    cache_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the layer cache. Default: no cache.")
     ] = None,
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Probe the layers for parts of speech.
+    """Predict parts of speech from each layer.
 
-    Trains a linear classifier per layer on the vectors of the words in a
-    treebank (syntactic words: "didn't" is two). Baselines without context: the
-    most frequent tag of each word in the training data and, with --static, a
-    probe on static vectors. In the paper, layer 1 is better than layer 2.
+    Trains a linear classifier per layer on the word vectors of a treebank. Words are syntactic
+    words: "didn't" counts as two. Baselines without context: the most frequent tag of each word in
+    the training data and, with --static, a classifier on static vectors. In the paper, layer 1 is
+    better than layer 2.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
@@ -82,7 +83,7 @@ def pos(
             state=state,
             seeds=range(seed, seed + runs),
             settings=ProbeSettings(max_epochs=max_epochs),
-            cache=cache,
+            cache=cache_dir,
             progress=progress,
         )
     _print(report, as_json)
@@ -99,23 +100,23 @@ def wsd(
     semcor: Annotated[
         Path,
         typer.Argument(
-            metavar="SEMCOR", help="Sentences annotated with senses, one JSON object per line."
+            metavar="SEMCOR", help="Training sentences with senses, one JSON object per line."
         ),
     ],
     evaluation: Annotated[
         Path,
         typer.Argument(
             metavar="SETS",
-            help="Evaluation_Datasets of Raganato et al., one of its subdirectories, or a "
-            "NAME.data.xml file.",
+            help="Test sets: Evaluation_Datasets of Raganato et al., one of its subdirectories, or "
+            "a NAME.data.xml file.",
         ),
     ],
     wordnet: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="index.sense of WordNet 3.0, or its directory. Default: $WNSEARCHDIR, or the "
-            "location of the Debian packages (apt-get install wordnet-base wordnet-sense-index).",
+            help="WordNet 3.0: its directory or index.sense file. Default: $WNSEARCHDIR, or the "
+            "files of the Debian packages wordnet-base and wordnet-sense-index.",
         ),
     ] = None,
     model: opt.Model = None,
@@ -130,12 +131,12 @@ def wsd(
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Probe the layers for word senses.
+    """Disambiguate word senses with each layer.
 
-    Each word gets the sense with the nearest mean vector in SemCor, among the
-    senses of its lemma and part of speech. Lemmas that are not in SemCor get
-    their first sense in WordNet. F1 is computed as in Raganato et al. (2017). In
-    the paper, layer 2 is better than layer 1.
+    Each word is assigned the sense with the nearest mean vector in SemCor, among the senses of its
+    lemma and part of speech. Lemmas that are not in SemCor are assigned their first sense in
+    WordNet. F1 is computed as in Raganato et al. (2017). In the paper, layer 2 is better than layer
+    1.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
@@ -174,10 +175,12 @@ def wsd(
 
 @app.command("wic")
 def wic(
-    data: Annotated[Path, typer.Argument(metavar="FILE", help="MCL-WiC pairs in JSON: NAME.data.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="FILE", help="MCL-WiC sentence pairs: NAME.data.")
+    ],
     gold: Annotated[
         Path | None,
-        typer.Option(help="MCL-WiC labels. Default: NAME.gold in the directory of FILE."),
+        typer.Option(help="MCL-WiC labels. Default: NAME.gold in the same directory."),
     ] = None,
     model: opt.Model = None,
     weights: opt.Weights = None,
@@ -188,13 +191,12 @@ def wic(
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Probe the layers for word in context (WiC).
+    """Predict whether a word has the same sense in two sentences (WiC).
 
-    Does a word have the same sense in two sentences? Predicts yes if the
-    cosine of the two tokens is above a threshold. The
-    threshold is chosen on one half of the lemmas and tested on the other, and
-    vice versa. Baselines: whether the two forms are equal and, with --static,
-    the static vectors of the forms and their mean over each sentence.
+    The prediction is yes if the cosine similarity of the two tokens is above a threshold, which is
+    chosen on one half of the lemmas and tested on the other, and vice versa. Baselines: whether the
+    two word forms are equal and, with --static, the static vectors of the words and their mean over
+    each sentence.
     """
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
@@ -218,8 +220,8 @@ def morphology(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="Tab-separated lines of word, related word and kind of relation. Default: the "
-            "bundled list.",
+            help="Tab-separated file with a word, a related word and the kind of relation per "
+            "line. Default: a bundled list.",
         ),
     ] = None,
     model: opt.Model = None,
@@ -229,22 +231,23 @@ def morphology(
         typer.Option(
             metavar="FILE",
             help="Candidate words, one per line. Default: the most frequent words of the model's "
-            "vocabulary, or else of the static vectors.",
+            "vocabulary or, if it has none, of the static vectors.",
         ),
     ] = None,
-    max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words.")] = 20_000,
+    max_words: Annotated[
+        int, typer.Option(min=1, help="Maximum number of candidate words.")
+    ] = 20_000,
     static: opt.StaticTable = None,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Probe layer 0 for morphological relations.
+    """Compare morphologically related words in layer 0.
 
-    Layer 0 reads the characters of a word, so it has a vector for any word.
-    For each kind of relation: the mean cosine of related words and of random
-    pairs, how often related words are nearer than random ones (AUC), and the
-    rank of the related word among many words (mean reciprocal rank, share at
-    rank 1, share in the first 10).
+    Layer 0 is computed from the characters of a word, so any word has a vector. Reports for each
+    kind of relation: the mean cosine similarity of related words and of random pairs, how often
+    related words are more similar than random ones (AUC), and the rank of the related word among
+    all candidate words (mean reciprocal rank, hits at 1 and 10).
     """
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static

@@ -22,7 +22,7 @@ def score(
     state: opt.State = "reset",
     by_token: Annotated[
         bool,
-        typer.Option("--tokens", help="Also print log p of every token and sentence boundary."),
+        typer.Option("--tokens", help="Also print the log probability of every token."),
     ] = False,
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
@@ -31,12 +31,12 @@ def score(
     """Score sentences with both language models.
 
     Prints tab-separated columns for each sentence: perplexity (the geometric mean of both
-    directions), forward perplexity, backward perplexity, number of unknown words, tokens. Each
-    direction scores every token plus its sentence boundary, </S> or <S>. Out-of-vocabulary words
-    count as <UNK>. Logarithms are natural. For an empty line, only the sentence boundaries are
-    scored, so that input and output lines correspond.
+    directions), forward perplexity, backward perplexity, number of out-of-vocabulary words, and
+    the tokens. Each direction scores every token and its sentence boundary, </S> or <S>.
+    Out-of-vocabulary words count as <UNK>. Logarithms are natural. Empty lines are scored as
+    sentences without tokens, so that input and output lines correspond.
 
-    Sentences are scored independently. For continuous text, use elmo perplexity.
+    Sentences are scored independently. For continuous text, use `elmo perplexity`.
     """
     from elmokit.bulk.input import Corpus, check_inputs
     from elmokit.embed.batching import windows

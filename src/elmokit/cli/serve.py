@@ -24,14 +24,14 @@ def serve(
         typer.Option(
             "--model",
             metavar="NAME=PATH",
-            help="Additional model, as for `elmo embed --model`. Can be repeated.",
+            help="Additional model to serve under this name. Can be repeated.",
         ),
     ] = None,
     bundled: Annotated[
         bool,
         typer.Option(
             "--bundled/--no-bundled",
-            help="Serve the bundled model under the name 'english', as the default model.",
+            help="Serve the bundled model as 'english', the default model.",
         ),
     ] = True,
     task: Annotated[
@@ -39,7 +39,7 @@ def serve(
         typer.Option(
             "--task",
             metavar="NAME=DIR",
-            help="Task model, as written by `elmo task ... train -o DIR`. Can be repeated.",
+            help="Task model to serve under this name, as written by `elmo task`. Can be repeated.",
         ),
     ] = None,
     task_file: Annotated[
@@ -53,50 +53,51 @@ def serve(
     index: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Index for nearest-neighbor search, as written by `elmo index`."
+            metavar="DIR", help="Directory written by `elmo index`, for nearest-neighbor search."
         ),
     ] = None,
     static: opt.StaticTable = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. 0.0.0.0: all addresses of this machine.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 listens on all addresses.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port. 0: any free port.")] = 8017,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")
+    ] = 8017,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="ELMO_SERVE_TOKEN",
-            help="Token that clients must send as 'Authorization: Bearer TOKEN'. Prefer the "
-            "environment variable: other users of the machine can see command-line options. "
-            "Default: no authentication.",
+            help="Bearer token that clients must send. Prefer the environment variable, because "
+            "other users of the machine can see command-line options. Default: no authentication.",
         ),
     ] = None,
     cors: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ORIGIN",
-            help="Allow pages from this origin, for example https://example.org, to read "
-            "responses. Can be repeated.",
+            help="Allow cross-origin requests from this origin, for example https://example.org. "
+            "Can be repeated.",
         ),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Accept requests for this host name, in addition to IP addresses, localhost and "
-            "the name of this machine; * accepts any. Can be repeated.",
+            help="Host name to accept in requests, in addition to IP addresses, localhost and the "
+            "name of this machine; * accepts any name. Can be repeated.",
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of CPU threads. Default: chosen by torch.")
+        int | None, typer.Option(min=1, help="Number of CPU threads. Default: chosen by PyTorch.")
     ] = None,
-    precision: opt.Precision = "exact",
     device: opt.Device = "auto",
+    precision: opt.Precision = "exact",
     max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2 * 2**20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per request.")] = 4096,
     max_sentences: Annotated[int, typer.Option(min=1, help="Maximum sentences per request.")] = 256,
     max_answer: Annotated[int, typer.Option(min=1, help="Maximum values per response.")] = 2**24,
     queue: Annotated[
-        int, typer.Option(min=1, help="Maximum pending requests; further ones are rejected.")
+        int, typer.Option(min=1, help="Maximum pending requests; more are rejected.")
     ] = 256,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Maximum open connections; idle ones are closed first.")
@@ -105,17 +106,17 @@ def serve(
         float,
         typer.Option(
             min=0.001,
-            help="Time limit in seconds, for receiving a request and for responding to it.",
+            help="Time limit in seconds for receiving a request, and for responding to it.",
         ),
     ] = 60.0,
     open_page: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser when the service is ready.")
+        bool, typer.Option("--open", help="Open the web page in a browser.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object when the service is ready.")
+        bool, typer.Option("--json", help="Print JSON instead of text when the service is ready.")
     ] = False,
 ) -> None:
-    """Serve models over HTTP, with an interactive page to explore them.
+    """Serve models over HTTP, with an interactive web page.
 
     Prints the URL when the models are loaded. The page is at /; the routes are
     documented at /openapi.json and in docs/how-to/serve.md. On Ctrl-C, SIGTERM or

@@ -14,12 +14,12 @@ def substitutes(
     sentence: Annotated[
         str,
         typer.Argument(
-            help="Sentence with one word in brackets: 'I [read] the book .' '-' reads one sentence "
-            "per line from standard input."
+            help="Sentence with one word in brackets, for example 'I [read] the book .', or '-' to "
+            "read one sentence per line from standard input."
         ),
     ],
     model: opt.HeadModel = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of words per list.")] = 10,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of words per list.")] = 10,
     state: opt.State = "reset",
     specials: Annotated[
         bool, typer.Option("--specials", help="Also list <S>, </S> and <UNK>.")
@@ -29,10 +29,9 @@ def substitutes(
 ) -> None:
     """List the words predicted at a position in a sentence.
 
-    forward: given the words on the left. backward: given the words on the right.
-    combined: proportional to p_forward * p_backward / p_unigram, where p_unigram
-    is log-uniform over the ranks of the vocabulary. The word in brackets has no
-    influence.
+    Prints three lists. forward: given the words on the left. backward: given the words on the
+    right. combined: proportional to p_forward * p_backward / p_unigram, where p_unigram is
+    log-uniform over the ranks of the vocabulary. The bracketed word itself is ignored.
     """
     from elmokit.embed.model import load
     from elmokit.text.lines import STDIN, read_lines

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 # Number of examples to predict together before the first one is printed.
 _WINDOW = 512
 
-TaskDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory written by `train`.")]
+TaskDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Directory written by `elmo task NAME train`.")
+]
 MovedModel = Annotated[
     str | None,
-    typer.Option("--model", help="Path or name of the biLM, if it has moved since training."),
+    typer.Option("--model", help="biLM to load, if it has moved since training."),
 ]
 
 
@@ -33,33 +35,34 @@ def train(
     context: typer.Context,
     train: Annotated[str, typer.Argument(metavar="TRAIN", help="Training data.")],
     dev: Annotated[
-        str, typer.Argument(metavar="DEV", help="Development data, used to select the best epoch.")
+        str, typer.Argument(metavar="DEV", help="Development data, to select the best epoch.")
     ],
     test: Annotated[
         str | None,
-        typer.Argument(metavar="TEST", help="Test data, evaluated once, with the best epoch."),
+        typer.Argument(metavar="TEST", help="Test data, to evaluate the best epoch."),
     ] = None,
     *,
-    output: Annotated[Path, opt.output_option("Directory to write.")],
+    output: Annotated[Path, opt.output_option("Output directory.")],
     model: opt.Model = None,
     elmo: Annotated[
         str | None,
         typer.Option(
             metavar="none|input|output|both",
-            help="Where to add ELMo. input: to the input vector of each token. output: to the "
-            "output of the task's RNN. Default: from the preset.",
+            help="Where to add ELMo. input: to the input of the task's RNN. output: to its output. "
+            "Default: from the preset.",
         ),
     ] = None,
     static: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FILE|none",
-            help="Static vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'), "
-            "a text file in word2vec or GloVe format, or none. Default: from the preset.",
+            help="Static word vectors of the task model: glove-6b-50d (pip install "
+            "'elmokit[static]'), a text file in word2vec or GloVe format, or none. Default: from "
+            "the preset.",
         ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Named set of defaults. Default: the paper's settings.")
+        str | None, typer.Option(help="Preset of the task. Default: the paper's settings.")
     ] = None,
     settings: opt.Settings = None,
     seed: opt.Seed = 0,
@@ -67,14 +70,12 @@ def train(
         float,
         typer.Option(
             min=0,
-            help="Maximum size of the layer cache in GB. 0: recompute the layers in every epoch.",
+            help="Maximum size of the layer cache in GB; 0 recomputes the layers in every epoch.",
         ),
     ] = 8.0,
     cache_dir: Annotated[
         Path | None,
-        typer.Option(
-            help="Directory of the layer cache. Default: the user's cache ($ELMOKIT_HOME)."
-        ),
+        typer.Option(help="Directory of the layer cache. Default: in $ELMOKIT_HOME."),
     ] = None,
     resume: opt.Resume = False,
     device: opt.Device = "auto",
@@ -84,10 +85,9 @@ def train(
 ) -> None:
     """Train a task model, with ELMo or without (--elmo none).
 
-    The biLM is frozen; its layers are computed once and cached. Training stops
-    early if the score on DEV does not improve; the best epoch is saved and
-    evaluated on TEST. At the end, the learned weights s_j and gamma of the mix
-    are printed. Ctrl-C saves a checkpoint; resume with --resume.
+    The biLM is frozen; its layers are computed once and cached. Training stops early if the score
+    on DEV no longer improves; the best epoch is saved and evaluated on TEST. At the end, the
+    learned layer weights s_j and gamma are printed. Ctrl-C saves a checkpoint and stops.
     """
     from elmokit.device import choose_device
     from elmokit.embed.layer_cache import GIB, LayerCache
@@ -152,7 +152,7 @@ def evaluate(
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Evaluate a trained task model on labeled data, with the metrics of the official script."""
+    """Evaluate a trained task model on labeled data."""
     from elmokit.tasks.data import read_examples, scored_examples
     from elmokit.tasks.saved import load_saved
 
@@ -175,21 +175,23 @@ def evaluate(
 def predict(
     context: typer.Context,
     directory: TaskDirectory,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Input file; '-': standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Input file, or '-' for standard input.")
+    ],
     form: Annotated[
         str | None,
         typer.Option(
             "--input",
             metavar="FORMAT",
-            help="Format of FILE: text (raw text, which is tokenized), or a format of the task, "
-            "for example conll or jsonl. Default: the first format of the task.",
+            help="Format of FILE: text (raw text) or another format that the task supports, such "
+            "as conll or jsonl. Default: the first format of the task.",
         ),
     ] = None,
     model: MovedModel = None,
     device: opt.Device = "auto",
     as_json: opt.LinesAsJson = False,
 ) -> None:
-    """Apply a trained task model and print its predictions."""
+    """Print the predictions of a trained task model."""
     from elmokit.tasks.saved import load_saved
     from elmokit.text.lines import read_lines
 

@@ -17,10 +17,10 @@ def train(
     preset: opt.Preset = "toy",
     settings: opt.Settings = None,
     max_steps: Annotated[
-        int | None, typer.Option(help="Number of steps. Default: from the preset.")
+        int | None, typer.Option(help="Number of training steps. Default: from the preset.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Number of tokens to train on, instead of --max-steps.")
+        int | None, typer.Option(help="Number of training tokens, instead of --max-steps.")
     ] = None,
     epochs: Annotated[
         float | None, typer.Option(help="Number of epochs, instead of --max-steps.")

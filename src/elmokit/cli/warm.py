@@ -21,7 +21,7 @@ def warm(
     ],
     output: Annotated[
         Path | None,
-        opt.output_option("Model directory to write. Default: MODEL, if it is a model directory."),
+        opt.output_option("Output model directory. Default: MODEL, if it is a model directory."),
     ] = None,
     weights: opt.Weights = None,
     one_sentence_per_line: opt.OneSentencePerLine = False,
@@ -35,9 +35,9 @@ def warm(
     """Compute the warm state of a model from text.
 
     The warm state is the mean LSTM state of each layer and direction at the sentence boundaries of
-    continuous text. Sentences that start from it are processed as if they were in the middle of a
-    text, but still independently. Use text with at least 10,000 sentences; the first 20,000 are
-    used.
+    continuous text. A sentence that starts from it is processed as if it were in the middle of a
+    text, but still independently of other sentences. Use text with at least 10,000 sentences; only
+    the first 20,000 are used.
 
     The output is written atomically.
     """
