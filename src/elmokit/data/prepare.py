@@ -209,16 +209,16 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
     Raises:
         DataError: There are not enough documents.
     """
-    wanted = max(1, round(n * valid)) if isinstance(valid, float) else valid
-    if wanted >= n:
+    n_chosen = max(1, round(n * valid)) if isinstance(valid, float) else valid
+    if n_chosen >= n:
         raise DataError(
-            f"Cannot hold out {wanted:,} of {plural(n, 'document')}: none is left for training. "
+            f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}: none is left for training. "
             "Documents are separated by empty lines and ends of files. For text without empty "
             "lines, hold out separate files: --valid-files FILE (in Python: valid_files=[...])."
         )
     hashes = _mix(_mix(np.array([seed % 2**64], np.uint64)) ^ np.arange(n, dtype=np.uint64))
     chosen = np.zeros(n, np.bool_)
-    chosen[np.argsort(hashes, kind="stable")[:wanted]] = True
+    chosen[np.argsort(hashes, kind="stable")[:n_chosen]] = True
     return chosen
 
 

@@ -9,10 +9,10 @@ row, without padding.
 A prepared document is a run of ids `w1 .. wn </S> w1 .. wm </S> ...`, so for the forward LM
 
     targets   w1  w2 .. wn  </S>  w1 ..        the run itself
-    inputs   <S>  w1 ..     wn   <S>           the run one to the right, </S> turned into <S>
+    inputs   <S>  w1 ..     wn   <S>           shifted right by one, with <S> for each </S>
 
-and for the backward LM the inputs are the run read backwards and its targets the same one to the
-left, </S> turned into <S>.
+The inputs of the backward LM are the run in reverse, and its targets are the reversed run shifted
+left by one, with <S> for each </S>.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BEGIN, END, UNKNOWN = 0, 1, 2
 #: Parts of long documents have at least this many tokens, because training needs context.
 SHORTEST_SHARE = 512
 # Number of batches that are prepared at once, to reduce the cost per document.
-_BATCHES_AT_ONCE = 32
+_BATCHES_PER_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class StreamBatch:
     starts: NDArray[np.bool_]
 
 
-class _Place(NamedTuple):
-    """Where all rows are.
+class _Position(NamedTuple):
+    """The position of all rows.
 
     Attributes:
         epoch: The number of the queue of documents.
@@ -99,10 +99,10 @@ class Streams:
         self._share = range(rows) if share is None else share
         self._order = functools.lru_cache(2)(self._shuffled)
         zeros = np.zeros(rows, dtype=np.int64)
-        self._start = _Place(0, 0, zeros - 1, zeros)  # of the current block
+        self._start = _Position(0, 0, zeros - 1, zeros)  # of the current block
         self._end = self._start
         self._block_number = 0
-        self._given = 0  # batches of the current block that were returned
+        self._n_returned = 0  # number of batches of the current block
         self._block: StreamBatch | None = None
 
     @property
@@ -117,22 +117,22 @@ class Streams:
 
     def __next__(self) -> StreamBatch:
         if self._block is None:
-            self._block, self._end = self._lay_out()
-        at = slice(self._given * self._steps, (self._given + 1) * self._steps)
+            self._block, self._end = self._build_block()
+        at = slice(self._n_returned * self._steps, (self._n_returned + 1) * self._steps)
         batch = StreamBatch(
             np.ascontiguousarray(self._block.inputs[:, at]),
             np.ascontiguousarray(self._block.targets[:, at]),
             np.ascontiguousarray(self._block.starts[:, at]),
         )
-        self._given += 1
-        if self._given == _BATCHES_AT_ONCE:
-            self._start, self._given, self._block = self._end, 0, None
+        self._n_returned += 1
+        if self._n_returned == _BATCHES_PER_BLOCK:
+            self._start, self._n_returned, self._block = self._end, 0, None
             self._block_number += 1
         return batch
 
-    def _lay_out(self) -> tuple[StreamBatch, _Place]:
-        """Lay out a block of batches, document by document; return it and its end."""
-        length = _BATCHES_AT_ONCE * self._steps
+    def _build_block(self) -> tuple[StreamBatch, _Position]:
+        """Build a block of batches, document by document; return it and the position after it."""
+        length = _BATCHES_PER_BLOCK * self._steps
         size = (2, len(self._share), length)
         inputs, targets = np.empty(size, np.uint32), np.empty(size, np.uint32)
         starts = np.zeros(size, np.bool_)
@@ -150,8 +150,8 @@ class Streams:
                 begin, end = self._documents[document[row] : document[row] + 2]
                 n = int(min(length - filled, end - begin - offset[row]))
                 if row in self._share:
-                    place = row - self._share.start
-                    self._copy_run(block, place, filled, n, int(document[row]), int(offset[row]))
+                    to = row - self._share.start
+                    self._copy_run(block, to, filled, n, int(document[row]), int(offset[row]))
                 offset[row] += n
                 if offset[row] == end - begin:
                     document[row] = -1
@@ -162,12 +162,12 @@ class Streams:
             opening = np.stack([inputs[0] == BEGIN, inputs[1] == END])
             rng = np.random.default_rng((self._seed, 1, self._block_number))
             chance = rng.random((2, self._rows, length), dtype=np.float32)  # the same for any share
-            mine = chance[:, self._share.start : self._share.stop]
-            starts |= opening & (mine < self._restart)
+            share = chance[:, self._share.start : self._share.stop]
+            starts |= opening & (share < self._restart)
         axes = (0, 2, 1)  # rows were filled one by one, batches are slices of steps
         return (
             StreamBatch(inputs.transpose(axes), targets.transpose(axes), starts.transpose(axes)),
-            _Place(epoch, taken, document, offset),
+            _Position(epoch, taken, document, offset),
         )
 
     def _copy_run(
@@ -203,7 +203,7 @@ class Streams:
         return {
             "documents": self.n_documents,
             "block_number": self._block_number,
-            "given": self._given,
+            "given": self._n_returned,
             **self._start._asdict(),
         }
 
@@ -220,13 +220,13 @@ class Streams:
                 f"{self.n_documents:,}, because long documents are split differently. Start a new "
                 "run in another directory."
             )
-        self._start = _Place(
+        self._start = _Position(
             int(position["epoch"]),
             int(position["taken"]),
             np.array(position["document"], dtype=np.int64),
             np.array(position["offset"], dtype=np.int64),
         )
-        self._block_number, self._given = int(position["block_number"]), int(position["given"])
+        self._block_number, self._n_returned = int(position["block_number"]), int(position["given"])
         self._block = None
 
 
@@ -260,6 +260,6 @@ def _cuts(
     """Return where to split one document: into parts of equal length, moved to sentence ends."""
     ends = np.flatnonzero(tokens[begin:stop] == end) + begin + 1
     n = -(-(stop - begin) // longest)
-    wanted = begin + np.arange(1, n) * (stop - begin) // n
-    index = np.searchsorted(ends, wanted)
+    ideal = begin + np.arange(1, n) * (stop - begin) // n
+    index = np.searchsorted(ends, ideal)
     return np.asarray(ends[index[index < len(ends)]], dtype=np.int64)
