@@ -32,7 +32,7 @@ import torch
 from tqdm import tqdm
 
 import elmokit
-from elmokit.bulk.input import Corpus
+from elmokit.bulk.input import read_sentences
 from elmokit.cli.progress import part_bar
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of
@@ -177,7 +177,7 @@ def neighbor_figures(
             return neighbors(
                 elmo,
                 [sentence for _, _, sentence in QUERIES],
-                passages(Corpus(args.text, split=True)),
+                passages(args.text),
                 k=args.k,
                 rules=rules,
                 state=args.state,
@@ -210,11 +210,10 @@ def neighbor_figures(
     }
 
 
-def passages(corpus: Corpus) -> Iterator[Passage]:
+def passages(files: list[str]) -> Iterator[Passage]:
     """Yield the sentences of the text with the name of their file and their line."""
-    for sentence in corpus.sentences():
-        name = Path(corpus.inputs[sentence.place.file]).name
-        yield Passage(sentence.tokens, f"{name}:{sentence.place.line}")
+    for tokens, file, line in read_sentences(files, split=True):
+        yield Passage(tokens, f"{Path(file).name}:{line}")
 
 
 def shown(result: Neighbors) -> dict[str, list[dict[str, Any]]]:

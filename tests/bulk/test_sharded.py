@@ -217,7 +217,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (
             "manifest.json",
             lambda v: v.update(version=1),
-            "format version 1; this elmokit reads 2",
+            "format version 1; this elmokit reads 3",
         ),
         ("manifest.json", lambda v: v.pop("dim"), "is damaged"),
         ("manifest.json", lambda v: v.update(layer="odd"), "is damaged"),

@@ -1,4 +1,4 @@
-"""Read the sentences of files in order, with their positions.
+"""Split lines into sentences and tokens.
 
 By default, each line is a sentence, and an empty line is a sentence without tokens, so that line
 and sentence numbers agree. With `split`, each line is a paragraph that is split into sentences, and
@@ -7,7 +7,7 @@ empty lines only separate paragraphs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,66 +36,47 @@ def _exists(name: str) -> bool:
         return False
 
 
-class Place(NamedTuple):
-    """The position of a sentence: file (from 0), line (from 1), sentence in the line (from 0)."""
+def tokenize_line(
+    text: str, *, tokenized: bool, split: bool
+) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield the offset, text and tokens of each sentence of a line.
 
-    file: int
-    line: int
-    sentence: int
+    Args:
+        text: The line.
+        tokenized: Tokens are separated by whitespace; otherwise the line is tokenized.
+        split: The line is a paragraph.
+    """
+    for begin, end in split_sentences(text) if split else [(0, len(text))]:
+        sentence = text[begin:end]
+        yield begin, sentence, sentence.split() if tokenized else words(sentence)
 
 
 class Sentence(NamedTuple):
-    """A sentence of a corpus and its position."""
+    """The tokens of a sentence and its position: a file and the number of a line, from 1."""
 
     tokens: list[str]
-    place: Place
+    file: str
+    line: int
 
 
-class Corpus:
-    """Text files that are read once, from the beginning.
+def read_sentences(
+    files: Sequence[str | Path],
+    *,
+    tokenized: bool = False,
+    split: bool = False,
+    skip_bad: bool = False,
+    on_bad: Callable[[str], None] | None = None,
+) -> Iterator[Sentence]:
+    """Yield the sentences of text files.
 
     Args:
-        inputs: Files; "-" is standard input.
+        files: Files; "-" is standard input.
         tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
         split: Lines are paragraphs.
-        skip_bad: Skip and count lines that are not UTF-8.
-
-    Attributes:
-        n_bytes: Bytes of text read so far, as UTF-8.
-        skipped: Number of lines skipped so far.
-        first_skipped: The message of the first one.
+        skip_bad: Skip lines that are not UTF-8, instead of raising.
+        on_bad: Called with the message for each skipped line.
     """
-
-    def __init__(
-        self,
-        inputs: Sequence[str | Path],
-        *,
-        tokenized: bool = False,
-        split: bool = False,
-        skip_bad: bool = False,
-    ) -> None:
-        self.inputs = [str(name) for name in inputs]
-        self.tokenized = tokenized
-        self.split = split
-        self.skip_bad = skip_bad
-        self.n_bytes = 0
-        self.skipped = 0
-        self.first_skipped = ""
-
-    def sentences(self) -> Iterator[Sentence]:
-        """Yield the sentences; a line that is not UTF-8 is an error without `skip_bad`."""
-        for file, name in enumerate(self.inputs):
-            for line in read_lines([name], skip_bad=self.skip_bad, on_bad=self._count_bad):
-                self.n_bytes += len(line.text.encode()) + 1
-                yield from self._sentences(line.text, Place(file, line.number, 0))
-
-    def _count_bad(self, message: str) -> None:
-        self.skipped += 1
-        self.first_skipped = self.first_skipped or message
-
-    def _sentences(self, text: str, place: Place) -> Iterator[Sentence]:
-        spans = split_sentences(text) if self.split else [(0, len(text))]
-        for number, (start, end) in enumerate(spans):
-            sentence = text[start:end]
-            tokens = sentence.split() if self.tokenized else words(sentence)
-            yield Sentence(tokens, place._replace(sentence=number))
+    for file in map(str, files):
+        for line in read_lines([file], skip_bad=skip_bad, on_bad=on_bad):
+            for _, _, tokens in tokenize_line(line.text, tokenized=tokenized, split=split):
+                yield Sentence(tokens, file, line.number)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from elmokit.bulk.chunks import Chunk, Passage
 from elmokit.bulk.formats.block import make_block
 from elmokit.bulk.formats.columns import Array
+from elmokit.bulk.input import tokenize_line
 from elmokit.bulk.settings import EmbedSettings, run_manifest
 from elmokit.bulk.store import Output, Record, Times
 from elmokit.config import BiLMConfig
@@ -26,8 +27,7 @@ from elmokit.embed.embedder import Embedder, Pending, StateArrays
 from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import truncated_tokens
 from elmokit.errors import DataError
-from elmokit.text.sentences import split_sentences
-from elmokit.text.tokenize import token_starts, words
+from elmokit.text.tokenize import token_starts
 
 #: The longest sentence, in tokens.
 MAX_SENTENCE_TOKENS = 2**16
@@ -127,6 +127,7 @@ class ChunkJob:
     def tokenize(self, chunk: Chunk) -> TokenizedChunk:
         """Split a chunk into sentences and tokens."""
         times: Times = {}
+        how = {"tokenized": self.settings.tokenized, "split": self.settings.split}
         with timed(times, "tokenize"):
             tokens: list[str] = []
             starts: list[int] = []
@@ -134,12 +135,8 @@ class ChunkJob:
             places: list[tuple[int, int, int]] = []
             texts: list[str] = []
             for passage in chunk.passages:
-                spans = [(0, len(passage.text))]
-                if self.settings.split:
-                    spans = split_sentences(passage.text)
-                for number, (begin, end) in enumerate(spans, start=passage.sentence):
-                    text = passage.text[begin:end]
-                    sentence = text.split() if self.settings.tokenized else words(text)
+                sentences = tokenize_line(passage.text, **how)
+                for number, (begin, text, sentence) in enumerate(sentences, passage.sentence):
                     if len(sentence) > MAX_SENTENCE_TOKENS:
                         raise self._too_long(passage, len(sentence))
                     if not self.settings.tokenized:

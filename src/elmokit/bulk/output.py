@@ -17,8 +17,8 @@ from pathlib import Path, PurePath
 from queue import SimpleQueue
 
 from elmokit.bulk.chunks import is_remote
+from elmokit.bulk.formats import check_package, format_of, open_vectors
 from elmokit.bulk.formats.block import Block, open_block, save_block
-from elmokit.bulk.formats.formats import check_package, format_of, open_vectors
 from elmokit.bulk.formats.reading import About
 from elmokit.bulk.job import timed
 from elmokit.bulk.settings import EmbedSettings

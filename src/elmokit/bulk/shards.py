@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from elmokit.bulk.chunks import is_remote
+from elmokit.bulk.formats import check_package
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
-from elmokit.bulk.formats.parquet import check_available, write_shard
+from elmokit.bulk.formats.parquet import write_shard
 from elmokit.bulk.formats.reading import About
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import MANIFEST, ChunkStore, OnFinished, Records, Times
@@ -39,7 +40,7 @@ class ShardDirectory(ChunkStore):
     """
 
     def __init__(self, place: str, **how: bool) -> None:
-        check_available()
+        check_package("pyarrow.parquet", "A directory of shards")
         super().__init__(Path(place), place, ".parquet", **how)
 
     def check(self, documents: Sequence[str], settings: EmbedSettings) -> None:

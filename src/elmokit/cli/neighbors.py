@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from elmokit.cli.progress import TokenBar
 from elmokit.progress import plural
 
 if TYPE_CHECKING:
-    from elmokit.bulk.input import Corpus
+    from elmokit.bulk.input import Sentence
     from elmokit.embed.model import ElmoModel
     from elmokit.search.neighbors import Neighbors, Words
     from elmokit.text.marked import Marked
@@ -118,7 +119,7 @@ def neighbors(
         )
     opt.check_layers(layer, mix)
 
-    from elmokit.bulk.input import Corpus, check_inputs
+    from elmokit.bulk.input import check_inputs, read_sentences
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
     from elmokit.search.neighbors import Rules
@@ -136,12 +137,14 @@ def neighbors(
         results, summary = _search_index(files[0], [*marked, *(token or ())], elmo, options)
     else:
         assert elmo is not None
-        corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
+        skipped: list[str] = []
+        how = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
+        sentences = read_sentences(files, **how, on_bad=skipped.append)
         options |= {"state": state, "max_tokens": max_tokens, **({"layer": layer} if layer else {})}
         with TokenBar(shown=not quiet) as bar:
-            results = _search_text(corpus, marked, elmo, options, bar)
+            results = _search_text(sentences, marked, elmo, options, bar)
         summary = f"{plural(results[0].tokens, 'token')} searched"
-        log_skipped(corpus.skipped, corpus.first_skipped)
+        log_skipped(len(skipped), *skipped[:1])
     for result in results:
         values, text = result.to_dict(), str(result)
         if table is not None:
@@ -159,22 +162,17 @@ def neighbors(
 
 
 def _search_text(
-    corpus: Corpus, queries: list[Marked], elmo: ElmoModel, options: dict[str, Any], bar: TokenBar
+    sentences: Iterator[Sentence],
+    queries: list[Marked],
+    elmo: ElmoModel,
+    options: dict[str, Any],
+    bar: TokenBar,
 ) -> list[Neighbors]:
     from elmokit.progress import Progress
     from elmokit.search.neighbors import Passage, neighbors
 
-    text = (
-        Passage(s.tokens, f"{corpus.inputs[s.place.file]}:{s.place.line}")
-        for s in corpus.sentences()
-    )
-    return neighbors(
-        elmo,
-        queries,
-        text,
-        on_window=lambda tokens: bar(Progress(tokens, corpus.n_bytes, None)),
-        **options,
-    )
+    text = (Passage(s.tokens, f"{s.file}:{s.line}") for s in sentences)
+    return neighbors(elmo, queries, text, on_window=lambda n: bar(Progress(n, 0, None)), **options)
 
 
 def _search_index(

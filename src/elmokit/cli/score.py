@@ -38,19 +38,20 @@ def score(
 
     Sentences are scored independently. For continuous text, use `elmo perplexity`.
     """
-    from elmokit.bulk.input import Corpus, check_inputs
+    from elmokit.bulk.input import check_inputs, read_sentences
     from elmokit.embed.batching import windows
     from elmokit.embed.model import load
 
-    corpus = Corpus(files, tokenized=tokenized, split=split, skip_bad=skip_bad)
     check_inputs(files)
     elmo = load(model, device=device, precision=precision)
-    sentences = ((sentence.tokens, sentence.place) for sentence in corpus.sentences())
+    skipped: list[str] = []
+    how = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
+    sentences = ((s.tokens, s) for s in read_sentences(files, **how, on_bad=skipped.append))
     for window in windows(sentences, _WINDOW_TOKENS):
         scores = elmo.score([tokens for tokens, _ in window], state)
-        for (_, place), sentence in zip(window, scores, strict=True):
+        for (_, read), sentence in zip(window, scores, strict=True):
             if as_json:
-                where = {"file": corpus.inputs[place.file], "line": place.line}
+                where = {"file": read.file, "line": read.line}
                 print_json({**where, **sentence.to_dict(by_token=by_token)})
             elif by_token:
                 typer.echo(f"{sentence}\n")
@@ -60,4 +61,4 @@ def score(
                     f"{sentence.backward_perplexity:.2f}\t{sum(sentence.unknown)}\t"
                     + " ".join(sentence.tokens)
                 )
-    log_skipped(corpus.skipped, corpus.first_skipped)
+    log_skipped(len(skipped), *skipped[:1])

@@ -14,7 +14,7 @@ tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -82,16 +82,10 @@ def _offsets(lengths: Iterator[Array]) -> Iterator[Array]:
             yield offsets
 
 
-class Sliceable(Protocol):
-    """An array on disk that can be read in slices."""
-
-    def __getitem__(self, index: slice, /) -> Any: ...
-
-
 class ArrayVectors(StoredVectors):
     """The reader of both formats, which differ only in how arrays are opened."""
 
-    def __init__(self, arrays: dict[str, Sliceable], lengths: dict[str, int], **known: Any) -> None:
+    def __init__(self, arrays: dict[str, Any], lengths: dict[str, int], **known: Any) -> None:
         missing = {"offsets", "token_offsets", "vectors", "tokens"} - arrays.keys()
         if missing:
             raise DataError(f"it has no array '{min(missing)}'")

@@ -96,24 +96,15 @@ class _SentenceIndex:
     def _leave_out(self, reason: str) -> None:
         self.is_complete = False
         self.numbers.clear()
-        _warn_left_out(reason)
+        warnings.warn(
+            f"The file has no '{INDEX}', because it contains {reason}. The datasets are numbered "
+            "in the order of the input.",
+            ElmoWarning,
+            stacklevel=2,
+        )
 
 
-def _warn_left_out(reason: str) -> None:
-    warnings.warn(
-        f"The file has no '{INDEX}', because it contains {reason}. The datasets are numbered in "
-        "the order of the input.",
-        ElmoWarning,
-        stacklevel=2,
-    )
-
-
-def read(path: Path) -> StoredVectors:
-    """Open a file."""
-    return Hdf5Vectors(path)
-
-
-class Hdf5Vectors(StoredVectors):
+class Vectors(StoredVectors):
     """The reader, also of files that AllenNLP or bilm-tf wrote."""
 
     def __init__(self, path: Path) -> None:

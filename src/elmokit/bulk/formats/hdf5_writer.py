@@ -35,25 +35,8 @@ _NUMBER_TYPES = {
 _STRING_TYPE = bytes.fromhex("1901010010000000100000000100000000000800")
 _SCALAR = pack("<B7x", 1)
 
-_LEAF = np.dtype(
-    [
-        ("signature", "S4"),
-        ("version", "<u2"),
-        ("count", "<u2"),
-        ("entries", [("name", "<u8"), ("object", "<u8"), ("unused", "V24")], 2 * _LEAF_K),
-    ]
-)
-_NODE = np.dtype(
-    [
-        ("signature", "S4"),
-        ("type", "u1"),
-        ("level", "u1"),
-        ("count", "<u2"),
-        ("left", "<u8"),
-        ("right", "<u8"),
-        ("keys_and_children", "<u8", 4 * _INTERNAL_K + 1),
-    ]
-)
+_LEAF_BYTES = 8 + 2 * _LEAF_K * 40
+_NODE_BYTES = 24 + (4 * _INTERNAL_K + 1) * 8
 
 
 class Hdf5Writer:
@@ -142,54 +125,42 @@ class Hdf5Writer:
         return self._write(_object_header(messages, attributes))
 
     def _write_tree(self, names: Array, objects: Array) -> int:
-        """Write the symbol table, a B-tree with levels of nodes; return the address of its root.
+        """Write the symbol table, a B-tree; return the address of its root.
 
         Args:
             names: The positions of the names in the local heap, in order of the names.
             objects: The addresses of their datasets.
         """
-        leaves = _nodes(_LEAF, b"SNOD", len(names), 2 * _LEAF_K)
-        leaves["version"] = 1
-        leaves["entries"]["name"] = _rows(names, 2 * _LEAF_K)
-        leaves["entries"]["object"] = _rows(objects, 2 * _LEAF_K)
-        children, last_names = self._write_nodes(leaves), _last(names, 2 * _LEAF_K)
+        children: list[int] = []
+        keys = [0]  # the last name before each child, and the last of all
+        for first in range(0, len(names), 2 * _LEAF_K):
+            some = slice(first, first + 2 * _LEAF_K)
+            entries = list(zip(names[some].tolist(), objects[some].tolist(), strict=True))
+            leaf = b"SNOD" + pack("<BxH", 1, len(entries))
+            leaf += b"".join(pack("<QQ24x", *entry) for entry in entries)
+            children.append(self._write(leaf.ljust(_LEAF_BYTES, b"\0")))
+            keys.append(entries[-1][0])
         level = 0
-        while level == 0 or len(children) > 1:  # the root is not a leaf
-            nodes = _nodes(_NODE, b"TREE", len(children), 2 * _INTERNAL_K)
-            nodes["level"] = level
-            nodes["left"], nodes["right"] = _NO_ADDRESS, _NO_ADDRESS
-            addresses = self._end + np.arange(len(nodes)) * nodes.itemsize
-            nodes["left"][1:], nodes["right"][:-1] = addresses[:-1], addresses[1:]
-            slots = nodes["keys_and_children"]
-            slots[:, 1::2] = _rows(children, 2 * _INTERNAL_K)
-            slots[:, 2::2] = _rows(last_names, 2 * _INTERNAL_K)
-            last_names = _last(last_names, 2 * _INTERNAL_K)
-            slots[1:, 0] = last_names[:-1]
-            children, level = self._write_nodes(nodes), level + 1
-        return int(children[0])
+        while level == 0 or len(children) > 1:  # the root is never a leaf
+            children, keys = self._write_level(level, children, keys)
+            level += 1
+        return children[0]
 
-    def _write_nodes(self, nodes: Array) -> Array:
-        """Write the nodes of one level; return their addresses."""
-        return self._write(nodes.tobytes()) + np.arange(len(nodes)) * nodes.itemsize
-
-
-def _nodes(dtype: np.dtype[np.void], signature: bytes, count: int, size: int) -> Array:
-    """Return empty nodes for a number of entries, `size` in each."""
-    nodes = np.zeros(-(-count // size), dtype)
-    nodes["signature"] = signature
-    nodes["count"] = size
-    nodes["count"][-1] = count - size * (len(nodes) - 1)
-    return nodes
-
-
-def _rows(values: Array, size: int) -> Array:
-    """Divide an array into rows; the last one is padded with zeros."""
-    return np.append(values, np.zeros(-len(values) % size, values.dtype)).reshape(-1, size)
-
-
-def _last(values: Array, size: int) -> Array:
-    """Return the last value of each row of `_rows`."""
-    return np.append(values[size - 1 : -1 : size], values[-1])
+    def _write_level(
+        self, level: int, children: list[int], keys: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """Write the parents of some nodes; return their addresses and keys."""
+        firsts = range(0, len(children), 2 * _INTERNAL_K)
+        addresses = [self._end + i * _NODE_BYTES for i in range(len(firsts))]
+        neighbors = [_NO_ADDRESS, *addresses, _NO_ADDRESS]
+        for i, first in enumerate(firsts):
+            some = children[first : first + 2 * _INTERNAL_K]
+            node = b"TREE" + pack("<BBHQQ", 0, level, len(some), neighbors[i], neighbors[i + 2])
+            for key, child in zip(keys[first:], some, strict=False):
+                node += pack("<QQ", key, child)
+            node += pack("<Q", keys[first + len(some)])
+            self._write(node.ljust(_NODE_BYTES, b"\0"))
+        return addresses, [*(keys[first] for first in firsts), keys[-1]]
 
 
 def _object_header(messages: list[bytes], attributes: Mapping[str, bytes]) -> bytes:

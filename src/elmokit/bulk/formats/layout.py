@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -43,7 +43,9 @@ class Layout:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        _one_of("dtype", self.dtype, NUMBER_TYPES)
+        if self.dtype not in NUMBER_TYPES:
+            hint = nearest(self.dtype, NUMBER_TYPES)
+            raise ConfigError(f"Invalid dtype '{self.dtype}'.{hint} Expected float32 or float16.")
         if not (0 <= self.n_layers <= _MAX_LAYERS and 0 <= self.dim <= _MAX_DIM):
             raise ConfigError(f"Invalid sizes: {self.n_layers} layers of {self.dim} dimensions.")
         _ = self.choice  # raises an error if the model has no such layer
@@ -83,14 +85,9 @@ class Layout:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        values: dict[str, Any] = {
-            "layer": self.layer,
-            "dtype": self.dtype,
-            "n_layers": self.n_layers,
-            "dim": self.dim,
-        }
-        if self.mix is not None:
-            values |= {"mix": list(self.mix), "gamma": self.gamma}
+        values = asdict(self)
+        if self.mix is None:
+            del values["mix"], values["gamma"]
         return values
 
     @classmethod
@@ -104,11 +101,4 @@ class Layout:
             dim=values["dim"],
             mix=None if mix is None else tuple(mix),
             gamma=values.get("gamma", 1.0),
-        )
-
-
-def _one_of(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ConfigError(
-            f"Invalid {name} '{value}'.{nearest(value, known)} Expected one of: {', '.join(known)}."
         )

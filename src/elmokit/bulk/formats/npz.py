@@ -22,7 +22,6 @@ from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import (
     DESCRIPTION,
     About,
-    StoredVectors,
     describe,
     read_description,
 )
@@ -54,12 +53,7 @@ def _write_npy(file: IO[bytes], column: Column) -> None:
     column.write(file)
 
 
-def read(path: Path) -> StoredVectors:
-    """Open a file."""
-    return NpzVectors(path)
-
-
-class NpzVectors(ArrayVectors):
+class Vectors(ArrayVectors):
     """The reader; all arrays are memory-mapped."""
 
     def __init__(self, path: Path) -> None:

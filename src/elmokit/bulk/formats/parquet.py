@@ -35,23 +35,35 @@ from elmokit.bulk.formats.reading import (
     describe,
     read_description,
 )
-from elmokit.errors import DataError, optional_imports
+from elmokit.errors import DataError
 
 # Approximate tokens per row group, which a reader has in memory.
 _GROUP_TOKENS = 16384
 
-
-def check_available() -> None:
-    """Raise an error if pyarrow is not installed."""
-    with optional_imports("arrow", "A .parquet file"):
-        import pyarrow.parquet  # noqa: F401
+_FILE_COLUMNS = {
+    "sentence": "int64",
+    "token_index": "int32",
+    "token": "string",
+    "file": "int32",
+    "line": "int64",
+    "start": "int64",
+    "end": "int64",
+}
+_SHARD_COLUMNS = {
+    "document": "string",
+    "line": "int64",
+    "sentence": "int32",
+    "token_index": "int32",
+    "token": "string",
+    "start": "int64",
+    "end": "int64",
+}
 
 
 def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
     """Write the vectors of a corpus."""
-    check_available()
     first = 0
-    with path.open("wb") as file, _open_writer(file, _schema(layout), layout) as writer:
+    with path.open("wb") as file, _open_writer(file, _FILE_COLUMNS, layout) as writer:
         for block in blocks:
             numbers = np.arange(first, first + block.sentences)
             sentence = np.repeat(numbers, block.read("lengths"))
@@ -76,24 +88,28 @@ def write_shard(
     import pyarrow as pa
 
     names = pa.array(documents, pa.string())
-    with _open_writer(file, _shard_schema(layout), layout) as writer:
+    with _open_writer(file, _SHARD_COLUMNS, layout) as writer:
         documents_of = np.repeat(block.read("places")[:, 0], block.read("lengths"))
         _write_rows(writer, block, layout, {"document": names.take(pa.array(documents_of))})
         writer.add_key_value_metadata({name: json.dumps(note) for name, note in notes.items()})
 
 
-def _open_writer(file: IO[bytes], schema: Any, layout: Layout) -> Any:
+def _open_writer(file: IO[bytes], columns: dict[str, str], layout: Layout) -> Any:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    vectors = vector_names(layout)
-    plain = [name for name in schema.names if name not in vectors]
+    fields = [
+        pa.field(name, pa.type_for_alias(kind), nullable=name in ("start", "end"))
+        for name, kind in columns.items()
+    ]
+    vectors = dict.fromkeys(vector_names(layout), "none")
     return pq.ParquetWriter(
         file,
-        schema,
-        use_dictionary=plain,
-        write_statistics=plain,
+        pa.schema([*fields, *_vector_fields(layout)]),
+        use_dictionary=list(columns),
+        write_statistics=list(columns),
         # Vectors do not compress; the other columns are small.
-        compression={name: "none" if name in vectors else "zstd" for name in schema.names},
+        compression={**dict.fromkeys(columns, "zstd"), **vectors},
         write_page_checksum=True,
     )
 
@@ -135,42 +151,7 @@ def vector_names(layout: Layout) -> list[str]:
     return [f"layer_{j}" for j in range(layout.n_layers)]
 
 
-def _schema(layout: Layout) -> Any:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            pa.field("sentence", pa.int64(), nullable=False),
-            pa.field("token_index", pa.int32(), nullable=False),
-            pa.field("token", pa.string(), nullable=False),
-            pa.field("file", pa.int32(), nullable=False),
-            pa.field("line", pa.int64(), nullable=False),
-            pa.field("start", pa.int64()),
-            pa.field("end", pa.int64()),
-            *vector_fields(layout),
-        ]
-    )
-
-
-def _shard_schema(layout: Layout) -> Any:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            pa.field("document", pa.string(), nullable=False),
-            pa.field("line", pa.int64(), nullable=False),
-            pa.field("sentence", pa.int32(), nullable=False),
-            pa.field("token_index", pa.int32(), nullable=False),
-            pa.field("token", pa.string(), nullable=False),
-            pa.field("start", pa.int64()),
-            pa.field("end", pa.int64()),
-            *vector_fields(layout),
-        ]
-    )
-
-
-def vector_fields(layout: Layout) -> list[Any]:
-    """Return the columns of a schema that hold the vectors."""
+def _vector_fields(layout: Layout) -> list[Any]:
     import pyarrow as pa
 
     number = pa.float16() if layout.dtype == "float16" else pa.float32()
@@ -198,7 +179,7 @@ def _columns_of(block: Block, layout: Layout) -> dict[str, Any]:
         columns |= {"start": spans[:, 0], "end": spans[:, 1]}
     else:
         columns |= {name: pa.nulls(block.tokens, pa.int64()) for name in ("start", "end")}
-    kind = vector_fields(layout)[0].type
+    kind = _vector_fields(layout)[0].type
     for name, vectors in zip(vector_names(layout), block.read("vectors"), strict=True):
         flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
         columns[name] = pa.FixedSizeListArray.from_arrays(flat, type=kind)
@@ -258,11 +239,6 @@ class RowReader:
         self.file.close()
 
 
-def read(path: Path) -> StoredVectors:
-    """Open a file."""
-    return ParquetVectors(path)
-
-
 def _guess(schema: Any) -> Layout:
     """Return the layout of a data frame of `elmokit.integrations.arrow`, by its columns."""
     import pyarrow as pa
@@ -280,11 +256,10 @@ def _guess(schema: Any) -> Layout:
     return Layout(layer, dtype, n_layers, kind.list_size)
 
 
-class ParquetVectors(StoredVectors):
+class Vectors(StoredVectors):
     """The reader; one row group is in memory at a time."""
 
     def __init__(self, path: Path) -> None:
-        check_available()
         import pyarrow as pa
         import pyarrow.parquet as pq
 

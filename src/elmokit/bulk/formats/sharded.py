@@ -133,9 +133,9 @@ def _check_finished(folder: ShardDirectory) -> dict[str, Any]:
         )
     about = folder.read_json(MANIFEST)
     version = about.pop("version", None)
-    if version not in (2, VERSION):
+    if version != VERSION:
         raise DataError(
-            f"{folder.place} has format version {version}; this elmokit reads 2 and {VERSION}. "
+            f"{folder.place} has format version {version}; this elmokit reads {VERSION}. "
             "Create it again with --overwrite, or use the version of elmokit that wrote it."
         )
     if SHARDS not in names:
@@ -162,16 +162,10 @@ def _records(folder: ShardDirectory) -> list[dict[str, Any]]:
 
 
 def _ranges(names: list[str], records: list[dict[str, Any]]) -> list[tuple[str, range]]:
-    # In version 2 each shard has one document.
-    counts = [
-        (document, sentences)
-        for record in records
-        for document, sentences in record.get("documents")
-        or [(record.get("document", 0), record["sentences"])]
-    ]
     totals = [0] * len(names)
-    for document, sentences in counts:
-        totals[document] += int(sentences)
+    for record in records:
+        for document, sentences in record["documents"]:
+            totals[document] += int(sentences)
     ends = list(accumulate(totals))
     return [
         (name, range(end - total, end))

@@ -12,7 +12,6 @@ from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import (
     DESCRIPTION,
     About,
-    StoredVectors,
     describe,
     read_description,
 )
@@ -28,12 +27,7 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> 
         )
 
 
-def read(path: Path) -> StoredVectors:
-    """Open a file."""
-    return SafetensorsVectors(path)
-
-
-class SafetensorsVectors(ArrayVectors):
+class Vectors(ArrayVectors):
     """The reader; the library checks the header and maps the file."""
 
     def __init__(self, path: Path) -> None:
