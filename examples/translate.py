@@ -7,7 +7,7 @@ the training data ("the large house", "the lady"). Without ELMo, it is an unknow
 its vector is similar to that of a known word in the same context. With 600 training pairs, both
 models translate all sentences of known words correctly. Of the sentences with a new word, 22% are
 correct without ELMo and 72% with it. Nearly all remaining errors translate "large" as "klein"
-(small): antonyms occur in the same contexts, and a language model sees little else.
+(small), because antonyms occur in similar contexts.
 
     e_k = [x_k; ELMo_k]                                  ELMo at the encoder input
     h   = biGRU(e)
