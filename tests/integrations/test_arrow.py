@@ -22,7 +22,6 @@ from elmokit.integrations.arrow import (  # noqa: E402
     from_arrow,
     matrix,
     to_arrow,
-    to_batch,
     to_pandas,
     to_polars,
 )
@@ -72,10 +71,10 @@ def test_a_row_is_a_token(out: list[SentenceVectors]) -> None:
 
 def test_one_vector_per_token(out: list[SentenceVectors]) -> None:
     first = out[0]
-    assert addresses(to_batch(first, layer="top").column("vector")) == [address(first.top)]
+    assert addresses(to_arrow(first, layer="top").column("vector")) == [address(first.top)]
     mixed = to_arrow(first, layer="mix", mix=[0.2, 0.3, 0.5]).column("vector")
     np.testing.assert_allclose(matrix(mixed), first.mix([0.2, 0.3, 0.5]), atol=1e-6)
-    assert to_batch(first, layer="concat").schema.field("vector").type.list_size == 96
+    assert to_arrow(first, layer="concat").schema.field("vector").type.list_size == 96
     with pytest.raises(ConfigError):
         to_arrow(first, layer="mix")
 

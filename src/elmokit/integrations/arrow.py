@@ -52,27 +52,12 @@ def to_arrow(
     items = [vectors] if isinstance(vectors, SentenceVectors) else list(vectors)
     if not items:
         raise DataError("No sentences: expected at least one to determine the columns.")
-    batches = [to_batch(item, n, layer=layer, mix=mix, gamma=gamma) for n, item in enumerate(items)]
+    choice = LayerChoice.parse(layer, len(items[0].layers), mix, gamma)
+    batches = [_batch(item, number, choice) for number, item in enumerate(items)]
     return pa.Table.from_batches([b for b in batches if b.num_rows], schema=batches[0].schema)
 
 
-def to_batch(
-    vectors: SentenceVectors,
-    sentence: int = 0,
-    *,
-    layer: str | int = "all",
-    mix: Sequence[float] | None = None,
-    gamma: float = 1.0,
-) -> pa.RecordBatch:
-    """Return the vectors of one sentence as a record batch; see `to_arrow`.
-
-    Args:
-        vectors: The sentence.
-        sentence: Its number.
-        layer: See `to_arrow`.
-        mix: See `to_arrow`.
-        gamma: See `to_arrow`.
-    """
+def _batch(vectors: SentenceVectors, sentence: int, choice: LayerChoice) -> pa.RecordBatch:
     n_tokens = len(vectors)
     starts, ends = (
         (pa.nulls(n_tokens, pa.int64()),) * 2
@@ -86,7 +71,6 @@ def to_batch(
         "start": starts,
         "end": ends,
     }
-    choice = LayerChoice.parse(layer, len(vectors.layers), mix, gamma)
     if choice.name == "all":
         columns |= {f"{_LAYER}{j}": _lists(h) for j, h in enumerate(vectors.layers)}
     else:
@@ -128,19 +112,16 @@ def matrix(column: Any) -> FloatArray:
         # All three support this protocol; a pandas series since pandas 3.
         is_stream = hasattr(column, "__arrow_c_stream__")
         column = pa.chunked_array(column) if is_stream else pa.array(column)
-    chunks = [column] if isinstance(column, pa.Array) else column.chunks
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise DataError(
             "A column of vectors must contain lists of equal size and no nulls; found "
             f"{column.type} with {column.null_count} nulls."
         )
     dim = column.type.list_size
+    chunks = [column] if isinstance(column, pa.Array) else column.chunks
     parts = [chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, dim) for chunk in chunks]
-    if len(parts) == 1:
-        one: FloatArray = parts[0]
-        return one
-    joined: FloatArray = np.concatenate([np.empty((0, dim), np.float32), *parts])
-    return joined
+    vectors: FloatArray = parts[0] if len(parts) == 1 else np.empty((0, dim), np.float32)
+    return vectors if len(parts) == 1 else np.concatenate([vectors, *parts])
 
 
 def from_arrow(table: Any) -> list[SentenceVectors]:

@@ -88,17 +88,14 @@ def averaged(
     chosen = _most_frequent(sentences, min_count, max_words) if words is None else list(words)
     places = {word: place for place, word in enumerate(dict.fromkeys(chosen))}
     counts = np.zeros(len(places), dtype=np.int64)
-    sums: np.ndarray[tuple[int, int], np.dtype[np.float64]] | None = None
+    sums = np.zeros((len(places), choice.dim(elmo.config.output_dim)))
     for vectors in elmo.stream(s for s in _tokenized(sentences) if not places.keys().isdisjoint(s)):
         uses = [(k, places[t]) for k, t in enumerate(vectors.tokens) if t in places]
         k, rows = (list(column) for column in zip(*uses, strict=True))
-        h = choice.apply(vectors.layers)
-        if sums is None:
-            sums = np.zeros((len(places), h.shape[1]))
-        np.add.at(sums, rows, h[k])
+        np.add.at(sums, rows, choice.apply(vectors.layers)[k])
         np.add.at(counts, rows, 1)
     frequent = np.flatnonzero(counts >= min_count)
-    if sums is None or not len(frequent):
+    if not len(frequent):
         raise DataError(
             f"No word occurs {min_count} times in these sentences. Add more text or reduce "
             "min_count."

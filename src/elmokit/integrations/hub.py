@@ -23,7 +23,7 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.sources.tensors import Storage
 
-_HEADER = "---\n"
+_HEADER = "---"
 _TAGS = ("elmo", "elmokit", "word-embeddings", "bilm")
 # Common licenses, as the Hub names them; all others are "other", with their name.
 _LICENSES = frozenset(
@@ -68,9 +68,16 @@ def save_pretrained(
         "pipeline_tag": "feature-extraction",
         "tags": list(dict.fromkeys([*_TAGS, *tags])),
     }
-    text = _with_header(parts.card or _card(parts, folder.resolve().name), values)
+    card = parts.card
+    if card is None:
+        card = modeldir.new_card(parts, folder.resolve().name)
+        card = card.replace("path/to/this/folder", "hf://user/model")
+    if not card.startswith(_HEADER):
+        # JSON values are valid YAML, and no text can break out of its line.
+        lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+        card = "\n".join([_HEADER, *lines, _HEADER, "", card])
     modeldir.save(
-        dataclasses.replace(parts, card=text), folder, overwrite=overwrite, storage=storage
+        dataclasses.replace(parts, card=card), folder, overwrite=overwrite, storage=storage
     )
     return folder
 
@@ -84,19 +91,6 @@ def _parts(elmo: ElmoModel) -> ModelParts:
         metadata=elmo.metadata,
         source=elmo.source,
     )
-
-
-def _card(parts: ModelParts, name: str) -> str:
-    return modeldir.new_card(parts, name).replace("path/to/this/folder", "hf://user/model")
-
-
-def _with_header(text: str, values: dict[str, Any]) -> str:
-    """Add the header to a card, unless it has one."""
-    if text.startswith(_HEADER):
-        return text
-    # JSON values are valid YAML, and no text can break out of its line.
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
-    return _HEADER + "\n".join(lines) + "\n" + _HEADER + "\n" + text
 
 
 def _license(license: object) -> dict[str, str]:

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel, load
 from elmokit.embed.precision import check_precision
 from elmokit.errors import ConfigError, WeightsError
+from elmokit.settings import Count, check
 
 # Models that stay loaded without a reference: a grid search loads the same one repeatedly.
 _CACHED = 2
@@ -55,41 +55,34 @@ class NamedModel:
                 f"{type(self.name).__name__}. For a loaded model, use `elmo.source`."
             )
         check_precision(self.precision)
-        n = self.batch_tokens
-        if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
-            raise ConfigError(f"batch_tokens must be an integer of at least 1, found {n!r}.")
+        check("batch_tokens", self.batch_tokens, Count | None)
 
     @contextmanager
     def loaded(self) -> Iterator[ElmoModel]:
         """Load the model for one thread at a time, and check its fingerprint."""
-        cached = self._load()
-        if self.fingerprint not in (None, cached.fingerprint):
+        elmo, actual = self._load()
+        if self.fingerprint not in (None, actual):
             raise WeightsError(
-                f"The model '{cached.elmo.source}' has changed: its fingerprint is "
-                f"{cached.fingerprint}, but the pipeline was saved with {self.fingerprint}. "
-                "Restore the old model under that name, or recreate the pipeline with this one."
+                f"The model '{elmo.source}' has changed: its fingerprint is {actual}, but the "
+                f"pipeline was saved with {self.fingerprint}. Restore the old model under that "
+                "name, or recreate the pipeline with this one."
             )
-        with cached.elmo.lock:
-            yield cached.elmo
+        with elmo.lock:
+            yield elmo
 
     def identify(self) -> str:
         """Return the fingerprint of the model that the name refers to now."""
-        return self._load().fingerprint
+        return self._load()[1]
 
     def choice(self, n_layers: int) -> LayerChoice:
         """Return the layer choice for a model with `n_layers` layers."""
         return LayerChoice.parse(self.layer, n_layers, self.mix, self.gamma, allow_all=False)
 
-    def _load(self) -> _Cached:
+    def _load(self) -> tuple[ElmoModel, str]:
         with _LOADING:
             return _load(
                 self.name, self.precision, self.device, self.batch_tokens, _stamp(self.name)
             )
-
-
-class _Cached(NamedTuple):
-    elmo: ElmoModel
-    fingerprint: str
 
 
 _LOADING = threading.Lock()
@@ -111,8 +104,8 @@ def _load(
     device: str,
     batch_tokens: int | None,
     stamp: tuple[int, int] | None,
-) -> _Cached:
+) -> tuple[ElmoModel, str]:
     elmo = load(name, device=device, precision=precision)
     if batch_tokens is not None:
         elmo.batch_tokens = batch_tokens
-    return _Cached(elmo, fingerprint(elmo))
+    return elmo, fingerprint(elmo)

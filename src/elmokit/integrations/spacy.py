@@ -22,6 +22,7 @@ A doc from bytes, a `DocBin` or another process has its vectors, but spaCy does 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +37,6 @@ from elmokit.integrations.named import NamedModel
 from elmokit.text.sentences import split_sentences
 
 with optional_imports("spacy", "The spaCy pipe"):
-    import srsly
     from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
 
@@ -97,70 +97,51 @@ class ElmoPipe:
     # ------------------------------------------------------------------------------ serializing
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Return the settings, with the name and the fingerprint of the model."""
-        data: bytes = srsly.msgpack_dumps(self._settings())
-        return data
+        """Return the settings, with the name and the fingerprint of the model, as JSON."""
+        settings = asdict(self.model) | {"fingerprint": self.model.identify()}
+        return json.dumps(settings).encode()
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoPipe:
         """Restore the settings from `to_bytes`."""
-        return self._restore(srsly.msgpack_loads(data))
-
-    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Write the settings to a directory."""
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        srsly.write_json(folder / _FILE, self._settings())
-
-    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoPipe:
-        """Restore the settings from `to_disk`."""
-        return self._restore(srsly.read_json(Path(path) / _FILE))
-
-    def _settings(self) -> dict[str, Any]:
-        return asdict(self.model) | {"fingerprint": self.model.identify()}
-
-    def _restore(self, stored: Any) -> ElmoPipe:
         # The path of the model, the device and the batch size may differ on this machine: the
         # configuration of the pipeline takes precedence, and the fingerprint is checked.
         own = {"name": self.model.name, "batch_tokens": self.model.batch_tokens}
         own = {key: value for key, value in own.items() if value is not None}
         try:
+            stored = json.loads(data)
             self.model = NamedModel(**{**stored, **own, "device": self.model.device})
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise DataError(
                 f"The stored data are not settings of the pipe 'elmokit': {error!r:.80}."
             ) from error
         return self
 
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Write the settings to a directory."""
+        Path(path).mkdir(parents=True, exist_ok=True)
+        (Path(path) / _FILE).write_bytes(self.to_bytes())
 
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoPipe:
+        """Restore the settings from `to_disk`."""
+        return self.from_bytes((Path(path) / _FILE).read_bytes())
+
+
+@Language.factory(  # type: ignore[untyped-decorator, unused-ignore]
+    "elmokit", assigns=["doc._.elmo", "doc.tensor", "token.vector"]
+)
 def make_pipe(
     nlp: Language,
     name: str,
-    model: str | None,
-    layer: str | int,
-    mix: list[float] | None,
-    gamma: float,
-    precision: str,
-    device: str,
-    batch_tokens: int | None,
+    model: str | None = None,
+    layer: str | int = "average",
+    mix: list[float] | None = None,
+    gamma: float = 1.0,
+    precision: str = "exact",
+    device: str = "auto",
+    batch_tokens: int | None = None,
 ) -> ElmoPipe:
     """Create the component for `nlp.add_pipe("elmokit")`."""
     return ElmoPipe(NamedModel(model, precision, device, batch_tokens, None, layer, mix, gamma))
-
-
-Language.factory(
-    "elmokit",
-    func=make_pipe,
-    assigns=["doc._.elmo", "doc.tensor", "token.vector"],
-    default_config={
-        "model": None,
-        "layer": "average",
-        "mix": None,
-        "gamma": 1.0,
-        "precision": "exact",
-        "device": "auto",
-        "batch_tokens": None,
-    },
-)
 
 
 # ------------------------------------------------------------------------------- alignment

@@ -123,8 +123,8 @@ _ONNX = "## ONNX"
 
 
 def is_generated(card: str) -> bool:
-    """Return whether a card was written by `write_card`."""
-    return _GENERATED in card
+    """Return whether a card was written by `write_card`, and has no header for the Hub."""
+    return _GENERATED in card and not card.startswith("---")
 
 
 def write_card(name: str, facts: Facts) -> str:
