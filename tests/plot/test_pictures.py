@@ -56,7 +56,7 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
     found = senses_of(elmo, read_uses(tmp_path / "uses.txt"))
     assert found.word == "play"
     assert found.groups == ["sport", "stage", "stage"]
-    assert [plane.different for plane in found.planes] == [1, 3, 3]
+    assert [plane.n_distinct for plane in found.planes] == [1, 3, 3]
     assert not found.planes[0].points.any()
     picture = draw_senses(found)
     told = texts(picture)
@@ -88,12 +88,12 @@ def test_distances_on_the_plane_of_three_points_are_those_of_the_vectors(elmo: E
     uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
     found = senses_of(elmo, uses, layer="top")
     (plane,) = found.planes
-    layers = [elmo.embed(" ".join(u.at.tokens)).top[u.at.position] for u in uses]
+    layers = [elmo.embed(" ".join(u.marked.tokens)).top[u.marked.position] for u in uses]
     vectors = np.stack([v / np.linalg.norm(v) for v in layers])
     for i, j in ((0, 1), (0, 2), (1, 2)):
         on_plane = float(np.linalg.norm(plane.points[i] - plane.points[j]))
         assert on_plane == pytest.approx(float(np.linalg.norm(vectors[i] - vectors[j])), abs=1e-4)
-    assert sum(plane.shares) == pytest.approx(1, abs=1e-4)
+    assert sum(plane.explained) == pytest.approx(1, abs=1e-4)
     assert all(group.startswith("cluster ") for group in found.groups)
 
 
@@ -106,9 +106,9 @@ def test_many_uses_come_from_an_index_without_a_model(elmo: ElmoModel, tmp_path:
     index = TokenIndex.open(tmp_path / "index")
     found = senses_in(index, "play", limit=30, clusters=2)
     assert len(found.uses) == 30
-    assert {use.at.word for use in found.uses} == {"Play", "play"}
-    assert [plane.different for plane in found.planes] == [2, 30, 30]
-    assert found.planes[0].agree is None
+    assert {use.marked.word for use in found.uses} == {"Play", "play"}
+    assert [plane.n_distinct for plane in found.planes] == [2, 30, 30]
+    assert found.planes[0].nearest_agree is None
     assert set(found.groups) == {"cluster 1", "cluster 2"}
     told = texts(draw_senses(found))
     assert any("2 distinct vectors for 30 uses" in text for text in told)
@@ -125,7 +125,7 @@ def test_bad_uses_are_named(elmo: ElmoModel, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected at least 3"):
         senses_of(elmo, [Use(Marked(("a",), 0))])
     mixed = [Use(Marked(("a",), 0), sense) for sense in ("x", "", "x")]
-    with pytest.raises(DataError, match="2 of the 3 uses have a sense"):
+    with pytest.raises(DataError, match="2 of 3 uses have a sense"):
         senses_of(elmo, mixed)
 
 

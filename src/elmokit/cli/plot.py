@@ -37,7 +37,7 @@ def senses(
     ] = None,
     limit: Annotated[
         int,
-        typer.Option(min=3, help="With an index: maximum number of occurrences, sampled evenly."),
+        typer.Option(min=3, help="With an index: maximum number of uses, sampled evenly."),
     ] = 200,
     clusters: Annotated[
         int | None,
@@ -56,16 +56,16 @@ def senses(
     device: opt.Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Plot the occurrences of a word, one panel per layer.
+    """Plot the uses of a word, one panel per layer.
 
-    In layer 0, all occurrences have the same vector, which depends only on the word. In higher
-    layers, occurrences with the same sense form groups. Colors show the given senses, or clusters
-    if no senses are given.
+    In layer 0, all uses have the same vector, which depends only on the word. In higher layers,
+    uses with the same sense form groups. Colors show the given senses, or clusters if no senses are
+    given.
     """
     in_index = Path(text).is_dir()
     if in_index != (word is not None):
         raise typer.BadParameter(
-            "--word requires the directory of an index, and an index requires --word."
+            "--word requires an index directory, and an index directory requires --word."
         )
     opt.check_layers(layer, mix)
 

@@ -1,9 +1,9 @@
-"""Figures of what the layers know, drawn with matplotlib.
+"""Figures of the layers and the language models, drawn with matplotlib.
 
-figure        what they share; to a file, whose suffix says which format
-plane         points on a plane, and their clusters (scikit-learn)
-senses        one word in many sentences, a plane for each layer
-similarity    every token of a sentence against every token of another
-layers        the weights that task models learned (Figure 2 of the paper)
-surprise      how much each token surprises the two language models
+figure        the base class of all figures; writing them to SVG or PNG files
+plane         projection to two dimensions, and clusters (scikit-learn)
+senses        the uses of a word, one panel per layer
+similarity    heat maps of the similarity between the tokens of two sentences
+layers        the layer weights that task models learned (Figure 2 of the paper)
+surprise      the surprisal of each token under both language models
 """

@@ -1,4 +1,4 @@
-"""Shared by all figures: colors, titles, and writing to SVG or PNG files."""
+"""The base class of all figures, their colors, and writing them to SVG or PNG files."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ with optional_imports("plot", "A figure"):
     from matplotlib.figure import Figure
 
 SUFFIXES = (".svg", ".png")
-#: For categories: the colors of Okabe and Ito, which are safe for color-blind readers.
+#: Colors of categories, by Okabe and Ito: distinguishable for color-blind readers.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#a3508c", "#56b4e9", "#b58900", "#a4262c", "#6b7280")
 MARKERS = ("o", "s", "^", "D")
 BLUE, ORANGE, GRAY = COLORS[0], COLORS[1], COLORS[-1]
-#: White at 0 and blue at 1; `SIGNED` also has orange at -1.
+#: From white (0) to blue (1); `SIGNED` starts with orange (-1).
 SHADES = LinearSegmentedColormap.from_list("elmo-shades", ["white", BLUE])
 SIGNED = LinearSegmentedColormap.from_list("elmo-signed", [ORANGE, "white", BLUE])
 
 
 class Picture(Figure):
-    """A matplotlib figure with a title, which notebooks show as SVG.
+    """A matplotlib figure with a title; notebooks display it as SVG.
 
     Args:
         width: Width in inches.
         height: Height in inches.
-        title: One line above the figure.
-        note: Description of the figure, stored in its metadata.
-        options: Options of `matplotlib.figure.Figure`.
+        title: Title above the figure.
+        description: Description of the figure, which is stored in the metadata of the file.
+        options: Arguments of `matplotlib.figure.Figure`.
     """
 
     def __init__(
-        self, width: float, height: float, title: str, note: str = "", **options: Any
+        self, width: float, height: float, title: str, description: str = "", **options: Any
     ) -> None:
         super().__init__(figsize=(width, height), **options)
-        self.note = note
+        self.description = description
         self.suptitle(readable(title), x=0.01, ha="left", fontsize=13, fontweight="bold")
 
     @property
@@ -49,13 +49,12 @@ class Picture(Figure):
 
     def save(self, file: Path | io.BytesIO, kind: str) -> None:
         """Write "svg" or "png"."""
-        about = {"Title": self.title, "Description": self.note}
-        dates = {"Date": None} if kind == "svg" else {}
+        metadata: dict[str, str | None] = {"Title": self.title, "Description": self.description}
+        if kind == "svg":
+            metadata["Date"] = None  # makes files reproducible
         # Text in an SVG stays text, so that it can be searched.
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "elmokit"}):
-            self.savefig(
-                file, format=kind, dpi=150, bbox_inches="tight", metadata={**about, **dates}
-            )
+            self.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
 
     def _repr_html_(self) -> str:
         file = io.BytesIO()
@@ -65,14 +64,14 @@ class Picture(Figure):
 
 
 def check_picture(path: Path) -> None:
-    """Reject a path to which no figure can be written, before anything is computed."""
+    """Raise an error if no figure can be written to `path`, before anything is computed."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
-            f"Invalid figure name '{path.name}': expected {' or '.join(SUFFIXES)}."
+            f"Invalid figure name '{path.name}': expected the suffix {' or '.join(SUFFIXES)}."
             f"{nearest(path.suffix.lower(), SUFFIXES)}"
         )
     if path.is_dir():
-        raise OutputError(f"{path} is a directory; expected a file name.")
+        raise OutputError(f"{path} is a directory: expected a file name.")
 
 
 def write_picture(picture: Picture, path: str | Path) -> None:
@@ -83,8 +82,8 @@ def write_picture(picture: Picture, path: str | Path) -> None:
         picture.save(temporary, path.suffix.lower()[1:])
 
 
-def readable(text: str, letters: int = 200) -> str:
-    """Return text for matplotlib: shortened, without formulas and control characters."""
-    if len(text) > letters:
-        text = text[: letters - 1].rstrip() + "…"
+def readable(text: str, max_characters: int = 200) -> str:
+    """Shorten text and escape it for matplotlib; replace control characters."""
+    if len(text) > max_characters:
+        text = text[: max_characters - 1].rstrip() + "…"
     return "".join(c if c.isprintable() else "\ufffd" for c in text).replace("$", r"\$")

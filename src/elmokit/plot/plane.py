@@ -1,6 +1,6 @@
-"""Projections of vectors to the plane of their principal components, and clusters.
+"""Projections of vectors to two dimensions, and clusters.
 
-All functions normalize the vectors first, because words are compared by cosine.
+All functions normalize the vectors first, because words are compared by cosine similarity.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from elmokit.embed.cosine import unit
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import optional_imports
 
-with optional_imports("plot", "A plane of points"):
+with optional_imports("plot", "A projection to two dimensions"):
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
     from sklearn.metrics import silhouette_score
 
 Labels = NDArray[np.int64]
 
-_STARTS = 8
-# Clusters with a smaller silhouette are noise.
-_SEPARATE = 0.1
+_INITIALIZATIONS = 8
+# Clusters with a lower silhouette score are noise.
+_MIN_SILHOUETTE = 0.1
 
 
 def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
@@ -34,8 +34,8 @@ def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float
         vectors: One per point, (n, D).
 
     Returns:
-        Coordinates (n, 2), and the shares of the variance along both axes. Identical points are
-        at the origin.
+        Coordinates (n, 2), and the fraction of the variance that each axis explains. If all points
+        are identical, they are at the origin.
     """
     points = unit(vectors)
     points = points - points.mean(axis=0)
@@ -45,31 +45,34 @@ def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float
         return coordinates, (0.0, 0.0)
     pca = PCA(min(2, *points.shape), svd_solver="full")
     coordinates[:, : pca.n_components] = pca.fit_transform(points)
-    shares = [*map(float, pca.explained_variance_ratio_), 0.0]
-    return coordinates, (shares[0], shares[1])
+    explained = [*map(float, pca.explained_variance_ratio_), 0.0]
+    return coordinates, (explained[0], explained[1])
 
 
-def turned_to(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
-    """Rotate and mirror points to match those of another plane as closely as possible."""
+def aligned(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
+    """Rotate and mirror points to match `reference` as closely as possible."""
     left, _, right = np.linalg.svd(coordinates.T @ reference)
-    turned: FloatArray = (coordinates @ (left @ right)).astype(np.float32)
-    return turned
+    rotated: FloatArray = (coordinates @ (left @ right)).astype(np.float32)
+    return rotated
 
 
-def cluster(vectors: FloatArray, k: int | None = None, *, most: int = 6, seed: int = 0) -> Labels:
-    """Find clusters of points by k-means; the largest is 0.
+def cluster(
+    vectors: FloatArray, k: int | None = None, *, max_clusters: int = 6, seed: int = 0
+) -> Labels:
+    """Cluster points with k-means; the largest cluster is number 0.
 
     Args:
         vectors: One per point, (n, D).
-        k: Number of clusters. Default: the one with the best silhouette; 1 if all are noise.
-        most: Maximum number of clusters to try.
+        k: Number of clusters. Default: the number with the best silhouette score, or 1 if no
+            clusters are separated.
+        max_clusters: Maximum number of clusters to try if `k` is None.
         seed: Random seed for k-means.
     """
     points = unit(vectors)
     if k is not None:
         return _by_size(_k_means(points, min(k, len(points)), seed))
-    best, clusters = _SEPARATE, np.zeros(len(points), dtype=np.int64)
-    for number in range(2, min(most, len(points) - 1) + 1):
+    best, clusters = _MIN_SILHOUETTE, np.zeros(len(points), dtype=np.int64)
+    for number in range(2, min(max_clusters, len(points) - 1) + 1):
         labels = _k_means(points, number, seed)
         quality = silhouette(points, labels)
         if quality is not None and quality > best + 1e-6:
@@ -78,12 +81,12 @@ def cluster(vectors: FloatArray, k: int | None = None, *, most: int = 6, seed: i
 
 
 def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
-    """Return the silhouette of groups by cosine, from -1 to 1; None: there is only one group."""
+    """Return the silhouette score of groups by cosine distance; None if there is only one."""
     groups = np.unique(labels)
     if len(groups) < 2:
         return None
     if len(groups) == len(labels):
-        return 0.0  # every point is a group
+        return 0.0  # each point is a group of its own
     points = unit(vectors)
     distances = 1.0 - points @ points.T
     distances[distances < 1e-6] = 0.0  # rounding errors
@@ -92,7 +95,7 @@ def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
 
 
 def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
-    """Return the fraction of points that have the most frequent sense of their cluster."""
+    """Return the fraction of points with the most frequent sense of their cluster."""
     pairs = Counter(zip(labels, senses, strict=True))
     best: Counter[int] = Counter()
     for (label, _), count in pairs.items():
@@ -101,7 +104,7 @@ def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
 
 
 def mean_cosine(vectors: FloatArray) -> float:
-    """Return the mean cosine of all pairs of points; 1 for a single point."""
+    """Return the mean cosine similarity of all pairs of points; 1 for a single point."""
     n = len(vectors)
     if n < 2:
         return 1.0
@@ -112,13 +115,13 @@ def mean_cosine(vectors: FloatArray) -> float:
 
 def _k_means(points: FloatArray, k: int, seed: int) -> Labels:
     distinct = len(np.unique(points.round(5), axis=0))
-    means = KMeans(min(k, distinct), n_init=_STARTS, random_state=seed).fit(points)
+    means = KMeans(min(k, distinct), n_init=_INITIALIZATIONS, random_state=seed).fit(points)
     labels: Labels = means.labels_.astype(np.int64)
     return labels
 
 
 def _by_size(labels: Labels) -> Labels:
-    """Number clusters by size, the largest first; equally large ones by their first point."""
+    """Number clusters by decreasing size; clusters of equal size by their first point."""
     order = [label for label, _ in Counter(labels.tolist()).most_common()]
     numbers = {label: number for number, label in enumerate(order)}
     return np.array([numbers[label] for label in labels.tolist()], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""The uses of a word in many sentences on a plane, layer by layer.
+"""Plots of the uses of a word in many sentences, one panel per layer.
 
 Layer 0 does not depend on the sentence, so all uses are one point, as with static vectors. In
-higher layers, the uses of the same sense are close to each other.
+higher layers, uses with the same sense are close to each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
-from elmokit.plot.plane import cluster, principal_plane, silhouette, turned_to
+from elmokit.plot.plane import aligned, cluster, principal_plane, silhouette
 from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
 from elmokit.text.lines import read_lines
@@ -30,16 +30,16 @@ from elmokit.text.marked import Marked
 
 _PANEL = 3.3  # inches
 _PER_ROW = 3
-_NUMBERED = 24  # maximum number of uses that are numbered and listed
+_MAX_LISTED = 24  # uses that are numbered and listed below the panels
 _CONTEXT = 8  # tokens on each side of the word in the list
-_LINE = 0.2  # inches per sentence in the list
-_SAME_DIGITS = 4  # unit vectors that agree in so many digits are the same
+_LINE_HEIGHT = 0.2  # inches, in the list
+_DIGITS = 4  # unit vectors that agree in this many decimal places count as equal
 
 
 class Use(NamedTuple):
     """A use of the word, and its sense, if known."""
 
-    at: Marked
+    marked: Marked
     sense: str = ""
 
 
@@ -50,18 +50,19 @@ class Plane:
     Attributes:
         layer: The name of the layer.
         points: Coordinates on the principal plane, (n, 2).
-        shares: Shares of the variance along both axes.
-        different: Number of distinct vectors.
-        agree: Number of uses whose nearest use is in the same group; None: not meaningful.
-        separation: The silhouette of the groups; None: there is only one group.
+        explained: Fraction of the variance that each axis explains.
+        n_distinct: Number of distinct vectors.
+        nearest_agree: Number of uses whose nearest use is in the same group; None if many uses have
+            the same vector or there is only one group.
+        silhouette: Silhouette score of the groups; None if there is only one group.
     """
 
     layer: str
     points: FloatArray
-    shares: tuple[float, float]
-    different: int
-    agree: int | None
-    separation: float | None
+    explained: tuple[float, float]
+    n_distinct: int
+    nearest_agree: int | None
+    silhouette: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,34 +72,34 @@ class Senses:
     Attributes:
         word: The word.
         uses: Its uses.
-        groups: The group of each use: a sense or a cluster.
-        given: Whether the groups are annotated senses.
-        planes: One for each layer.
+        groups: The group of each use: its sense or its cluster.
+        has_senses: Whether the groups are given senses.
+        planes: One per layer.
     """
 
     word: str
     uses: list[Use]
     groups: list[str]
-    given: bool
+    has_senses: bool
     planes: list[Plane]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
             "word": self.word,
-            "colored_by": "sense" if self.given else "cluster",
+            "colored_by": "sense" if self.has_senses else "cluster",
             "uses": [
-                {"tokens": list(use.at.tokens), "position": use.at.position, "group": group}
+                {"tokens": list(use.marked.tokens), "position": use.marked.position, "group": group}
                 for use, group in zip(self.uses, self.groups, strict=True)
             ],
             "planes": [
                 {
                     "layer": plane.layer,
                     "points": np.round(plane.points.astype(float), 4).tolist(),
-                    "shares": [round(share, 4) for share in plane.shares],
-                    "different_vectors": plane.different,
-                    "nearest_agree": plane.agree,
-                    "silhouette": plane.separation and round(plane.separation, 4),
+                    "shares": [round(fraction, 4) for fraction in plane.explained],
+                    "different_vectors": plane.n_distinct,
+                    "nearest_agree": plane.nearest_agree,
+                    "silhouette": plane.silhouette and round(plane.silhouette, 4),
                 }
                 for plane in self.planes
             ],
@@ -106,17 +107,20 @@ class Senses:
 
 
 def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
-    """Read lines of a sentence with the word in brackets, optionally with a tab and its sense."""
+    """Read a file with one sentence per line, optionally followed by a tab and a sense.
+
+    The word is in brackets.
+    """
     uses = []
     for line in read_lines([path]):
         if not line.text.strip():
             continue
         sentence, _, sense = line.text.partition("\t")
         try:
-            at = Marked.read(sentence, tokenized=tokenized)
+            marked = Marked.read(sentence, tokenized=tokenized)
         except DataError as error:
             raise DataError(f"{path}, line {line.number}: {error}") from error
-        uses.append(Use(at, sense.strip()))
+        uses.append(Use(marked, sense.strip()))
     return uses
 
 
@@ -129,21 +133,22 @@ def senses_of(
     state: Literal["reset", "warm"] = "reset",
     clusters: int | None = None,
 ) -> Senses:
-    """Compute the planes of some uses.
+    """Project the vectors of uses to two dimensions.
 
     Args:
         model: The model.
-        uses: The uses; either all or none have a sense.
-        layer: The layers, one plane for each, as for `LayerChoice.parse_all`.
-        mix: With layer "mix", its weights.
+        uses: The uses; either all or none of them have a sense.
+        layer: The layers to plot, as for `LayerChoice.parse_all`.
+        mix: The weights of layer "mix".
         state: Initial state of each sentence.
-        clusters: Without senses, the number of clusters in the last layer. Default: automatic.
+        clusters: If there are no senses, the number of clusters in the last layer. Default: the
+            number with the best silhouette score.
     """
     _check(uses)
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
-    layers = model.compute([use.at.tokens for use in uses], state)
-    own = np.stack([h[:, u.at.position] for u, h in zip(uses, layers, strict=True)], axis=1)
-    return _senses(uses, [(c.label, unit(c.apply(own))) for c in choices], clusters)
+    layers = model.compute([use.marked.tokens for use in uses], state)
+    words = np.stack([h[:, u.marked.position] for u, h in zip(uses, layers, strict=True)], axis=1)
+    return _project(uses, [(c.label, unit(c.apply(words))) for c in choices], clusters)
 
 
 def senses_in(
@@ -155,20 +160,20 @@ def senses_in(
     limit: int = 200,
     clusters: int | None = None,
 ) -> Senses:
-    """Compute the planes of up to `limit` uses of a word in an index, spread evenly over it.
+    """Project up to `limit` uses of a word in an index, sampled evenly.
 
-    By default, the layers are those of the index.
+    By default, the layers of the index are used.
     """
-    places = np.array(index.find(word), dtype=np.int64)
-    if not len(places):
+    numbers = np.array(index.find(word), dtype=np.int64)
+    if not len(numbers):
         raise DataError(f"The word '{word}' is not in the index {index.folder}.")
-    spread = np.linspace(0, len(places) - 1, min(limit, len(places))).astype(int)
-    chosen = places[np.unique(spread)].tolist()
+    sample = np.linspace(0, len(numbers) - 1, min(limit, len(numbers))).astype(int)
+    chosen = numbers[np.unique(sample)].tolist()
     uses = [Use(index.token(number).at) for number in chosen]
     _check(uses)
     choices = index.meta.choices if layer is None else index.parse(layer, mix)
     vectors = [(c.label, index.vectors(c, chosen)) for c in choices]
-    return _senses(uses, vectors, clusters)
+    return _project(uses, vectors, clusters)
 
 
 def _check(uses: Sequence[Use]) -> None:
@@ -180,16 +185,16 @@ def _check(uses: Sequence[Use]) -> None:
     with_sense = sum(bool(use.sense) for use in uses)
     if with_sense not in (0, len(uses)):
         raise DataError(
-            f"{with_sense} of the {len(uses)} uses have a sense. Specify one for all of them "
-            "(after a tab) or for none."
+            f"{with_sense} of {len(uses)} uses have a sense. Specify a sense for all uses (after a "
+            "tab) or for none."
         )
 
 
-def _senses(
+def _project(
     uses: Sequence[Use], vectors: Sequence[tuple[str, FloatArray]], clusters: int | None
 ) -> Senses:
-    given = bool(uses[0].sense)
-    if given:
+    has_senses = bool(uses[0].sense)
+    if has_senses:
         groups = [use.sense for use in uses]
     else:
         labels = cluster(vectors[-1][1], clusters)
@@ -199,23 +204,24 @@ def _senses(
     planes: list[Plane] = []
     reference: FloatArray | None = None
     for name, points in reversed(vectors):
-        coordinates, shares = principal_plane(points)
+        coordinates, explained = principal_plane(points)
         if reference is None:
             reference = coordinates
-        elif shares[0]:
-            coordinates = turned_to(coordinates, reference)
-        different = len(np.unique(points.round(_SAME_DIGITS), axis=0))
+        elif explained[0]:
+            coordinates = aligned(coordinates, reference)
+        n_distinct = len(np.unique(points.round(_DIGITS), axis=0))
         # If many uses have the same vector, the nearest one is arbitrary.
-        comparable = 2 * different > len(points) and len(names) > 1
-        agree = _agree(points, numbers) if comparable else None
-        apart = silhouette(points, numbers) if different > 1 else None
-        planes.append(Plane(name, coordinates, shares, different, agree, apart))
-    counted = [use.at.word.casefold() for use in uses]
-    word = max(sorted(set(counted)), key=counted.count)
-    return Senses(word, list(uses), groups, given, planes[::-1])
+        comparable = 2 * n_distinct > len(points) and len(names) > 1
+        agree = _count_agreeing(points, numbers) if comparable else None
+        score = silhouette(points, numbers) if n_distinct > 1 else None
+        planes.append(Plane(name, coordinates, explained, n_distinct, agree, score))
+    words = [use.marked.word.casefold() for use in uses]
+    word = max(sorted(set(words)), key=words.count)
+    return Senses(word, list(uses), groups, has_senses, planes[::-1])
 
 
-def _agree(points: FloatArray, groups: Any) -> int:
+def _count_agreeing(points: FloatArray, groups: Any) -> int:
+    """Return the number of points whose nearest point is in the same group."""
     cosines = points @ points.T
     np.fill_diagonal(cosines, -np.inf)
     return int((groups[cosines.argmax(axis=1)] == groups).sum())
@@ -225,30 +231,30 @@ def _agree(points: FloatArray, groups: Any) -> int:
 
 
 def draw_senses(senses: Senses) -> Picture:
-    """Draw a plane for each layer, and below them the sentences, if there are not too many."""
+    """Draw one panel per layer and, unless there are too many, the sentences below."""
     columns = min(len(senses.planes), _PER_ROW)
     rows = -(-len(senses.planes) // columns)
     names = sorted(set(senses.groups))
-    numbered = len(senses.uses) <= _NUMBERED
-    drawn = rows * _PANEL + 0.9
-    listed = -(-len(senses.uses) // 2) * _LINE if numbered else 0.0
+    numbered = len(senses.uses) <= _MAX_LISTED
+    panels_height = rows * _PANEL + 0.9
+    list_height = -(-len(senses.uses) // 2) * _LINE_HEIGHT if numbered else 0.0
     picture = Picture(
         max(columns, 2) * _PANEL,
-        drawn + listed,
+        panels_height + list_height,
         f"“{senses.word}” in {len(senses.uses)} sentences",
         "Each marker is a use of the word; each panel shows the first two principal components of "
-        "the normalized vectors of a layer. Layer 0 only depends on the word, so all uses share "
-        "one vector, as with static vectors. Higher layers depend on the sentence.",
+        "the normalized vectors of a layer. Layer 0 depends only on the word, so all uses have the "
+        "same vector, as with static vectors. Higher layers depend on the sentence.",
         layout="constrained",
     )
-    halves: Any = picture.subfigures(2, 1, height_ratios=[drawn, max(listed, 0.01)])
+    halves: Any = picture.subfigures(2, 1, height_ratios=[panels_height, max(list_height, 0.01)])
     upper, lower = halves
     panels = upper.subplots(rows, columns, squeeze=False).flatten()
     for axes in panels[len(senses.planes) :]:
         axes.set_visible(False)
     for axes, plane in zip(panels, senses.planes, strict=False):
-        _panel(axes, senses, plane, names, numbered=numbered)
-    by = "sense" if senses.given else f"cluster of {senses.planes[-1].layer}"
+        _draw_panel(axes, senses, plane, names, numbered=numbered)
+    by = "sense" if senses.has_senses else f"cluster of {senses.planes[-1].layer}"
     upper.legend(
         handles=[
             Line2D([], [], label=f"{readable(n, 24)} ({senses.groups.count(n)})", **_style(i))
@@ -263,7 +269,7 @@ def draw_senses(senses: Senses) -> Picture:
         title_fontsize=9,
     )
     if numbered:
-        _list(lower.subplots(), senses, names, int(max(columns, 2) * _PANEL * 7) - 8)
+        _draw_list(lower.subplots(), senses, names, int(max(columns, 2) * _PANEL * 7) - 8)
     return picture
 
 
@@ -272,14 +278,14 @@ def _style(group: int) -> dict[str, Any]:
     return {"color": color, "marker": marker, "linestyle": "", "markersize": 6}
 
 
-def _panel(
+def _draw_panel(
     axes: Axes, senses: Senses, plane: Plane, names: Sequence[str], *, numbered: bool
 ) -> None:
     n = len(senses.uses)
     axes.set_title(plane.layer, loc="left", fontsize=10, fontweight="bold")
     axes.set(xticks=[], yticks=[], facecolor="#f5f6f8", box_aspect=1)
     axes.spines[["top", "right"]].set_visible(False)
-    if plane.different == 1:
+    if plane.n_distinct == 1:
         axes.plot(0, 0, "o", color=GRAY, markersize=9)
         axes.annotate(
             f"one vector for all {n} uses",
@@ -290,12 +296,12 @@ def _panel(
         )
         axes.set_xlabel("independent of the sentence", loc="left", color=GRAY, fontsize=8)
         return
-    note = f"{plane.different} distinct vectors for {n} uses"
-    if plane.agree is not None:
-        what = "sense" if senses.given else "cluster"
-        note = f"nearest use of the same {what}: {plane.agree} of {n}"
-    axes.set_xlabel(f"PC 1 ({plane.shares[0]:.0%})\n{note}", loc="left", color=GRAY, fontsize=8)
-    axes.set_ylabel(f"PC 2 ({plane.shares[1]:.0%})", loc="top", color=GRAY, fontsize=8)
+    note = f"{plane.n_distinct} distinct vectors for {n} uses"
+    if plane.nearest_agree is not None:
+        kind = "sense" if senses.has_senses else "cluster"
+        note = f"nearest use of the same {kind}: {plane.nearest_agree} of {n}"
+    axes.set_xlabel(f"PC 1 ({plane.explained[0]:.0%})\n{note}", loc="left", color=GRAY, fontsize=8)
+    axes.set_ylabel(f"PC 2 ({plane.explained[1]:.0%})", loc="top", color=GRAY, fontsize=8)
     groups = np.array(senses.groups)
     for i, name in enumerate(names):
         axes.plot(*plane.points[groups == name].T, alpha=0.85, markeredgecolor="white", **_style(i))
@@ -318,8 +324,8 @@ def _panel(
 
 
 def _label_offsets(points: FloatArray) -> list[tuple[float, float]]:
-    """Return an offset for the label of each marker, in points, at which it overlaps nothing."""
-    # 1.24: the width of the axes, see `_panel`.
+    """Return an offset for each label, in points, so that labels and markers do not overlap."""
+    # 1.24: the width of the axes, see `_draw_panel`.
     size = 0.8 * _PANEL * 72 / (1.24 * max(float(np.ptp(points, axis=0).max()), 1e-6))
     marks = points.astype(np.float64) * size
     occupied = [(x, y, 5.0, 5.0) for x, y in marks]
@@ -335,13 +341,13 @@ def _label_offsets(points: FloatArray) -> list[tuple[float, float]]:
             left, top = x + shift[0], y + shift[1]
             return sum(abs(left - a) < w + 5 and abs(top - b) < h + 4 for a, b, w, h in occupied)
 
-        best = min(options, key=overlaps)  # the first one that is free
+        best = min(options, key=overlaps)  # the first offset with the fewest overlaps
         occupied.append((x + best[0], y + best[1], 5.0, 4.0))
         offsets.append(best)
     return offsets
 
 
-def _list(axes: Axes, senses: Senses, names: Sequence[str], letters: int) -> None:
+def _draw_list(axes: Axes, senses: Senses, names: Sequence[str], max_characters: int) -> None:
     """Write the numbered sentences in two columns."""
     per_column = -(-len(senses.uses) // 2)
     axes.set(xlim=(0, 2), ylim=(per_column, 0))
@@ -350,5 +356,5 @@ def _list(axes: Axes, senses: Senses, names: Sequence[str], letters: int) -> Non
         column, row = divmod(number, per_column)
         x, y = column + 0.02, row + 0.5
         axes.plot(x, y, **_style(names.index(group)))
-        text = f"{number + 1:>2}  {readable(use.at.show(_CONTEXT), letters)}"
+        text = f"{number + 1:>2}  {readable(use.marked.show(_CONTEXT), max_characters)}"
         axes.text(x + 0.02, y, text, va="center", fontsize=8)

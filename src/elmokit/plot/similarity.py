@@ -1,4 +1,4 @@
-"""The cosines of all tokens of two sentences, layer by layer."""
+"""Heat maps of the cosine similarity between all tokens of two sentences."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
 from elmokit.plot.figure import SIGNED, Picture, readable
 
-_MOST = 60  # tokens per sentence; more are not legible
-_LETTERS = 16  # per token
+_MAX_TOKENS = 60  # per sentence; more are not legible
+_MAX_CHARACTERS = 16  # per token
 
 
 @dataclass(frozen=True, eq=False)
 class Similarity:
-    """The cosines of the tokens of two sentences.
+    """Cosine similarities between the tokens of two sentences.
 
     Attributes:
-        rows: The tokens of one sentence.
-        columns: The tokens of the other.
-        cosines: The cosines in each layer, (R, C), by name of the layer.
+        rows: Tokens of the first sentence.
+        columns: Tokens of the second sentence.
+        cosines: For each layer, by its name: the similarities, (rows, columns).
     """
 
     rows: list[str]
@@ -55,12 +55,14 @@ def similarity_of(
     mix: Sequence[float] | None = None,
     state: Literal["reset", "warm"] = "reset",
 ) -> Similarity:
-    """Compare two sentences, or one with itself; in every layer by default."""
+    """Compare two sentences, or one sentence with itself, by default in every layer."""
     sentences = [rows] if columns is None else [rows, columns]
     tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(sentences)]
     for words in tokens:
-        if not 0 < len(words) <= _MOST:
-            raise DataError(f"A sentence has {len(words)} tokens; a figure can show 1 to {_MOST}.")
+        if not 0 < len(words) <= _MAX_TOKENS:
+            raise DataError(
+                f"A sentence has {len(words)} tokens; a figure can show 1 to {_MAX_TOKENS}."
+            )
     layers = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}
     for choice in LayerChoice.parse_all(layer, model.config.n_layers, mix):
@@ -70,20 +72,21 @@ def similarity_of(
 
 
 def draw_similarity(similarity: Similarity) -> Picture:
-    """Draw a heat map for each layer; darker cells are more similar."""
+    """Draw one heat map per layer; darker cells are more similar."""
     n, rows, columns = len(similarity.cosines), len(similarity.rows), len(similarity.columns)
     cell = min(max(9 / (n * columns), 0.2), 0.4)  # inches
     per_row = max(1, min(n, int(11 / (columns * cell))))
     lines = -(-n // per_row)
     names = [
-        [readable(t, _LETTERS) for t in tokens] for tokens in (similarity.rows, similarity.columns)
+        [readable(t, _MAX_CHARACTERS) for t in tokens]
+        for tokens in (similarity.rows, similarity.columns)
     ]
     labels = [0.1 * max(map(len, side)) for side in names]
     picture = Picture(
         max(per_row * (columns * cell + 0.3 + labels[1] / 2) + labels[0] + 1, 5),
         lines * (rows * cell + labels[1] + 0.7) + 0.5,
         "Cosine similarity between all tokens",
-        "Darker cells are more similar; orange is negative.",
+        "Blue cells are similar; orange cells have a negative cosine.",
         layout="compressed",
     )
     panels = picture.subplots(lines, per_row, squeeze=False, sharey=True).flatten()
@@ -92,10 +95,10 @@ def draw_similarity(similarity: Similarity) -> Picture:
     for axes, (name, cosines) in zip(panels, similarity.cosines.items(), strict=False):
         image = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1)
         axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        axes.set_yticks(range(rows), names[0], fontsize=_size(cell))
+        axes.set_yticks(range(rows), names[0], fontsize=_font_size(cell))
         axes.set_xticks(
             *(range(columns), names[1]),
-            fontsize=_size(cell),
+            fontsize=_font_size(cell),
             rotation=45,
             ha="left",
             rotation_mode="anchor",
@@ -104,12 +107,12 @@ def draw_similarity(similarity: Similarity) -> Picture:
         axes.spines[:].set_visible(False)
         if cell >= 0.3:
             for (r, c), value in np.ndenumerate(cosines):
-                ink = "white" if abs(value) > 0.6 else "black"
-                axes.text(c, r, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=7)
+                color = "white" if abs(value) > 0.6 else "black"
+                axes.text(c, r, f"{value:.2f}", ha="center", va="center", color=color, fontsize=7)
     bar = picture.colorbar(image, ax=panels[:n].tolist(), shrink=0.8, label="cosine")
     bar.outline.set_visible(False)
     return picture
 
 
-def _size(cell: float) -> float:
+def _font_size(cell: float) -> float:
     return min(9.0, 36 * cell)

@@ -151,7 +151,7 @@ def _planes(
         rows.append(
             {
                 "name": choice.label,
-                "coordinates": np.round(plane.turned_to(coordinates, reference), 5),
+                "coordinates": np.round(plane.aligned(coordinates, reference), 5),
                 "explained": [round(share, 4) for share in shares],
                 "clusters": labels,
                 "silhouette": _round(plane.silhouette(points, labels)),
