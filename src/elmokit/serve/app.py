@@ -36,19 +36,6 @@ _ABOUT = """Contextual word vectors, and the predictions of the two language mod
 
 Responses are JSON; `/v1/embed` also returns `application/x-npy` and
 `application/vnd.apache.arrow.stream`."""
-_ERRORS = {
-    400: "The Host is unknown, or the body is not valid JSON.",
-    401: "The bearer token is missing or invalid.",
-    404: "The model, task or index does not exist.",
-    406: "The requested response format is not supported.",
-    408: "The request body was not received in time.",
-    413: "The body is larger than max_body.",
-    422: "The request is invalid, or exceeds a limit.",
-    429: "Too many requests are waiting; see Retry-After.",
-    500: "The request failed.",
-    503: "The models are being loaded, or the service is shutting down.",
-    504: "The response was not computed within the timeout.",
-}
 
 
 def create_app(service: Service) -> ASGIApp:
@@ -62,7 +49,9 @@ def create_app(service: Service) -> ASGIApp:
         openapi_url="/openapi.json",
         redirect_slashes=False,  # a redirect repeats the Host of the request
         dependencies=[] if service.settings.token is None else [Depends(_BEARER)],
-        responses={s: {"model": Error, "description": text} for s, text in _ERRORS.items()},
+        responses={
+            "default": {"model": Error, "description": "An error, see docs/how-to/serve.md"}
+        },
     )
     app.state.service = service
     for part in (embed, geometry, neighbors, predictions, about):

@@ -44,17 +44,6 @@ class RequestRejected(ElmoError):
         self.headers = dict(headers or {})
 
     @classmethod
-    def over_limit(
-        cls, name: str, value: int, found: int, what: str, remedy: str, status: int = 422
-    ) -> RequestRejected:
-        """Return the error for a request that exceeds a limit."""
-        return cls(
-            status,
-            f"The request has {found:,} {what}; the limit {name} is {value:,}. {remedy}",
-            limit=Limit(name=name, value=value, found=found),
-        )
-
-    @classmethod
     def retry(
         cls,
         status: int,
@@ -90,3 +79,22 @@ def internal_error() -> RequestRejected:
 def shutting_down() -> RequestRejected:
     """Return the error for requests that arrive while the service shuts down."""
     return RequestRejected.retry(503, "The service is shutting down.", 5, close=True)
+
+
+def check_limit(name: str, limit: int, value: int, what: str, status: int = 422) -> None:
+    """Reject a request that exceeds a limit.
+
+    Args:
+        name: The name of the limit, as in the options of `elmo serve`.
+        limit: The limit.
+        value: The value in the request.
+        what: What the limit counts.
+        status: The status of the response.
+    """
+    if value > limit:
+        raise RequestRejected(
+            status,
+            f"The request has {value:,} {what}; the limit {name} is {limit:,}. Split it into "
+            "several requests.",
+            limit=Limit(name=name, value=limit, found=value),
+        )

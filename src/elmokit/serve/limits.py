@@ -45,32 +45,6 @@ class Limits(Settings):
     connections: Count = 1024
     timeout: Positive = 60.0
 
-    def check_sentences(self, n: int) -> None:
-        """Reject a request with too many sentences."""
-        if n > self.sentences:
-            raise RequestRejected.over_limit(
-                "max_sentences", self.sentences, n, "sentences", "Split them into several requests."
-            )
-
-    def check_tokens(self, n: int, route_limit: int = 10**9) -> None:
-        """Reject a request with too many tokens; a route may have a lower limit."""
-        limit = min(self.tokens, route_limit)
-        if n > limit:
-            raise RequestRejected.over_limit(
-                "max_tokens", limit, n, "tokens", "Split them into several requests."
-            )
-
-    def check_answer(self, values: int) -> None:
-        """Reject a request whose vectors would be too large, before they are computed."""
-        if values > self.answer:
-            raise RequestRejected.over_limit(
-                "max_answer",
-                self.answer,
-                values,
-                "values in the response",
-                "Request fewer layers, or split the sentences into several requests.",
-            )
-
 
 class MemoryBudget:
     """The memory of all requests together.

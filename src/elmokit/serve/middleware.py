@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from elmokit.serve.errors import RequestRejected, internal_error, shutting_down
+from elmokit.serve.errors import RequestRejected, check_limit, internal_error, shutting_down
 from elmokit.serve.limits import MemoryBudget
 from elmokit.serve.service import Service
 
@@ -165,10 +165,7 @@ class ServiceMiddleware:
                     f"{timeout:g} seconds (--timeout).",
                     headers={"Connection": "close"},
                 ) from None
-        if size > limit:
-            raise RequestRejected.over_limit(
-                "max_body", limit, size, "bytes", "Send less text per request.", 413
-            )
+        check_limit("max_body", limit, size, "bytes", 413)
         return b"".join(chunks)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from elmokit.embed.tokenized import tokens_of, truncated_tokens, truncation_warning
 from elmokit.errors import DataError
-from elmokit.serve.errors import RequestRejected
+from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.service import Service
 from elmokit.text.marked import Marked
 
@@ -52,7 +52,7 @@ async def texts_of(
     service: Service, model: str, sentences: Sequence[str | list[str]], max_tokens: int = 10**9
 ) -> Texts:
     """Tokenize the sentences of a request for a model, and reject too many."""
-    service.limits.check_sentences(len(sentences))
+    check_limit("max_sentences", service.limits.sentences, len(sentences), "sentences")
 
     def tokenize() -> list[tuple[list[str], list[tuple[int, int]] | None]]:
         return [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
@@ -60,7 +60,8 @@ async def texts_of(
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
     tokenized = tokenize() if size <= _SHORT else await service.run_in_thread(tokenize)
     tokens = [words for words, _ in tokenized]
-    service.limits.check_tokens(sum(map(len, tokens)), max_tokens)
+    max_tokens = min(service.limits.tokens, max_tokens)
+    check_limit("max_tokens", max_tokens, sum(map(len, tokens)), "tokens")
     # The rest of a very long token does not change its vector, but would fill the token cache.
     longest = service.hosted.longest[model]
     read = [[token[:longest] for token in words] for words in tokens]

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from elmokit.embed.layer_choice import LayerChoice, check_layer
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
-from elmokit.serve.errors import RequestRejected
+from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import LayerRequest
 from elmokit.serve.service import Service
 from elmokit.serve.texts import Texts
@@ -78,7 +78,7 @@ async def layers_of(
     if values is None:
         config = service.hosted.models[name].config
         values = sum(texts.lengths) * config.n_layers * config.output_dim
-    service.limits.check_answer(values)
+    check_limit("max_answer", service.limits.answer, values, "values in the response")
     request.state.reserve_memory(values)
     work = service.hosted.layers(name, state)
     costs = [max(1, n) for n in texts.lengths]

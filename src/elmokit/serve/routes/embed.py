@@ -13,7 +13,7 @@ from starlette.responses import Response
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.serve import answers, formats
-from elmokit.serve.errors import RequestRejected
+from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest
 from elmokit.serve.routes.common import OrjsonRoute, choices_of, layers_of, service_of
 from elmokit.serve.service import Service
@@ -98,7 +98,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
             param="dimensions",
         )
     inputs = [body.input] if isinstance(body.input, str) else body.input
-    service.limits.check_sentences(len(inputs))
+    check_limit("max_sentences", service.limits.sentences, len(inputs), "texts")
     sentences, owners = await service.run_in_thread(_split, inputs)
     texts = await texts_of(service, name, sentences)
     counts = np.bincount(owners, weights=texts.lengths, minlength=len(inputs)).astype(int)

@@ -18,7 +18,7 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.plot import plane
 from elmokit.progress import plural
 from elmokit.serve import answers, formats
-from elmokit.serve.errors import RequestRejected
+from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.limits import MATRIX_TOKENS, POINTS
 from elmokit.serve.requests import ProjectRequest, SimilarityRequest
 from elmokit.serve.routes.common import OrjsonRoute, choices_of, layers_of, service_of
@@ -86,7 +86,7 @@ async def project(body: ProjectRequest, request: Request) -> Response:
     service = service_of(request)
     name, model = service.hosted.model(body.model)
     choices = choices_of(body, model.config.n_layers)
-    service.limits.check_sentences(len(body.sentences))
+    check_limit("max_sentences", service.limits.sentences, len(body.sentences), "sentences")
     senses = [None] * len(body.sentences) if body.senses is None else body.senses
     if len(senses) != len(body.sentences):
         raise RequestRejected(
@@ -101,10 +101,7 @@ async def project(body: ProjectRequest, request: Request) -> Response:
         for i, use in enumerate(uses)
         for k in use.positions
     ]
-    if len(points) > POINTS:
-        raise RequestRejected.over_limit(
-            "points", POINTS, len(points), "uses", "Send fewer sentences."
-        )
+    check_limit("points", POINTS, len(points), "uses of the word")
     words = [str(point["word"]) for point in points]
     is_one_word = len({word.casefold() for word in words}) == 1
     word = words[0] if is_one_word else None

@@ -16,7 +16,7 @@ from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes
 from elmokit.errors import ElmoWarning
 from elmokit.serve import answers, formats
-from elmokit.serve.errors import RequestRejected
+from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.limits import PLACES
 from elmokit.serve.requests import ScoreRequest, SubstitutesRequest, TaskRequest
 from elmokit.serve.routes.common import OrjsonRoute, service_of
@@ -75,10 +75,7 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
 
 
 def _check_places(positions: list[int], n_tokens: int) -> None:
-    if len(positions) > PLACES:
-        raise RequestRejected.over_limit(
-            "places", PLACES, len(positions), "places", "Request fewer `positions`."
-        )
+    check_limit("places", PLACES, len(positions), "positions")
     if not positions or max(positions) >= n_tokens:
         got = f"position {max(positions)}" if positions else "no position"
         raise RequestRejected(
@@ -110,11 +107,11 @@ async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     """Return the predictions of a task model: entities, labels, answers."""
     service = service_of(request)
     saved = service.hosted.task(name)
-    service.limits.check_sentences(len(body.examples))
+    check_limit("max_sentences", service.limits.sentences, len(body.examples), "examples")
     groups, notes = await service.run_in_thread(_parse, saved.task, body.examples)
     examples = [example for group in groups for example in group]
     lengths = [sum(map(len, example.texts)) for example in examples]
-    service.limits.check_tokens(sum(lengths))
+    check_limit("max_tokens", service.limits.tokens, sum(lengths), "tokens")
     work = service.hosted.predictions(name)
     costs = [max(1, n) for n in lengths]
     predictions = iter(await service.batcher.submit(work, examples, costs))
