@@ -31,7 +31,7 @@ def test_a_tagger_trains_on_a_gpu_and_predicts_on_either(
     )
     whole = cache.layers(elmo, [("a", "b")], torch.device("cuda"))
     assert isinstance(whole, StoredLayers)
-    assert whole.resident
+    assert whole._on_device is not None
     assert whole.padded([0]).device.type == "cuda"
     state = torch.cuda.get_rng_state()
     result = train(TASK, config, data, tmp_path / "run", device="cuda")

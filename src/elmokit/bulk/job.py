@@ -23,7 +23,8 @@ from elmokit.bulk.input import tokenize_line
 from elmokit.bulk.settings import EmbedSettings, run_manifest
 from elmokit.bulk.store import Output, Record, Times
 from elmokit.config import BiLMConfig
-from elmokit.embed.embedder import Embedder, Pending, StateArrays
+from elmokit.embed.blocks import Pending, StateArrays
+from elmokit.embed.embedder import Embedder
 from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import truncated_tokens
 from elmokit.errors import DataError

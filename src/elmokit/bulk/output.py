@@ -24,7 +24,7 @@ from elmokit.bulk.job import timed
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.shards import ShardDirectory
 from elmokit.bulk.store import ChunkStore, Manifest, OnFinished, Records, Times
-from elmokit.embed.embedder import StateArrays
+from elmokit.embed.blocks import StateArrays
 from elmokit.errors import ElmoError, OutputError, output_error
 from elmokit.storage.atomic import replace_file, sync_directory
 from elmokit.storage.lock import check_not_in_use

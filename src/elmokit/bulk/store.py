@@ -28,7 +28,7 @@ from elmokit.bulk.chunks import is_remote
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import About
-from elmokit.embed.embedder import StateArrays
+from elmokit.embed.blocks import StateArrays
 from elmokit.errors import ConfigError, DataError, OutputError, output_error
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock

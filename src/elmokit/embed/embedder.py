@@ -13,16 +13,16 @@ initial state of the LSTMs:
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,15 @@ from numpy.typing import NDArray
 from elmokit.config import BiLMConfig
 from elmokit.embed import fork, sentence
 from elmokit.embed.batching import batches_by_length, windows
+from elmokit.embed.blocks import (
+    Batch,
+    Pending,
+    StateArrays,
+    copy_block,
+    read_in_order,
+    sentence_arrays,
+    state_rows,
+)
 from elmokit.embed.cosine import similarity, unit
 from elmokit.embed.layer_choice import Layer, LayerChoice
 from elmokit.embed.token_cache import TokenCache
@@ -37,7 +46,7 @@ from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import (
     Tokenized,
     check_sentences,
-    tokens_of,
+    tokenize_all,
     truncated_tokens,
     truncation_warning,
 )
@@ -54,54 +63,6 @@ if TYPE_CHECKING:
 
 StatePolicy = Literal["reset", "warm", "carry"]
 STATES: tuple[str, ...] = ("reset", "warm", "carry")
-
-#: A state as numpy arrays, as stored on disk and sent between processes: cell and hidden.
-StateArrays = Mapping[str, FloatArray]
-#: An LSTM state with one row per text: a named tuple of `cell` and `hidden`, in torch or numpy.
-State = TypeVar("State", bound=tuple[Any, ...])
-
-
-class Batch(NamedTuple):
-    """The tokens of a batch that have vectors, sentence by sentence.
-
-    Attributes:
-        sentences: The index of each sentence of the batch in the block.
-        lengths: The number of tokens in each sentence.
-        sources: The position of each token in packed order.
-        targets: The position of each token in the block.
-    """
-
-    sentences: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    sources: NDArray[np.int64]
-    targets: NDArray[np.int64]
-
-
-class Pending:
-    """The vectors of a block of sentences, (K, N, W), perhaps still being computed.
-
-    `PendingVectors` is the implementation for torch.
-    """
-
-    def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
-        self._array: FloatArray = np.empty(shape, dtype)
-
-    def put(self, layers: Any, batch: Batch) -> None:
-        """Store the vectors of a batch, (K, n, W) in packed order."""
-        with np.errstate(over="ignore"):
-            self._array[:, batch.targets] = layers[:, batch.sources]
-
-    def finish(self) -> None:
-        """Start the copy to the host, after the last batch."""
-
-    def array(self) -> FloatArray:
-        """Wait for the vectors, and return them."""
-        return self._array
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all values are finite in their number type."""
-        return bool(np.isfinite(self._array).all())
 
 
 class Embedder(ABC):
@@ -238,7 +199,7 @@ class Embedder(ABC):
         """
         if isinstance(sentences, str):
             return self.embed([sentences], state, rows=rows)[0]
-        return list(self._embed_checked(sentences, state, rows))
+        return list(self._embed_checked(sentences, state, rows, self._block_tokens))
 
     def stream(
         self,
@@ -248,21 +209,21 @@ class Embedder(ABC):
         rows: int = 1,
     ) -> Iterator[SentenceVectors]:
         """Embed any number of sentences lazily, a few thousand tokens at a time; see `embed`."""
-        yield from self._embed_checked(sentences, state, rows)
+        yield from self._embed_checked(sentences, state, rows, self.window_tokens)
 
     def _embed_checked(
         self,
         sentences: Iterable[str] | Iterable[Sequence[str]],
         state: StatePolicy,
         rows: int,
+        block_tokens: int,
     ) -> Iterator[SentenceVectors]:
         """Check, tokenize and embed sentences; at the end, warn about truncated tokens."""
         check_sentences(sentences)
         truncated: list[str] = []
 
         def blocks() -> Iterator[list[Tokenized]]:
-            tokenized = (tokens_of(given, i) for i, given in enumerate(sentences))
-            for block in windows(tokenized, self.window_tokens):
+            for block in windows(tokenize_all(sentences), block_tokens):
                 truncated.extend(truncated_tokens(self.config, [tokens for tokens, _ in block]))
                 yield block
 
@@ -292,8 +253,8 @@ class Embedder(ABC):
             pooling: "mean" or "max" over all tokens of a text, or its "first" token.
             mix: With layer "mix", the weights s, one per layer.
             gamma: With layer "mix", the scale.
-            batch_size: Maximum sentences per batch. Default: the model's `batch_sentences`. It
-                affects only speed and memory.
+            batch_size: Ignored; accepted for compatibility. Batches are limited by the model's
+                `batch_tokens` and `batch_sentences`.
             show_progress_bar: Show a progress bar on standard error.
             normalize_embeddings: Scale every vector to length 1.
             convert_to_tensor: Return a torch tensor instead of a numpy array.
@@ -304,8 +265,7 @@ class Embedder(ABC):
         one = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else texts
         choice = LayerChoice.parse(layer, self.config.n_layers, mix, gamma, allow_all=False)
-        with self._batches_of(batch_size):
-            vectors: Any = sentence.encode(self, given, choice, pooling, show_progress_bar)
+        vectors: Any = sentence.encode(self, given, choice, pooling, show_progress_bar)
         if normalize_embeddings:
             vectors = unit(vectors)
         if convert_to_tensor:
@@ -329,21 +289,6 @@ class Embedder(ABC):
         )
         return self.encode(given) if texts else np.asarray(given, dtype=np.float32)
 
-    @contextmanager
-    def _batches_of(self, size: int | None) -> Iterator[None]:
-        """Temporarily limit the sentences per batch; other threads wait."""
-        if size is None:
-            yield
-            return
-        if size < 1:
-            raise ConfigError(f"Invalid batch_size {size}: expected an integer of at least 1.")
-        with self.lock:
-            before, self.batch_sentences = self.batch_sentences, size
-            try:
-                yield
-            finally:
-                self.batch_sentences = before
-
     def compute(
         self, sentences: Sequence[Sequence[str]], state: StatePolicy = "reset"
     ) -> list[FloatArray]:
@@ -352,8 +297,13 @@ class Embedder(ABC):
         Returns:
             One array (L + 1, T, 2D) per sentence.
         """
-        blocks = windows(((list(tokens), None) for tokens in sentences), self.window_tokens)
+        blocks = windows(((list(tokens), None) for tokens in sentences), self._block_tokens)
         return [vectors.layers for vectors in self._embed_blocks(blocks, state, 1)]
+
+    @property
+    def _block_tokens(self) -> int:
+        """Tokens per block if all vectors are kept: a GPU computes one block, copies another."""
+        return self.window_tokens if self._ahead else sys.maxsize
 
     def _embed_blocks(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
@@ -367,7 +317,7 @@ class Embedder(ABC):
             arrays = [self._empty] * len(block)
 
             def put(layers: Any, batch: Batch, arrays: list[FloatArray] = arrays) -> None:
-                parts = _split_sentences(np.asarray(layers), batch.sources, batch.lengths)
+                parts = sentence_arrays(np.asarray(layers), batch.sources, batch.lengths)
                 for number, part in zip(batch.sentences.tolist(), parts, strict=True):
                     arrays[number] = part
 
@@ -388,14 +338,14 @@ class Embedder(ABC):
                 tokens = TokenIds.of([words for words, _ in block])
                 pending, carried = self.compute_block(tokens, state, rows=rows, carried=carried)
                 if last is not None:
-                    copying.append(copier.submit(_copy_sentences, *last))
+                    copying.append(copier.submit(copy_block, *last))
                 last = block, tokens, pending
                 if len(copying) > self._ahead:
                     yield from copying.popleft().result()
             for future in copying:
                 yield from future.result()
         if last is not None:
-            yield from _copy_sentences(*last)
+            yield from copy_block(*last)
 
     def compute_block(
         self,
@@ -479,12 +429,12 @@ class Embedder(ABC):
             return final
 
         if state == "carry":
-            carried = self._zeros(rows) if carried is None else _rows(carried, list(range(rows)))
-            return _read_in_order(read_batch, tokens.lengths, rows, carried)
+            carried = self._zeros(rows) if carried is None else carried
+            return read_in_order(read_batch, tokens.lengths, rows, carried)
         present = tokens.lengths.nonzero()[0]
         lengths = tokens.lengths[present]
         for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
-            repeated = None if initial is None else _rows(initial, [0] * len(batch))
+            repeated = None if initial is None else state_rows(initial, [0] * len(batch))
             read_batch(present[batch], repeated)
         return None
 
@@ -531,77 +481,3 @@ class Embedder(ABC):
                     f"The word '{token}' is not in the model's vocabulary, which has no {UNKNOWN}."
                 )
         return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)
-
-
-def _read_in_order(
-    read_batch: Callable[[NDArray[np.int64], Any], Any],
-    lengths: NDArray[np.int64],
-    rows: int,
-    carried: State,
-) -> State:
-    """Read sentences `rows` at a time; return the state that the next one continues from."""
-    for first in range(0, len(lengths), rows):
-        sentences = np.arange(first, min(first + rows, len(lengths)))
-        if lengths[sentences].any():
-            final = read_batch(sentences, _rows(carried, slice(len(sentences))))
-            # A smaller last group leaves the other rows unchanged.
-            for part, new in zip(carried, final, strict=True):
-                part[:, :, : len(sentences)] = new
-    return _rows(carried, [(row + len(lengths)) % rows for row in range(rows)])
-
-
-def _rows(state: State, rows: slice | list[int]) -> State:
-    """Return some rows of a state; a list of rows makes a copy."""
-    return type(state)(*(part[:, :, rows] for part in state))
-
-
-def _split_sentences(
-    layers: FloatArray, sources: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> list[FloatArray]:
-    """Copy the layers of sentences to one new array; return its contiguous part for each sentence.
-
-    Args:
-        layers: Shape (L + 1, n, 2D).
-        sources: The position of each token in `layers`, sentence by sentence.
-        lengths: The number of tokens in each sentence.
-    """
-    n_layers, n, dim = layers.shape
-    ends = lengths.cumsum()
-    starts = (ends - lengths).repeat(lengths)
-    first_layer = n_layers * starts + (np.arange(len(sources)) - starts)
-    next_layer = lengths.repeat(lengths)
-    rows = np.empty(n_layers * len(sources), dtype=np.int64)
-    for j in range(n_layers):
-        rows[first_layer + j * next_layer] = j * n + sources
-    values = layers.reshape(n_layers * n, dim).take(rows, axis=0)
-    return [
-        values[n_layers * begin : n_layers * end].reshape(n_layers, end - begin, dim)
-        for begin, end in pairwise([0, *ends.tolist()])
-    ]
-
-
-# Sentences whose vectors are copied together: keeping one of them keeps all in memory.
-_COPIED_TOGETHER = 128
-_COPY_THREADS = 8
-
-
-def _copy_sentences(
-    sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
-) -> list[SentenceVectors]:
-    """Wait for the vectors of a block, and copy them out of pinned memory."""
-    layers = pending.array()
-
-    def copy(first: int) -> list[FloatArray]:
-        lengths = tokens.lengths[first : first + _COPIED_TOGETHER]
-        sources = int(tokens.starts[first]) + np.arange(lengths.sum())
-        return _split_sentences(layers, sources, lengths)
-
-    firsts = range(0, len(sentences), _COPIED_TOGETHER)
-    with ThreadPoolExecutor(_COPY_THREADS) as pool:  # numpy releases the GIL
-        # One part is copied faster than a thread starts.
-        parts = pool.map(copy, firsts) if len(firsts) > 1 else map(copy, firsts)
-        arrays = chain.from_iterable(parts)
-        return [
-            SentenceVectors(words, offsets, array)
-            for (words, offsets), array in zip(sentences, arrays, strict=True)
-        ]

@@ -69,11 +69,6 @@ class StoredLayers:
                 copy[first : first + len(rows)] = torch.from_numpy(rows).to(device)
             self._on_device = copy
 
-    @property
-    def resident(self) -> bool:
-        """Whether all layers are stored on the device."""
-        return self._on_device is not None
-
     def padded(self, numbers: Sequence[int]) -> Tensor:
         """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
         starts, lengths = self._starts[numbers], self._lengths[numbers]

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
-from elmokit.embed.embedder import STATES, Embedder, StateArrays, StatePolicy
+from elmokit.embed.blocks import StateArrays
+from elmokit.embed.embedder import STATES, Embedder, StatePolicy
 from elmokit.embed.engine import engine_for
 from elmokit.embed.pending import PendingVectors
 from elmokit.embed.precision import check_precision, exact

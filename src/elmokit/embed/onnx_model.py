@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.embedder import Embedder, StateArrays
+from elmokit.embed.blocks import StateArrays
+from elmokit.embed.embedder import Embedder
 from elmokit.embed.threads import onnx_threads
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.vectors import FloatArray

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmokit.device import to_device
-from elmokit.embed.embedder import Batch, Pending
+from elmokit.embed.blocks import Batch, Pending
 from elmokit.embed.vectors import FloatArray
 
 

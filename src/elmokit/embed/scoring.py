@@ -138,10 +138,18 @@ def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> l
         np.array([numbers.setdefault(word, len(numbers)) for word in (*as_read(words), END)])
         for words in sentences
     ]
-    types = _types(model, vocabulary, list(numbers))
+    types = list(numbers)
+    ids = np.array([vocabulary.index(word) for word in types], dtype=np.int64)
+    text_types = TextTypes(
+        encode=lambda chosen: model.cache.vectors([types[number] for number in chosen]),
+        words=lambda chosen: ids[chosen],
+        begin=0,
+        end=1,
+        unknown=vocabulary.index(UNKNOWN),
+    )
     results: dict[int, SentenceScore] = {}
     with model.lock, exact(model.device):
-        for i, (values, unknown) in scorer.losses(types, texts, initial_state(model, state)):
+        for i, (values, unknown) in scorer.losses(text_types, texts, initial_state(model, state)):
             forward, backward = (-values).tolist()
             results[i] = SentenceScore(
                 tokens=tuple(sentences[i]),
@@ -153,17 +161,6 @@ def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> l
                 state=state,
             )
     return [results[i] for i in range(len(sentences))]
-
-
-def _types(model: ElmoModel, vocabulary: Vocabulary, words: list[str]) -> TextTypes:
-    ids = np.array([vocabulary.index(word) for word in words], dtype=np.int64)
-    return TextTypes(
-        encode=lambda types: model.cache.vectors([words[number] for number in types]),
-        words=lambda types: ids[types],
-        begin=0,
-        end=1,
-        unknown=vocabulary.index(UNKNOWN),
-    )
 
 
 def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:

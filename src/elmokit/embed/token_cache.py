@@ -68,12 +68,6 @@ class TokenCache:
             self._store(missing, new)
             return out
 
-    @property
-    def hit_rate(self) -> float:
-        """The fraction of requested tokens that were in the cache."""
-        requested = self.hits + self.misses
-        return self.hits / requested if requested else 0.0
-
     def clear(self) -> None:
         """Remove all tokens; `hits` and `misses` keep their values."""
         with self._lock:

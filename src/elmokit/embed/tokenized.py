@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Any
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import DataError
@@ -27,10 +28,7 @@ def tokens_of(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
         tokens = words(sentence)
         starts = token_starts(sentence, tokens)
         return tokens, [(k, k + len(t)) for k, t in zip(starts, tokens, strict=True)]
-    # The usual case first, because `isinstance` is slow for abstract base classes.
-    if type(sentence) is not list and (
-        isinstance(sentence, bytes) or not isinstance(sentence, Iterable)
-    ):
+    if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
         raise DataError(
             f"{kind} {index} is a {type(sentence).__name__} ({sentence!r:.40}); expected a string "
             "or a list of tokens."
@@ -44,6 +42,15 @@ def tokens_of(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
                     f"({token!r:.40}); expected a string."
                 )
     return tokens, None
+
+
+def tokenize_all(sentences: Iterable[Any]) -> Iterable[Tokenized]:
+    """Return the tokens and offsets of each sentence; see `tokens_of`."""
+    # The usual case, checked by loops in C.
+    are_lists = type(sentences) is list and set(map(type, sentences)) == {list}
+    if are_lists and set(map(type, chain.from_iterable(sentences))) <= {str}:
+        return [(tokens.copy(), None) for tokens in sentences]
+    return (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
 
 
 def check_sentences(sentences: object, kind: str = "sentence") -> None:

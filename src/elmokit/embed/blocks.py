@@ -1,0 +1,138 @@
+"""Blocks of sentences: batches, the vectors that are being computed, and carried states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.embed.token_ids import TokenIds
+from elmokit.embed.tokenized import Tokenized
+from elmokit.embed.vectors import FloatArray, SentenceVectors
+
+#: A state as numpy arrays, as stored on disk and sent between processes: cell and hidden.
+StateArrays = Mapping[str, FloatArray]
+#: An LSTM state with one row per text: a named tuple of `cell` and `hidden`, in torch or numpy.
+State = TypeVar("State", bound=tuple[Any, ...])
+
+
+class Batch(NamedTuple):
+    """The tokens of a batch that have vectors, sentence by sentence.
+
+    Attributes:
+        sentences: The index of each sentence of the batch in the block.
+        lengths: The number of tokens in each sentence.
+        sources: The position of each token in packed order.
+        targets: The position of each token in the block.
+    """
+
+    sentences: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+
+
+class Pending:
+    """The vectors of a block of sentences, (K, N, W), perhaps still being computed.
+
+    `PendingVectors` is the implementation for torch.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
+        self._array: FloatArray = np.empty(shape, dtype)
+
+    def put(self, layers: Any, batch: Batch) -> None:
+        """Store the vectors of a batch, (K, n, W) in packed order."""
+        with np.errstate(over="ignore"):
+            self._array[:, batch.targets] = layers[:, batch.sources]
+
+    def finish(self) -> None:
+        """Start the copy to the host, after the last batch."""
+
+    def array(self) -> FloatArray:
+        """Wait for the vectors, and return them."""
+        return self._array
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all values are finite in their number type."""
+        return bool(np.isfinite(self._array).all())
+
+
+def read_in_order(
+    read_batch: Callable[[NDArray[np.int64], Any], Any],
+    lengths: NDArray[np.int64],
+    rows: int,
+    carried: State,
+) -> State:
+    """Read sentences `rows` at a time; return the state that the next one continues from."""
+    carried = state_rows(carried, list(range(rows)))  # a copy, which is updated below
+    for first in range(0, len(lengths), rows):
+        sentences = np.arange(first, min(first + rows, len(lengths)))
+        if lengths[sentences].any():
+            final = read_batch(sentences, state_rows(carried, slice(len(sentences))))
+            # A smaller last group leaves the other rows unchanged.
+            for part, new in zip(carried, final, strict=True):
+                part[:, :, : len(sentences)] = new
+    return state_rows(carried, [(row + len(lengths)) % rows for row in range(rows)])
+
+
+def state_rows(state: State, rows: slice | list[int]) -> State:
+    """Return some rows of a state; a list of rows makes a copy."""
+    return type(state)(*(part[:, :, rows] for part in state))
+
+
+def sentence_arrays(
+    layers: FloatArray, sources: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> list[FloatArray]:
+    """Copy the layers of sentences to one new array; return its contiguous part for each sentence.
+
+    Args:
+        layers: Shape (L + 1, n, 2D).
+        sources: The position of each token in `layers`, sentence by sentence.
+        lengths: The number of tokens in each sentence.
+    """
+    n_layers, n, dim = layers.shape
+    ends = lengths.cumsum()
+    starts = (ends - lengths).repeat(lengths)
+    first_layer = n_layers * starts + (np.arange(len(sources)) - starts)
+    next_layer = lengths.repeat(lengths)
+    rows = np.empty(n_layers * len(sources), dtype=np.int64)
+    for j in range(n_layers):
+        rows[first_layer + j * next_layer] = j * n + sources
+    values = layers.reshape(n_layers * n, dim).take(rows, axis=0)
+    return [
+        values[n_layers * begin : n_layers * end].reshape(n_layers, end - begin, dim)
+        for begin, end in pairwise([0, *ends.tolist()])
+    ]
+
+
+# Sentences whose vectors are copied together: keeping one of them keeps all in memory.
+_COPIED_TOGETHER = 128
+_COPY_THREADS = 8
+
+
+def copy_block(
+    sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
+) -> list[SentenceVectors]:
+    """Wait for the vectors of a block, and copy them out of pinned memory."""
+    layers, starts = pending.array(), tokens.starts
+
+    def copy(first: int) -> list[FloatArray]:
+        lengths = tokens.lengths[first : first + _COPIED_TOGETHER]
+        sources = starts[first] + np.arange(lengths.sum())
+        return sentence_arrays(layers, sources, lengths)
+
+    firsts = range(0, len(sentences), _COPIED_TOGETHER)
+    with ThreadPoolExecutor(_COPY_THREADS) as pool:  # numpy releases the GIL
+        # One part is copied faster than a thread starts.
+        parts = pool.map(copy, firsts) if len(firsts) > 1 else map(copy, firsts)
+        arrays = chain.from_iterable(parts)
+        return [
+            SentenceVectors(words, offsets, array)
+            for (words, offsets), array in zip(sentences, arrays, strict=True)
+        ]
