@@ -174,7 +174,10 @@ def _point(value: float, interval: Sequence[float]) -> Point:
 
 def layer_table(panels: Sequence[Panel]) -> list[str]:
     """Return the scores of the layers as a Markdown table."""
-    lines = [f"| | | {' | '.join(LAYERS)} |", "|---|---|" + "---|" * len(LAYERS)]
+    lines = [
+        f"| Probe | Model | {' | '.join(map(str.capitalize, LAYERS))} |",
+        "|---|---|" + "---|" * len(LAYERS),
+    ]
     for panel in panels:
         name, value = panel.baseline
         lines.append(f"| {panel.title} | *{name}: {value:.1f}* |" + " |" * len(LAYERS))
@@ -187,7 +190,7 @@ def layer_table(panels: Sequence[Panel]) -> list[str]:
 def related_table(related: dict[str, dict[str, float]]) -> list[str]:
     """Return the scores of related words as a Markdown table."""
     lines = [
-        f"| % among the 10 nearest | {' | '.join(related)} |",
+        f"| Percentage among the 10 nearest | {' | '.join(related)} |",
         "|---|" + "---|" * len(related),
     ]
     for kind in KINDS:

@@ -65,7 +65,7 @@ def known(results: Path) -> list[str]:
         "MiniLM": (mini["wic"], mini["wsd"], mini["ud"]),
     }
     lines = [
-        "| | | same sense (WiC) | word senses | parts of speech | POS, unseen words |",
+        "| Model | Vectors | Same sense (WiC) | Word senses | Parts of speech | POS, unseen words |",
         "|---|---|---|---|---|---|",
     ]
     for model, vectors in ROWS.items():
@@ -86,8 +86,8 @@ def morphology(results: Path) -> list[str]:
     """Return the share of related words among the 10 nearest of 20,000 words."""
     figures = dict(_json(results / "analysis/minilm.json")["morphology"]["figures"])
     figures = {"GloVe": _json(results / "analysis/morphology.json")["static_figures"], **figures}
-    titles = " | ".join(kind.replace("misspelled", "misspelled") for kind in KINDS)
-    lines = [f"| % among the 10 nearest | {titles} |", "|---|" + "---|" * len(KINDS)]
+    titles = " | ".join(kind.capitalize() for kind in KINDS)
+    lines = [f"| Percentage among the 10 nearest | {titles} |", "|---|" + "---|" * len(KINDS)]
     for name, by_kind in figures.items():
         cells = (f"{100 * by_kind[k]['in_ten']:.0f}" if k in by_kind else "" for k in KINDS)
         lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -98,7 +98,7 @@ def speed(results: Path) -> list[str]:
     """Return the table of speeds and sizes."""
     part = _json(results / "analysis/minilm.json")["speed"]
     lines = [
-        "| | words/s, one CPU core | slowest to fastest round | size, MB |",
+        "| Model | Words/s, one CPU core | Slowest to fastest round | Size (MB) |",
         "|---|---|---|---|",
     ]
     for name, size in SPEED.items():

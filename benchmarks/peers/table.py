@@ -17,13 +17,13 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "embed-speed.json"
 BEGIN, END = "<!-- embed-speed: begin -->", "<!-- embed-speed: end -->"
 BASE = "allennlp"
-#: What the short table shows: the peers as they are called and at their best, and ours.
+#: The rows of the short table: default usage and best case of each peer, and elmokit.
 SHORT_ROWS = (BASE, "allennlp-cached-sorted", "simple_elmo", "ours-exact", "ours-fast")
 SHORT_BATCHES = ("1", "32", "128")
 
 
 def render(results: dict[str, Any], *, short: bool = False) -> str:
-    """Return one Markdown table per model: tokens/s, and in brackets how many times AllenNLP's."""
+    """Return one Markdown table per model: tokens/s, and the speedup over AllenNLP in parentheses."""
     models = list(results["models"].items())
     return "\n\n".join(_table(*model, short=short) for model in (models[:1] if short else models))
 
@@ -32,9 +32,9 @@ def _table(name: str, found: dict[str, Any], *, short: bool) -> str:
     rows = {row["row"]: row for row in found["rows"] if not short or row["row"] in SHORT_ROWS}
     batches = list(next(iter(rows.values()))["tokens_per_second"])
     batches = [batch for batch in batches if not short or batch in SHORT_BATCHES]
-    title = f"{name} ({found['shape']})"
+    title = f"{name.capitalize()} ({found['shape']})"
     lines = [
-        f"| {title} | {' | '.join(f'batch {b}' for b in batches)} | load s | RSS GiB |",
+        f"| {title} | {' | '.join(f'Batch {b}' for b in batches)} | Load (s) | RSS (GiB) |",
         "|---" * (len(batches) + 3) + "|",
     ]
     base = rows.get(BASE)
