@@ -113,7 +113,7 @@ def test_two_workers_make_the_same_files_as_one_process(
     make("one")
     told: list[Progress] = []
     embed_corpus(
-        Workers(("cpu", "cpu"), str(tmp_path / "model")),
+        Workers(str(tmp_path / "model"), n_workers=2),
         documents,
         tmp_path / "two",
         SETTINGS,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.bulk.executors import Workers, choose_devices
+from elmokit.bulk.executors import Workers
 from elmokit.bulk.formats import open_vectors
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
@@ -127,8 +127,8 @@ def test_two_workers_give_the_bytes_of_one_process(
     folder: Path, onnx: OnnxModel, text: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyarrow")
-    workers = Workers(choose_devices(2, "auto", str(folder)), str(folder))
-    assert workers.devices == ("cpu", "cpu")
+    workers = Workers(str(folder), n_workers=2)
+    assert workers.devices() == ["cpu", "cpu"]
     for model, name in ((onnx, "one"), (workers, "two")):
         embed_corpus(model, [text], tmp_path / f"{name}.h5", settings_of("warm"))
         embed_corpus(model, [text], tmp_path / name, settings_of("reset"))
@@ -230,7 +230,7 @@ def test_the_fingerprint_of_a_torch_model_stays_what_it_was() -> None:
 
 def test_workers_of_onnx_are_on_the_cpu(folder: Path, text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Invalid device 'cuda"):
-        Workers(choose_devices(2, "cuda", str(folder)), str(folder)).check()
+        Workers(str(folder), device="cuda", n_workers=2).devices()
     with pytest.raises(ConfigError, match=r"--to onnx --storage int8"):
-        embed_corpus(Workers(("cpu",), str(folder), precision="fast"), [text], tmp_path / "v.npz")
+        embed_corpus(Workers(str(folder), precision="fast"), [text], tmp_path / "v.npz")
     assert names(tmp_path) == ["text.txt"]

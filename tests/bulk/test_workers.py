@@ -22,7 +22,6 @@ from elmokit.bulk.executors import (
     Executor,
     InProcessExecutor,
     Workers,
-    choose_devices,
     make_executor,
 )
 from elmokit.bulk.output import kept_sentences
@@ -46,7 +45,7 @@ CHUNK_DONE = "elmokit.bulk.run.Run._count"
 @pytest.fixture(scope="module")
 def pool(model: Path) -> Iterator[Executor]:
     """Three workers that stay for several corpora: to start one takes seconds."""
-    with make_executor(Workers(("cpu",) * 3, str(model)), SETTINGS) as pool:
+    with make_executor(Workers(str(model), device="cpu", n_workers=3), SETTINGS) as pool:
         yield pool
 
 
@@ -221,10 +220,10 @@ def test_what_a_worker_cannot_do_is_said_as_one_process_says_it(
     text: Path, folder: Path, model: Path
 ) -> None:
     with pytest.raises(WeightsError, match="nowhere"):
-        embed_corpus(Workers(("cpu",) * 2, "nowhere"), [text], folder / "v.npz", SETTINGS)
+        embed_corpus(Workers("nowhere", n_workers=2), [text], folder / "v.npz", SETTINGS)
     warm = EmbedSettings(state="warm")
     with pytest.raises(ConfigError, match="elmo warm"):
-        embed_corpus(Workers(("cpu",) * 2, str(model)), [text], folder / "v.npz", warm)
+        embed_corpus(Workers(str(model), n_workers=2), [text], folder / "v.npz", warm)
     assert names(folder) == []
 
 
@@ -244,7 +243,7 @@ def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
             # Dying takes time, in which the other one could do all that is left to do.
             assert wait([victim.sentinel], timeout=HANG_SECONDS)
 
-    workers = Workers(("cpu", "cpu"), str(model))
+    workers = Workers(str(model), n_workers=2)
     with pytest.raises(ElmoError, match=r"A worker process died.* --resume"):
         embed_corpus(workers, [text], out, SETTINGS, on_progress=kill_one)
     assert killed
@@ -295,17 +294,13 @@ def test_workers_end_with_the_command(
 
 
 def test_all_workers_use_the_chosen_device() -> None:
-    assert choose_devices(3, "cpu") == ("cpu",) * 3
-    assert choose_devices(None, "auto") == choose_devices(1, "auto") == ("auto",)
+    assert Workers(device="cpu", n_workers=3).devices() == ["cpu"] * 3
+    assert len(Workers().devices()) == 1
 
 
 def test_workers_are_dealt_out_to_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert choose_devices(3, "auto") == ("cuda:0", "cuda:1", "cuda:0")
-    with pytest.raises(ConfigError, match="round differently"):
-        Workers(("cuda:0", "cpu")).check()
-    with pytest.raises(ConfigError, match="at least one device"):
-        Workers(()).check()
+    assert Workers(n_workers=3).devices() == ["cuda:0", "cuda:1", "cuda:0"]
 
 
 @pytest.mark.slow
@@ -316,7 +311,7 @@ def test_a_script_without_a_main_guard_can_use_workers(model: Path, tmp_path: Pa
     script.write_text(
         "from elmokit.bulk.executors import Workers\n"
         "from elmokit.bulk.run import embed_corpus\n"
-        f"workers = Workers(('cpu', 'cpu'), {str(model)!r})\n"
+        f"workers = Workers({str(model)!r}, n_workers=2)\n"
         "print(embed_corpus(workers, ['text.txt'], 'vectors.npz').tokens)\n"
     )
     done = subprocess.run(

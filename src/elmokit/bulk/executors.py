@@ -28,7 +28,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.embed.loading import is_onnx, load, need_torch
 from elmokit.embed.onnx_model import check_device
 from elmokit.embed.threads import threads_of, use_threads
-from elmokit.errors import ConfigError, ElmoError, ElmoWarning
+from elmokit.errors import ElmoError, ElmoWarning
 from elmokit.parallel import available_cores, prefetched, process_pool
 from elmokit.text.lines import STDIN
 
@@ -95,65 +95,41 @@ def run_futures(
 
 @dataclass(frozen=True)
 class Workers:
-    """Worker processes that load a model with `elmokit.load`; one worker means this process.
+    """Processes on this machine, each of which loads a model with `elmokit.load`.
 
     Attributes:
-        devices: The device of each worker, "cpu" or "cuda:N". A single one may be "auto".
         model: The model.
         weights: Its HDF5 file, if that is not in the directory of the model.
         precision: "exact" or "fast".
+        device: As for `elmokit.load`; "auto" distributes the processes over all GPUs.
+        n_workers: Number of processes. Default: 1, which is this process.
     """
 
-    devices: tuple[str, ...] = ("auto",)
     model: str | None = None
     weights: str | None = None
     precision: str = "exact"
+    device: str = "auto"
+    n_workers: int | None = None
 
     def load(self, device: str) -> Embedder:
         """Load the model."""
         return load(self.model, self.weights, device, self.precision)
 
-    def check(self) -> None:
-        """Raise an error if the devices cannot be used together."""
-        if not self.devices:
-            raise ConfigError("Invalid value for devices: (). Expected at least one device.")
+    def devices(self) -> list[str]:
+        """Return the device of each process."""
+        n = self.n_workers or 1
         if is_onnx(self.model):
-            for name in self.devices:
-                check_device(name)
-            return
+            check_device(self.device)
+            return ["cpu"] * n
         need_torch(self.model)
+        import torch
+
         from elmokit.device import choose_device
 
-        kinds = {choose_device(name).type for name in self.devices}
-        if len(kinds) > 1:
-            raise ConfigError(
-                f"Invalid devices {', '.join(self.devices)}: CPUs and GPUs round differently, so "
-                "vectors would depend on the worker. Use only CPUs or only GPUs."
-            )
-
-
-def choose_devices(n_workers: int | None, device: str, model: str | None = None) -> tuple[str, ...]:
-    """Return the device of each worker.
-
-    Args:
-        n_workers: Number of workers. Default: 1.
-        device: As for `elmokit.load`; "auto" distributes the workers over all GPUs.
-        model: As for `elmokit.load`; ONNX models run on the CPU.
-    """
-    if n_workers in (None, 1):
-        return (device,)
-    assert n_workers is not None
-    if is_onnx(model):
-        return ("cpu" if device == "auto" else device,) * n_workers
-    need_torch(model)
-    import torch
-
-    from elmokit.device import choose_device
-
-    n_gpus = torch.cuda.device_count() if device == "auto" else 0
-    if n_gpus:
-        return tuple(f"cuda:{i % n_gpus}" for i in range(n_workers))
-    return (str(choose_device(device)),) * n_workers
+        n_gpus = torch.cuda.device_count() if self.device == "auto" else 0
+        if n > 1 and n_gpus:
+            return [f"cuda:{i % n_gpus}" for i in range(n)]
+        return [str(choose_device(self.device))] * n
 
 
 def make_executor(
@@ -165,10 +141,10 @@ def make_executor(
     if isinstance(model, RayCluster):
         return model.executor(settings)
     if isinstance(model, Workers):
-        model.check()
-        if len(model.devices) > 1:
-            return _worker_pool(model, settings)
-        model = model.load(model.devices[0])
+        devices = model.devices()
+        if len(devices) > 1:
+            return _worker_pool(model, devices, settings)
+        model = model.load(devices[0])
     return nullcontext(InProcessExecutor(model, settings))
 
 
@@ -322,13 +298,15 @@ def warn_all(messages: Iterable[str]) -> None:
 
 
 @contextmanager
-def _worker_pool(workers: Workers, settings: EmbedSettings) -> Iterator[WorkerExecutor]:
-    n = len(workers.devices)
-    devices = multiprocessing.get_context("spawn").SimpleQueue()
-    for device in workers.devices:
-        devices.put(device)
+def _worker_pool(
+    workers: Workers, devices: list[str], settings: EmbedSettings
+) -> Iterator[WorkerExecutor]:
+    n = len(devices)
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    for device in devices:
+        queue.put(device)
     threads = max(1, threads_of(workers.model) // n)
-    with process_pool(n, _start_worker, workers, devices, threads) as pool:
+    with process_pool(n, _start_worker, workers, queue, threads) as pool:
         with _explain_worker_death():
             info, warned = pool.submit(_describe, settings).result()
         warn_all(warned)

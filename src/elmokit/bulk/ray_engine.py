@@ -27,23 +27,18 @@ _STORE_BYTES = 200 * 2**20
 
 
 @dataclass(frozen=True)
-class RayCluster:
-    """A cluster, and the model that its workers load.
+class RayCluster(Workers):
+    """Actors on a cluster, each of which loads a model.
 
     Attributes:
         model: The model, by a path or name that is valid on every machine of the cluster.
         weights: Its HDF5 file, if that is not in the directory of the model.
         precision: "exact" or "fast".
         device: "cpu", "cuda", or "auto": GPUs if the cluster has any.
-        n_workers: Actors, each with a model. Default: one per GPU, or one per two CPU cores.
+        n_workers: Number of actors. Default: one per GPU, or one per two CPU cores.
         address: The cluster, as for `ray.init`. Default: one on this machine, for this run.
     """
 
-    model: str | None = None
-    weights: str | None = None
-    precision: str = "exact"
-    device: str = "auto"
-    n_workers: int | None = None
     address: str | None = None
 
     @contextmanager
@@ -80,16 +75,15 @@ def _start_actors(cluster: RayCluster, settings: EmbedSettings) -> WorkerExecuto
     threads = max(1, min(n_cpus // n, min((int(c) for c in cores if c >= 1), default=1)))
     needs = {"num_gpus": 1 if n <= n_gpus else n_gpus / n} if on_gpu else {}
     device = "cuda" if on_gpu else "cpu"
-    workers = Workers((device,), cluster.model, cluster.weights, cluster.precision)
     actor = ray.remote(num_cpus=threads - 0.5, max_restarts=-1, max_task_retries=-1, **needs)(
         ModelWorker
     )
-    first = actor.remote(workers, device, threads)
+    first = actor.remote(cluster, device, threads)
     with _our_errors():
         info, warned = ray.get(first.describe.remote(settings))
     warn_all(warned)
     idle: SimpleQueue[Any] = SimpleQueue()
-    for one in [first, *(actor.remote(workers, device, threads) for _ in range(n - 1))]:
+    for one in [first, *(actor.remote(cluster, device, threads) for _ in range(n - 1))]:
         idle.put(one)
 
     def submit(job: ChunkJob, chunk: Chunk) -> Future[Done]:

@@ -146,9 +146,9 @@ def pipeline(
 ) -> None:
     """Measure the throughput of `elmo embed` from text to Parquet and HDF5 files."""
     from elmokit.bulk.bench import measure
-    from elmokit.bulk.executors import Workers, choose_devices
+    from elmokit.bulk.executors import Workers
 
-    backend = Workers(choose_devices(workers, device, model), model, weights, precision)
+    backend = Workers(model, weights, precision, device, workers)
     report = measure(backend, text, directory, log)
     if as_json:
         print_json(report, indent=2)

@@ -132,9 +132,9 @@ def embed(
 
         backend = RayCluster(model, weights, precision, device, workers, address)
     else:
-        from elmokit.bulk.executors import Workers, choose_devices
+        from elmokit.bulk.executors import Workers
 
-        backend = Workers(choose_devices(workers, device, model), model, weights, precision)
+        backend = Workers(model, weights, precision, device, workers)
     bar = TokenBar(shown=not quiet)
     try:
         with bar:
