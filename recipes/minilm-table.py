@@ -65,7 +65,8 @@ def known(results: Path) -> list[str]:
         "MiniLM": (mini["wic"], mini["wsd"], mini["ud"]),
     }
     lines = [
-        "| Model | Vectors | Same sense (WiC) | Word senses | Parts of speech | POS, unseen words |",
+        "| Model | Vectors | Same sense (WiC) | Word senses | Parts of speech "
+        "| POS, unseen words |",
         "|---|---|---|---|---|---|",
     ]
     for model, vectors in ROWS.items():

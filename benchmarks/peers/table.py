@@ -23,7 +23,7 @@ SHORT_BATCHES = ("1", "32", "128")
 
 
 def render(results: dict[str, Any], *, short: bool = False) -> str:
-    """Return one Markdown table per model: tokens/s, and the speedup over AllenNLP in parentheses."""
+    """Return one Markdown table per model: tokens/s (speedup over AllenNLP in parentheses)."""
     models = list(results["models"].items())
     return "\n\n".join(_table(*model, short=short) for model in (models[:1] if short else models))
 
