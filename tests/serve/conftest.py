@@ -24,9 +24,8 @@ from elmokit.embed.model import ElmoModel, load
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.search.build import build_index
-from elmokit.serve.limits import Limits
 from elmokit.serve.server import Server
-from elmokit.serve.settings import Settings
+from elmokit.serve.settings import Limits, Settings
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.tasks.data import load_data

@@ -19,11 +19,11 @@ from elmokit.serve.metrics import Metrics
 class Machine:
     """A work that notes its batches, and waits until it may begin."""
 
-    def __init__(self, budget: int = 100, most: int = 128) -> None:
+    def __init__(self, budget: int = 100, max_items: int = 128) -> None:
         self.batches: list[list[str]] = []
         self.may = threading.Event()
         self.entered = threading.Event()
-        self.work = Work("machine", self.run, budget, most)
+        self.work = Work("machine", self.run, budget, max_items)
 
     def run(self, items: list[Any]) -> list[Any]:
         self.entered.set()
@@ -78,7 +78,7 @@ def test_long_sentences_do_not_run_with_short_ones() -> None:
 
 
 def test_a_batch_has_so_many_items_at_most() -> None:
-    machine = Machine(most=2)
+    machine = Machine(max_items=2)
     play(machine, [items("a", 1), items("b", 1), items("c", 1)])
     assert [len(batch) for batch in machine.batches] == [1, 2, 1]
 

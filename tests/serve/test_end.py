@@ -68,7 +68,7 @@ def test_what_is_refused_while_it_loads_and_stops() -> None:
         assert http.get("/readyz").status_code == 503
         assert http.get("/healthz").status_code == 200
         server.service._hosted = hosted
-        server.service.stop()
+        server.service.shutdown = True
         assert error(embed(http), 503)
         assert http.get("/readyz").json() == {"status": "stopping"}
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.serve.limits import Limits
-from elmokit.serve.settings import Settings
+from elmokit.serve.settings import Limits, Settings
 from tests.conftest import TINY_MODEL
 from tests.serve.conftest import client, running
 

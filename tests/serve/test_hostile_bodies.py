@@ -10,7 +10,7 @@ import httpx
 import orjson
 import pytest
 
-from elmokit.serve.limits import Limits
+from elmokit.serve.settings import Limits
 from tests.serve.conftest import ALONE, client, embed, error, running
 
 WRONG = {
@@ -59,7 +59,7 @@ def test_repeated_layers_are_rejected(large: httpx.Client) -> None:
 
 def test_the_size_of_an_answer_is_bounded_before_it_is_computed() -> None:
     with (
-        running(replace(ALONE, limits=Limits(answer=1000))) as server,
+        running(replace(ALONE, limits=Limits(values=1000))) as server,
         client(server) as http,
     ):
         dim = embed(http, ["a"], layer="top").json()["dim"]
@@ -67,7 +67,7 @@ def test_the_size_of_an_answer_is_bounded_before_it_is_computed() -> None:
         assert embed(http, ["a"] * most).status_code == 200
         found = error(embed(http, ["a"] * (most + 1)), 422)
         assert found["limit"] == {
-            "name": "max_answer",
+            "name": "max_values",
             "value": 1000,
             "found": 3 * dim * (most + 1),
         }

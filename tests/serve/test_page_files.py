@@ -80,7 +80,7 @@ def test_every_element_that_is_looked_for_is_there_once() -> None:
     for path in MODULES:
         for wanted in re.findall(r'byId\("([\w-]+)"\)', path.read_text()):
             assert wanted in ids, (path.name, wanted)
-    for wanted in re.findall(r'(?:for|aria-controls|aria-labeledby)="([\w-]+)"', PAGE):
+    for wanted in re.findall(r'(?:for|aria-controls|aria-labelledby)="([\w-]+)"', PAGE):
         assert wanted in ids, wanted
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from elmokit.serve.limits import Limits
+from elmokit.serve.settings import Limits
 from tests.serve.conftest import (
     ALONE,
     Gate,

@@ -12,9 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
-from elmokit.serve import protocol
-from elmokit.serve.limits import Limits
+from elmokit.serve import server as server_module
 from elmokit.serve.server import Server
+from elmokit.serve.settings import Limits
 from tests.serve.conftest import (
     ALONE,
     Gate,
@@ -58,7 +58,7 @@ def test_clients_that_leave_take_their_work_with_them() -> None:
 
 
 def test_slow_and_silent_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(server_module, "_HEADER_SECONDS", 1.0)
     settings = replace(ALONE, limits=Limits(timeout=2))
     with running(settings) as server:
         silent, dripping, idle_body = (connect(server) for _ in range(3))
@@ -78,7 +78,7 @@ def test_slow_and_silent_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_client_that_does_not_take_its_answer_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("elmokit.serve.middleware._SLOWEST", 1e12)
+    monkeypatch.setattr("elmokit.serve.middleware._MIN_SPEED", 1e12)
     settings = replace(ALONE, limits=Limits(timeout=1.0, tokens=200_000, body=2**22))
     with running(settings) as server:
         server.service.hosted.models["tiny"].compute = lambda sentences, state: [  # type: ignore
@@ -93,9 +93,9 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(
 
 
 def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.serve.limits._BODIES", 2)
+    monkeypatch.setattr("elmokit.serve.middleware._MAX_BODIES", 2)
     with (
-        running(replace(ALONE, limits=Limits(body=10_000, answer=5_000))) as server,
+        running(replace(ALONE, limits=Limits(body=10_000, values=5_000))) as server,
         client(server) as http,
     ):
         head = b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -118,7 +118,7 @@ def test_garbage_is_no_http(server: Server, http: httpx.Client) -> None:
 
 def test_all_answers_together_are_bounded() -> None:
     """Four of the largest size: others are rejected until those are sent."""
-    limits = Limits(answer=96 * 100, body=1000)
+    limits = Limits(values=96 * 100, body=1000)
     with running(replace(ALONE, limits=limits)) as server, ThreadPoolExecutor(4) as threads:
         gate = Gate(server.service.hosted.models["tiny"])
 

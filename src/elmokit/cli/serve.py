@@ -95,7 +95,7 @@ def serve(
     max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2 * 2**20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per request.")] = 4096,
     max_sentences: Annotated[int, typer.Option(min=1, help="Maximum sentences per request.")] = 256,
-    max_answer: Annotated[int, typer.Option(min=1, help="Maximum values per response.")] = 2**24,
+    max_values: Annotated[int, typer.Option(min=1, help="Maximum values per response.")] = 2**24,
     queue: Annotated[
         int, typer.Option(min=1, help="Maximum pending requests; more are rejected.")
     ] = 256,
@@ -127,9 +127,8 @@ def serve(
         raise typer.BadParameter(
             "ELMO_SERVE_TOKEN is empty. Set it to a token, or unset it to serve without one."
         )
-    from elmokit.serve.limits import Limits
     from elmokit.serve.server import Server
-    from elmokit.serve.settings import BUNDLED, Settings, named
+    from elmokit.serve.settings import BUNDLED, Limits, Settings, named
 
     models: dict[str, str | None] = {BUNDLED: None} if bundled else {}
     models |= named(model or [], "model")
@@ -151,7 +150,7 @@ def serve(
             body=max_body,
             tokens=max_tokens,
             sentences=max_sentences,
-            answer=max_answer,
+            values=max_values,
             queue=queue,
             connections=max_connections,
             timeout=timeout,

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from elmokit.errors import ConfigError
 from elmokit.plot.figure import GRAY, SHADES, Picture, readable
-from elmokit.tasks.saved import is_task_dir, read_config
+from elmokit.tasks.saved import read_config
 
 #: By the name of a task model and "input" or "output": the weights "s" and the scale "gamma".
 Mixes = Mapping[str, Mapping[str, Any]]
@@ -26,10 +26,6 @@ def read_mixes(folders: Sequence[str | Path]) -> Mixes:
     """
     tasks, mixes = [], []
     for folder in map(Path, folders):
-        if not is_task_dir(folder):
-            raise ConfigError(
-                f"{folder} contains no trained task model. Train one with: elmo task NAME train"
-            )
         values = read_config(folder)
         try:
             mixes.append(

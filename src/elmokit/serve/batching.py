@@ -3,10 +3,10 @@
 A request becomes a `Job`: its items (usually sentences) and the `Work` to run on them. The compute
 thread fills each batch with items of the same work and of similar length from all waiting jobs, in
 the order of their deadlines. The deadline of an item is the arrival time of its job plus `_STRETCH`
-times the time needed to compute the job up to this item, but at most half of the timeout. So a
-single sentence does not wait for a thousand sentences of another request, and large requests do not
-starve. A job is accepted if the pending work, at the measured speed, takes at most the other half
-of the timeout; otherwise it is rejected immediately.
+times the time needed to compute the job up to this item, but at most half of the timeout. A single
+sentence therefore does not wait for a thousand sentences of another request, and large requests do
+not starve. A job is accepted if the pending work, at the measured speed, takes at most the other
+half of the timeout; otherwise, it is rejected immediately.
 
 The result of an item does not depend on its batch (up to 2e-6). If an item cannot be computed, only
 its own request fails.
@@ -23,17 +23,17 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
+from itertools import accumulate
 from typing import Any
 
-from elmokit.serve.answers import Limit
 from elmokit.serve.errors import RequestRejected, shutting_down
 from elmokit.serve.metrics import Metrics
 
 _STRETCH = 16.0
-#: Expected duration of a batch, in seconds, up to which more items of the same jobs are added;
+#: Expected duration of a batch, in seconds, up to which further items of the same job are added;
 #: doubled if no other job is waiting. A job that arrives in the meantime waits for the batch.
 _BATCH_SECONDS = 0.5
-_SHORT = 128  # maximum cost in the shortest length class; each further class allows 4 times as much
+_SHORT = 128  # maximum cost in the shortest length class; it is 4 times as high in each next class
 _MAX_RETRY_SECONDS = 60
 _DECAY = 0.8  # weight of earlier batches in the measured speed
 
@@ -45,15 +45,15 @@ class Work:
     Attributes:
         name: The label in the metrics.
         run: Maps items to their results, in the same order.
-        budget: Maximum cost of a batch; an item that costs more runs alone.
-        most: Maximum number of items in a batch.
+        budget: Maximum cost of a batch; an item that costs more is run alone.
+        max_items: Maximum number of items in a batch.
     """
 
     name: str
     run: Callable[[list[Any]], Sequence[Any]]
     budget: int
-    most: int = 128
-    # Initial estimate: 250 tokens per second.
+    max_items: int = 128
+    # The initial estimate is 250 tokens per second.
     _seconds: float = 0.4
     _cost: float = 100.0
 
@@ -83,31 +83,27 @@ class Job:
         self.results: list[Any] = [None] * len(self.items)
         self.missing = len(self.items)
         self.next = 0  # the next item to compute
-        self.started_cost = 0
-        self.waiting_cost = sum(self.costs)
+        self.cumulative_costs = list(accumulate(self.costs, initial=0))
 
     @property
-    def waits(self) -> bool:
-        """Whether items are left to compute."""
+    def is_waiting(self) -> bool:
+        """Whether there are items left to compute."""
         return self.next < len(self.items)
 
-    def due(self, longest: float) -> float:
-        """Return the deadline of the next item, at most `longest` seconds after arrival."""
-        cost = self.started_cost + self.costs[self.next]
-        return self.arrival + min(_STRETCH * self.work.rate * cost, longest)
+    @property
+    def waiting_cost(self) -> int:
+        """The cost of the items left to compute."""
+        return self.cumulative_costs[-1] - self.cumulative_costs[self.next]
+
+    def due(self, max_seconds: float) -> float:
+        """Return the deadline of the next item, at most `max_seconds` after arrival."""
+        seconds = self.work.rate * self.cumulative_costs[self.next + 1]
+        return self.arrival + min(_STRETCH * seconds, max_seconds)
 
     @property
     def length(self) -> int:
         """The length class of the next item; a long item would delay a batch of short ones."""
         return (((self.costs[self.next] - 1) // _SHORT).bit_length() + 1) // 2
-
-    def take(self) -> int:
-        """Mark the next item as started and return its index."""
-        cost = self.costs[self.next]
-        self.started_cost += cost
-        self.waiting_cost -= cost
-        self.next += 1
-        return self.next - 1
 
 
 class Batcher:
@@ -120,7 +116,7 @@ class Batcher:
     """
 
     def __init__(self, queue: int, timeout: float, metrics: Metrics) -> None:
-        self._most_jobs, self._timeout = queue, timeout
+        self._max_jobs, self._timeout = queue, timeout
         self._metrics = metrics
         self._jobs: list[Job] = []
         self._changed = threading.Condition()
@@ -139,7 +135,7 @@ class Batcher:
         costs: Sequence[int],
         keep: Callable[[Any], Any] = lambda result: result,
     ) -> list[Any]:
-        """Compute items, batched with those of other jobs.
+        """Compute items, batched with the items of other jobs.
 
         Args:
             work: The computation.
@@ -174,15 +170,15 @@ class Batcher:
             seconds = max(0.0, self._running_until - time.monotonic()) + waiting
             own = job.work.rate * job.waiting_cost
             too_long = seconds + own - self._timeout / 2
-            # With an empty queue a job is always accepted, because the estimate may be wrong.
-            if len(self._jobs) >= self._most_jobs or (self._jobs and too_long > 0):
+            # If the queue is empty, a job is always accepted, because the estimate may be wrong.
+            if len(self._jobs) >= self._max_jobs or (self._jobs and too_long > 0):
                 raise RequestRejected.retry(
                     429,
                     f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "
-                    f"is {seconds:.1f} seconds. The limits are {self._most_jobs:,} requests "
+                    f"is {seconds:.1f} seconds. The limits are {self._max_jobs:,} requests "
                     f"(--queue) and {self._timeout / 2:g} seconds (half of --timeout).",
                     min(max(math.ceil(too_long), 1), _MAX_RETRY_SECONDS),
-                    limit=Limit(name="queue", value=self._most_jobs, found=len(self._jobs)),
+                    limit={"name": "queue", "value": self._max_jobs, "found": len(self._jobs)},
                 )
             self._jobs.append(job)
             self._changed.notify()
@@ -220,33 +216,33 @@ class Batcher:
                 if self._closed:
                     return None
                 self._changed.wait()
-            longest = self._timeout / 2
-            first = min(self._jobs, key=lambda job: job.due(longest))
+            max_seconds = self._timeout / 2
+            first = min(self._jobs, key=lambda job: job.due(max_seconds))
             work, length = first.work, first.length
             similar = [
-                (job.due(longest), i, job)
+                (job.due(max_seconds), i, job)
                 for i, job in enumerate(self._jobs)
                 if job.work is work and job.length == length
             ]
             heapify(similar)
-            further = _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1) / work.rate
-            further = min(further, work.budget)
+            budget_per_job = _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1) / work.rate
             batch: list[tuple[Job, int]] = []
             members: set[Job] = set()
             size = 0
-            while similar and len(batch) < work.most:
+            while similar and len(batch) < work.max_items:
                 _, i, job = similar[0]
-                budget = further if job in members else work.budget
+                budget = min(budget_per_job, work.budget) if job in members else work.budget
                 if batch and size + job.costs[job.next] > budget:
                     break
                 members.add(job)
                 size += job.costs[job.next]
-                batch.append((job, job.take()))
-                if job.waits and job.length == length:
-                    heapreplace(similar, (job.due(longest), i, job))
+                batch.append((job, job.next))
+                job.next += 1
+                if job.is_waiting and job.length == length:
+                    heapreplace(similar, (job.due(max_seconds), i, job))
                 else:
                     heappop(similar)
-            self._jobs = [job for job in self._jobs if job.waits]
+            self._jobs = [job for job in self._jobs if job.is_waiting]
             self._running_until = time.monotonic() + work.rate * size
             return batch
 
@@ -260,27 +256,26 @@ class Batcher:
                 try:
                     self._run(work, [(other, i) for other, i in batch if other is job])
                 except Exception as error:
-                    self._fail(job, error)
+                    self._remove(job)
+                    with suppress(InvalidStateError):  # it was canceled in the meantime
+                        job.future.set_exception(error)
         seconds = time.perf_counter() - begin
         cost = sum(job.costs[i] for job, i in batch)
         work.measured(cost, seconds)
-        self._metrics.observe_batch(work.name, len(batch), cost, seconds)
+        self._metrics.items.labels(work.name).inc(len(batch))
+        self._metrics.batch_tokens.labels(work.name).observe(cost)
+        self._metrics.batch_seconds.labels(work.name).observe(seconds)
 
     def _run(self, work: Work, batch: list[tuple[Job, int]]) -> None:
         batch = [(job, i) for job, i in batch if not job.future.done()]
         if not batch:
             return
         results = work.run([job.items[i] for job, i in batch])
-        # Call `keep` before storing any result: if it fails, the jobs are run again one by one.
+        # Call `keep` before storing results: if it fails, the jobs are run again one by one.
         kept = [job.keep(result) for (job, _), result in zip(batch, results, strict=True)]
         for (job, i), result in zip(batch, kept, strict=True):
             job.results[i] = result
             job.missing -= 1
             if not job.missing:
-                with suppress(InvalidStateError):  # it was cancelled in the meantime
+                with suppress(InvalidStateError):
                     job.future.set_result(job.results)
-
-    def _fail(self, job: Job, error: Exception) -> None:
-        self._remove(job)
-        with suppress(InvalidStateError):
-            job.future.set_exception(error)

@@ -1,30 +1,29 @@
-"""Errors as responses: what is wrong, what was expected, how to fix it.
+"""Errors as HTTP responses: what is wrong, what was expected, how to fix it.
 
     {"error": {"status": 413, "message": "...", "param": null,
                "limit": {"name": "max_body", "value": 2097152, "found": 10485760}}}
 
-OpenAI's clients read this format and show the message.
+OpenAI clients read this format and show the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
+
+from starlette.responses import JSONResponse
 
 from elmokit.errors import ElmoError
-from elmokit.serve.answers import Error, ErrorDetail, Limit
-
-if TYPE_CHECKING:
-    from starlette.responses import Response
+from elmokit.progress import plural
 
 
 class RequestRejected(ElmoError):
-    """A request that gets an error as its response.
+    """A request that is answered with an error.
 
     Attributes:
         status: The HTTP status.
-        param: The invalid part of the request, if there is one.
-        limit: The limit that was exceeded, if there is one.
+        param: The invalid field of the request, if any.
+        limit: The limit that was exceeded, if any.
         headers: Additional headers of the response.
     """
 
@@ -34,7 +33,7 @@ class RequestRejected(ElmoError):
         message: str,
         *,
         param: str | None = None,
-        limit: Limit | None = None,
+        limit: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
@@ -50,30 +49,23 @@ class RequestRejected(ElmoError):
         message: str,
         seconds: int,
         *,
-        limit: Limit | None = None,
+        limit: Mapping[str, Any] | None = None,
         close: bool = False,
     ) -> RequestRejected:
-        """Return the error for a request that may succeed later; `close` closes its connection."""
-        return cls(
-            status,
-            f"{message} Retry after {seconds} second{'s' if seconds > 1 else ''}.",
-            limit=limit,
-            headers={"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {}),
-        )
+        """Return the error for a request that may succeed later; `close` closes the connection."""
+        message = f"{message} Retry after {plural(seconds, 'second')}."
+        headers = {"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {})
+        return cls(status, message, limit=limit, headers=headers)
 
-    def response(self) -> Response:
-        """Return the response."""
-        from starlette.responses import JSONResponse  # of the extra `serve`, unlike settings
-
-        detail = ErrorDetail(
-            status=self.status, message=str(self), param=self.param, limit=self.limit
-        )
-        return JSONResponse(Error(error=detail).model_dump(), self.status, self.headers)
+    def response(self) -> JSONResponse:
+        """Return the HTTP response."""
+        error = {"status": self.status, "message": str(self), "param": self.param}
+        return JSONResponse({"error": {**error, "limit": self.limit}}, self.status, self.headers)
 
 
 def internal_error() -> RequestRejected:
-    """Return the error for a request that failed because of a bug of the service."""
-    return RequestRejected(500, "Internal server error; see the log of the service.")
+    """Return the error for a request that failed because of a bug in the service."""
+    return RequestRejected(500, "Internal server error. See the log of the service.")
 
 
 def shutting_down() -> RequestRejected:
@@ -81,20 +73,20 @@ def shutting_down() -> RequestRejected:
     return RequestRejected.retry(503, "The service is shutting down.", 5, close=True)
 
 
-def check_limit(name: str, limit: int, value: int, what: str, status: int = 422) -> None:
+def check_limit(name: str, limit: int, value: int, unit: str, status: int = 422) -> None:
     """Reject a request that exceeds a limit.
 
     Args:
         name: The name of the limit, as in the options of `elmo serve`.
         limit: The limit.
         value: The value in the request.
-        what: What the limit counts.
+        unit: What the limit counts.
         status: The status of the response.
     """
     if value > limit:
         raise RequestRejected(
             status,
-            f"The request has {value:,} {what}; the limit {name} is {limit:,}. Split it into "
+            f"The request has {value:,} {unit}; the limit {name} is {limit:,}. Split it into "
             "several requests.",
-            limit=Limit(name=name, value=limit, found=value),
+            limit={"name": name, "value": limit, "found": value},
         )

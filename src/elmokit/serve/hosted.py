@@ -1,11 +1,12 @@
-"""What is served: models, task models, an index, static vectors, and the work they can do."""
+"""What is served: models, task models, an index and static vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,51 +21,51 @@ from elmokit.serve.batching import Work
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.settings import Settings
 from elmokit.tasks.registry import TASKS, load_task
-from elmokit.tasks.saved import SavedTask, is_task_dir, load_saved, read_config
+from elmokit.tasks.saved import SavedTask, load_saved, read_config
 from elmokit.tasks.task import Task
 
-# The full softmax costs several times as much per token as the biLM.
+T = TypeVar("T")
+
+# Maximum tokens per batch. The full softmax costs several times as much per token as the biLM.
 _HEAD_TOKENS = 512
 _TASK_TOKENS = 2048
 # Maximum characters of a token for models without a character encoder.
-_LONGEST = 1000
+_MAX_CHARACTERS = 1000
 
 
-@dataclass
+@dataclass(eq=False)
 class Hosted:
-    """The models and task models by name.
+    """What is served.
 
     Attributes:
-        models: The models; the first is the default.
+        models: The models by name; the first is the default.
         fingerprints: The fingerprint of each model.
-        longest: The number of characters of a token that each model reads at most.
-        tasks: The task models.
-        index: The index for neighbors, if there is one, built with the model `index_model`.
-        static: Static vectors to compare with, if there are any.
+        max_characters: The maximum number of characters of a token that each model reads.
+        tasks: The task models by name.
+        index: The index for nearest-neighbor search, if any.
+        index_model: The model that the index was built with.
+        static: Static vectors for comparison, if any.
     """
 
     models: dict[str, ElmoModel]
     fingerprints: dict[str, str]
-    longest: dict[str, int]
+    max_characters: dict[str, int]
     tasks: dict[str, SavedTask[Any]] = field(default_factory=dict)
     index: TokenIndex | None = None
     index_model: str = ""
     static: StaticVectors | None = None
-    _works: dict[tuple[str, ...], Work] = field(default_factory=dict)
 
     def model(self, name: str | None) -> tuple[str, ElmoModel]:
-        """Return a model and its name; None is the first."""
+        """Return a model and its name; None selects the default."""
         name = next(iter(self.models)) if name is None else name
-        _check_known("model", name, self.models)
-        return name, self.models[name]
+        return name, _find("model", name, self.models)
 
     def task(self, name: str) -> SavedTask[Any]:
         """Return a task model."""
-        _check_known("task", name, self.tasks)
-        return self.tasks[name]
+        return _find("task", name, self.tasks)
 
     def check(self, name: str, state: str, *, language_model: bool = False) -> None:
-        """Reject what a model cannot do; the library's errors would reveal where it is stored."""
+        """Reject unsupported requests; errors of the library would reveal the model's path."""
         model = self.models[name]
         if state == "warm" and model.warm is None:
             raise RequestRejected(
@@ -76,62 +77,59 @@ class Hosted:
         if language_model and (model.head is None or model.vocabulary is None):
             raise RequestRejected(
                 422,
-                f"The model '{name}' has no language-model head. Use another model of "
+                f"The model '{name}' has no language-model head. Use another model from "
                 "/v1/models, or train a head with `elmo finetune`.",
                 param="model",
             )
 
+    # Requests are batched together if they have the same `Work` object.
+
+    @cache  # noqa: B019 (exists as long as the process)
     def layers(self, model: str, state: str) -> Work:
         """Lists of tokens -> their layers, (L + 1, T, 2D)."""
         elmo: Any = self.models[model]
-        return self._work(
-            *("layers", model, state),
-            run=lambda items: elmo.compute(items, state),
-            budget=elmo.batch_tokens,
-            most=elmo.batch_sentences,
+        return Work(
+            f"layers:{model}",
+            lambda items: elmo.compute(items, state),
+            elmo.batch_tokens,
+            elmo.batch_sentences,
         )
 
+    @cache  # noqa: B019
     def scores(self, model: str, state: str) -> Work:
         """Lists of tokens -> their `SentenceScore`."""
         elmo = self.models[model]
-        return self._work(
-            *("score", model, state),
-            run=lambda items: score(elmo, items, state),
-            budget=_HEAD_TOKENS,
-        )
+        return Work(f"score:{model}", lambda items: score(elmo, items, state), _HEAD_TOKENS)
 
+    @cache  # noqa: B019
     def substitutes(self, model: str, state: str) -> Work:
-        """(tokens, positions, k) -> the `Substitutes` of each position."""
+        """(tokens, positions, k) -> the `Substitutes` at each position."""
         elmo = self.models[model]
-        return self._work(
-            *("substitutes", model, state),
-            run=lambda items: [substitutes_at(elmo, *item, state=state) for item in items],
-            budget=_HEAD_TOKENS,
+        return Work(
+            f"substitutes:{model}",
+            lambda items: [substitutes_at(elmo, *item, state=state) for item in items],
+            _HEAD_TOKENS,
         )
 
+    @cache  # noqa: B019
     def predictions(self, task: str) -> Work:
         """Examples of a task -> predictions."""
-        return self._work("task", task, run=self.tasks[task].predict, budget=_TASK_TOKENS)
-
-    def _work(self, kind: str, name: str, state: str = "", **arguments: Any) -> Work:
-        """Return the one work of this kind: only items of the same object run together."""
-        if (kind, name, state) not in self._works:
-            self._works[kind, name, state] = Work(f"{kind}:{name}", **arguments)
-        return self._works[kind, name, state]
+        return Work(f"task:{task}", self.tasks[task].predict, _TASK_TOKENS)
 
 
-def _check_known(kind: str, name: str, known: Mapping[str, object]) -> None:
-    if name not in known:
-        raise RequestRejected(
-            404,
-            f"Unknown {kind} '{name:.80}'.{nearest(name, known)} Available {kind}s: "
-            f"{', '.join(known) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
-            param="model" if kind == "model" else "name",
-        )
+def _find(kind: str, name: str, known: Mapping[str, T]) -> T:
+    if name in known:
+        return known[name]
+    raise RequestRejected(
+        404,
+        f"Unknown {kind} '{name:.80}'.{nearest(name, known)} Available {kind}s: "
+        f"{', '.join(known) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
+        param="model" if kind == "model" else "name",
+    )
 
 
 def host(settings: Settings) -> Hosted:
-    """Load everything that the settings name.
+    """Load the models, task models, index and static vectors of the settings.
 
     Raises:
         ElmoError: A file is missing or invalid, or does not match the others.
@@ -145,31 +143,26 @@ def host(settings: Settings) -> Hosted:
     hosted = Hosted(
         models,
         {name: fingerprint(model) for name, model in models.items()},
-        {name: _longest(model) for name, model in models.items()},
+        {name: _max_characters(model) for name, model in models.items()},
     )
     custom = {task.name: task for task in map(load_task, map(str, settings.task_files))}
     for name, folder in settings.tasks.items():
-        hosted.tasks[name] = _shared(_task(folder, custom, settings.device), hosted)
+        hosted.tasks[name] = _share_model(_load_task(folder, custom, settings.device), hosted)
     if settings.static is not None:
         hosted.static = load_static(settings.static)
     if settings.index is not None:
-        hosted.index, hosted.index_model = _index(settings.index, models)
+        hosted.index, hosted.index_model = _open_index(settings.index, models)
     return hosted
 
 
-def _longest(model: ElmoModel) -> int:
+def _max_characters(model: ElmoModel) -> int:
     cnn = model.config.char_cnn
-    characters = _LONGEST if cnn is None else cnn.max_characters_per_token
+    characters = _MAX_CHARACTERS if cnn is None else cnn.max_characters_per_token
     words = () if model.vocabulary is None else model.vocabulary.words
     return max([characters, *map(len, words)])
 
 
-def _task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> SavedTask[Any]:
-    if not is_task_dir(folder):
-        raise ConfigError(
-            f"{folder} contains no trained task model. Train one with: elmo task NAME train "
-            f"TRAIN DEV -o {folder}"
-        )
+def _load_task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> SavedTask[Any]:
     name = str(read_config(folder)["task"])
     if name not in custom and name not in TASKS:
         raise ConfigError(
@@ -179,8 +172,8 @@ def _task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> SavedTa
     return load_saved(folder, custom[name] if name in custom else load_task(name), device=device)
 
 
-def _shared(saved: SavedTask[Any], hosted: Hosted) -> SavedTask[Any]:
-    """Let a task model use a model that is already served, if it was trained with it."""
+def _share_model(saved: SavedTask[Any], hosted: Hosted) -> SavedTask[Any]:
+    """Replace the biLM of a task model with an equal model that is already loaded."""
     if saved.elmo is None:
         return saved
     state = saved.config.elmo.state
@@ -191,13 +184,17 @@ def _shared(saved: SavedTask[Any], hosted: Hosted) -> SavedTask[Any]:
     return saved
 
 
-def _index(directory: Path, models: Mapping[str, ElmoModel]) -> tuple[TokenIndex, str]:
+def _open_index(directory: Path, models: Mapping[str, ElmoModel]) -> tuple[TokenIndex, str]:
+    """Open an index, and find the model that it was built with."""
     index = TokenIndex.open(directory)
     for name, model in models.items():
         try:
             index.check(model)
         except ConfigError:
             continue
+        # Responses must not reveal paths.
+        inputs = [Path(path).name for path in index.meta.inputs]
+        index.meta = index.meta.model_copy(update={"inputs": inputs})
         return index, name
     raise ConfigError(
         f"The index {directory} was built with a model that is not served (served: "

@@ -33,12 +33,6 @@ class Metrics:
             "Seconds from the first byte of a request to the last byte of its response.",
             ["route"],
         )
-        self._items = counter("elmo_items", "Sentences or examples computed.", ["work"])
-        self._batch_tokens = tokens("elmo_batch_tokens", "Tokens per batch.", ["work"])
-        self._batch_seconds = seconds("elmo_batch_seconds", "Seconds to compute a batch.", ["work"])
-
-    def observe_batch(self, work: str, items: int, tokens: int, seconds: float) -> None:
-        """Count a computed batch."""
-        self._items.labels(work).inc(items)
-        self._batch_tokens.labels(work).observe(tokens)
-        self._batch_seconds.labels(work).observe(seconds)
+        self.items = counter("elmo_items", "Sentences or examples computed.", ["work"])
+        self.batch_tokens = tokens("elmo_batch_tokens", "Tokens per batch.", ["work"])
+        self.batch_seconds = seconds("elmo_batch_seconds", "Seconds to compute a batch.", ["work"])

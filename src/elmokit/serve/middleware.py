@@ -1,8 +1,8 @@
 """ASGI middleware that handles every request before FastAPI does.
 
-It checks the Host and the token, reads the body with a size limit and a timeout, cancels the work
-of clients that disconnect, sends the response in chunks, disconnects clients that do not read
-them, and returns every error as JSON.
+It checks the Host header and the token, reads the body with a size limit and a timeout, cancels the
+work for clients that disconnect, sends the response in chunks, disconnects clients that do not read
+it, and returns all errors as JSON.
 """
 
 from __future__ import annotations
@@ -13,27 +13,29 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.serve.errors import RequestRejected, check_limit, internal_error, shutting_down
-from elmokit.serve.limits import MemoryBudget
 from elmokit.serve.service import Service
+from elmokit.serve.settings import Limits
 
+#: Maximum number of bodies and responses of the largest size in memory at the same time.
+_MAX_BODIES = 32
+_MAX_RESPONSES = 4
 #: Bytes of a response to send at once; the next chunk waits until the buffer has space.
 _CHUNK = 256 * 1024
 #: Minimum speed of a client that reads a large response, in bytes per second.
-_SLOWEST = 100_000
+_MIN_SPEED = 100_000
 #: Bytes of a rejected body to read and discard, so that the client reads the error.
-_DRAINED = 64 * 2**20
+_MAX_DISCARDED = 64 * 2**20
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _PAGE_HEADERS = (
-    # The page loads nothing from other hosts and cannot be framed.
+    # The page does not load anything from other hosts and cannot be embedded in a frame.
     (
         b"content-security-policy",
         b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -42,12 +44,46 @@ _PAGE_HEADERS = (
     (b"cache-control", b"no-cache"),
 )
 
-
 _log = logging.getLogger(__name__)
 
 
 class ClientDisconnected(Exception):
     """The client closed its connection, or was too slow."""
+
+
+class MemoryBudget:
+    """Limits the memory of all requests together.
+
+    A byte of a body and a value of a response count the same: each takes about 16 bytes, as Python
+    objects or as an array and JSON.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._total = max(_MAX_BODIES * limits.body, _MAX_RESPONSES * limits.values)
+        self._used = 0
+
+    @contextmanager
+    def request(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that reserves memory until the end of the block.
+
+        The block ends when the response has been sent, so that clients that read slowly cannot
+        exhaust the memory.
+        """
+        reserved = 0
+
+        def reserve(size: int) -> None:
+            nonlocal reserved
+            if self._used + size > self._total:
+                raise RequestRejected.retry(
+                    429, "The memory limit for pending requests is reached.", 1, close=True
+                )
+            self._used += size
+            reserved += size
+
+        try:
+            yield reserve
+        finally:
+            self._used -= reserved
 
 
 class ServiceMiddleware:
@@ -69,16 +105,12 @@ class ServiceMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         begin = time.perf_counter()
         metrics = self._service.metrics
-        timeout, closing = self._service.limits.timeout, self._service.shutdown
-        sender = _Sender(scope, send, timeout, closing=closing)
+        sender = _Sender(scope, send, self._service)
         try:
             with self._memory.request() as reserve_memory:
-                scope.setdefault("state", {})["reserve_memory"] = reserve_memory
+                scope["state"]["reserve_memory"] = reserve_memory
                 await self._handle(scope, receive, sender)
         except RequestRejected as error:
             await sender.send_error(error, receive)
@@ -88,7 +120,7 @@ class ServiceMiddleware:
             _log.error("Internal server error", exc_info=error)
             await sender.send_error(internal_error(), receive)
         finally:
-            route = _route(scope)
+            route = _route_label(scope)
             metrics.requests.labels(route, str(sender.status)).inc()
             metrics.request_seconds.labels(route).observe(time.perf_counter() - begin)
 
@@ -103,18 +135,14 @@ class ServiceMiddleware:
         await _run(self._app, scope, body, receive, sender)
 
     def _check_host(self, host: str) -> None:
-        """Reject unknown host names, which protects against DNS rebinding."""
-        if "*" in self._hosts:
-            return
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            name = None
-        if name is not None and (name in self._hosts or _is_address(name)):
-            return
+        """Reject unknown host names, to prevent DNS rebinding."""
+        with suppress(ValueError):
+            name = urlsplit(f"//{host}").hostname or ""
+            if "*" in self._hosts or name in self._hosts or ipaddress.ip_address(name):
+                return
         raise RequestRejected(
             400,
-            f"Invalid Host '{host:.100}'. Expected an IP address, 'localhost', or a name that was "
+            f"Invalid Host header '{host:.100}'. Expected an IP address, 'localhost', or a name "
             "set with --allowed-host.",
         )
 
@@ -131,9 +159,9 @@ class ServiceMiddleware:
     async def _read_body(
         self, headers: dict[bytes, bytes], receive: Receive, reserve_memory: Callable[[int], None]
     ) -> bytes:
-        """Read a body; reject one that is too large or arrives too slowly."""
+        """Read a body; reject it if it is too large or arrives too slowly."""
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            # Proxies disagree on which of the two applies, and so on where a request ends.
+            # Proxies disagree on which header applies, and therefore on where the request ends.
             raise RequestRejected(
                 400,
                 "The request has both Content-Length and Transfer-Encoding. Send only one of them.",
@@ -146,7 +174,7 @@ class ServiceMiddleware:
         more = length > 0 or b"transfer-encoding" in headers
         try:
             async with asyncio.timeout(timeout):
-                while more and received <= _DRAINED:
+                while more and received <= _MAX_DISCARDED:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnected
@@ -173,46 +201,46 @@ class _Sender:
     """Sends a response.
 
     Attributes:
-        status: Its status.
-        begun: Whether its headers have been sent.
-        done: Whether it has been sent completely.
+        status: The status of the response.
+        started: Whether the headers have been sent.
+        finished: Whether the response has been sent completely.
     """
 
-    def __init__(self, scope: Scope, send: Send, timeout: float, *, closing: bool) -> None:
-        self._scope, self._send, self._timeout = scope, send, timeout
+    def __init__(self, scope: Scope, send: Send, service: Service) -> None:
+        self._scope, self._send, self._timeout = scope, send, service.limits.timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
-        if closing:  # uvicorn may miss a connection accepted while it was starting to shut down
+        if service.shutdown:  # uvicorn may miss connections accepted when a shutdown begins
             self._headers.append((b"connection", b"close"))
-        self._abort: Callable[[], None] = scope.get("state", {}).get("abort", lambda: None)
+        self._abort: Callable[[], None] = scope["state"]["abort"]
         self.status = 500
-        self.begun = self.done = False
+        self.started = self.finished = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.begun, self.status = True, message["status"]
+            self.started, self.status = True, message["status"]
             message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
         body = message.get("body", b"")
         try:
-            async with asyncio.timeout(self._timeout + len(body) / _SLOWEST):
+            async with asyncio.timeout(self._timeout + len(body) / _MIN_SPEED):
                 await self._send_chunks(message, body)
         except TimeoutError:
-            self._abort()  # closing would wait for the client to read the rest
+            self._abort()  # closing the connection would wait for the client to read the rest
             raise ClientDisconnected from None
         if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self.done = True
+            self.finished = True
 
     async def _send_chunks(self, message: Message, body: bytes) -> None:
         view = memoryview(body)
         while len(view) > _CHUNK:
             await self._send({**message, "body": bytes(view[:_CHUNK]), "more_body": True})
-            await asyncio.sleep(0)  # so that a closed connection is noticed
+            await asyncio.sleep(0)  # to detect a closed connection
             view = view[_CHUNK:]
         await self._send({**message, "body": bytes(view)} if body else message)
 
     async def send_error(self, error: RequestRejected, receive: Receive) -> None:
         """Send an error, or abort a partially sent response."""
-        if self.begun:
-            if not self.done:
+        if self.started:
+            if not self.finished:
                 self._abort()
             return
         with suppress(ClientDisconnected):
@@ -225,7 +253,7 @@ async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender
 
     async def replay() -> Message:
         if not messages:
-            await asyncio.Event().wait()  # `watch` notices a disconnect
+            await asyncio.Event().wait()  # `watch` detects disconnects
         return messages.pop()
 
     async def disconnected() -> None:
@@ -236,7 +264,7 @@ async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender
     watch = asyncio.ensure_future(disconnected())
     try:
         await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and not sender.done:
+        if not work.done() and not sender.finished:
             work.cancel()
             await asyncio.wait({work})
             raise ClientDisconnected
@@ -247,22 +275,11 @@ async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender
 
 
 def is_api(path: str) -> bool:
-    """Return whether a path requires the token; the page and the probes do not."""
+    """Return whether a path belongs to the API, which requires the token."""
     return path.startswith("/v1/") or path in ("/metrics", "/openapi.json")
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _route(scope: Scope) -> str:
-    """Return the template of a route, because client paths must not become metric labels."""
-    route: Any = scope.get("route")
-    path = getattr(route, "path", None)
-    if isinstance(path, str) and path:
-        return path
-    return "other" if is_api(scope["path"]) else "page"
+def _route_label(scope: Scope) -> str:
+    """Return the template of a route; the number of metric labels must be bounded."""
+    template: str | None = getattr(scope.get("route"), "path", None)
+    return template or ("other" if is_api(scope["path"]) else "page")

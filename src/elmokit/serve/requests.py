@@ -1,4 +1,4 @@
-"""The bodies of requests, as the routes accept them and OpenAPI documents them."""
+"""The schemas of request bodies, in the routes and in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE
-from elmokit.serve import limits
+
+#: Limits that have no option, by name.
+FIXED_LIMITS = {
+    "matrix_tokens": 256,  # tokens of a similarity matrix, whose size grows quadratically
+    "uses": 512,  # uses of a word in a projection
+    "positions": 128,  # positions of substitutes; each requires a full softmax
+    "k": 100,  # words or neighbors in a list
+    "queries": 16,  # queries for neighbors; each is compared with every token of the index
+}
 
 T = TypeVar("T")
-# Validation stops at the first invalid element: a body of 2 MB can contain a million of them, and
+# Validation stops at the first invalid element: a body of 2 MB can contain a million elements, and
 # collecting their errors would block the event loop for half a minute.
 FailFastList = Annotated[list[T], Field(fail_fast=True)]
 
-# More fields than any request has: each unknown field is an error.
+# More fields than any request has, because each unknown field causes an error.
 _MAX_FIELDS = 32
 
 _READ = "I read the book yesterday."
@@ -28,11 +36,11 @@ Layers = Layer | Annotated[FailFastList[Layer], Field(min_length=1, max_length=6
 # Larger weights overflow float32 in vectors, sums or norms.
 Weight = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Position = Annotated[int, Field(ge=0)]
-ListLength = Annotated[int, Field(ge=1, le=limits.LISTED)]
+ListLength = Annotated[int, Field(ge=1, le=FIXED_LIMITS["k"])]
 
 
 class Strict(BaseModel):
-    """A request. Unknown fields are errors, so that a misspelled name is not ignored."""
+    """A request. Unknown fields are rejected, so that misspelled names are not ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
@@ -48,7 +56,7 @@ class ModelRequest(Strict):
     """A request to a model."""
 
     model: str | None = None
-    """A model of /v1/models. Default: the first."""
+    """A model from /v1/models. Default: the first model."""
     state: Literal["reset", "warm"] = "reset"
     """Initial state of each sentence: zero (reset) or the stored state of the model (warm)."""
 
@@ -57,17 +65,17 @@ class SentencesRequest(ModelRequest):
     """A request about sentences."""
 
     sentences: Sentences
-    """A string is tokenized as one sentence; a list of tokens is not changed."""
+    """A string is tokenized as one sentence; a list of tokens is used unchanged."""
 
 
 class LayerRequest(Strict):
-    """A request for layers; by default every layer and the average."""
+    """A request for layers. Default: all layers and their average."""
 
     layer: Layers = list(ALL_AND_AVERAGE)  # pydantic copies it
     """A layer number, top, average (the mean of all layers), concat (all layers concatenated), mix
     (a weighted sum, see `mix`), all (every layer separately), or a list of these."""
     mix: FailFastList[Weight] | None = None
-    """Weights s_j of layer mix, one per layer, not normalized."""
+    """Weights s_j of layer mix, one per layer. They are not normalized."""
 
 
 class EmbedRequest(SentencesRequest, LayerRequest):
@@ -75,13 +83,13 @@ class EmbedRequest(SentencesRequest, LayerRequest):
 
     layer: Layers = "all"
     gamma: Weight = 1.0
-    """Scale gamma of layer mix."""
+    """Scale of layer mix."""
     pooling: Literal["none", "mean"] = "none"
     """none: one vector per token. mean: one vector per sentence."""
 
 
 class SimilarityRequest(SentencesRequest, LayerRequest):
-    """Compute the cosines between all tokens of some sentences."""
+    """Compute the cosine similarities between all tokens of several sentences."""
 
     static: bool = False
     """Also compare static vectors, if available."""
@@ -91,18 +99,18 @@ class SimilarityRequest(SentencesRequest, LayerRequest):
 
 
 class ProjectRequest(SentencesRequest, LayerRequest):
-    """Project the uses of a word onto a plane."""
+    """Project the uses of a word to two dimensions."""
 
     sentences: Annotated[
         Sentences, Field(examples=[["The [bank] lent money .", "We sat on the [bank] ."]])
     ]
     """Sentences with the word in brackets, or without brackets if `word` is set."""
     word: str | None = None
-    """Use every occurrence of this word; matching is case-insensitive."""
+    """Use all occurrences of this word. Matching is case-insensitive."""
     senses: FailFastList[str | None] | None = None
     """The sense of each sentence, or null."""
     clusters: Literal["auto"] | Annotated[int, Field(ge=1, le=12)] = "auto"
-    """Number of clusters. auto: the best-separated number, up to 6."""
+    """Number of clusters. auto: the number with the best silhouette score, up to 6."""
 
 
 class MarkedSentence(Strict):
@@ -121,25 +129,27 @@ class NeighborsRequest(LayerRequest):
     queries: Annotated[
         FailFastList[str | Position | MarkedSentence],
         Field(
-            min_length=1, max_length=limits.QUERIES, examples=[["He will [play] in the final ."]]
+            min_length=1,
+            max_length=FIXED_LIMITS["queries"],
+            examples=[["He will [play] in the final ."]],
         ),
     ]
-    """Sentences with a word in brackets, or token numbers of the index."""
+    """Sentences with a word in brackets, or numbers of tokens in the index."""
     k: ListLength = 10
     words: Literal["any", "same", "other"] = "any"
     """Which words may be neighbors."""
     distinct: Literal["token", "sentence", "word"] = "sentence"
-    """What is listed at most once."""
+    """What to list at most once."""
     other_sentences: bool = False
-    """Exclude the sentence of the query if it is in the index."""
+    """Exclude sentences that are equal to the sentence of the query."""
     min_count: Annotated[int, Field(ge=1)] = 1
     """Minimum number of occurrences of a word in the index."""
     static: bool = False
-    """Also list the nearest words by static vectors."""
+    """Also list the nearest words by static vectors, if available."""
 
 
 class ScoreRequest(SentencesRequest):
-    """Compute the probability of sentences under both language models."""
+    """Score sentences with both language models."""
 
 
 class SubstitutesRequest(ModelRequest):
@@ -162,7 +172,7 @@ class TaskRequest(Strict):
 
 
 class EmbeddingsRequest(BaseModel):
-    """Compute the vectors of texts, as OpenAI's clients request them; other fields are ignored."""
+    """Compute the vectors of texts for OpenAI clients. Unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, use_attribute_docstrings=True)
 
@@ -174,4 +184,4 @@ class EmbeddingsRequest(BaseModel):
     model: Annotated[str, Field(examples=["english"])]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1)] = None
-    """Must be the dimension of the model."""
+    """Must be equal to the number of dimensions of the model."""

@@ -1,4 +1,4 @@
-"""The server process: address, event loop, signals, and graceful shutdown."""
+"""The server process: address, connections, event loop, signals, and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ import errno
 import logging
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
+from typing import Any
 
 from elmokit.errors import ConfigError, optional_imports
 from elmokit.serve.settings import Settings
 
 with optional_imports("serve", "elmo serve"):
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from elmokit.serve.app import create_app
-    from elmokit.serve.protocol import HeaderTimeoutProtocol
     from elmokit.serve.service import Service
 
+#: Seconds for the headers of a request, from its first byte or from the start of a connection.
+_HEADER_SECONDS = 15.0
 #: Seconds that an idle connection is kept open; proxies keep theirs open for a minute.
 _KEEP_ALIVE = 75
 #: Connections that the event loop accepts at once, before it can close any of them.
 _BACKLOG = 256
 #: File descriptors for everything except connections: models, sockets, threads.
 _OTHER_FILES = 128
+#: Threads for slow work other than computing: tokenizing, writing large responses, searching.
+_THREADS = 2
 
 
 class Server:
@@ -40,8 +45,8 @@ class Server:
 
     Attributes:
         service: The service.
-        url: Its address.
-        signal: The signal that stopped it, if there was one.
+        url: The address.
+        signal: The signal that stopped the server, if any.
     """
 
     def __init__(
@@ -57,7 +62,7 @@ class Server:
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 create_app(self.service),
-                http=HeaderTimeoutProtocol,
+                http=_Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -70,7 +75,7 @@ class Server:
                 timeout_graceful_shutdown=int(2 * settings.limits.timeout) + 5,
             )
         )
-        # uvicorn's handlers raise the signal again after the shutdown; see `_signals`.
+        # uvicorn's signal handlers raise the signal again after the shutdown; see `_signals`.
         self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore
 
     def run(self) -> None:
@@ -85,13 +90,14 @@ class Server:
             raise self.service.failure
 
     def stop(self) -> None:
-        """Answer pending requests and stop; the second call stops immediately."""
+        """Answer all pending requests and stop; a second call stops immediately."""
         self._uvicorn.force_exit = self._uvicorn.should_exit
         self._uvicorn.should_exit = True
-        self.service.stop()
+        self.service.shutdown = True
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_THREADS, "elmo-thread"))
         self.service.start(lambda: loop.call_soon_threadsafe(self._loaded))
         try:
             await self._uvicorn.serve(sockets=[self._socket])
@@ -124,32 +130,81 @@ class Server:
             yield
 
 
+class _Connection(H11Protocol):
+    """An HTTP connection with a timeout for headers; if there are too many, idle ones are closed.
+
+    uvicorn waits for headers without a timeout, and accepts connections until the process runs out
+    of file descriptors.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for a request; at the limit, close the connection that has been idle longest."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "abort": transport.abort}
+        self._idle_since = self.loop.time()
+        self._start_timer()
+        assert self.limit_concurrency is not None
+        if len(self.connections) >= self.limit_concurrency:
+            idle = (c for c in self.connections if isinstance(c, _Connection) and c._is_idle)
+            oldest = min(idle, key=lambda connection: connection._idle_since)
+            # Before the transport closes it, because the next connection counts them again.
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Receive bytes; if the headers are incomplete, the rest must arrive in time."""
+        super().data_received(data)
+        if self._is_idle:
+            self._start_timer()
+        else:
+            self._stop_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request; uvicorn closes idle connections."""
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(_HEADER_SECONDS, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 def _bind(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        sock = socket.socket(family, kind, protocol)
-    except OSError as error:
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+    except socket.gaierror as error:
         raise ConfigError(f"Cannot listen on the address '{host}': {error}.") from error
-    try:
-        if sys.platform != "win32":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(_BACKLOG)
-        sock.setblocking(False)
     except OSError as error:
-        sock.close()
         reason = "is in use" if error.errno == errno.EADDRINUSE else f"is not available ({error})"
         raise ConfigError(
             f"Port {port} of {host} {reason}. Choose another port with --port; 0 selects a free "
             "one."
         ) from error
-    return sock
 
 
 def _allowed_connections(limit: int) -> int:
-    """Raise the limit of open files for this many connections; return how many it allows."""
+    """Raise the limit of open files for `limit` connections; return the number it allows."""
     try:
         import resource  # not on Windows
     except ImportError:

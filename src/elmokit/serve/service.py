@@ -1,24 +1,16 @@
-"""The service: its models, its threads and its status."""
+"""The state that the routes share: models, queue and status."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import Literal
 
 from elmokit.serve.batching import Batcher
 from elmokit.serve.errors import RequestRejected
 from elmokit.serve.hosted import Hosted, host
 from elmokit.serve.metrics import Metrics
 from elmokit.serve.settings import Settings
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-# Threads for long work other than computing: tokenizing, writing large responses, searching.
-_THREADS = 2
 
 
 class Service:
@@ -27,10 +19,10 @@ class Service:
     Attributes:
         settings: The settings.
         limits: The limits on a request and on the queue.
-        metrics: The metrics, for Prometheus.
-        batcher: Computes sentences of several requests together.
+        metrics: The metrics for Prometheus.
+        batcher: Computes the sentences of several requests together.
         shutdown: Whether the service rejects new requests.
-        failure: The error of loading the models, if there was one.
+        failure: The error that occurred while loading the models, if any.
         seconds: Seconds that loading took.
     """
 
@@ -43,62 +35,44 @@ class Service:
         self._hosted: Hosted | None = None
         self.shutdown = False
         self.batcher = Batcher(self.limits.queue, self.limits.timeout, self.metrics)
-        self._threads = ThreadPoolExecutor(_THREADS, "elmo-thread")
-        self.metrics.ready.set_function(lambda: self.ready)
-        self.metrics.cache_hits.set_function(lambda: sum(m.cache.hits for m in self._models()))
-        self.metrics.cache_misses.set_function(lambda: sum(m.cache.misses for m in self._models()))
+        self.metrics.ready.set_function(lambda: self.status == "ok")
 
-    def start(self, done: Callable[[], object] = lambda: None) -> None:
-        """Load the models on the thread that will compute, then call `done` there."""
+    def start(self, loaded: Callable[[], object]) -> None:
+        """Load the models on the compute thread, then call `loaded` there."""
 
         def load() -> None:
             begin = time.perf_counter()
             try:
                 self._hosted = host(self.settings)
+                models = self._hosted.models.values()
+                self.metrics.cache_hits.set_function(lambda: sum(m.cache.hits for m in models))
+                self.metrics.cache_misses.set_function(lambda: sum(m.cache.misses for m in models))
             except BaseException as error:
                 self.failure = error
             self.seconds = time.perf_counter() - begin
-            done()
+            loaded()
 
         self.batcher.start(load)
 
-    def stop(self) -> None:
-        """Reject new requests; pending ones are finished."""
-        self.shutdown = True
-
     def close(self) -> None:
-        """Finish pending work and stop the threads."""
-        self.stop()
+        """Finish pending work and stop the compute thread."""
+        self.shutdown = True
         self.batcher.close(self.limits.timeout)
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
-    def ready(self) -> bool:
-        """Whether requests are answered."""
-        return self._hosted is not None and not self.shutdown
-
-    @property
-    def status(self) -> str:
-        """The status in one word: loading, ok or stopping."""
+    def status(self) -> Literal["loading", "ok", "stopping"]:
+        """The status. Requests are only answered if it is "ok"."""
         if self.shutdown:
             return "stopping"
         return "loading" if self._hosted is None else "ok"
 
     @property
     def hosted(self) -> Hosted:
-        """The models and task models.
+        """The models, task models, index and static vectors.
 
         Raises:
-            RequestRejected: 503, while they are being loaded.
+            RequestRejected: 503 while they are being loaded.
         """
         if self._hosted is None:
             raise RequestRejected.retry(503, "The models are being loaded; see /readyz.", 2)
         return self._hosted
-
-    async def run_in_thread(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a slow function without blocking the event loop."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: do(*args, **kwargs))
-
-    def _models(self) -> list[Any]:
-        return [] if self._hosted is None else list(self._hosted.models.values())

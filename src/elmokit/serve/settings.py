@@ -1,4 +1,4 @@
-"""The settings of `elmo serve`."""
+"""The settings and limits of `elmo serve`."""
 
 from __future__ import annotations
 
@@ -11,32 +11,53 @@ from pydantic import model_validator
 
 from elmokit import settings
 from elmokit.errors import ConfigError
-from elmokit.serve.limits import Limits
-from elmokit.settings import Bounds, Count, invalid
+from elmokit.settings import Bounds, Count, Positive, invalid
 
 #: The name of the bundled model.
 BUNDLED = "english"
 
 
+class Limits(settings.Settings):
+    """The limits that options of `elmo serve` set.
+
+    Attributes:
+        body: Bytes of a request body.
+        tokens: Tokens in the sentences of a request.
+        sentences: Sentences of a request.
+        values: Values in the vectors of a response.
+        queue: Pending requests; more are rejected.
+        connections: Open connections; idle ones are closed to accept new ones.
+        timeout: Seconds to receive a request, to compute the response, and to send it.
+    """
+
+    body: Count = 2 * 2**20
+    tokens: Count = 4096
+    sentences: Count = 256
+    values: Count = 2**24
+    queue: Count = 256
+    connections: Count = 1024
+    timeout: Positive = 60.0
+
+
 class Settings(settings.Settings):
-    """What `elmo serve` serves, and where.
+    """The settings of `elmo serve`.
 
     Attributes:
         host: The address to listen on.
-        port: The port; 0: any free port.
+        port: The port; 0 selects a free port.
         models: Models by name, as for `elmokit.load`; None is the bundled model. The first model
             is the default for requests.
         tasks: Directories of trained task models by name.
         task_files: Python files that define custom tasks.
-        index: A directory of `elmo index`, for neighbors.
-        static: Static vectors to compare with.
+        index: A directory written by `elmo index`, for nearest-neighbor search.
+        static: Static vectors for comparison.
         device: The device to compute on.
         precision: "exact" or "fast".
-        threads: CPU threads; None: chosen by torch.
+        threads: Number of CPU threads; None: chosen by PyTorch.
         token: The token that clients must send as `Authorization: Bearer`; None: no authentication.
         allowed_hosts: Accepted host names, in addition to IP addresses, "localhost" and the name of
             this machine; "*" accepts any.
-        cors: Origins whose pages may read responses; "*" accepts all.
+        cors: Origins whose pages may read responses; "*" allows all.
         limits: Limits on a request and on the queue.
     """
 

@@ -137,13 +137,8 @@ def load_saved(
         device: Device to compute on.
     """
     path = Path(path)
-    if not is_task_dir(path):
-        raise ConfigError(
-            f"{path} contains no trained task model. Train one with: "
-            f"{command_of(task.name)} train TRAIN DEV -o {path}"
-        )
-    check_regular_files(path, ConfigError)
     values = read_config(path)
+    check_regular_files(path, ConfigError)
     if values["task"] != task.name:
         raise ConfigError(
             f"{path} contains a model of the task '{values['task']}', not '{task.name}'."
@@ -173,6 +168,11 @@ def load_saved(
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read the config.json of a task directory."""
+    if not is_task_dir(path):
+        raise ConfigError(
+            f"{path} contains no trained task model. Train one with: elmo task NAME train TRAIN "
+            f"DEV -o {path}"
+        )
     values = read_json(path / CONFIG)
     check_format(values, path / CONFIG, FORMAT, FORMAT_VERSION)
     missing = {"task", "elmo", "data", "results", "config"} - values.keys()

@@ -1,1 +1,1 @@
-"""One file per family of routes."""
+"""One file per group of routes."""

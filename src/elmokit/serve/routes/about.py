@@ -1,4 +1,4 @@
-"""`/v1/models`, `/healthz`, `/readyz` and `/metrics`: what is served, and its status."""
+"""`/v1/models`, `/healthz`, `/readyz` and `/metrics`: models and status of the service."""
 
 from __future__ import annotations
 
@@ -11,84 +11,76 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import elmokit
-from elmokit.serve import answers, formats
+from elmokit.serve import responses
 from elmokit.serve.hosted import Hosted
-from elmokit.serve.limits import LISTED, MATRIX_TOKENS, PLACES, POINTS, QUERIES
-from elmokit.serve.routes.common import service_of
-from elmokit.serve.routes.neighbors import about_index
+from elmokit.serve.requests import FIXED_LIMITS
+from elmokit.serve.routes.common import json_response, service_of
+from elmokit.serve.routes.comparison import describe_index
 
 router = APIRouter(tags=["service"])
 
-_STARTED = int(time.time())
+_START_TIME = int(time.time())
 
 
-@router.get("/v1/models", response_model=answers.ModelsAnswer)
+@router.get("/v1/models", response_model=responses.ModelsResponse)
 async def models(request: Request) -> Response:
-    """List the models, in the format of OpenAI's clients."""
+    """List the models in the format of OpenAI, and everything else that is served."""
     service = service_of(request)
     hosted = service.hosted
-    limits = {
-        **service.limits.to_dict(),
-        "matrix_tokens": MATRIX_TOKENS,
-        "points": POINTS,
-        "places": PLACES,
-        "listed": LISTED,
-        "queries": QUERIES,
-    }
     values = {
         "object": "list",
-        "data": [card(hosted, name) for name in hosted.models],
-        "index": None if hosted.index is None else about_index(hosted.index, hosted.index_model),
+        "data": [_describe(hosted, name) for name in hosted.models],
+        "index": None if hosted.index is None else describe_index(hosted.index, hosted.index_model),
         "static": None if hosted.static is None else hosted.static.name,
         "tasks": list(hosted.tasks),
-        "limits": limits,
+        "limits": {**service.limits.to_dict(), **FIXED_LIMITS},
         "version": elmokit.__version__,
     }
-    return formats.json_response(values)
+    return json_response(values)
 
 
-@router.get("/v1/models/{name}", response_model=answers.ModelCard)
+@router.get("/v1/models/{name}", response_model=responses.ModelCard)
 async def model_card(name: str, request: Request) -> Response:
     """Describe a model."""
     hosted = service_of(request).hosted
-    return formats.json_response(card(hosted, hosted.model(name)[0]))
+    return json_response(_describe(hosted, hosted.model(name)[0]))
 
 
-@router.get("/healthz", summary="Liveness", response_model=answers.Health)
+@router.get("/healthz", summary="Liveness", response_model=responses.Health)
 async def healthz() -> Response:
     """Return 200 while the process runs."""
-    return formats.json_response({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 @router.get(
     "/readyz",
     summary="Readiness",
-    response_model=answers.Health,
-    responses={503: {"model": answers.Health}},
+    response_model=responses.Health,
+    responses={503: {"model": responses.Health}},
 )
 async def readyz(request: Request) -> Response:
     """Return 200 if the service is ready, 503 while it loads models or shuts down."""
     service = service_of(request)
-    response = formats.json_response({"status": service.status})
-    response.status_code = 200 if service.ready else 503
+    response = json_response({"status": service.status})
+    response.status_code = 200 if service.status == "ok" else 503
     return response
 
 
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
-    """Return the metrics in the text format of Prometheus."""
+    """Return the metrics in the Prometheus text format."""
     return Response(
         generate_latest(service_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST
     )
 
 
-def card(hosted: Hosted, name: str) -> dict[str, Any]:
-    """Describe a model, without revealing where it is stored."""
+def _describe(hosted: Hosted, name: str) -> dict[str, Any]:
+    """Describe a model, without revealing its path."""
     model = hosted.models[name]
     return {
         "id": name,
         "object": "model",
-        "created": _STARTED,
+        "created": _START_TIME,
         "owned_by": "elmokit",
         "default": name == next(iter(hosted.models)),
         "n_layers": model.config.n_layers,

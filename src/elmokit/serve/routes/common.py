@@ -1,9 +1,11 @@
-"""Shared parts of the routes."""
+"""Shared parts of the routes: parsing, tokenizing, and computing layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import orjson
 from fastapi.routing import APIRoute
@@ -11,12 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.layer_choice import LayerChoice, check_layer
+from elmokit.embed.static import StaticVectors
+from elmokit.embed.tokenized import Tokenized, tokens_of, truncated_tokens, truncation_warning
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, DataError
 from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import LayerRequest
 from elmokit.serve.service import Service
-from elmokit.serve.texts import Texts
+from elmokit.text.marked import Marked
+
+#: Maximum number of characters to tokenize on the event loop; longer texts use another thread.
+_MAX_CHARACTERS = 4096
 
 
 class _Request(Request):
@@ -28,7 +35,7 @@ class OrjsonRoute(APIRoute):
     """A route that parses JSON with orjson, which rejects lone surrogates and NaN."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of requests."""
+        """Return the request handler."""
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
@@ -38,7 +45,7 @@ class OrjsonRoute(APIRoute):
 
 
 def service_of(request: Request) -> Service:
-    """Return the service that a request was sent to."""
+    """Return the service that received a request."""
     service: Service = request.app.state.service
     return service
 
@@ -55,11 +62,76 @@ def choices_of(body: LayerRequest, n_layers: int, gamma: float = 1.0) -> list[La
         raise RequestRejected(422, str(error), param=param) from error
 
 
+def json_response(values: Any) -> Response:
+    """Return values and arrays as JSON; float32 with the fewest digits that restore the number."""
+    body = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(body, media_type="application/json")
+
+
+# ------------------------------------------------------------------------------------- sentences
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The sentences of a request.
+
+    Attributes:
+        model: The name of the model that reads them.
+        tokens: The tokens of each sentence.
+        offsets: (start, end) of each token in its string; None for lists of tokens.
+        read: The tokens as the model reads them: very long ones are truncated.
+        warnings: Warnings for the client.
+    """
+
+    model: str
+    tokens: list[list[str]]
+    offsets: list[list[tuple[int, int]] | None]
+    read: list[list[str]]
+    warnings: list[str]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of tokens in each sentence."""
+        return [len(tokens) for tokens in self.tokens]
+
+    def sentences(self) -> list[dict[str, Any]]:
+        """Return the tokens and offsets of each sentence as JSON values."""
+        rows = zip(self.tokens, self.offsets, strict=True)
+        return [{"tokens": tokens, "offsets": offsets} for tokens, offsets in rows]
+
+    def response(self, state: str) -> dict[str, Any]:
+        """Return the fields of all responses about sentences."""
+        usage = {"sentences": len(self.tokens), "tokens": sum(self.lengths)}
+        return {"model": self.model, "state": state, "usage": usage, "warnings": self.warnings}
+
+
+async def texts_of(
+    service: Service, model: str, sentences: Sequence[str | list[str]], max_tokens: int = 10**9
+) -> Texts:
+    """Tokenize the sentences of a request; reject too many sentences or tokens."""
+    check_limit("max_sentences", service.limits.sentences, len(sentences), "sentences")
+
+    def tokenize() -> list[Tokenized]:
+        return [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
+
+    size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
+    tokenized = tokenize() if size <= _MAX_CHARACTERS else await asyncio.to_thread(tokenize)
+    tokens = [words for words, _ in tokenized]
+    max_tokens = min(service.limits.tokens, max_tokens)
+    check_limit("max_tokens", max_tokens, sum(map(len, tokens)), "tokens")
+    # The rest of a very long token does not change its vector, but would fill the token cache.
+    max_characters = service.hosted.max_characters[model]
+    read = [[token[:max_characters] for token in words] for words in tokens]
+    config = service.hosted.models[model].config
+    truncated = truncated_tokens(config, tokens)
+    warnings = [truncation_warning(config, truncated)] if truncated else []
+    return Texts(model, tokens, [offsets for _, offsets in tokenized], read, warnings)
+
+
 async def layers_of(
     request: Request,
-    name: str,
-    state: str,
     texts: Texts,
+    state: str,
     keep: Callable[[Any], Any] = lambda layers: layers,
     values: int | None = None,
 ) -> list[FloatArray]:
@@ -67,19 +139,72 @@ async def layers_of(
 
     Args:
         request: The request.
-        name: The model.
-        state: The initial state of each sentence.
         texts: The sentences.
+        state: The initial state of each sentence.
         keep: Reduces the layers of a sentence, (L + 1, T, 2D), to what the response needs.
-        values: The number of values that `keep` leaves for all sentences; default: all.
+        values: The number of values that `keep` returns for all sentences. Default: all.
     """
-    service = service_of(request)
-    service.hosted.check(name, state)
+    service, model = service_of(request), texts.model
+    service.hosted.check(model, state)
     if values is None:
-        config = service.hosted.models[name].config
+        config = service.hosted.models[model].config
         values = sum(texts.lengths) * config.n_layers * config.output_dim
-    check_limit("max_answer", service.limits.answer, values, "values in the response")
+    check_limit("max_values", service.limits.values, values, "values in the response")
     request.state.reserve_memory(values)
-    work = service.hosted.layers(name, state)
+    work = service.hosted.layers(model, state)
     costs = [max(1, n) for n in texts.lengths]
     return await service.batcher.submit(work, texts.read, costs, keep)
+
+
+# ----------------------------------------------------------------------------------------- words
+
+
+class Uses(NamedTuple):
+    """The uses of a word in a sentence.
+
+    Attributes:
+        tokens: The sentence, without brackets.
+        offsets: Offsets of the tokens in the string; None if it has brackets or is a list.
+        positions: The positions of the word.
+    """
+
+    tokens: list[str]
+    offsets: list[tuple[int, int]] | None
+    positions: list[int]
+
+
+def find_uses(sentences: Sequence[str | list[str]], word: str | None) -> list[Uses]:
+    """Find the word in brackets, or the tokens that equal `word`, in each sentence."""
+    uses = [_find_uses(sentence, i, word) for i, sentence in enumerate(sentences)]
+    if not any(use.positions for use in uses):
+        raise RequestRejected(
+            422, f"The token '{word:.60}' does not occur in the sentences.", param="word"
+        )
+    return uses
+
+
+def _find_uses(sentence: str | list[str], i: int, word: str | None) -> Uses:
+    if isinstance(sentence, str) and (word is None or "[" in sentence):
+        try:
+            marked = Marked.read(sentence)
+            return Uses(list(marked.tokens), None, [marked.position])
+        except DataError as error:
+            if word is None:
+                message = f"Sentence {i}: {error} Alternatively, set `word`."
+                raise RequestRejected(422, message, param="sentences") from error
+    elif word is None:
+        raise RequestRejected(
+            422, f"Sentence {i} is a list of tokens: set `word` to select a token.", param="word"
+        )
+    tokens, offsets = tokens_of(sentence, i)
+    positions = [k for k, token in enumerate(tokens) if token.casefold() == word.casefold()]
+    return Uses(tokens, offsets, positions)
+
+
+def static_neighbors(
+    table: StaticVectors | None, word: str | None, k: int
+) -> list[dict[str, Any]] | None:
+    """Return the words with the most similar static vectors; None for unknown words."""
+    if table is None or word is None or word not in table:
+        return None
+    return [{"word": w, "score": round(cosine, 6)} for w, cosine in table.neighbors(word, k)]

@@ -1,41 +1,63 @@
-"""`/v1/embed`: vectors of sentences; `/v1/embeddings`: the same for OpenAI's clients."""
+"""`/v1/embed`: the vectors of sentences; `/v1/embeddings`: the same for OpenAI clients.
+
+The `Accept` header selects the format of a response of `/v1/embed`:
+
+application/json                        the default
+application/x-npy                       one float32 array with the tokens of all sentences; the
+                                        header X-Elmo-Lengths has the number of tokens per sentence
+application/vnd.apache.arrow.stream     one row per token (or per sentence, with pooling)
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import io
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
-from elmokit.serve import answers, formats
+from elmokit.serve import responses
 from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest
-from elmokit.serve.routes.common import OrjsonRoute, choices_of, layers_of, service_of
-from elmokit.serve.service import Service
-from elmokit.serve.texts import Texts, texts_of
+from elmokit.serve.routes.common import (
+    OrjsonRoute,
+    Texts,
+    choices_of,
+    json_response,
+    layers_of,
+    service_of,
+    texts_of,
+)
 from elmokit.text.sentences import split_sentences
 
 router = APIRouter(tags=["vectors"], route_class=OrjsonRoute)
 
-#: Maximum number of values in JSON that is written on the event loop.
-_SMALL = 65536
+#: Maximum number of values to write as JSON on the event loop; more use another thread.
+_MAX_VALUES = 65536
+_JSON = "application/json"
+_NPY = "application/x-npy"
+_ARROW = "application/vnd.apache.arrow.stream"
+_BY_ACCEPT = {_JSON: _JSON, _NPY: _NPY, _ARROW: _ARROW, "application/*": _JSON, "*/*": _JSON}
 _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 
 @router.post(
     "/v1/embed",
-    response_model=answers.EmbedAnswer,
-    responses={200: {"content": {formats.NPY: _BINARY, formats.ARROW: _BINARY}}},
+    response_model=responses.EmbedResponse,
+    responses={200: {"content": {_NPY: _BINARY, _ARROW: _BINARY}}},
 )
 async def embed(body: EmbedRequest, request: Request) -> Response:
-    """Return the layers h_{k,j} of every token, a mix of them, or their mean over a sentence."""
+    """Return layers of every token, a mix of the layers, or their mean over each sentence."""
     service = service_of(request)
-    form = formats.negotiate(request.headers.get("accept"))
+    form = _negotiate(request.headers.get("accept"))
     name, model = service.hosted.model(body.model)
     choices = choices_of(body, model.config.n_layers, body.gamma)
     stacked = isinstance(body.layer, list) or body.layer == "all"
@@ -47,7 +69,7 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
     texts = await texts_of(service, name, body.sentences)
     pooled = body.pooling == "mean"
     if pooled:
-        _check_not_empty(texts)
+        _check_not_empty("sentences", texts.lengths)
 
     def keep(layers: FloatArray) -> FloatArray:
         chosen = np.stack([choice.apply(layers) for choice in choices])
@@ -56,7 +78,7 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
 
     rows = len(texts.tokens) if pooled else sum(texts.lengths)
     values = rows * len(choices) * dim
-    vectors = await layers_of(request, name, body.state, texts, keep, values)
+    vectors = await layers_of(request, texts, body.state, keep, values)
     names = [int(c.name) if c.name.isdigit() else c.name for c in choices]
     about = {
         "model": name,
@@ -65,23 +87,83 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
         "pooling": body.pooling,
         "dim": dim,
     }
-    if form == formats.NPY:
-        lengths = [1] * len(vectors) if pooled else texts.lengths
-        headers = {"X-Elmo-Model": name}
-        if texts.warnings:
-            headers["X-Elmo-Warnings"] = str(len(texts.warnings))
-        return formats.npy(vectors, lengths, headers)
-    if form == formats.ARROW:
-        return await service.run_in_thread(formats.arrow, vectors, texts, about)
+    if form == _NPY:
+        return _npy(vectors)
+    if form == _ARROW:
+        return await asyncio.to_thread(_arrow, vectors, texts, about)
     sentences = [
         {**sentence, "vectors": np.ascontiguousarray(h[..., 0, :] if pooled else h)}
         for sentence, h in zip(texts.sentences(), vectors, strict=True)
     ]
-    answer = {**texts.answer(name, body.state), **about, "sentences": sentences}
-    return await _as_json(service, answer, values)
+    return await _write_json(
+        {**texts.response(body.state), **about, "sentences": sentences}, values
+    )
 
 
-@router.post("/v1/embeddings", response_model=answers.EmbeddingsAnswer)
+def _negotiate(accept: str | None) -> str:
+    """Return the first supported format of an `Accept` header."""
+    for part in (accept or _JSON).split(","):
+        kind = part.partition(";")[0].strip().lower()
+        if kind in _BY_ACCEPT:
+            return _BY_ACCEPT[kind]
+    raise RequestRejected(
+        406, f"Unsupported Accept '{accept:.80}': expected {_JSON}, {_NPY} or {_ARROW}."
+    )
+
+
+def _npy(vectors: Sequence[FloatArray]) -> Response:
+    """Return one array: the vectors of all sentences, concatenated along the token axis."""
+    file = io.BytesIO()
+    np.save(file, np.concatenate(vectors, axis=-2))
+    headers = {"X-Elmo-Lengths": ",".join(str(h.shape[-2]) for h in vectors)}
+    return Response(file.getvalue(), media_type=_NPY, headers=headers)
+
+
+def _arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -> Response:
+    """Return a table with the columns sentence, token, start and end, and one column per layer.
+
+    Columns are named as in the Parquet files of `elmo embed`: `vector`, or `layer_0` and so on.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise RequestRejected(
+            406,
+            "The Arrow format requires the package 'pyarrow' on the server. Install it with: pip "
+            f"install 'elmokit[arrow]', or request {_JSON} or {_NPY}.",
+        ) from None
+    rows: list[tuple[Any, ...]]
+    if about["pooling"] == "mean":
+        types = {"sentence": pa.int32(), "tokens": pa.list_(pa.string())}
+        rows = list(enumerate(texts.tokens))
+    else:
+        types = {"sentence": pa.int32(), "token": pa.string()}
+        types |= {"start": pa.int32(), "end": pa.int32()}
+        rows = [
+            (i, token, *span)
+            for i, (tokens, offsets) in enumerate(zip(texts.tokens, texts.offsets, strict=True))
+            for token, span in zip(tokens, offsets or [(None, None)] * len(tokens), strict=True)
+        ]
+    columns = {
+        name: pa.array([row[k] for row in rows], kind)
+        for k, (name, kind) in enumerate(types.items())
+    }
+    joined, layer = np.concatenate(vectors, axis=-2), about["layer"]
+    stacked = isinstance(layer, list)
+    names = [f"layer_{name}" for name in layer] if stacked else ["vector"]
+    for name, h in zip(names, joined if stacked else [joined], strict=True):
+        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(h.reshape(-1)), h.shape[-1])
+    table = pa.table(columns).replace_schema_metadata({"elmo": orjson.dumps(about)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return Response(sink.getvalue().to_pybytes(), media_type=_ARROW)
+
+
+# --------------------------------------------------------------------------------- OpenAI clients
+
+
+@router.post("/v1/embeddings", response_model=responses.EmbeddingsResponse)
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     """Return one vector per text: the mean over its tokens of the average of all layers.
 
@@ -99,51 +181,50 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
         )
     inputs = [body.input] if isinstance(body.input, str) else body.input
     check_limit("max_sentences", service.limits.sentences, len(inputs), "texts")
-    sentences, owners = await service.run_in_thread(_split, inputs)
+    sentences, text_ids = await asyncio.to_thread(_split, inputs)
     texts = await texts_of(service, name, sentences)
-    counts = np.bincount(owners, weights=texts.lengths, minlength=len(inputs)).astype(int)
-    if empty := [i for i, n in enumerate(counts) if not n]:
-        raise RequestRejected(422, f"Text {empty[0]} has no words. Remove it.", param="input")
+    counts = np.bincount(text_ids, weights=texts.lengths, minlength=len(inputs)).astype(int)
+    _check_not_empty("input", counts)
     average = LayerChoice.parse("average", model.config.n_layers)
 
     def keep(layers: FloatArray) -> FloatArray:
         total: FloatArray = average.apply(layers).sum(axis=0)
         return total
 
-    sums = await layers_of(request, name, "reset", texts, keep, len(sentences) * dim)
+    sums = await layers_of(request, texts, "reset", keep, len(sentences) * dim)
     means = np.zeros((len(inputs), dim), dtype=np.float32)
-    np.add.at(means, owners, np.stack(sums))
+    np.add.at(means, text_ids, np.stack(sums))
     means /= counts[:, None]
     data = [
-        {"object": "embedding", "index": i, "embedding": _encoded(row, body.encoding_format)}
-        for i, row in enumerate(means)
+        {"object": "embedding", "index": i, "embedding": _encode(mean, body.encoding_format)}
+        for i, mean in enumerate(means)
     ]
     n = int(counts.sum())
     usage = {"prompt_tokens": n, "total_tokens": n}
-    answer = {"object": "list", "data": data, "model": name, "usage": usage}
-    return await _as_json(service, answer, means.size)
+    response = {"object": "list", "data": data, "model": name, "usage": usage}
+    return await _write_json(response, means.size)
 
 
-async def _as_json(service: Service, answer: Any, values: int) -> Response:
-    """Return JSON; a large response is written on another thread."""
-    if values <= _SMALL:
-        return formats.json_response(answer)
-    return await service.run_in_thread(formats.json_response, answer)
+async def _write_json(response: dict[str, Any], values: int) -> Response:
+    """Write JSON; large responses are written on another thread."""
+    if values <= _MAX_VALUES:
+        return json_response(response)
+    return await asyncio.to_thread(json_response, response)
 
 
-def _encoded(row: FloatArray, form: str) -> FloatArray | str:
-    return row if form == "float" else base64.b64encode(row.astype("<f4").tobytes()).decode()
+def _encode(vector: FloatArray, form: str) -> FloatArray | str:
+    if form == "float":
+        return vector
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
 def _split(inputs: list[str]) -> tuple[list[str], list[int]]:
-    """Return the sentences of texts, and the number of the text that each is from."""
+    """Return the sentences of all texts, and the index of the text of each sentence."""
     spans = [(text[a:b], i) for i, text in enumerate(inputs) for a, b in split_sentences(text)]
     return [sentence for sentence, _ in spans], [i for _, i in spans]
 
 
-def _check_not_empty(texts: Texts) -> None:
-    for i, n in enumerate(texts.lengths):
+def _check_not_empty(param: str, lengths: Iterable[int]) -> None:
+    for i, n in enumerate(lengths):
         if not n:
-            raise RequestRejected(
-                422, f"Sentence {i} has no tokens to average. Remove it.", param="sentences"
-            )
+            raise RequestRejected(422, f"{param}[{i}] has no tokens. Remove it.", param=param)

@@ -27,12 +27,12 @@ export function expectations(app) {
   roving(strip, ".place", (_, item) => choose(item, "place"));
 
   let drawn = null;
-  function draw({ score, places }, values) {
+  function draw({ score, predictions }, values) {
     const k = chosenToken(values, score.tokens);
     if (drawn !== score) {
       drawn = score;
       strip.replaceChildren(
-        ...score.tokens.map((token, i) => column(token, i, score, places.get(i))),
+        ...score.tokens.map((token, i) => column(token, i, score, predictions.get(i))),
       );
     }
     for (const item of strip.children) {
@@ -42,7 +42,7 @@ export function expectations(app) {
       if (on) keepInSight(item);
     }
     finding(score);
-    place(score, places.get(k), k);
+    showPredictions(score, predictions.get(k), k);
   }
 
   function finding(score) {
@@ -59,7 +59,7 @@ export function expectations(app) {
     );
   }
 
-  function place(score, found, k) {
+  function showPredictions(score, prediction, k) {
     const word = score.tokens[k];
     byId("expectations-place").replaceChildren("Predictions for ", el("em", {}, word));
     const before = score.tokens.slice(0, k);
@@ -74,7 +74,7 @@ export function expectations(app) {
       `${joined(before.slice(-3))} … ${joined(after.slice(0, 3))}`.trim();
     for (const side of ["forward", "backward", "combined"]) {
       byId(`expectations-${side}`).replaceChildren(
-        ...(found?.[side] ?? []).slice(0, LISTED).map((guess) => bar(guess, word)),
+        ...(prediction?.[side] ?? []).slice(0, LISTED).map((guess) => bar(guess, word)),
       );
     }
   }
@@ -85,21 +85,21 @@ export function expectations(app) {
       text.show(x);
       const given = x.replace(/\s+/g, " ").trim();
       if (!given) return runner.cancel("Enter a sentence, or select an example.");
-      const most = app.served.limits.places;
+      const maxPositions = app.served.limits.positions;
       const work = async (signal) => {
         const model = app.model.id;
         const score = (await ask("v1/score", { sentences: [given], model }, signal)).sentences[0];
         const body = { sentence: given, k: LISTED, model };
         // A long sentence exceeds the limit: then request only the selected position.
-        if (score.tokens.length > most) body.positions = [chosenToken(app.values(), score.tokens)];
+        if (score.tokens.length > maxPositions) body.positions = [chosenToken(app.values(), score.tokens)];
         const answer = await ask("v1/substitutes", body, signal);
         return {
           score,
-          places: new Map(answer.places.map((p) => [p.position, p])),
+          predictions: new Map(answer.positions.map((p) => [p.position, p])),
           warnings: answer.warnings,
         };
       };
-      const whole = given.length / 2 < most; // then it cannot exceed the limit
+      const whole = given.length / 2 < maxPositions; // then it cannot exceed the limit
       runner.run(JSON.stringify([given, whole ? null : values.t]), work, (answer) => {
         runner.notify(answer.warnings.join(" ") || null);
         runner.result.classList.remove("stale");
@@ -119,7 +119,7 @@ function chosenToken(values, tokens) {
   );
 }
 
-function column(token, i, score, place) {
+function column(token, i, score, prediction) {
   const forward = bits(score.forward[i]);
   const backward = bits(score.backward[i]);
   const bitsOf = (value) => value.toFixed(1);
@@ -128,11 +128,11 @@ function column(token, i, score, place) {
   return el(
     "div",
     { class: "place", role: "radio", "data-token": i, "aria-label": label, title: label },
-    guesses(place?.forward, token),
+    guesses(prediction?.forward, token),
     rise(forward, "forward"),
     el("span", { class: "word" }, token),
     rise(backward, "backward"),
-    guesses(place?.backward, token),
+    guesses(prediction?.backward, token),
   );
 }
 

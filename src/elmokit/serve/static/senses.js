@@ -110,10 +110,8 @@ export function senses(app) {
         );
       }
     }
-    if (answer.without.length)
-      parts.push(
-        `The word was not found in ${answer.without.map((i) => `line ${i + 1}`).join(", ")}.`,
-      );
+    const without = answer.sentences_without_word.map((i) => `line ${i + 1}`);
+    if (without.length) parts.push(`The word was not found in ${without.join(", ")}.`);
     byId("senses-finding").textContent = parts.join(" ");
     const [a, b] = space.explained;
     byId("senses-plane").setAttribute(
@@ -123,10 +121,10 @@ export function senses(app) {
   }
 
   function drawStatic(answer) {
-    const found = answer.static;
+    const neighbors = answer.static;
     const name = answer.word ?? "the word";
-    byId("senses-static-title").textContent = found
-      ? `Static vectors (${found.table})`
+    byId("senses-static-title").textContent = app.served.static
+      ? `Static vectors (${app.served.static})`
       : "Static vectors";
     byId("senses-static").setAttribute("aria-label", `One point: ${name} has one static vector`);
     byId("senses-static").replaceChildren(
@@ -136,19 +134,19 @@ export function senses(app) {
       svg("text", { x: 124, y: 72 }, name),
     );
     const caption = [`One vector for ${name} in all sentences.`];
-    if (found?.known)
+    if (neighbors !== null)
       caption.push(
         el(
           "span",
           { class: "near" },
           "Nearest words: ",
-          found.neighbors
+          neighbors
             .slice(0, 5)
-            .map(([w]) => w)
+            .map(({ word: w }) => w)
             .join(", "),
         ),
       );
-    else if (found)
+    else if (app.served.static && answer.word !== null)
       caption.push(el("span", { class: "near" }, "The word is not in the static vocabulary."));
     byId("senses-static-caption").replaceChildren(...caption);
   }

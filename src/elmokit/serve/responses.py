@@ -1,4 +1,4 @@
-"""The bodies of responses, as OpenAPI documents them; routes write them directly from arrays."""
+"""The schemas of response bodies in the OpenAPI document. Routes build the bodies from arrays."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class ErrorDetail(BaseModel):
     limit: Limit | None = None
 
 
-class Error(BaseModel):
-    """The response to a request that failed."""
+class ErrorResponse(BaseModel):
+    """The response to a failed request."""
 
     error: ErrorDetail
 
 
-class TextAnswer(BaseModel):
-    """The fields of every response about sentences."""
+class TextResponse(BaseModel):
+    """The fields of all responses about sentences."""
 
     model: str
     state: str
@@ -42,36 +42,36 @@ class TextAnswer(BaseModel):
 
 
 class Tokens(BaseModel):
-    """The tokens of a sentence; offsets are null if the request contains tokens."""
+    """The tokens of a sentence; offsets are null for lists of tokens."""
 
     tokens: list[str]
     offsets: list[tuple[int, int]] | None
 
 
-class SentenceVectorsAnswer(Tokens):
-    """Vectors: [layer][token][dimension]; without [layer] for a single layer."""
+class SentenceVectors(Tokens):
+    """Vectors as [layer][token][dimension]; without [layer] for a single layer."""
 
     vectors: list[Any]
 
 
-class EmbedAnswer(TextAnswer):
+class EmbedResponse(TextResponse):
     """The vectors of sentences."""
 
     layer: str | int | list[str | int]
     pooling: str
     dim: int
-    sentences: list[SentenceVectorsAnswer]
+    sentences: list[SentenceVectors]
 
 
 class LayerCosines(BaseModel):
-    """Cosines of all pairs of tokens; null if a word has no static vector."""
+    """Cosine similarities of all pairs of tokens; null if a word has no static vector."""
 
     name: str
     matrix: list[list[float | None]]
 
 
-class SimilarityAnswer(TextAnswer):
-    """Cosines in each layer; rows and columns are the tokens of all sentences in order."""
+class SimilarityResponse(TextResponse):
+    """Cosine similarities in each layer; rows and columns are the tokens of all sentences."""
 
     sentences: list[Tokens]
     starts: list[int]
@@ -89,43 +89,38 @@ class Point(BaseModel):
 
 
 class Plane(BaseModel):
-    """The principal plane of a layer.
+    """The projection of a layer to its first two principal components.
 
-    Coordinates are comparable between the layers of a response: each plane is rotated so that
-    points move as little as possible.
+    Planes are rotated so that points move as little as possible between layers.
     """
 
     name: str
     coordinates: list[tuple[float, float]]
     explained: tuple[float, float]
     clusters: list[int]
-    silhouette: float | None
-    sense_silhouette: float | None
     sense_purity: float | None
     mean_cosine: float
 
 
-class StaticWord(BaseModel):
-    """The static vector of the word, which is the same in every sentence."""
+class StaticNeighbor(BaseModel):
+    """A word with a similar static vector."""
 
-    table: str
     word: str
-    known: bool
-    neighbors: list[tuple[str, float]]
+    score: float
 
 
-class ProjectAnswer(TextAnswer):
+class ProjectResponse(TextResponse):
     """The uses of a word in each layer."""
 
     word: str | None
     sentences: list[Tokens]
     points: list[Point]
-    without: list[int]
+    sentences_without_word: list[int]
     layers: list[Plane]
-    static: StaticWord | None
+    static: list[StaticNeighbor] | None
 
 
-class NeighborsAnswer(BaseModel):
+class NeighborsResponse(BaseModel):
     """The nearest tokens of each query in each layer."""
 
     model: str
@@ -133,8 +128,8 @@ class NeighborsAnswer(BaseModel):
     results: list[dict[str, Any]]
 
 
-class SentenceScoreAnswer(Tokens):
-    """Natural log p of each token, and perplexities."""
+class SentenceScores(Tokens):
+    """The natural logarithm of the probability of each token, and perplexities."""
 
     forward: list[float]
     backward: list[float]
@@ -150,13 +145,13 @@ class SentenceScoreAnswer(Tokens):
     state: str
 
 
-class ScoreAnswer(TextAnswer):
+class ScoreResponse(TextResponse):
     """The scores of sentences."""
 
-    sentences: list[SentenceScoreAnswer]
+    sentences: list[SentenceScores]
 
 
-class Place(BaseModel):
+class Prediction(BaseModel):
     """The words predicted at a position."""
 
     position: int
@@ -166,10 +161,10 @@ class Place(BaseModel):
     combined: list[Candidate]
 
 
-class SubstitutesAnswer(TextAnswer, Tokens):
+class SubstitutesResponse(TextResponse, Tokens):
     """The words predicted at positions of a sentence."""
 
-    places: list[Place]
+    positions: list[Prediction]
 
 
 class TaskCard(BaseModel):
@@ -187,13 +182,13 @@ class TaskCard(BaseModel):
     labels: dict[str, Any]
 
 
-class TasksAnswer(BaseModel):
+class TasksResponse(BaseModel):
     """The trained task models."""
 
     tasks: list[TaskCard]
 
 
-class TaskAnswer(BaseModel):
+class TaskResponse(BaseModel):
     """The predictions for each example; several if a text contains several sentences."""
 
     task: str
@@ -202,7 +197,7 @@ class TaskAnswer(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """A model."""
+    """A model, in the format of OpenAI with additional fields."""
 
     id: str
     object: Literal["model"]
@@ -222,7 +217,7 @@ class ModelCard(BaseModel):
     fingerprint: str
 
 
-class ModelsAnswer(BaseModel):
+class ModelsResponse(BaseModel):
     """The models, and what else is served."""
 
     object: Literal["list"]
@@ -234,19 +229,19 @@ class ModelsAnswer(BaseModel):
     version: str
 
 
-class EmbeddingAnswer(BaseModel):
-    """The vector of a text: numbers, or the base64 of little-endian float32."""
+class EmbeddingResponse(BaseModel):
+    """The vector of a text as numbers, or as base64-encoded little-endian float32."""
 
     object: Literal["embedding"]
     index: int
     embedding: list[float] | str
 
 
-class EmbeddingsAnswer(BaseModel):
-    """The vectors of texts, as OpenAI's clients expect them."""
+class EmbeddingsResponse(BaseModel):
+    """The vectors of texts, in the format of OpenAI."""
 
     object: Literal["list"]
-    data: list[EmbeddingAnswer]
+    data: list[EmbeddingResponse]
     model: str
     usage: dict[Literal["prompt_tokens", "total_tokens"], int]
 

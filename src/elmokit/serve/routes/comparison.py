@@ -1,0 +1,253 @@
+"""Routes that compare vectors of tokens: similarities, projections and nearest neighbors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from elmokit.embed.cosine import unit
+from elmokit.embed.layer_choice import LayerChoice
+from elmokit.embed.static import StaticVectors
+from elmokit.embed.tokenized import tokens_of
+from elmokit.embed.vectors import FloatArray
+from elmokit.errors import ElmoError
+from elmokit.plot import plane
+from elmokit.progress import plural
+from elmokit.search.index import Query, TokenIndex
+from elmokit.search.neighbors import Rules
+from elmokit.serve import responses
+from elmokit.serve.errors import RequestRejected, check_limit
+from elmokit.serve.requests import (
+    FIXED_LIMITS,
+    MarkedSentence,
+    NeighborsRequest,
+    ProjectRequest,
+    SimilarityRequest,
+)
+from elmokit.serve.routes.common import (
+    OrjsonRoute,
+    choices_of,
+    find_uses,
+    json_response,
+    layers_of,
+    service_of,
+    static_neighbors,
+    texts_of,
+)
+from elmokit.text.marked import Marked
+
+router = APIRouter(tags=["comparison"], route_class=OrjsonRoute)
+
+_STATIC_NEIGHBORS = 8
+
+
+# ------------------------------------------------------------------------------------- similarity
+
+
+@router.post("/v1/similarity", response_model=responses.SimilarityResponse)
+async def similarity(body: SimilarityRequest, request: Request) -> Response:
+    """Return the cosines between all tokens, in each requested layer or combination."""
+    service = service_of(request)
+    static = service.hosted.static
+    name, model = service.hosted.model(body.model)
+    choices = choices_of(body, model.config.n_layers)
+    texts = await texts_of(service, name, body.sentences, FIXED_LIMITS["matrix_tokens"])
+    sentences = await layers_of(request, texts, body.state)
+    words = [token for tokens in texts.tokens for token in tokens]
+
+    def compare() -> Response:
+        layers = np.concatenate(sentences, axis=1)
+        matrices: list[dict[str, Any]] = [
+            {"name": c.label, "matrix": _cosines(c.apply(layers))} for c in choices
+        ]
+        if body.static and static is not None:
+            matrices.append({"name": "static", "matrix": _static_cosines(static, words)})
+        response = {
+            **texts.response(body.state),
+            "sentences": texts.sentences(),
+            "starts": np.cumsum([0, *texts.lengths])[:-1],
+            "layers": matrices,
+        }
+        if body.gram:
+            response["gram"] = np.round(np.einsum("iad,jbd->ijab", layers, layers), 4)
+        return json_response(response)
+
+    return await asyncio.to_thread(compare)
+
+
+def _cosines(vectors: FloatArray) -> FloatArray:
+    scaled = unit(vectors)
+    cosines: FloatArray = np.round(np.clip(scaled @ scaled.T, -1.0, 1.0), 5)
+    return cosines
+
+
+def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
+    """Return the cosines of static vectors; NaN, which is null in JSON, for unknown words."""
+    vectors, known = table.table(words)
+    cosines = _cosines(vectors)
+    cosines[~np.outer(known, known)] = np.nan
+    return cosines
+
+
+# ---------------------------------------------------------------------------------------- project
+
+
+@router.post("/v1/project", response_model=responses.ProjectResponse)
+async def project(body: ProjectRequest, request: Request) -> Response:
+    """Return two-dimensional projections of the uses of a word in each layer, with clusters."""
+    service = service_of(request)
+    name, model = service.hosted.model(body.model)
+    choices = choices_of(body, model.config.n_layers)
+    check_limit("max_sentences", service.limits.sentences, len(body.sentences), "sentences")
+    senses = [None] * len(body.sentences) if body.senses is None else body.senses
+    if len(senses) != len(body.sentences):
+        raise RequestRejected(
+            422,
+            f"Found {plural(len(senses), 'sense')} for {plural(len(body.sentences), 'sentence')}; "
+            "expected one per sentence (null if unknown).",
+            param="senses",
+        )
+    uses = await asyncio.to_thread(find_uses, body.sentences, body.word)
+    points = [
+        {"sentence": i, "position": k, "word": use.tokens[k], "sense": senses[i]}
+        for i, use in enumerate(uses)
+        for k in use.positions
+    ]
+    check_limit("uses", FIXED_LIMITS["uses"], len(points), "uses of the word")
+    words = [str(point["word"]) for point in points]
+    is_one_word = len({word.casefold() for word in words}) == 1
+    word = words[0] if is_one_word else None
+    texts = await texts_of(service, name, [use.tokens for use in uses])
+    texts = replace(texts, offsets=[use.offsets for use in uses])
+    layers = await layers_of(request, texts, body.state)
+    vectors = np.concatenate(  # (L + 1, n, 2D)
+        [h[:, use.positions] for h, use in zip(layers, uses, strict=True)], axis=1
+    )
+
+    def project() -> Response:
+        response = {
+            **texts.response(body.state),
+            "word": word if body.word is None else body.word,
+            "sentences": texts.sentences(),
+            "points": points,
+            "sentences_without_word": [i for i, use in enumerate(uses) if not use.positions],
+            "layers": _planes(vectors, choices, [p["sense"] for p in points], body.clusters),
+            "static": static_neighbors(service.hosted.static, word, _STATIC_NEIGHBORS),
+        }
+        return json_response(response)
+
+    return await asyncio.to_thread(project)
+
+
+def _planes(
+    vectors: FloatArray,
+    choices: Sequence[LayerChoice],
+    senses: Sequence[Any],
+    clusters: str | int,
+) -> list[dict[str, Any]]:
+    """Project each layer to a plane, rotated towards the plane of the last requested layer."""
+    chosen = [choice.apply(vectors) for choice in choices]
+    planes = [plane.principal_plane(points) for points in chosen]
+    layers = [i for i, choice in enumerate(choices) if choice.number is not None]
+    reference = planes[layers[-1] if layers else 0][0]
+    known = [i for i, sense in enumerate(senses) if sense is not None]
+    known_senses = [str(senses[i]) for i in known]
+    rows = []
+    for choice, points, (coordinates, explained) in zip(choices, chosen, planes, strict=True):
+        labels = plane.cluster(points, None if clusters == "auto" else int(clusters))
+        purity = plane.purity(labels[known].tolist(), known_senses) if known else None
+        rows.append(
+            {
+                "name": choice.label,
+                "coordinates": np.round(plane.aligned(coordinates, reference), 5),
+                "explained": explained,
+                "clusters": labels,
+                "sense_purity": purity,
+                "mean_cosine": round(plane.mean_cosine(points), 4),
+            }
+        )
+    return rows
+
+
+# -------------------------------------------------------------------------------------- neighbors
+
+
+@router.post("/v1/neighbors", response_model=responses.NeighborsResponse)
+async def neighbors(body: NeighborsRequest, request: Request) -> Response:
+    """Return the tokens in the index that are nearest to words in context."""
+    service = service_of(request)
+    hosted = service.hosted
+    index = hosted.index
+    if index is None:
+        raise RequestRejected(
+            404,
+            "The service has no index. Build one with: elmo index TEXT -o INDEX, and start the "
+            "service with: elmo serve --index INDEX",
+        )
+    name, model = hosted.model(hosted.index_model)
+    is_set = "layer" in body.model_fields_set or body.mix is not None
+    choices = choices_of(body, model.config.n_layers) if is_set else None
+    queries = [_parse(query, i, index) for i, query in enumerate(body.queries)]
+    new = [i for i, query in enumerate(queries) if query.token is None]
+    texts = await texts_of(service, name, [list(queries[i].at.tokens) for i in new])
+    layers = await layers_of(request, texts, index.meta.state)
+    for i, h in zip(new, layers, strict=True):
+        queries[i] = replace(queries[i], layers=h[:, queries[i].at.position])
+    rules = Rules(body.words, body.distinct, body.other_sentences)
+    try:
+        neighbors = await asyncio.to_thread(
+            index.search, queries, choices, k=body.k, rules=rules, min_count=body.min_count
+        )
+    except ElmoError as error:
+        message = str(error).replace(str(index.folder), "of the service")
+        raise RequestRejected(422, message, param="layer") from error
+    results = [one.to_dict() for one in neighbors]
+    if body.static and hosted.static is not None:
+        for query, result in zip(queries, results, strict=True):
+            result["static"] = await asyncio.to_thread(
+                static_neighbors, hosted.static, query.at.word, body.k
+            )
+    values = {"model": name, "index": describe_index(index, name), "results": results}
+    return json_response(values)
+
+
+def describe_index(index: TokenIndex, model: str) -> dict[str, Any]:
+    """Describe an index, without revealing its path."""
+    meta = index.meta
+    return {
+        "model": model,
+        "tokens": index.tokens,
+        "sentences": index.sentences,
+        "state": meta.state,
+        "stored_layers": list(meta.layers),
+        "layers": [choice.label for choice in index.choices],
+        "inputs": meta.inputs,
+    }
+
+
+def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
+    """Parse a query; the vectors of a sentence are computed later."""
+    if isinstance(query, int):
+        if query >= index.tokens:
+            raise RequestRejected(
+                422,
+                f"Query {i}: invalid token {query}; expected 0 to {index.tokens - 1}.",
+                param="queries",
+            )
+        return Query(index.token(query).at, token=query)
+    try:
+        if isinstance(query, str):
+            return Query(Marked.read(query))
+        if query.position is not None:
+            return Query(Marked.read(tokens_of(query.sentence, 0)[0], query.position))
+        [use] = find_uses([query.sentence], query.word)
+        return Query(Marked(tuple(use.tokens), use.positions[0]))
+    except ElmoError as error:
+        raise RequestRejected(422, f"Query {i}: {error}", param="queries") from error
