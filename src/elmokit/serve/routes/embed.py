@@ -133,6 +133,7 @@ def _arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -
             f"install 'elmokit[arrow]', or request {_JSON} or {_NPY}.",
         ) from None
     rows: list[tuple[Any, ...]]
+    no_span: tuple[Any, Any] = (None, None)  # for lists of tokens
     if about["pooling"] == "mean":
         types = {"sentence": pa.int32(), "tokens": pa.list_(pa.string())}
         rows = list(enumerate(texts.tokens))
@@ -142,7 +143,7 @@ def _arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -
         rows = [
             (i, token, *span)
             for i, (tokens, offsets) in enumerate(zip(texts.tokens, texts.offsets, strict=True))
-            for token, span in zip(tokens, offsets or [(None, None)] * len(tokens), strict=True)
+            for token, span in zip(tokens, offsets or [no_span] * len(tokens), strict=True)
         ]
     columns = {
         name: pa.array([row[k] for row in rows], kind)
