@@ -222,7 +222,7 @@ FAULTS = [
     ),
     fault(
         "stateful-compat",
-        "compat/allennlp/lstm.py",
+        "compat/allennlp/bilm.py",
         "if not self.stateful or self._states is None:",
         "if self._states is None:",
         "`Elmo(..., stateful=False)` of the AllenNLP names still carries its state.",

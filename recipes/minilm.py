@@ -49,14 +49,13 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import GLOVE, load_static
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import ElmoWarning
-from elmokit.probes.conllu import find_splits, read_treebank
+from elmokit.probes.conllu import read_treebank
 from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of
 from elmokit.probes.pos import measure_pos
 from elmokit.probes.raganato import read_sets
 from elmokit.probes.reports import json_values
-from elmokit.probes.semcor import read_semcor
 from elmokit.probes.wic import measure_wic, read_wic
-from elmokit.probes.wordnet import read_wordnet
+from elmokit.probes.wordnet import read_semcor, read_wordnet
 from elmokit.probes.wsd import measure_wsd
 
 # Word pieces that run together at most, and sentences; the pieces that the encoder can read at all.
@@ -242,7 +241,7 @@ def wic(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
 
 def pos(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     """Probe for parts of speech."""
-    treebank = read_treebank(find_splits(args.ud), "xpos")
+    treebank = read_treebank(args.ud, "xpos")
     layer = ["all", "average", "concat"]
     report = measure_pos(
         cast(ElmoModel, encoder),

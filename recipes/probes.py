@@ -1,7 +1,7 @@
 """Probe each layer for parts of speech and word senses. Writes JSON and a page.
 
 Needs: pip install 'elmokit[static]'; a treebank of Universal Dependencies (for our results: English
-EWT); SemCor 3.0 as JSON lines (see elmokit.probes.semcor), Evaluation_Datasets of Raganato et
+EWT); SemCor 3.0 as JSON lines (see elmokit.probes.wordnet), Evaluation_Datasets of Raganato et
 al. (2017), and WordNet 3.0 (apt-get install wordnet-base wordnet-sense-index). Parts without
 data are skipped and keep their previous results.
 
@@ -35,13 +35,12 @@ import elmokit
 from elmokit.cli.progress import part_bar
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
-from elmokit.probes.conllu import Treebank, find_splits, read_treebank
+from elmokit.probes.conllu import Treebank, read_treebank
 from elmokit.probes.pos import Correct, PosResult, measure_pos, words_of
 from elmokit.probes.raganato import read_sets
 from elmokit.probes.reports import json_values
-from elmokit.probes.semcor import read_semcor
 from elmokit.probes.statistics import difference
-from elmokit.probes.wordnet import read_wordnet
+from elmokit.probes.wordnet import read_semcor, read_wordnet
 from elmokit.probes.wsd import measure_wsd
 
 
@@ -134,13 +133,14 @@ def pos_figures(args: argparse.Namespace, static: StaticVectors) -> None:
         for precision in args.precision:
             elmo = load(args, precision)
             for tags in args.tags:
-                treebank = read_treebank(find_splits(args.ud), tags)
+                treebank = read_treebank(args.ud, tags)
                 run, found = pos_run(args, elmo, treebank, tags, static)
                 write(args, "pos", runs=[run])
                 right |= {f"{tags}, {name}, {precision}": r for name, r in found.items()}
         for tags in args.tags if len(args.precision) == 2 else ():
-            treebank = read_treebank(find_splits(args.ud), tags)
-            clusters = words_of(treebank).clusters[2]
+            treebank = read_treebank(args.ud, tags)
+            words = words_of(treebank)
+            clusters = words.clusters[words.rows[2]]
             for name in (c.label for c in LayerChoice.parse_all(args.layer, elmo.config.n_layers)):
                 pair = (f"{tags}, {name}, fast", f"{tags}, {name}, exact")
                 cost = difference(right, clusters, *pair, seed=args.seed)

@@ -170,7 +170,7 @@ def test_wic_prints_a_table_or_json(elmo: Elmo, tmp_path: Path) -> None:
 def test_wic_names_a_file_that_is_not_there(elmo: Elmo) -> None:
     code, _, errors = elmo("probe", "wic", "no.data")
     assert code == 1
-    assert "Cannot read no.gold: No such file" in errors
+    assert "no.gold does not exist" in errors
 
 
 # ------------------------------------------------------------------------------------- morphology

@@ -298,7 +298,7 @@ def test_the_commands_write_pictures_and_tell_their_numbers(
     code, output, _ = elmo("senses", tmp_path / "uses.txt", "-o", tmp_path / "a.png", *model)
     assert code == 0
     told = json.loads(output)
-    assert [plane["different_vectors"] for plane in told["planes"]] == [1, 3, 3]
+    assert [plane["n_distinct"] for plane in told["planes"]] == [1, 3, 3]
     assert (tmp_path / "a.png").stat().st_size > 1000
     code, output, _ = elmo(
         *("similarity", "I read", "You read it", "--layer", "mix", "--mix", "0,0,1"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import DataError
-from elmokit.probes.conllu import TaggedSentence, find_splits, read_conllu
+from elmokit.probes.conllu import TaggedSentence, read_conllu, read_treebank
 
 
 def row(number: str, form: str, upos: str = "X", xpos: str = "x") -> str:
@@ -62,12 +62,9 @@ def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:
 
 def test_the_files_of_a_treebank_are_found_by_name(tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
-        (tmp_path / f"en_x-ud-{split}.conllu").touch()
-    assert [p.name for p in find_splits(tmp_path)] == [
-        "en_x-ud-train.conllu",
-        "en_x-ud-dev.conllu",
-        "en_x-ud-test.conllu",
-    ]
+        (tmp_path / f"en_x-ud-{split}.conllu").write_text(row("1", split))
+    treebank = read_treebank(tmp_path, "upos")
+    assert [sentences[0].words for sentences in treebank] == [("train",), ("dev",), ("test",)]
     (tmp_path / "en_y-ud-dev.conllu").touch()
     with pytest.raises(DataError, match=r"one file \*dev.conllu, found en_x.*, en_y.*"):
-        find_splits(tmp_path)
+        read_treebank(tmp_path, "upos")

@@ -90,10 +90,10 @@ def test_broken_json_names_its_line(tmp_path: Path) -> None:
     data.write_text(data.read_text()[:-20])
     with pytest.raises(DataError, match=r"x\.data: Invalid JSON: .* at line \d+"):
         read_wic(data)
-    with pytest.raises(DataError, match=r"Cannot read .*y\.gold: No such file"):
+    with pytest.raises(DataError, match=r"y\.gold does not exist"):
         read_wic(tmp_path / "y.data")
     data.write_bytes(b"\xff")
-    with pytest.raises(DataError, match="Invalid JSON"):
+    with pytest.raises(DataError, match=r"x\.data, line 1: .* not valid UTF-8"):
         read_wic(data)
     data.write_text("{}")
     with pytest.raises(DataError):
@@ -111,7 +111,6 @@ def elmo() -> elmokit.ElmoModel:
 def test_the_scores_are_the_cosines_of_the_two_tokens(
     tmp_path: Path, elmo: elmokit.ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PAIRS", 2)  # several blocks
     pairs = read_wic(write(tmp_path, [item(n) for n in range(7)]))
     seen: dict[str, np.ndarray[Any, Any]] = {}
 
@@ -139,7 +138,7 @@ def test_what_cannot_be_aligned_is_counted_and_left_out(
     report = measure_wic(elmo, read_wic(write(tmp_path, items)))
     assert report.left_out == ("t.1", "t.3")
     assert report.pairs == 5
-    assert sum(report.halves) == report.results[0].overall.n == 3
+    assert report.results[0].overall.n == 3
 
 
 def test_nothing_aligned_is_an_error(tmp_path: Path, elmo: elmokit.ElmoModel) -> None:

@@ -14,8 +14,14 @@ from elmokit.embed.static import StaticVectors
 from elmokit.errors import DataError
 from elmokit.probes.raganato import EvaluationSet, Instance, read_sets
 from elmokit.probes.reports import json_values
-from elmokit.probes.semcor import SenseSentence, SenseSpan, read_semcor
-from elmokit.probes.wordnet import Entry, WordNet, read_wordnet
+from elmokit.probes.wordnet import (
+    Entry,
+    SenseSentence,
+    SenseSpan,
+    WordNet,
+    read_semcor,
+    read_wordnet,
+)
 from elmokit.probes.wsd import collect_senses, measure_wsd
 from tests.conftest import TINY_MODEL
 from tests.probes.sense_data import MONEY, SHORE, write_index, write_semcor, write_set

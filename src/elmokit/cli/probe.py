@@ -64,13 +64,13 @@ def pos(
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
-    from elmokit.probes.conllu import find_splits, read_treebank
+    from elmokit.probes.conllu import read_treebank
     from elmokit.probes.linear import ProbeSettings
     from elmokit.probes.pos import measure_pos
 
     opt.check_layers(layer, mix)
     table = None if static is None else load_static(static)
-    treebank = read_treebank(find_splits(directory), tags)
+    treebank = read_treebank(directory, tags)
     elmo = load(model, weights, device, precision)
     with part_bar(shown=not quiet) as progress:
         report = measure_pos(
@@ -142,8 +142,7 @@ def wsd(
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
     from elmokit.probes.raganato import read_sets
-    from elmokit.probes.semcor import read_semcor
-    from elmokit.probes.wordnet import read_wordnet
+    from elmokit.probes.wordnet import read_semcor, read_wordnet
     from elmokit.probes.wsd import measure_wsd
 
     opt.check_layers(layer, mix)

@@ -19,9 +19,11 @@ with optional_imports("plot", "A projection to two dimensions"):
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
     from sklearn.metrics import silhouette_score
+    from sklearn.metrics.cluster import contingency_matrix
 
 Labels = NDArray[np.int64]
 
+_MAX_CLUSTERS = 6
 _INITIALIZATIONS = 8
 # Clusters with a lower silhouette score are noise.
 _MIN_SILHOUETTE = 0.1
@@ -56,24 +58,20 @@ def aligned(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
     return rotated
 
 
-def cluster(
-    vectors: FloatArray, k: int | None = None, *, max_clusters: int = 6, seed: int = 0
-) -> Labels:
+def cluster(vectors: FloatArray, k: int | None = None) -> Labels:
     """Cluster points with k-means; the largest cluster is number 0.
 
     Args:
         vectors: One per point, (n, D).
-        k: Number of clusters. Default: the number with the best silhouette score, or 1 if no
-            clusters are separated.
-        max_clusters: Maximum number of clusters to try if `k` is None.
-        seed: Random seed for k-means.
+        k: Number of clusters. Default: the number with the best silhouette score, up to 6, or 1 if
+            no clusters are separated.
     """
     points = unit(vectors)
     if k is not None:
-        return _by_size(_k_means(points, min(k, len(points)), seed))
+        return _by_size(_k_means(points, k))
     best, clusters = _MIN_SILHOUETTE, np.zeros(len(points), dtype=np.int64)
-    for number in range(2, min(max_clusters, len(points) - 1) + 1):
-        labels = _k_means(points, number, seed)
+    for number in range(2, min(_MAX_CLUSTERS, len(points) - 1) + 1):
+        labels = _k_means(points, number)
         quality = silhouette(points, labels)
         if quality is not None and quality > best + 1e-6:
             best, clusters = quality, labels
@@ -96,11 +94,7 @@ def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
 
 def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
     """Return the fraction of points with the most frequent sense of their cluster."""
-    pairs = Counter(zip(labels, senses, strict=True))
-    best: Counter[int] = Counter()
-    for (label, _), count in pairs.items():
-        best[label] = max(best[label], count)
-    return best.total() / len(labels)
+    return float(contingency_matrix(labels, senses).max(axis=1).sum() / len(labels))
 
 
 def mean_cosine(vectors: FloatArray) -> float:
@@ -113,10 +107,10 @@ def mean_cosine(vectors: FloatArray) -> float:
     return float((points.sum(axis=0) ** 2).sum() - lengths) / (n * (n - 1))
 
 
-def _k_means(points: FloatArray, k: int, seed: int) -> Labels:
-    distinct = len(np.unique(points.round(5), axis=0))
-    means = KMeans(min(k, distinct), n_init=_INITIALIZATIONS, random_state=seed).fit(points)
-    labels: Labels = means.labels_.astype(np.int64)
+def _k_means(points: FloatArray, k: int) -> Labels:
+    n_distinct = len(np.unique(points.round(5), axis=0))
+    means = KMeans(min(k, n_distinct), n_init=_INITIALIZATIONS, random_state=0)
+    labels: Labels = means.fit_predict(points).astype(np.int64)
     return labels
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -73,34 +73,27 @@ class Senses:
         word: The word.
         uses: Its uses.
         groups: The group of each use: its sense or its cluster.
-        has_senses: Whether the groups are given senses.
+        colored_by: What the groups are: "sense" or "cluster".
         planes: One per layer.
     """
 
     word: str
     uses: list[Use]
     groups: list[str]
-    has_senses: bool
+    colored_by: Literal["sense", "cluster"]
     planes: list[Plane]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
             "word": self.word,
-            "colored_by": "sense" if self.has_senses else "cluster",
+            "colored_by": self.colored_by,
             "uses": [
-                {"tokens": list(use.marked.tokens), "position": use.marked.position, "group": group}
+                {**asdict(use.marked), "group": group}
                 for use, group in zip(self.uses, self.groups, strict=True)
             ],
             "planes": [
-                {
-                    "layer": plane.layer,
-                    "points": np.round(plane.points.astype(float), 4).tolist(),
-                    "shares": [round(fraction, 4) for fraction in plane.explained],
-                    "different_vectors": plane.n_distinct,
-                    "nearest_agree": plane.nearest_agree,
-                    "silhouette": plane.silhouette and round(plane.silhouette, 4),
-                }
+                {**asdict(plane), "points": np.round(plane.points.astype(float), 4).tolist()}
                 for plane in self.planes
             ],
         }
@@ -119,7 +112,7 @@ def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
         try:
             marked = Marked.read(sentence, tokenized=tokenized)
         except DataError as error:
-            raise DataError(f"{path}, line {line.number}: {error}") from error
+            raise line.error(str(error)) from error
         uses.append(Use(marked, sense.strip()))
     return uses
 
@@ -168,7 +161,7 @@ def senses_in(
     if not len(numbers):
         raise DataError(f"The word '{word}' is not in the index {index.folder}.")
     sample = np.linspace(0, len(numbers) - 1, min(limit, len(numbers))).astype(int)
-    chosen = numbers[np.unique(sample)].tolist()
+    chosen = numbers[sample].tolist()
     uses = [Use(index.token(number).at) for number in chosen]
     _check(uses)
     choices = index.meta.choices if layer is None else index.parse(layer, mix)
@@ -193,12 +186,11 @@ def _check(uses: Sequence[Use]) -> None:
 def _project(
     uses: Sequence[Use], vectors: Sequence[tuple[str, FloatArray]], clusters: int | None
 ) -> Senses:
-    has_senses = bool(uses[0].sense)
-    if has_senses:
-        groups = [use.sense for use in uses]
-    else:
-        labels = cluster(vectors[-1][1], clusters)
-        groups = [f"cluster {label + 1}" for label in labels.tolist()]
+    groups = [use.sense for use in uses]
+    colored_by: Literal["sense", "cluster"] = "sense"
+    if not groups[0]:
+        groups = [f"cluster {label + 1}" for label in cluster(vectors[-1][1], clusters)]
+        colored_by = "cluster"
     names = sorted(set(groups))
     numbers = np.array([names.index(group) for group in groups])
     planes: list[Plane] = []
@@ -217,7 +209,7 @@ def _project(
         planes.append(Plane(name, coordinates, explained, n_distinct, agree, score))
     words = [use.marked.word.casefold() for use in uses]
     word = max(sorted(set(words)), key=words.count)
-    return Senses(word, list(uses), groups, has_senses, planes[::-1])
+    return Senses(word, list(uses), groups, colored_by, planes[::-1])
 
 
 def _count_agreeing(points: FloatArray, groups: Any) -> int:
@@ -254,13 +246,13 @@ def draw_senses(senses: Senses) -> Picture:
         axes.set_visible(False)
     for axes, plane in zip(panels, senses.planes, strict=False):
         _draw_panel(axes, senses, plane, names, numbered=numbered)
-    by = "sense" if senses.has_senses else f"cluster of {senses.planes[-1].layer}"
+    source = "" if senses.colored_by == "sense" else f" of {senses.planes[-1].layer}"
     upper.legend(
         handles=[
             Line2D([], [], label=f"{readable(n, 24)} ({senses.groups.count(n)})", **_style(i))
             for i, n in enumerate(names)
         ],
-        title=f"colored by {by}",
+        title=f"colored by {senses.colored_by}{source}",
         loc="outside upper left",
         ncols=4,
         frameon=False,
@@ -298,8 +290,7 @@ def _draw_panel(
         return
     note = f"{plane.n_distinct} distinct vectors for {n} uses"
     if plane.nearest_agree is not None:
-        kind = "sense" if senses.has_senses else "cluster"
-        note = f"nearest use of the same {kind}: {plane.nearest_agree} of {n}"
+        note = f"nearest use of the same {senses.colored_by}: {plane.nearest_agree} of {n}"
     axes.set_xlabel(f"PC 1 ({plane.explained[0]:.0%})\n{note}", loc="left", color=GRAY, fontsize=8)
     axes.set_ylabel(f"PC 2 ({plane.explained[1]:.0%})", loc="top", color=GRAY, fontsize=8)
     groups = np.array(senses.groups)
@@ -328,22 +319,18 @@ def _label_offsets(points: FloatArray) -> list[tuple[float, float]]:
     # 1.24: the width of the axes, see `_draw_panel`.
     size = 0.8 * _PANEL * 72 / (1.24 * max(float(np.ptp(points, axis=0).max()), 1e-6))
     marks = points.astype(np.float64) * size
-    occupied = [(x, y, 5.0, 5.0) for x, y in marks]
-    options = [
-        (radius * math.cos(angle), radius * math.sin(angle))
-        for radius in (9, 14, 20, 28)
-        for angle in np.linspace(0.25, 1.75, 8) * math.pi
-    ]
+    angles = np.linspace(0.25, 1.75, 8) * math.pi
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    candidates = np.concatenate([radius * directions for radius in (9, 14, 20, 28)])
+    occupied, sizes = list(marks), [(10.0, 9.0)] * len(marks)
     offsets = []
-    for x, y in marks:
-
-        def overlaps(shift: tuple[float, float], x: float = x, y: float = y) -> int:
-            left, top = x + shift[0], y + shift[1]
-            return sum(abs(left - a) < w + 5 and abs(top - b) < h + 4 for a, b, w, h in occupied)
-
-        best = min(options, key=overlaps)  # the first offset with the fewest overlaps
-        occupied.append((x + best[0], y + best[1], 5.0, 4.0))
-        offsets.append(best)
+    for mark in marks:
+        distances = np.abs(mark + candidates[:, None] - np.array(occupied))
+        n_overlaps = (distances < np.array(sizes)).all(axis=2).sum(axis=1)
+        best = candidates[n_overlaps.argmin()]
+        occupied.append(mark + best)
+        sizes.append((10.0, 8.0))
+        offsets.append(tuple(best))
     return offsets
 
 

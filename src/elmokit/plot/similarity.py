@@ -36,14 +36,11 @@ class Similarity:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
-            "rows": self.rows,
-            "columns": self.columns,
-            "cosines": {
-                name: np.round(values.astype(float), 4).tolist()
-                for name, values in self.cosines.items()
-            },
+        cosines = {
+            name: np.round(values.astype(float), 4).tolist()
+            for name, values in self.cosines.items()
         }
+        return {"rows": self.rows, "columns": self.columns, "cosines": cosines}
 
 
 def similarity_of(
@@ -75,6 +72,7 @@ def draw_similarity(similarity: Similarity) -> Picture:
     """Draw one heat map per layer; darker cells are more similar."""
     n, rows, columns = len(similarity.cosines), len(similarity.rows), len(similarity.columns)
     cell = min(max(9 / (n * columns), 0.2), 0.4)  # inches
+    font_size = min(9.0, 36 * cell)
     per_row = max(1, min(n, int(11 / (columns * cell))))
     lines = -(-n // per_row)
     names = [
@@ -95,14 +93,9 @@ def draw_similarity(similarity: Similarity) -> Picture:
     for axes, (name, cosines) in zip(panels, similarity.cosines.items(), strict=False):
         image = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1)
         axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        axes.set_yticks(range(rows), names[0], fontsize=_font_size(cell))
-        axes.set_xticks(
-            *(range(columns), names[1]),
-            fontsize=_font_size(cell),
-            rotation=45,
-            ha="left",
-            rotation_mode="anchor",
-        )
+        axes.set_yticks(range(rows), names[0], fontsize=font_size)
+        slanted = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
+        axes.set_xticks(range(columns), names[1], fontsize=font_size, **slanted)
         axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
         axes.spines[:].set_visible(False)
         if cell >= 0.3:
@@ -112,7 +105,3 @@ def draw_similarity(similarity: Similarity) -> Picture:
     bar = picture.colorbar(image, ax=panels[:n].tolist(), shrink=0.8, label="cosine")
     bar.outline.set_visible(False)
     return picture
-
-
-def _font_size(cell: float) -> float:
-    return min(9.0, 36 * cell)

@@ -7,7 +7,7 @@ own tag. Lines of multiword tokens (1-2) and empty nodes (1.1) have no tag and a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -37,9 +37,9 @@ class Treebank(NamedTuple):
     test: Sequence[TaggedSentence]
 
 
-def find_splits(folder: str | Path) -> list[Path]:
-    """Find the files of a treebank: `*train.conllu`, `*dev.conllu` and `*test.conllu`."""
-    files = []
+def read_treebank(folder: str | Path, tags: TagSet) -> Treebank:
+    """Read the files `*train.conllu`, `*dev.conllu` and `*test.conllu`, see `read_conllu`."""
+    splits = []
     for split in Treebank._fields:
         paths = sorted(Path(folder).glob(f"*{split}.conllu*"))
         if len(paths) != 1:
@@ -47,13 +47,8 @@ def find_splits(folder: str | Path) -> list[Path]:
             raise DataError(
                 f"{folder} must contain exactly one file *{split}.conllu, found {names}."
             )
-        files += paths
-    return files
-
-
-def read_treebank(files: Iterable[str | Path], tags: TagSet) -> Treebank:
-    """Read the training, dev and test files of a treebank, see `read_conllu`."""
-    return Treebank(*(read_conllu(file, tags) for file in files))
+        splits.append(read_conllu(paths[0], tags))
+    return Treebank(*splits)
 
 
 def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:

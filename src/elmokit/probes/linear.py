@@ -3,7 +3,7 @@
 The vectors are standardized per dimension, which a linear classifier can undo, so that one learning
 rate and one penalty are suitable for all layers. Whenever the dev accuracy does not improve in an
 epoch, the learning rate of Adam is halved; after some halvings training stops. The weights with the
-best dev accuracy are used.
+best dev accuracy are returned.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class LayerTable:
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """How a probe is trained.
+    """Settings for training a probe.
 
     Attributes:
         l2: Penalty on the weights: l2 / 2 * |W|^2 is added to the loss.
         learning_rate: Initial learning rate of Adam.
-        batch: Tokens per step.
+        batch: Batch size in tokens.
         max_epochs: Maximum number of epochs.
-        halvings: Number of halvings of the learning rate before training stops.
+        halvings: Maximum number of times that the learning rate is halved.
     """
 
     l2: float = 1e-5
@@ -119,7 +119,7 @@ class LinearProbe:
                 self.logits(vectors).argmax(dim=1).cpu().numpy()
                 for vectors, _ in examples.batches(_BLOCK)
             ]
-        return np.concatenate(classes) if classes else np.empty(0, dtype=np.int64)
+        return np.concatenate(classes)
 
 
 def train_probe(
@@ -157,7 +157,7 @@ def train_probe(
             loss.backward()  # type: ignore[no-untyped-call]
             adam.step()
         probe.epochs += 1
-        accuracy = float((probe.predict(dev) == dev.labels).mean()) if len(dev.rows) else 0.0
+        accuracy = float((probe.predict(dev) == dev.labels).mean())
         if accuracy > probe.dev_accuracy:
             probe.dev_accuracy = accuracy
             best = (weight.detach().clone(), bias.detach().clone())

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +31,11 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import area_under_curve
-from elmokit.text.lines import Line, read_lines
+from elmokit.text.lines import read_lines
 from elmokit.text.vocab import SPECIALS
+
+#: The normalized vectors of words.
+Table = dict[str, FloatArray]
 
 VOCABULARY_WORDS = 20_000
 _RANDOM_PER_PAIR = 50
@@ -45,7 +47,7 @@ class WordPair(NamedTuple):
 
     word: str
     related: str
-    kind: str
+    kind: str = "related"
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,7 @@ class MorphologyReport:
 
 def bundled_pairs() -> list[WordPair]:
     """Return the bundled list."""
-    with resources.as_file(resources.files("elmokit.probes") / "morphology.tsv") as path:
-        return read_pairs(path)
+    return read_pairs(Path(__file__).with_name("morphology.tsv"))
 
 
 def read_pairs(path: str | Path) -> list[WordPair]:
@@ -121,24 +122,23 @@ def read_pairs(path: str | Path) -> list[WordPair]:
 
     Empty lines and lines that begin with # are skipped. The default kind is "related".
     """
-    lines = (line for line in read_lines([path]) if not line.text.startswith("#"))
-    pairs = [_pair(line) for line in lines if line.text.strip()]
+    pairs = []
+    for line in read_lines([path]):
+        if line.text.startswith("#") or not line.text.strip():
+            continue
+        fields = [field.strip() for field in line.text.split("\t")]
+        if len(fields) not in (2, 3) or not all(fields):
+            raise line.error(
+                f"found '{line.text:.60}', expected two words and a kind, separated by tabs."
+            )
+        if fields[0] == fields[1]:
+            raise line.error(f"'{fields[0]}' is paired with itself. Remove the line.")
+        pairs.append(WordPair(*fields))
     if not pairs:
         raise DataError(
             f"{path} contains no pairs. Expected lines of: word TAB related word TAB kind."
         )
     return pairs
-
-
-def _pair(line: Line) -> WordPair:
-    fields = [field.strip() for field in line.text.split("\t")]
-    if len(fields) not in (2, 3) or not all(fields):
-        raise line.error(
-            f"found '{line.text:.60}', expected two words and a kind, separated by tabs."
-        )
-    if fields[0] == fields[1]:
-        raise line.error(f"'{fields[0]}' is paired with itself. Remove the line.")
-    return WordPair(fields[0], fields[1], fields[2] if len(fields) == 3 else "related")
 
 
 def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
@@ -197,46 +197,38 @@ def measure_morphology(
         static: Static vectors to compare with; they rank among the words that they contain.
         seed: Random seed for the random pairs.
     """
-    words = list(dict.fromkeys([*vocabulary, *(w for p in pairs for w in (p.word, p.related))]))
+    words = list(dict.fromkeys([*vocabulary, *(word for pair in pairs for word in pair[:2])]))
     table = dict(zip(words, layer_0(model, words), strict=True))
     own, ranks = _measure(pairs, table, vocabulary, seed)
-    if static is None:
-        return MorphologyReport(own, None, None, len(vocabulary), tuple(ranks))
-    known = {word: unit(static.vector(word)) for word in words if word in static}
-    both = [pair for pair in pairs if pair.word in known and pair.related in known]
-    shared = [word for word in vocabulary if word in known]
-    return MorphologyReport(
-        own,
-        _measure(both, table, shared, seed)[0],
-        _measure(pairs, known, shared, seed)[0],
-        len(vocabulary),
-        tuple(ranks),
-    )
+    own_known = static_results = None
+    if static is not None:
+        known = {word: unit(static.vector(word)) for word in words if word in static}
+        both = [pair for pair in pairs if pair.word in known and pair.related in known]
+        shared = [word for word in vocabulary if word in known]
+        own_known, _ = _measure(both, table, shared, seed)
+        static_results, _ = _measure(pairs, known, shared, seed)
+    return MorphologyReport(own, own_known, static_results, len(vocabulary), tuple(ranks))
 
 
 def layer_0(model: ElmoModel, words: Sequence[str]) -> FloatArray:
     """Return the normalized x_k of words, shape (n, D); h_{k,0} is x_k twice."""
     import torch
 
-    blocks = []
+    blocks = [list(words[first : first + _BLOCK]) for first in range(0, len(words), _BLOCK)]
     with model.lock, torch.inference_mode(), exact(model.device):
-        for first in range(0, len(words), _BLOCK):
-            blocks.append(model.cache.vectors(list(words[first : first + _BLOCK])).cpu().numpy())
-    return unit(np.concatenate(blocks).astype(np.float32))
+        vectors = [model.cache.vectors(block).cpu().numpy() for block in blocks]
+    return unit(np.concatenate(vectors).astype(np.float32))
 
 
 def _measure(
-    pairs: Sequence[WordPair],
-    table: dict[str, FloatArray],
-    vocabulary: Sequence[str],
-    seed: int,
+    pairs: Sequence[WordPair], table: Table, vocabulary: Sequence[str], seed: int
 ) -> tuple[dict[str, MorphologyResult], list[int]]:
     """Return the scores of each kind, and the rank of each pair that has vectors."""
     known = [pair for pair in pairs if pair.word in table and pair.related in table]
     cosines = np.array([float(table[p.word] @ table[p.related]) for p in known])
-    ranks = _ranks(known, cosines, table, vocabulary)
-    rng = np.random.default_rng(seed)
-    random_cosines = [_random_cosines(pair, known, table, rng) for pair in known]
+    ranks = np.array(_ranks(known, cosines, table, vocabulary))
+    draw = np.random.default_rng(seed)
+    random_cosines = [_random_cosines(pair, known, table, draw) for pair in known]
     results = {}
     for kind in dict.fromkeys(pair.kind for pair in known):
         chosen = [i for i, pair in enumerate(known) if pair.kind == kind]
@@ -255,34 +247,34 @@ def _measure(
 
 
 def _random_cosines(
-    pair: WordPair,
-    pairs: Sequence[WordPair],
-    table: dict[str, FloatArray],
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
+    pair: WordPair, pairs: Sequence[WordPair], table: Table, draw: np.random.Generator
+) -> list[float]:
     """Return the cosines of a word with random related words of other pairs of its kind."""
-    others = [p.related for p in pairs if p.kind == pair.kind and pair.word not in p[:2]]
-    others = [word for word in others if word != pair.related]
+    others = [
+        p.related
+        for p in pairs
+        if p.kind == pair.kind and pair.word not in p[:2] and p.related != pair.related
+    ]
     if not others:
-        return np.empty(0)
-    sample = rng.integers(len(others), size=_RANDOM_PER_PAIR)
-    return np.array([float(table[pair.word] @ table[others[i]]) for i in sample])
+        return []
+    sample = draw.integers(len(others), size=_RANDOM_PER_PAIR)
+    return [float(table[pair.word] @ table[others[i]]) for i in sample]
 
 
 def _ranks(
     pairs: Sequence[WordPair],
     cosines: NDArray[np.float64],
-    table: dict[str, FloatArray],
+    table: Table,
     vocabulary: Sequence[str],
-) -> NDArray[np.int64]:
-    """Return the rank of the related words among the vocabulary, by cosine."""
-    ranks = np.ones(len(pairs), dtype=np.int64)
+) -> list[int]:
+    """Return the rank of each related word among the vocabulary, by cosine."""
     if not vocabulary:
-        return ranks
+        return [1] * len(pairs)
     matrix = np.stack([table[word] for word in vocabulary])
     folded = np.array([word.casefold() for word in vocabulary])
-    for i, pair in enumerate(pairs):
-        own = (folded == pair.word.casefold()) | (folded == pair.related.casefold())
-        above = matrix @ table[pair.word] >= cosines[i] - 1e-6
-        ranks[i] += int((above & ~own).sum())
+    ranks = []
+    for pair, cosine in zip(pairs, cosines, strict=True):
+        is_other = (folded != pair.word.casefold()) & (folded != pair.related.casefold())
+        above = matrix @ table[pair.word] >= cosine - 1e-6
+        ranks.append(1 + int((above & is_other).sum()))
     return ranks

@@ -84,8 +84,8 @@ class PosReport:
 
     tags: str
     classes: int
-    words: tuple[int, int, int]
-    sentences: tuple[int, int, int]
+    words: tuple[int, ...]
+    sentences: tuple[int, ...]
     untagged: int
     unknown_tags: int
     unseen: int
@@ -114,34 +114,26 @@ class PosReport:
 
 @dataclass(frozen=True)
 class Words:
-    """The words of the training, dev and test data in one list, and their labels by split.
+    """The words of the training, dev and test data in one list, with their labels.
 
     Attributes:
         sentences: The sentences of all splits.
         forms: Their words.
+        clusters: The index of the sentence of each word.
         tags: The tags in the training data; the index of a tag is its class.
+        labels: The class of each word: len(tags) for a tag that is not in the training data, -1 for
+            a word without a tag.
         rows: The indices of the words with a tag, by split.
-        labels: Their classes; len(tags) for a tag that is not in the training data.
-        clusters: The index of their sentence.
         unseen: Whether a test word is not in the training data.
-        untagged: Number of words without a tag.
     """
 
     sentences: list[tuple[str, ...]]
     forms: list[str]
+    clusters: NDArray[np.int64]
     tags: list[str]
+    labels: NDArray[np.int64]
     rows: tuple[NDArray[np.int64], ...]
-    labels: tuple[NDArray[np.int64], ...]
-    clusters: tuple[NDArray[np.int64], ...]
     unseen: NDArray[np.bool_]
-    untagged: int
-
-    def examples(self, vectors: HalfArray | LayerTable) -> tuple[Examples, Examples, Examples]:
-        """Return training, dev and test examples with these vectors."""
-        train, dev, test = (
-            Examples(vectors, r, y) for r, y in zip(self.rows, self.labels, strict=True)
-        )
-        return train, dev, test
 
 
 def words_of(treebank: Treebank) -> Words:
@@ -149,29 +141,18 @@ def words_of(treebank: Treebank) -> Words:
     tags = sorted({tag for s in treebank.train for tag in s.tags if tag is not None})
     if len(tags) < 2:
         raise DataError(f"The training data has {len(tags)} distinct tags, expected at least 2.")
-    classes = {tag: i for i, tag in enumerate(tags)}
-    splits = []
-    n_words = 0
-    for split in treebank:
-        flat = [(i, tag) for i, sentence in enumerate(split) for tag in sentence.tags]
-        splits.append(
-            [
-                (n_words + k, classes.get(tag, len(tags)), i)
-                for k, (i, tag) in enumerate(flat)
-                if tag is not None
-            ]
-        )
-        n_words += len(flat)
-    if not all(splits):
+    classes: dict[str | None, int] = {tag: i for i, tag in enumerate(tags)} | {None: -1}
+    sentences = [sentence for split in treebank for sentence in split]
+    forms = [form for sentence in sentences for form in sentence.words]
+    clusters = np.repeat(np.arange(len(sentences)), [len(s.words) for s in sentences])
+    labels = np.array([classes.get(tag, len(tags)) for s in sentences for tag in s.tags])
+    splits = np.repeat(range(3), [sum(len(s.words) for s in split) for split in treebank])
+    rows = tuple(np.flatnonzero((splits == split) & (labels >= 0)) for split in range(3))
+    if not all(map(len, rows)):
         raise DataError("The train, dev or test data has no tagged words.")
-    columns = (np.array(split, dtype=np.int64).T for split in splits)
-    rows, labels, clusters = zip(*columns, strict=True)
-    sentences = [sentence.words for split in treebank for sentence in split]
-    forms = [word for words in sentences for word in words]
-    seen = {forms[k] for k in rows[0]}
-    unseen = np.array([forms[k] not in seen for k in rows[2]], dtype=np.bool_)
-    untagged = n_words - sum(map(len, splits))
-    return Words(sentences, forms, tags, rows, labels, clusters, unseen, untagged)
+    seen = {forms[row] for row in rows[0]}
+    unseen = np.array([forms[row] not in seen for row in rows[2]])
+    return Words([s.words for s in sentences], forms, clusters, tags, labels, rows, unseen)
 
 
 # --------------------------------------------------------------------------------------- measuring
@@ -203,13 +184,15 @@ def measure_pos(
         static: Static vectors to compare with.
         state: Initial state of each sentence.
         seeds: The seeds; one probe is trained per layer and seed.
-        settings: How the probes are trained.
+        settings: Settings for training the probes.
         cache: Directory of the layer cache. Default: a temporary directory.
         progress: Callback for the number of words embedded.
         on_result: Called with each result and the correctness of each word (0 to 1).
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     words = words_of(treebank)
+    test = words.rows[2]
+    clusters = words.clusters[test]
     correct: dict[str, Correct] = {}
     results: list[PosResult] = []
 
@@ -219,52 +202,53 @@ def measure_pos(
         correct[name] = mean
         result = PosResult(
             name,
-            float(mean.mean()),
-            clustered_interval(mean, words.clusters[2], seed=seeds[0]),
-            float(mean[words.unseen].mean()) if words.unseen.any() else float("nan"),
-            tuple(hits.mean(axis=1).tolist()),
-            tuple(probe.dev_accuracy for probe in probes),
-            tuple(probe.epochs for probe in probes),
+            accuracy=float(mean.mean()),
+            interval=clustered_interval(mean, clusters, seed=seeds[0]),
+            unseen=float(mean[words.unseen].mean()) if words.unseen.any() else float("nan"),
+            by_seed=tuple(hits.mean(axis=1).tolist()),
+            dev_accuracy=tuple(probe.dev_accuracy for probe in probes),
+            epochs=tuple(probe.epochs for probe in probes),
         )
         results.append(result)
         if on_result is not None:
             on_result(result, mean)
 
     def probe(name: str, vectors: HalfArray | LayerTable) -> None:
-        train, dev, test = words.examples(vectors)
+        train, dev, held_out = (Examples(vectors, rows, words.labels[rows]) for rows in words.rows)
         probes = [
             train_probe(
                 train, dev, len(words.tags), settings=settings, seed=seed, device=model.device
             )
             for seed in seeds
         ]
-        record(name, np.stack([p.predict(test) == test.labels for p in probes]), probes)
+        hits = np.stack([probe.predict(held_out) == held_out.labels for probe in probes])
+        record(name, hits, probes)
 
-    record("most frequent tag", most_frequent_tag(words)[None] == words.labels[2])
+    record("most frequent tag", most_frequent_tag(words)[None] == words.labels[test])
     static_unknown = None
     if static is not None:
         table, known = static.table(words.forms)
-        static_unknown = int((~known[words.rows[2]]).sum())
+        static_unknown = int((~known[test]).sum())
         probe(f"{static.name}, the word", table.astype(np.float16))
     with tempfile.TemporaryDirectory(prefix="elmo-probe-") as temporary:
         folder = Path(temporary if cache is None else cache)
         store = LayerCache(folder, max_bytes=sys.maxsize, progress=progress)
         layers = store.table(model, words.sentences, state=state)
-        assert layers is not None  # the cache has no bound
+        assert layers is not None  # the size of the cache is not limited
         for choice in choices:
             probe(choice.label, LayerTable(layers, choice))
         del layers  # Windows cannot remove a mapped file
     return PosReport(
-        tags,
-        len(words.tags),
-        (len(words.rows[0]), len(words.rows[1]), len(words.rows[2])),
-        (len(treebank.train), len(treebank.dev), len(treebank.test)),
-        words.untagged,
-        int((words.labels[2] == len(words.tags)).sum()),
-        int(words.unseen.sum()),
-        static_unknown,
-        tuple(results),
-        difference(correct, words.clusters[2], *COMPARED, seed=seeds[0]),
+        tags=tags,
+        classes=len(words.tags),
+        words=tuple(map(len, words.rows)),
+        sentences=tuple(map(len, treebank)),
+        untagged=int((words.labels < 0).sum()),
+        unknown_tags=int((words.labels[test] == len(words.tags)).sum()),
+        unseen=int(words.unseen.sum()),
+        static_unknown=static_unknown,
+        results=tuple(results),
+        difference=difference(correct, clusters, *COMPARED, seed=seeds[0]),
     )
 
 
@@ -280,17 +264,11 @@ def most_frequent_tag(words: Words) -> NDArray[np.int64]:
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     folded: dict[str, Counter[int]] = defaultdict(Counter)
     total: Counter[int] = Counter()
-    for row, label in zip(words.rows[0].tolist(), words.labels[0].tolist(), strict=True):
-        form = words.forms[row]
+    for row in words.rows[0]:
+        form, label = words.forms[row], int(words.labels[row])
         counts[form][label] += 1
         folded[form.lower()][label] += 1
         total[label] += 1
-    forms = (words.forms[row] for row in words.rows[2].tolist())
-    return np.array(
-        [_top(counts.get(form) or folded.get(form.lower()) or total) for form in forms],
-        dtype=np.int64,
-    )
-
-
-def _top(counts: Counter[int]) -> int:
-    return min(counts, key=lambda label: (-counts[label], label))
+    forms = (words.forms[row] for row in words.rows[2])
+    found = (counts.get(form) or folded.get(form.lower()) or total for form in forms)
+    return np.array([max(sorted(tags), key=tags.__getitem__) for tags in found])

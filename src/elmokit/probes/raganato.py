@@ -6,15 +6,16 @@ A dataset is a directory NAME with `NAME.data.xml` (sentences of `wf` and `insta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from elmokit.errors import DataError
-from elmokit.probes.semcor import split_form
-from elmokit.probes.wordnet import Entry
+from elmokit.probes.wordnet import Entry, split_form
 from elmokit.text.lines import read_lines
 
 # The type digits of WordNet's sense keys.
@@ -48,8 +49,7 @@ class Instance(NamedTuple):
     gold: frozenset[str]
 
 
-@dataclass(frozen=True)
-class EvaluationSet:
+class EvaluationSet(NamedTuple):
     """Sentences, and the words in them to disambiguate."""
 
     name: str
@@ -57,15 +57,15 @@ class EvaluationSet:
     instances: list[Instance]
 
 
-def f1_score(answers: Sequence[tuple[Instance, str | None]]) -> float:
-    """Return F1 of instances with answers, as `Scorer.java` of Raganato et al. does.
+def f1_score(correct: ArrayLike, answered: ArrayLike) -> float:
+    """Return F1 as computed by `Scorer.java` of Raganato et al.
 
-    Any of the gold keys is correct. An instance without an answer (None) counts against recall,
-    but not against precision.
+    Args:
+        correct: Whether the answer for each instance is one of its gold keys.
+        answered: Whether each instance has an answer. Instances without an answer decrease recall,
+            but not precision.
     """
-    correct = sum(answer in instance.gold for instance, answer in answers)
-    answered = sum(answer is not None for _, answer in answers)
-    return 2 * correct / (len(answers) + answered) if answers else 0.0
+    return float(2 * np.sum(correct) / (np.size(answered) + np.sum(answered)))
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -88,12 +88,12 @@ def read_sets(path: str | Path) -> list[EvaluationSet]:
             "Raganato et al., or the directory of all datasets (Evaluation_Datasets)."
         )
     sets = [_read_set(file) for file in files]
-    sets.sort(key=lambda s: (_ORDER.index(s.name) if s.name in _ORDER else len(_ORDER), s.name))
-    sets.sort(key=lambda s: s.name == ALL)
-    return sets if len(sets) == 1 or sets[-1].name == ALL else [*sets, _concatenated(sets)]
+    ranks = {name: rank for rank, name in enumerate(_ORDER)}
+    sets.sort(key=lambda s: (s.name == ALL, ranks.get(s.name, len(ranks)), s.name))
+    return sets if len(sets) == 1 or sets[-1].name == ALL else [*sets, concatenate(sets)]
 
 
-def _concatenated(sets: Iterable[EvaluationSet]) -> EvaluationSet:
+def concatenate(sets: Iterable[EvaluationSet]) -> EvaluationSet:
     """Concatenate datasets to ALL; ids are prefixed with the name of their dataset."""
     combined = EvaluationSet(ALL, [], [])
     for dataset in sets:
@@ -107,26 +107,30 @@ def _concatenated(sets: Iterable[EvaluationSet]) -> EvaluationSet:
 
 
 def _read_set(data: Path) -> EvaluationSet:
-    name = data.name.removesuffix(_DATA)
-    gold_path = data.with_name(f"{name}{_GOLD}")
+    dataset = EvaluationSet(data.name.removesuffix(_DATA), [], [])
+    gold_path = data.with_name(f"{dataset.name}{_GOLD}")
     gold = _read_gold(gold_path)
-    dataset = EvaluationSet(name, [], [])
-    for sentence in _parse(data).iter("sentence"):
+    try:
+        root = ElementTree.parse(data).getroot()
+    except ElementTree.ParseError as error:
+        raise DataError(
+            f"{data}: invalid XML ({error}). Expected a {_DATA} file of Raganato et al."
+        ) from None
+    for number, sentence in enumerate(root.iter("sentence")):
         words: list[str] = []
         for element in sentence.iter():
             if element.tag not in ("wf", "instance"):
                 continue
-            form, first = "".join(element.itertext()).strip(), len(words)
+            form = "".join(element.itertext()).strip()
             if not form:
-                where = f"{data}, sentence {len(dataset.sentences) + 1}"
-                raise DataError(f"{where}: <{element.tag}> has no text.")
+                raise DataError(f"{data}, sentence {number + 1}: <{element.tag}> has no text.")
+            first = len(words)
             words += split_form(form)
             if element.tag == "instance":
-                name, entry, pos = _word(element.attrib, data)
-                place = (len(dataset.sentences), first, len(words))
-                dataset.instances.append(
-                    Instance(name, *place, entry, pos, gold.get(name, frozenset()))
-                )
+                name, entry, pos = _attributes(element, data)
+                keys = gold.get(name, frozenset())
+                instance = Instance(name, number, first, len(words), entry, pos, keys)
+                dataset.instances.append(instance)
         dataset.sentences.append(tuple(words))
     if different := gold.keys() ^ {instance.name for instance in dataset.instances}:
         raise DataError(
@@ -138,20 +142,9 @@ def _read_set(data: Path) -> EvaluationSet:
     return dataset
 
 
-def _parse(path: Path) -> ElementTree.Element:
-    try:
-        return ElementTree.parse(path).getroot()
-    except ElementTree.ParseError as error:
-        raise DataError(
-            f"{path}: invalid XML ({error}). Expected a {_DATA} file of Raganato et al."
-        ) from None
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error.strerror}.") from None
-
-
-def _word(attributes: Mapping[str, str], path: Path) -> tuple[str, Entry, str]:
+def _attributes(element: ElementTree.Element, path: Path) -> tuple[str, Entry, str]:
     """Return the id, the entry and the part of speech of an instance."""
-    name, lemma, pos = (attributes.get(key, "") for key in ("id", "lemma", "pos"))
+    name, lemma, pos = (element.get(key, "") for key in ("id", "lemma", "pos"))
     if not (name and lemma) or pos not in _POS_TYPES:
         raise DataError(
             f"{path}: found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>; expected "
@@ -164,13 +157,11 @@ def _read_gold(path: Path) -> dict[str, frozenset[str]]:
     gold: dict[str, frozenset[str]] = {}
     for line in read_lines([path]):
         fields = line.text.split()
-        if not fields:
-            continue
-        if len(fields) < 2 or fields[0] in gold:
-            problem = f"'{fields[0]}' twice" if len(fields) > 1 else f"'{line.text:.60}'"
+        if len(fields) == 1 or (fields and fields[0] in gold):
             raise line.error(
-                f"found {problem}, expected an id and its sense keys, separated by spaces, each id "
-                "once."
+                f"found '{line.text:.60}', expected a unique id and its sense keys, separated by "
+                "spaces."
             )
-        gold[fields[0]] = frozenset(fields[1:])
+        if fields:
+            gold[fields[0]] = frozenset(fields[1:])
     return gold

@@ -18,6 +18,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def __str__(self) -> str:
+        """Return the ends as text."""
+        return f"{self.low:.4f} to {self.high:.4f}"
+
 
 def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
     """Return the area under the ROC curve, NaN if a group is empty.
@@ -38,18 +42,12 @@ def best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
     It is halfway between two neighboring scores, or infinite if it is best to give all examples the
     same label. If several thresholds are equally good, the lowest one is returned.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    order = np.argsort(values, kind="stable")
-    values, true = values[order], np.asarray(labels, dtype=bool)[order]
-    # correct[i]: correct answers if the first i scores are below the threshold.
-    correct = np.concatenate([[0], np.cumsum(~true)]) + true.sum()
-    correct[1:] -= np.cumsum(true)
-    ends = np.concatenate([[-np.inf], values, [np.inf]])
-    possible = ends[1:] > ends[:-1]  # no threshold separates equal scores
-    best = int(np.argmax(np.where(possible, correct, -1)))
-    if best == 0:
-        return -np.inf
-    return np.inf if best == len(values) else float((values[best - 1] + values[best]) / 2)
+    values, positive = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=bool)
+    distinct = np.unique(values)
+    thresholds = np.concatenate([[-np.inf], (distinct[1:] + distinct[:-1]) / 2, [np.inf]])
+    missed = np.searchsorted(np.sort(values[positive]), thresholds)
+    rejected = np.searchsorted(np.sort(values[~positive]), thresholds)
+    return float(thresholds[np.argmax(rejected - missed)])
 
 
 def clustered_interval(
@@ -73,16 +71,10 @@ def clustered_interval(
     """
     _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     sums = np.bincount(cluster, weights=np.asarray(correct, dtype=np.float64))
-    size = np.bincount(cluster, weights=np.ones(len(cluster)) if sizes is None else sizes)
-    if not size.size:
-        return Interval(float("nan"), float("nan"))
-    draw = np.random.default_rng(seed)
-    samples = []
-    for _ in range(_RESAMPLES):
-        drawn = draw.integers(size.size, size=size.size)
-        samples.append(sums[drawn].sum() / size[drawn].sum())
-    low, high = np.quantile(samples, [0.025, 0.975])
-    return Interval(float(low), float(high))
+    size = np.bincount(cluster, weights=sizes)
+    drawn = np.random.default_rng(seed).integers(len(size), size=(_RESAMPLES, len(size)))
+    samples = sums[drawn].sum(axis=1) / size[drawn].sum(axis=1)
+    return Interval(*np.quantile(samples, [0.025, 0.975]).tolist())
 
 
 @dataclass(frozen=True)

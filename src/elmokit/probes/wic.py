@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -32,26 +31,25 @@ from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
 from elmokit.probes.reports import format_table
-from elmokit.probes.static_layers import static_choices, static_layers
 from elmokit.probes.statistics import (
     Interval,
     area_under_curve,
     best_threshold,
     clustered_interval,
 )
+from elmokit.probes.vectors import model_layers, span_vectors, static_choices, static_layers
 from elmokit.progress import ProgressFn, no_log
+from elmokit.text.lines import read_lines
 from elmokit.text.tokenize import tokenize
 from elmokit.text.typed_json import M, parse_json
 
-# Pairs per batch; only their cosines are stored.
-_PAIRS = 512
 _EXPECTED = "Expected an MCL-WiC file: a JSON list of items."
 
 
 class WicPair(BaseModel, coerce_numbers_to_str=True):
     """Two usages of a lemma, at characters start, ..., end - 1, and whether the sense is the same.
 
-    The names are those of the keys in the file.
+    The fields are those of the file.
     """
 
     id: str
@@ -121,7 +119,6 @@ class WicReport:
         results: One for each way to score.
         pairs: Pairs in the data.
         lemmas: Distinct lemmas.
-        halves: Pairs tested in half 0 and in half 1.
         left_out: Ids of the pairs without a token at the given offsets.
         static_unknown: Pairs with a word that has no static vector; None without static vectors.
     """
@@ -129,7 +126,6 @@ class WicReport:
     results: tuple[WicResult, ...]
     pairs: int
     lemmas: int
-    halves: tuple[int, int]
     left_out: tuple[str, ...]
     static_unknown: int | None = None
 
@@ -178,10 +174,8 @@ class _Answer(BaseModel, coerce_numbers_to_str=True):
 
 
 def _read(path: Path, kind: type[M]) -> M:
-    try:
-        return parse_json(kind, path.read_bytes(), str(path), _EXPECTED)
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error.strerror}. {_EXPECTED}") from None
+    text = "\n".join(line.text for line in read_lines([path]))
+    return parse_json(kind, text, str(path), _EXPECTED)
 
 
 # ---------------------------------------------------------------------------------------- measuring
@@ -198,7 +192,7 @@ def measure_wic(
     seed: int = 0,
     progress: ProgressFn = no_log,
 ) -> WicReport:
-    """Measure a model on pairs of usages.
+    """Compare the layers of a model on pairs of usages.
 
     Args:
         model: The model.
@@ -208,11 +202,11 @@ def measure_wic(
         static: Static vectors to compare with.
         state: Initial state of each sentence.
         seed: Random seed for the bootstrap.
-        progress: Callback for the number of pairs done.
+        progress: Callback for the number of tokens done.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     used: list[WicPair] = []
-    targets: list[tuple[Target, Target]] = []
+    targets: list[Target] = []  # two per pair
     left_out: list[str] = []
     for pair in pairs:
         first = find_target(pair.sentence1, pair.start1, pair.end1)
@@ -221,29 +215,33 @@ def measure_wic(
             left_out.append(pair.id)
         else:
             used.append(pair)
-            targets.append((first, second))
+            targets += (first, second)
     if not used:
         raise DataError(
             "No pair has a token at its offsets. Offsets must count characters, not bytes."
         )
-    same_form = np.array([float(a.words == b.words) for a, b in targets])
+    sentences = list(dict.fromkeys(target.tokens for target in targets))
+    numbers = {tokens: number for number, tokens in enumerate(sentences)}
+    spans = [(numbers[target.tokens], target.first, target.last) for target in targets]
+    words = [target.words for target in targets]
+    same_form = np.array([float(a == b) for a, b in zip(words[::2], words[1::2], strict=True)])
     scores = {"same form": same_form}
     static_unknown = None
     if static is not None:
-        scores |= _cosines(partial(static_layers, static), targets, static_choices(static))
-        unknown = np.array([not all(_is_known(t, static) for t in pair) for pair in targets])
+        vectors = span_vectors(static_layers(static, sentences), spans)
+        scores |= _cosines(vectors, static_choices(static))
         word = f"{static.name}, the word"
+        known = vectors[0].any(axis=1)
+        unknown = ~(known[::2] & known[1::2])
         # Without a vector, only the forms can be compared.
         scores[word] = np.where(unknown, same_form, scores[word])
         static_unknown = int(unknown.sum())
-    by_label = {choice.label: choice for choice in choices}
-    scores |= _cosines(lambda texts: model.compute(texts, state), targets, by_label, progress)
-    halves = [half_of(pair.lemma) for pair in used]
+    vectors = span_vectors(model_layers(model, sentences, state, progress), spans)
+    scores |= _cosines(vectors, {choice.label: choice for choice in choices})
     return WicReport(
         tuple(judge(name, values, used, seed=seed) for name, values in scores.items()),
         pairs=len(pairs),
         lemmas=len({pair.lemma for pair in pairs}),
-        halves=(halves.count(0), halves.count(1)),
         left_out=tuple(left_out),
         static_unknown=static_unknown,
     )
@@ -261,31 +259,15 @@ def find_target(sentence: str, start: int, end: int) -> Target | None:
     return Target(tuple(token.text for token in tokens), overlapping[0], overlapping[-1] + 1)
 
 
-def _is_known(target: Target, static: StaticVectors) -> bool:
-    return any(word in static for word in target.words)
-
-
 def _cosines(
-    compute: Callable[[list[tuple[str, ...]]], Iterable[FloatArray]],
-    targets: Sequence[tuple[Target, Target]],
-    choices: Mapping[str, LayerChoice],
-    progress: ProgressFn = no_log,
+    vectors: FloatArray, choices: Mapping[str, LayerChoice]
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the cosine of each pair for each layer choice; `compute` returns layers (R, T, D)."""
-    blocks: dict[str, list[FloatArray]] = {name: [] for name in choices}
-    for begin in range(0, len(targets), _PAIRS):
-        block = targets[begin : begin + _PAIRS]
-        sentences = list(dict.fromkeys(target.tokens for pair in block for target in pair))
-        layers = dict(zip(sentences, compute(sentences), strict=True))
-        # The mean over the tokens of the word, for all pairs: (R, n, D)
-        a, b = (
-            np.stack([layers[t.tokens][:, t.first : t.last].mean(axis=1) for t in side], axis=1)
-            for side in zip(*block, strict=True)
-        )
-        for name, choice in choices.items():
-            blocks[name].append(cosines(choice.apply(a), choice.apply(b)))
-        progress("pairs", begin + len(block), len(targets))
-    return {name: np.concatenate(parts).astype(np.float64) for name, parts in blocks.items()}
+    """Return the cosine of each pair for each layer choice; `vectors` is (R, 2n, D)."""
+    a, b = vectors[:, ::2], vectors[:, 1::2]
+    return {
+        name: cosines(choice.apply(a), choice.apply(b)).astype(np.float64)
+        for name, choice in choices.items()
+    }
 
 
 # ------------------------------------------------------------------------------------------ judging

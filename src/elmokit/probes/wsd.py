@@ -14,8 +14,9 @@ of the word and of its sentence (the mean).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -27,21 +28,16 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import DataError
-from elmokit.probes.raganato import EvaluationSet, Instance, f1_score
+from elmokit.probes.raganato import EvaluationSet, concatenate, f1_score
 from elmokit.probes.reports import format_table
-from elmokit.probes.semcor import SenseSentence
-from elmokit.probes.static_layers import static_choices, static_layers
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
-from elmokit.probes.wordnet import Entry, WordNet, entry_of, first_sense
+from elmokit.probes.vectors import model_layers, span_vectors, static_choices, static_layers
+from elmokit.probes.wordnet import Entry, SenseSentence, WordNet, entry_of, first_sense
 from elmokit.progress import ProgressFn, no_log
 
 COMPARED = ("layer 2", "layer 1")
 FIRST_SENSE = "first sense of WordNet"
 FREQUENT_SENSE = "most frequent sense of SemCor"
-# The layers of each sentence, (R, T, D); R = L + 1 for a model.
-SentenceLayers = Iterable[FloatArray]
-# By method: the answers for the instances of each dataset; None: no answer.
-Answers = dict[str, list[list[str | None]]]
 
 
 @dataclass(frozen=True)
@@ -133,34 +129,32 @@ class Senses:
 
 
 def collect_senses(
-    layers: SentenceLayers, sentences: Sequence[SenseSentence], wordnet: WordNet
+    layers: Iterable[FloatArray], sentences: Sequence[SenseSentence], wordnet: WordNet
 ) -> Senses:
     """Return the senses in sentences that WordNet contains, with the mean vectors of their uses.
 
     A use with alternatives counts fully for each of them.
     """
-    used = dict.fromkeys(key for s in sentences for span in s.spans for key in span.keys)
-    keys = [key for key in used if is_known(key, wordnet)]
-    rows = {key: row for row, key in enumerate(keys)}
-    counts = np.zeros(len(keys), dtype=np.int64)
-    sums: FloatArray | None = None  # (S, R, D): contiguous by sense
+    counts: Counter[str] = Counter()
+    sums: dict[str, FloatArray] = {}
     for sentence, vectors in zip(sentences, layers, strict=True):
-        if sums is None:
-            sums = np.zeros((len(keys), vectors.shape[0], vectors.shape[2]), dtype=np.float32)
         for span in sentence.spans:
-            span_rows = [rows[key] for key in span.keys if key in rows]
-            if span_rows:
-                sums[span_rows] += vectors[:, span.first : span.last].mean(axis=1)
-                counts[span_rows] += 1
-    if sums is None or not keys:
+            mean = vectors[:, span.first : span.last].mean(axis=1)
+            for key in span.keys:
+                if is_known(key, wordnet):
+                    counts[key] += 1
+                    sums.setdefault(key, np.zeros_like(mean))
+                    sums[key] += mean
+    if not sums:
         raise DataError(
             "No sense of the training data is in WordNet. Expected sense keys of WordNet 3.0."
         )
-    sums /= counts[:, None, None]
+    rows = {key: row for row, key in enumerate(sums)}
     candidates = {
-        entry: [rows[key] for key in wordnet[entry] if key in rows] for entry in map(entry_of, keys)
+        entry: [rows[key] for key in wordnet[entry] if key in rows] for entry in map(entry_of, rows)
     }
-    return Senses(keys, np.moveaxis(sums, 1, 0), counts, wordnet, candidates)
+    means = np.stack([sums[key] / np.float32(counts[key]) for key in rows], axis=1)
+    return Senses(list(rows), means, np.array(list(counts.values())), wordnet, candidates)
 
 
 def is_known(key: str, wordnet: WordNet) -> bool:
@@ -198,48 +192,40 @@ def measure_wsd(
         seed: Random seed for the bootstrap.
         progress: Callback for the number of tokens done.
     """
-    if not sets:
-        raise DataError("No test data: expected at least one dataset.")
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     tagged = [sentence for sentence in training if sentence.spans]
-    total = sum(len(s.words) for s in tagged) + sum(len(w) for s in sets for w in s.sentences)
-    done = 0
-
-    def read(sentences: Sequence[Sequence[str]]) -> Iterator[FloatArray]:
-        nonlocal done
-        for vectors in model.stream(sentences, state):
-            yield vectors.layers
-            done += len(vectors)
-            progress("tokens", done, total)
-
-    senses = collect_senses(read([s.words for s in tagged]), tagged, wordnet)
+    training_words = [sentence.words for sentence in tagged]
+    test = concatenate(sets)
+    layers = model_layers(model, [*training_words, *test.sentences], state, progress)
+    senses = collect_senses(islice(layers, len(tagged)), tagged, wordnet)
+    entries = [instance.entry for instance in test.instances]
+    places = [(instance.sentence, instance.first, instance.last) for instance in test.instances]
     uses, one = senses.counts[:, None], np.ones(1)
-    answers: Answers = {
-        FIRST_SENSE: [[first_sense(wordnet, i.entry) for i in s.instances] for s in sets],
-        FREQUENT_SENSE: [[senses.choose(i.entry, uses, one) for i in s.instances] for s in sets],
+    # The sense of each instance, or None, by method.
+    answers: dict[str, list[str | None]] = {
+        FIRST_SENSE: [first_sense(wordnet, entry) for entry in entries],
+        FREQUENT_SENSE: [senses.choose(entry, uses, one) for entry in entries],
     }
     static_unknown = None
     if static is not None:
-        layers = static_layers(static, [s.words for s in tagged])
-        static_senses = collect_senses(layers, tagged, wordnet)
-        queries = [_queries(static_layers(static, s.sentences), s) for s in sets]
+        static_senses = collect_senses(static_layers(static, training_words), tagged, wordnet)
+        queries = span_vectors(static_layers(static, test.sentences), places)
         for name, choice in static_choices(static).items():
-            answers[name] = _nearest(static_senses, choice, queries, sets)
-        static_unknown = int((~queries[-1][0].any(axis=1)).sum())
-    queries = [_queries(read(s.sentences), s) for s in sets]
+            answers[name] = _nearest(static_senses, choice, queries, entries)
+        is_zero = ~queries[0].any(axis=1)
+        static_unknown = int(is_zero[-len(sets[-1].instances) :].sum())
+    queries = span_vectors(layers, places)
     for choice in choices:
-        answers[choice.label] = _nearest(senses, choice, queries, sets)
+        answers[choice.label] = _nearest(senses, choice, queries, entries)
+    results, compared = _results(answers, sets, seed)
     spans = [span for s in tagged for span in s.spans]
     unseen = {
         s.name: [i.entry for i in s.instances if i.entry not in senses.candidates] for s in sets
     }
-    results, compared = _results(answers, sets, seed)
     return WsdReport(
         instances={s.name: len(s.instances) for s in sets},
-        backed_off={name: len(entries) for name, entries in unseen.items()},
-        unanswered={
-            name: sum(e not in wordnet for e in entries) for name, entries in unseen.items()
-        },
+        backed_off={name: len(words) for name, words in unseen.items()},
+        unanswered={name: sum(w not in wordnet for w in words) for name, words in unseen.items()},
         senses=len(senses.keys),
         uses=len(spans),
         alternatives=sum(len(span.keys) > 1 for span in spans),
@@ -250,59 +236,42 @@ def measure_wsd(
     )
 
 
-def _queries(layers: SentenceLayers, evaluation: EvaluationSet) -> FloatArray:
-    """Return the vectors of the instances of a dataset, shape (R, n, D)."""
-    by_sentence: dict[int, list[Instance]] = {}
-    for instance in evaluation.instances:
-        by_sentence.setdefault(instance.sentence, []).append(instance)
-    vectors = [
-        sentence[:, instance.first : instance.last].mean(axis=1)
-        for number, sentence in enumerate(layers)
-        for instance in by_sentence.get(number, [])
-    ]
-    return np.stack(vectors, axis=1)
-
-
 def _nearest(
-    senses: Senses,
-    choice: LayerChoice,
-    queries: Sequence[FloatArray],
-    sets: Sequence[EvaluationSet],
-) -> list[list[str | None]]:
-    """Return for each instance of each dataset the sense with the nearest mean by cosine."""
-    means = unit(choice.apply(senses.vectors))
-    return [
-        [
-            senses.choose(instance.entry, means, query)
-            for instance, query in zip(s.instances, choice.apply(vectors), strict=True)
-        ]
-        for s, vectors in zip(sets, queries, strict=True)
-    ]
+    senses: Senses, choice: LayerChoice, queries: FloatArray, entries: Sequence[Entry]
+) -> list[str | None]:
+    """Return for each instance the sense with the nearest mean by cosine."""
+    means, vectors = unit(choice.apply(senses.vectors)), choice.apply(queries)
+    return [senses.choose(entry, means, v) for entry, v in zip(entries, vectors, strict=True)]
 
 
 def _results(
-    answers: Answers, sets: Sequence[EvaluationSet], seed: int
+    answers: Mapping[str, Sequence[str | None]], sets: Sequence[EvaluationSet], seed: int
 ) -> tuple[tuple[WsdResult, ...], Difference | None]:
     """Score the answers of each method, and compare two layers on the last dataset."""
-    last = sets[-1].instances
-    clusters = np.array([instance.sentence for instance in last])
-    tags = [pos for pos, _ in Counter(instance.pos for instance in last).most_common()]
-    # F1 = 2 correct / (instances + answers): an instance without an answer counts as one half. All
-    # methods answer the same instances.
-    sizes = np.array([0.5 if answer is None else 1.0 for answer in answers[FIRST_SENSE][-1]])
-    correct: dict[str, NDArray[np.float64]] = {}
+    instances = [instance for s in sets for instance in s.instances]
+    datasets = np.repeat([s.name for s in sets], [len(s.instances) for s in sets])
+    last = datasets == sets[-1].name
+    pos = np.array([instance.pos for instance in instances])
+    tags = [tag for tag, _ in Counter(pos[last].tolist()).most_common()]
+    clusters = np.array([instance.sentence for instance in sets[-1].instances])
+    # All methods answer the same instances. F1 = 2 correct / (instances + answers).
+    answered = np.array([answer is not None for answer in answers[FIRST_SENSE]])
+    sizes = (1 + answered[last]) / 2
+    correct: dict[str, NDArray[np.bool_]] = {}
     results = []
-    for name, by_set in answers.items():
-        pairs = [
-            list(zip(s.instances, own, strict=True)) for s, own in zip(sets, by_set, strict=True)
-        ]
-        correct[name] = np.array([float(answer in i.gold) for i, answer in pairs[-1]])
+    for name, own in answers.items():
+        hits = np.array([answer in i.gold for answer, i in zip(own, instances, strict=True)])
+        correct[name] = hits[last]
+
+        def f1(rows: NDArray[np.bool_], hits: NDArray[np.bool_] = hits) -> float:
+            return f1_score(hits[rows], answered[rows])
+
         results.append(
             WsdResult(
                 name,
-                {s.name: f1_score(own) for s, own in zip(sets, pairs, strict=True)},
+                {s.name: f1(datasets == s.name) for s in sets},
                 clustered_interval(correct[name], clusters, sizes=sizes, seed=seed),
-                {pos: f1_score([pair for pair in pairs[-1] if pair[0].pos == pos]) for pos in tags},
+                {tag: f1(last & (pos == tag)) for tag in tags},
             )
         )
     return tuple(results), difference(correct, clusters, *COMPARED, sizes=sizes, seed=seed)

@@ -32,8 +32,7 @@ Differences, all in places where AllenNLP crashed or was silently wrong:
 from __future__ import annotations
 
 from elmokit.compat.allennlp.bilm import _ElmoBiLm as _ElmoBiLm
-from elmokit.compat.allennlp.elmo import Elmo, ElmoTokenEmbedder, batch_to_ids
+from elmokit.compat.allennlp.elmo import Elmo, ElmoTokenEmbedder, ScalarMix, batch_to_ids
 from elmokit.compat.allennlp.embedder import ElmoEmbedder
-from elmokit.compat.allennlp.mix import ScalarMix
 
 __all__ = ["Elmo", "ElmoEmbedder", "ElmoTokenEmbedder", "ScalarMix", "batch_to_ids"]

@@ -1,4 +1,4 @@
-"""AllenNLP's `_ElmoBiLm`: character ids, or ids of cached words, to all layers."""
+"""AllenNLP's `_ElmoBiLm` and its parts: character ids, or ids of cached words, to all layers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,203 @@ from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from elmokit.compat.allennlp.encoder import (
-    EncoderOutput,
-    _ElmoCharacterEncoder,
-    positions_up_to,
-    right_padded,
+from elmokit.compat.allennlp.layout import (
+    CHARACTERS,
+    GATE_BIAS,
+    GATES,
+    HIGHWAY,
+    SAME,
+    AllenNlpModule,
+    Layout,
+    ParameterLayout,
 )
-from elmokit.compat.allennlp.lstm import ElmoLstm
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, DataError
+from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
-from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, N_CHARACTERS, char_ids_table
 from elmokit.model.elmo import add_boundaries
+from elmokit.model.lstm import LstmState
+from elmokit.model.packing import Packing
 from elmokit.sources.resolve import load_parts
 
 _log = logging.getLogger(__name__)
 
-# Words per batch of the character encoder when a vocabulary is cached.
+# Batch size of the character encoder when a vocabulary is cached.
 _WORDS_AT_ONCE = 512
+
+
+class _ElmoCharacterEncoder(AllenNlpModule):
+    """Computes x_k of every position, including both boundaries, from character ids.
+
+    Args:
+        encoder: The encoder to use.
+        requires_grad: Whether its weights can be trained.
+    """
+
+    def __init__(self, encoder: CharacterEncoder, requires_grad: bool = False) -> None:
+        super().__init__()
+        self.encoder = encoder.requires_grad_(requires_grad)
+        self.requires_grad = requires_grad
+        projection = encoder.projection
+        n_filters = encoder.config.n_filters
+        self.output_dim = n_filters if projection is None else projection.out_features
+
+    def get_output_dim(self) -> int:
+        """Return D."""
+        return self.output_dim
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Encode a batch.
+
+        Args:
+            inputs: Character ids (B, T, C), 0 = padding, only at the end of a row.
+
+        Returns:
+            `mask` (B, T + 2) and `token_embedding` (B, T + 2, D).
+        """
+        ids = self._checked(inputs)
+        mask = checked_mask((ids > 0).any(dim=-1), "create ids with batch_to_ids(sentences)")
+        begin, end = ids.new_tensor(char_ids_table([BEGIN_SENTENCE, END_SENTENCE], ids.shape[2]))
+        ids = add_boundaries(ids, mask.sum(dim=1), begin, end)  # (B, T + 2, C)
+        mask = functional.pad(mask, (2, 0), value=True)
+        # All padding positions have the same ids, so they share one vector: the last one here.
+        x = self.encoder(torch.cat([ids[mask], ids.new_zeros(1, ids.shape[2])]))
+        place = torch.full(mask.shape, len(x) - 1, device=ids.device)
+        place[mask] = torch.arange(len(x) - 1, device=ids.device)
+        return {"mask": mask, "token_embedding": x[place]}
+
+    def _checked(self, ids: Tensor) -> Tensor:
+        size = self.encoder.config.max_characters_per_token
+        if ids.dim() != 3 or ids.shape[-1] != size or ids.is_floating_point():
+            raise DataError(
+                f"Expected character ids, integers of shape (batch, tokens, {size}); found "
+                f"{ids.dtype} of shape {list(ids.shape)}. Create them with batch_to_ids(sentences)"
+                + ("." if size == 50 else f", or elmokit.batch_ids(sentences, {size}).")
+            )
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < N_CHARACTERS:
+            raise DataError(
+                f"Character ids must be between 0 and {N_CHARACTERS - 1}; found {int(ids.min())} "
+                f"to {int(ids.max())}. Create them with batch_to_ids(sentences)."
+            )
+        return ids.long()
+
+    def parameter_layout(self) -> ParameterLayout:
+        """See `AllenNlpModule`."""
+        config = self.encoder.config
+        yield "_char_embedding_weights", ("encoder.char_embed",), CHARACTERS
+        for i in range(len(config.filters)):
+            yield from _linear(f"char_conv_{i}", [f"encoder.convolutions.{i}"], SAME)
+        for i in range(config.n_highway):
+            ours = [f"encoder.highways.{i}.{name}" for name in ("transform", "carry")]
+            yield from _linear(f"_highways._layers.{i}", ours, HIGHWAY)
+        if self.encoder.projection is not None:
+            yield from _linear("_projection", ["encoder.projection"], SAME)
+
+
+def _linear(theirs: str, ours: Sequence[str], layout: Layout) -> ParameterLayout:
+    """Return the layout of the weight and the bias of a module."""
+    for kind in ("weight", "bias"):
+        yield f"{theirs}.{kind}", tuple(f"{name}.{kind}" for name in ours), layout
+
+
+class ElmoLstm(AllenNlpModule):
+    """The LSTMs of both directions, whose state is carried from batch to batch.
+
+    Args:
+        bilm: The biLM; its token encoder is not used.
+        requires_grad: Whether the weights can be trained.
+        stateful: Start each row with the final state of the same row of the previous batch, which
+            is in `_states`; otherwise start from the zero state.
+
+    Attributes:
+        _states: The final states of the rows: hidden (L, rows, 2D) and memory (L, rows, 2H),
+            forward before backward; None before the first batch. Not part of the `state_dict`.
+    """
+
+    def __init__(self, bilm: BiLM, requires_grad: bool = False, stateful: bool = True) -> None:
+        super().__init__()
+        config = bilm.config.lstm
+        self.bilm = bilm.requires_grad_(requires_grad)
+        self.requires_grad = requires_grad
+        self.stateful = stateful
+        self._states: tuple[Tensor, Tensor] | None = None
+        self.input_size = self.hidden_size = config.projection_dim
+        self.cell_size = config.dim
+        self.num_layers = config.n_layers
+
+    def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """Compute the layers of a batch.
+
+        Shape:
+            inputs (B, T, D), mask (B, T) -> (L, B, T, 2D)
+        """
+        lengths = mask.sum(dim=1)
+        packing = Packing.of(lengths.cpu().numpy())
+        layers, state = self.bilm.contextualize(
+            packing.pack(inputs), packing, self._start(len(lengths), inputs)
+        )
+        self._keep(state)
+        outputs = packing.unpack(layers[1:])
+        return functional.pad(outputs, (0, 0, 0, mask.shape[1] - outputs.shape[2]))
+
+    def reset_states(self, mask: Tensor | None = None) -> None:
+        """Reset the states to zero.
+
+        Args:
+            mask: The rows to reset, shape (rows,), True = reset; None resets all.
+        """
+        if mask is None or self._states is None:
+            self._states = None
+            return
+        hidden, memory = self._states
+        if mask.shape != hidden.shape[1:2]:
+            raise DataError(
+                f"The mask of rows to reset has shape {list(mask.shape)}; expected "
+                f"[{hidden.shape[1]}], the number of rows of the state."
+            )
+        reset = mask.bool().view(1, -1, 1).to(hidden.device)
+        self._states = (hidden.masked_fill(reset, 0), memory.masked_fill(reset, 0))
+
+    def _start(self, rows: int, like: Tensor) -> LstmState | None:
+        if not self.stateful or self._states is None:
+            return None
+        # `pad` crops states of more rows. It always copies, which is necessary because tensors of
+        # inference mode cannot be part of a graph.
+        hidden, memory = (
+            functional.pad(state.to(like), (0, 0, 0, rows - state.shape[1]))
+            for state in self._states
+        )
+        return LstmState(cell=_directions(memory), hidden=_directions(hidden))
+
+    def _keep(self, state: LstmState) -> None:
+        hidden, cell = (
+            torch.cat(part.detach().unbind(), -1) for part in (state.hidden, state.cell)
+        )
+        if self._states is not None:  # rows that this batch does not have keep their states
+            rows = hidden.shape[1]
+            hidden, cell = (
+                torch.cat([new, old.to(new)[:, rows:]], dim=1)
+                for new, old in zip((hidden, cell), self._states, strict=True)
+            )
+        self._states = (hidden, cell)
+
+    def parameter_layout(self) -> ParameterLayout:
+        """See `AllenNlpModule`."""
+        for i in range(self.num_layers):
+            for direction in ("forward", "backward"):
+                theirs, ours = f"{direction}_layer_{i}.", f"bilm.{direction}_lm.layers.{i}."
+                yield theirs + "input_linearity.weight", (ours + "weight_input",), GATES
+                yield theirs + "state_linearity.weight", (ours + "weight_recurrent",), GATES
+                yield theirs + "state_linearity.bias", (ours + "bias",), GATE_BIAS
+                if self.bilm.config.lstm.has_projection:
+                    yield theirs + "state_projection.weight", (ours + "weight_projection",), SAME
+
+
+def _directions(state: Tensor) -> Tensor:
+    """(L, B, 2 * size) -> (2, L, B, size)."""
+    return torch.stack(state.chunk(2, dim=-1))
 
 
 class BiLmOutput(TypedDict):
@@ -117,15 +296,26 @@ class _ElmoBiLm(nn.Module):
         first = torch.cat([x, x], dim=-1) * mask.unsqueeze(-1)  # h_{k,0} = [x_k; x_k]
         return {"activations": [first, *layers.unbind()], "mask": mask}
 
-    def _look_up(self, words: Tensor) -> EncoderOutput | None:
+    def _look_up(self, words: Tensor) -> dict[str, Tensor] | None:
         table, bos, eos = self._word_embedding, self._bos_embedding, self._eos_embedding
         if table is None or bos is None or eos is None:
             return None
         if words.numel() and not 0 <= int(words.min()) <= int(words.max()) < table.num_embeddings:
             return None
-        lengths = right_padded(
-            words > 0, "index 0 of vocab_to_cache means padding; put a word there that never occurs"
+        mask = checked_mask(
+            words > 0, "index 0 of vocab_to_cache means padding; use a word that never occurs there"
         )
         x: Tensor = table(words.long())
-        x = add_boundaries(x, lengths, bos.to(x), eos.to(x))
-        return {"mask": positions_up_to(lengths + 2, x.shape[1]), "token_embedding": x}
+        x = add_boundaries(x, mask.sum(dim=1), bos.to(x), eos.to(x))
+        return {"mask": functional.pad(mask, (2, 0), value=True), "token_embedding": x}
+
+
+def checked_mask(mask: Tensor, remedy: str) -> Tensor:
+    """Return a mask (B, T); raise an error for padding before the last token of a row."""
+    wrong = (mask[:, 1:] & ~mask[:, :-1]).any(dim=1)
+    if wrong.any():
+        raise DataError(
+            f"Row {int(wrong.nonzero()[0, 0])} of the batch has padding before its last token, "
+            f"which AllenNLP would misread. Padding must be at the end of a row: {remedy}."
+        )
+    return mask

@@ -1,4 +1,4 @@
-"""AllenNLP's `Elmo`, `ElmoTokenEmbedder` and `batch_to_ids`."""
+"""AllenNLP's `Elmo`, `ElmoTokenEmbedder`, `ScalarMix` and `batch_to_ids`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.compat.allennlp.bilm import _ElmoBiLm
-from elmokit.compat.allennlp.mix import ScalarMix
 from elmokit.errors import ConfigError, DataError
+from elmokit.model import mix
 from elmokit.model.chars import batch_ids
 
 _log = logging.getLogger(__name__)
@@ -30,6 +30,58 @@ def batch_to_ids(batch: Iterable[Iterable[str]]) -> Tensor:
     return torch.from_numpy(
         batch_ids([row if isinstance(row, str) else list(row) for row in batch])
     )
+
+
+class ScalarMix(mix.ScalarMix):
+    """A weighted sum of layers: gamma * sum_j softmax(w)_j h_j.
+
+    Args:
+        mixture_size: The number of layers.
+        do_layer_norm: Normalize each layer before mixing, over all tokens of the batch.
+        initial_scalar_parameters: w, before the softmax. Default: zeros.
+        trainable: Whether w and gamma are learned.
+    """
+
+    def __init__(
+        self,
+        mixture_size: int,
+        do_layer_norm: bool = False,
+        initial_scalar_parameters: Sequence[float] | None = None,
+        trainable: bool = True,
+    ) -> None:
+        # Not the constructor of our mix: its parameters have other names, and it warns that this
+        # normalization depends on the batch, which is AllenNLP's documented behavior.
+        nn.Module.__init__(self)
+        if initial_scalar_parameters is None:
+            initial_scalar_parameters = [0.0] * mixture_size
+        initial = list(map(float, initial_scalar_parameters))
+        if len(initial) != mixture_size:
+            raise ConfigError(
+                f"Expected {mixture_size} initial scalar parameters, one per layer; found "
+                f"{initial}."
+            )
+        self.mixture_size = mixture_size
+        self.do_layer_norm = do_layer_norm
+        self.layer_norm = "batch" if do_layer_norm else False
+        self.top_only = False
+        self.gamma = nn.Parameter(torch.ones(1), requires_grad=trainable)
+        self.scalar_parameters = nn.ParameterList(
+            nn.Parameter(torch.tensor([value]), requires_grad=trainable) for value in initial
+        )
+
+    @property
+    def w(self) -> Tensor:  # type: ignore[override]  # one parameter there, several here
+        """The weights before the softmax, shape (L + 1,)."""
+        return torch.cat(list(self.scalar_parameters))
+
+    def forward(self, tensors: Sequence[Tensor] | Tensor, mask: Tensor | None = None) -> Tensor:
+        """Mix the layers.
+
+        Shape:
+            L + 1 tensors (..., 2D), mask (...) -> (..., 2D)
+        """
+        layers = tensors if isinstance(tensors, Tensor) else torch.stack(list(tensors))
+        return super().forward(layers, mask)
 
 
 class ElmoOutput(TypedDict):
@@ -84,11 +136,9 @@ class Elmo(nn.Module):
             module = _ElmoBiLm(
                 options_file, weight_file, requires_grad, vocab_to_cache, stateful=stateful
             )
-        elif options_file is not None or weight_file is not None:
-            raise ConfigError("Specify either options_file and weight_file or module, not both.")
-        elif not stateful:
+        elif options_file is not None or weight_file is not None or not stateful:
             raise ConfigError(
-                "stateful cannot be combined with module, which manages its own state."
+                "module cannot be combined with options_file, weight_file or stateful=False."
             )
         self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
@@ -96,13 +146,13 @@ class Elmo(nn.Module):
         self._dropout = nn.Dropout(p=dropout)
         self._n_mixes = num_output_representations
         for k in range(num_output_representations):
-            mix = ScalarMix(
+            scalar_mix = ScalarMix(
                 module.num_layers,
                 do_layer_norm=do_layer_norm,
                 initial_scalar_parameters=scalar_mix_parameters,
                 trainable=scalar_mix_parameters is None,
             )
-            self.add_module(f"scalar_mix_{k}", mix)
+            self.add_module(f"scalar_mix_{k}", scalar_mix)
 
     @property
     def _scalar_mixes(self) -> list[nn.Module]:
@@ -130,9 +180,9 @@ class Elmo(nn.Module):
                 f"inputs is a {type(inputs).__name__}; expected the tensor of character ids that "
                 "batch_to_ids returns: elmo(batch_to_ids(sentences))."
             )
-        shape = inputs.shape[:-1] if inputs.dim() > 3 else None
+        leading = inputs.shape[:-2]
         if word_inputs is not None:
-            shape = word_inputs.shape if word_inputs.dim() > 2 else shape
+            leading = word_inputs.shape[:-1]
             word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
             if not self._has_cached_vocab:
                 _log.warning("word_inputs is ignored without vocab_to_cache.")
@@ -142,14 +192,12 @@ class Elmo(nn.Module):
         output = self._elmo_lstm(inputs, word_inputs)
         layers, mask = torch.stack(list(output["activations"])), output["mask"].bool()
         representations = []
-        for mix in self._scalar_mixes:
-            mixed, kept = mix(layers, mask), mask
+        for scalar_mix in self._scalar_mixes:
+            mixed, kept = scalar_mix(layers, mask), mask
             if not self._keep_sentence_boundaries:
                 mixed, kept = without_boundaries(mixed, mask)
-            representations.append(self._dropout(mixed))
-        if shape is not None:
-            representations = [_shaped(r, shape) for r in representations]
-            kept = kept.reshape(*shape[:-1], kept.shape[1])
+            representations.append(self._dropout(mixed).reshape(*leading, *mixed.shape[1:]))
+        kept = kept.reshape(*leading, kept.shape[1])
         return {"elmo_representations": representations, "mask": kept}
 
 
@@ -222,7 +270,3 @@ def without_boundaries(vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """
     inner = mask[:, 2:]  # shifted by <S>, and one shorter for </S>
     return vectors[:, 1:-1].masked_fill(~inner.unsqueeze(-1), 0).contiguous(), inner
-
-
-def _shaped(vectors: Tensor, shape: Sequence[int]) -> Tensor:
-    return vectors.reshape(*shape[:-1], *vectors.shape[1:])

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
@@ -30,8 +30,6 @@ Array = NDArray[np.float32]
 
 DEFAULT_BATCH_SIZE = 64
 _SENTENCE_TO_INDEX = "sentence_to_index"
-
-_FORMATS = ("all", "top", "average")
 
 
 class ElmoEmbedder:
@@ -123,7 +121,7 @@ class ElmoEmbedder:
         Args:
             input_file: The open text file.
             output_file_path: The file to write.
-            output_format: "all" layers, the "top" layer or the "average".
+            output_format: "all" layers, the "top" layer, the "average" or another layer choice.
             batch_size: Lines per batch.
             forget_sentences: Omit `sentence_to_index`.
             use_sentence_keys: Name the datasets by their lines, and omit `sentence_to_index`.
@@ -131,14 +129,10 @@ class ElmoEmbedder:
         import h5py
         from tqdm import tqdm
 
-        if output_format not in _FORMATS:
-            raise ConfigError(
-                f"Invalid output_format '{output_format}': expected one of {', '.join(_FORMATS)}."
-            )
+        choice = LayerChoice.parse(output_format, self.elmo_bilm.num_layers)
         lines = [line.strip() for line in input_file]
         keys = _keys(lines, use_sentence_keys)
         tokens = (line.split() for line in lines)
-        choice = LayerChoice.parse(output_format, self.elmo_bilm.num_layers)
         with (
             replace_file(Path(output_file_path)) as temporary,
             Hdf5Sink(temporary) as sink,
@@ -146,7 +140,15 @@ class ElmoEmbedder:
         ):
             vectors = self.embed_sentences(tokens, batch_size)
             for key, layers in zip(keys, tqdm(vectors, total=len(lines)), strict=True):
-                _store(file, key, choice.apply(layers))
+                try:
+                    file.create_dataset(key, data=choice.apply(layers), dtype="float32")
+                except (RuntimeError, TypeError, ValueError) as error:
+                    if not use_sentence_keys:  # then the key is not the reason
+                        raise
+                    raise DataError(
+                        f"The vectors of '{key}' cannot be stored with the sentence as key "
+                        f"({error}). Disable use_sentence_keys."
+                    ) from error
                 sink.check()
             if not (forget_sentences or use_sentence_keys):
                 index = dict(zip(lines, keys, strict=True))  # the last of equal lines counts
@@ -157,16 +159,16 @@ class ElmoEmbedder:
 
 def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
     """Return the name of each line's dataset; check them before anything is computed."""
-    blank = [str(number) for number, line in enumerate(lines, start=1) if not line]
-    if blank:
+    if "" in lines:
         raise DataError(
-            f"The input has blank lines, which have no vectors: line {', '.join(blank[:10])}"
-            f"{', ...' if len(blank) > 10 else ''}. Remove them."
+            f"Line {lines.index('') + 1} of the input is blank, so it has no vectors. Remove all "
+            "blank lines."
         )
     if not use_sentence_keys:
         return [str(number) for number in range(len(lines))]
     _log.warning(
-        "A slash in a sentence that is used as a key creates an HDF5 group; read it by its path."
+        "A slash in a sentence that is used as a key creates an HDF5 group: read the vectors by "
+        "the path of the dataset."
     )
     for line, count in Counter(lines).items():
         if count > 1:
@@ -175,15 +177,3 @@ def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
                 "Disable use_sentence_keys."
             )
     return lines
-
-
-def _store(file: Any, key: str, vectors: Array) -> None:
-    try:
-        file.create_dataset(key, data=vectors, dtype="float32")
-    except (RuntimeError, TypeError, ValueError) as error:
-        if key.isdigit():  # then the key is not the reason
-            raise
-        raise DataError(
-            f"The vectors of '{key}' cannot be stored with the sentence as key ({error}). "
-            "Disable use_sentence_keys."
-        ) from error

@@ -9,7 +9,7 @@ character table of 262 rows, the first zero     261 rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,10 @@ class Layout(NamedTuple):
     unpack: Callable[[Tensor], tuple[Tensor, ...]]
 
 
+#: AllenNLP's name of each parameter, the names of ours, and the layout.
+ParameterLayout = Iterator[tuple[str, tuple[str, ...], Layout]]
+
+
 class AllenNlpModule(nn.Module):
     """A module of elmokit's modules whose `state_dict` has AllenNLP's names and layout."""
 
@@ -33,8 +37,8 @@ class AllenNlpModule(nn.Module):
         self.register_state_dict_post_hook(_save)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_load)  # type: ignore[no-untyped-call]
 
-    def parameter_layout(self) -> Iterable[tuple[str, tuple[str, ...], Layout]]:
-        """Return AllenNLP's name of each parameter, the names of ours, and the layout."""
+    def parameter_layout(self) -> ParameterLayout:
+        """Return the layout of all parameters, in AllenNLP's order."""
         raise NotImplementedError
 
 
