@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -96,6 +97,12 @@ def output_error(path: Path, error: OSError) -> OutputError:
         return OutputError(f"Cannot write {path}: no space left on the device. Free some space.")
     reason = error.strerror or str(error)
     return OutputError(f"Cannot write {path}: {reason}. Check the path and its permissions.")
+
+
+def shortened(names: Iterable[str], limit: int = 12) -> str:
+    """Return the first names as a list for a message, or "nothing" if there are none."""
+    first = list(itertools.islice(names, limit + 1))
+    return ", ".join(first[:limit] + ["..."] * (len(first) > limit)) or "nothing"
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

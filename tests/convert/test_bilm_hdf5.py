@@ -113,7 +113,7 @@ def test_reading_and_writing_is_exact_to_the_bit(shared: Path, name: str, tmp_pa
     for file_path, found in ((path / "lm_weights.hdf5", before), (weights, after)):
         with h5py.File(file_path) as file:
             for entry in bilm_hdf5.entries(bilm.config):
-                found[entry.dataset] = file[entry.dataset][...].tobytes()
+                found[entry.name] = file[entry.name][...].tobytes()
     assert before == after
 
 
@@ -131,9 +131,9 @@ def test_other_float_types_are_read(tmp_path: Path, dtype: str) -> None:
     options, weights = write_tiny(tmp_path)
     with h5py.File(weights, "a") as file:
         for entry in bilm_hdf5.entries(TINY):
-            value = file[entry.dataset][...].astype(dtype)
-            del file[entry.dataset]
-            file.create_dataset(entry.dataset, data=value)
+            value = file[entry.name][...].astype(dtype)
+            del file[entry.name]
+            file.create_dataset(entry.name, data=value)
     state = bilm_hdf5.read(options, weights).state_dict()
     for name, tensor in random_bilm(TINY).state_dict().items():
         assert state[name].dtype == torch.float32

@@ -14,7 +14,7 @@ import torch
 import elmokit
 from elmokit.cli.main import app
 from elmokit.convert import tf_checkpoint
-from elmokit.convert.tf_bundle import Bundle
+from elmokit.convert.tf_bundle import read_index
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import given_vocabulary, prepare
@@ -28,12 +28,12 @@ from tests.sources.models import same_bits
 
 
 def test_every_tensor_is_what_tensorflow_reads() -> None:
-    bundle = Bundle(PREFIX)
-    assert bundle.entries.keys() == VARIABLES.keys()
+    stored = read_index(PREFIX)
+    assert stored.keys() == VARIABLES.keys()
     assert len(VARIABLES) == 51
     for name, value in VARIABLES.items():
-        assert np.array_equal(bundle.read(name), value)
-        assert bundle.read(name).dtype == value.dtype == np.float32
+        assert np.array_equal(stored[name], value)
+        assert np.asarray(stored[name]).dtype == value.dtype == np.float32
 
 
 def test_what_the_bilm_says_is_what_tensorflow_computed() -> None:

@@ -23,7 +23,7 @@ WORDS = ["read", "the", "book", "B\u00fccher", "\u672c", "antidisestablishmentar
 
 def reference_weights(bilm: BiLM) -> dict[str, np.ndarray]:
     state = {k: v.detach().numpy().astype(np.float64) for k, v in bilm.state_dict().items()}
-    return {e.dataset: e.pack(*(state[n] for n in e.names)) for e in entries(bilm.config)}
+    return {e.name: e.pack(*(state[n] for n in e.parameters)) for e in entries(bilm.config)}
 
 
 def bounded_ids(sentences: list[list[str]], max_characters: int = 50) -> torch.Tensor:

@@ -42,7 +42,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     path = tmp_path_factory.mktemp("small") / "weights.hdf5"
     with h5py.File(path, "w") as file:
         for entry in bilm_hdf5.entries(bilm.config):
-            file.create_dataset(entry.dataset, shape=entry.shape, dtype="float32")
+            file.create_dataset(entry.name, shape=entry.shape, dtype="float32")
     options = json.dumps(bilm_hdf5.to_options(bilm.config)).encode()
     return {f"{SMALL}options.json": options, f"{SMALL}weights.hdf5": path.read_bytes()}
 

@@ -1,7 +1,7 @@
-"""The models of ELMoForManyLangs: one directory for each of 44 languages.
+"""Read models of ELMoForManyLangs: one directory for each of 44 languages.
 
-    config.json           training settings; `config_path` names the file with its shape
-    cnn_50_100_...json    that shape; missing in the published zip files
+    config.json           training settings; `config_path` names the architecture file
+    cnn_50_100_...json    the architecture; missing in the published zip files
     char.dic, word.dic    the lexicons: a character or word, a tab, its index
     token_embedder.pkl    weights saved by torch, read with `weights_only=True`
     encoder.pkl
@@ -9,27 +9,27 @@
 
 Differences from bilm-tf's models, and how they are converted:
 
-    token encoder   a lexicon of Unicode characters and a word table: `model/lexicon_encoder.py`
-    highways        g x + (1 - g) f(x): the gate is inverted, -W and -b, exactly
-    LSTM gates      in the order i, f, j, o: reordered to i, j, f, o
-    forget gate     the bias includes 1, which is subtracted. This is exact for a bias of 0.5 to 2
-                    (training starts from 1), otherwise to half a unit of float32
-    skip            always used, from the second layer on
+    token encoder      a lexicon of Unicode characters and a word table: `model/lexicon_encoder.py`
+    highways           g x + (1 - g) f(x): the gate is inverted, -W and -b, which is exact
+    LSTM gates         in the order i, f, j, o: reordered to i, j, f, o
+    forget gate        the bias includes 1, which is subtracted. This is exact for a bias of 0.5 to
+                       2 (training starts from 1), otherwise to half a unit in the last place
+    skip connections   always used, from the second layer on
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from elmokit.config import BiLMConfig, LstmConfig
+from elmokit.config import BiLMConfig, LexiconConfig, LstmConfig
 from elmokit.convert.torch_pickle import read_state_dict
-from elmokit.convert.weights import check_shape, make_bilm
-from elmokit.errors import ConfigError, WeightsError, nearest, warn
+from elmokit.convert.weights import Array, Entry, build_module, read_parameters, same
+from elmokit.errors import ConfigError, WeightsError, nearest, shortened, warn
 from elmokit.model.bilm import BiLM
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
@@ -43,8 +43,8 @@ WORDS = "word.dic"
 EMBEDDER = "token_embedder.pkl"
 ENCODER = "encoder.pkl"
 
-# Settings that cannot be derived from tensors, as in all published models: the authors used the
-# same values for all languages (issue 26 of HIT-SCIR/ELMoForManyLangs).
+# Settings that cannot be derived from tensors. All published models have these values (issue 26 of
+# HIT-SCIR/ELMoForManyLangs).
 _LEXICON_SETTINGS = {"activation": "relu", "max_characters_per_token": 50}
 _CLIP = 3.0
 
@@ -56,19 +56,20 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
         The biLM and the files that were read.
 
     Raises:
-        ConfigError: It is a model of ELMoForManyLangs, but not a supported kind of ELMo.
+        ConfigError: The model is not a supported kind of ELMo.
         WeightsError: A file is missing or damaged, or the files are from different models.
     """
-    embedder, encoder = (_State(folder / name) for name in (EMBEDDER, ENCODER))
+    tensors = read_state_dict(folder / EMBEDDER) | read_state_dict(folder / ENCODER)
     settings = _settings_file(folder)
-    config = _read_config(embedder, encoder, settings)
-    lexicon = config.lexicon
-    assert lexicon is not None
-    state = dict(_embedder_parameters(embedder, config))
-    state |= dict(_lstm_parameters(encoder, config.lstm))
-    embedder.check_all_used()
-    encoder.check_all_used()
-    bilm = make_bilm(config, state)
+    config, lexicon = _read_config(folder, tensors, settings)
+    entries = [*_embedder_entries(lexicon, config.lstm), *_lstm_entries(config.lstm)]
+    parameters = read_parameters(entries, tensors.get, tensors, folder)
+    if unexpected := tensors.keys() - {entry.name for entry in entries}:
+        raise WeightsError(
+            f"{folder} contains unexpected tensors: {shortened(sorted(unexpected))}. It is not a "
+            "supported model of ELMoForManyLangs."
+        )
+    bilm = build_module(lambda: BiLM(config), parameters)
     assert isinstance(bilm.encoder, LexiconEncoder)
     words = _read_dic(folder / WORDS) if lexicon.n_words else None
     characters = _read_dic(folder / CHARACTERS) if lexicon.n_characters else None
@@ -77,16 +78,15 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
         bilm.encoder.lexicon.check(lexicon)
     except WeightsError as error:
         raise WeightsError(f"{folder}, {WORDS} and {CHARACTERS}: {error}") from None
-    names = [CONFIG, CHARACTERS if characters else "", WORDS if words else "", EMBEDDER, ENCODER]
-    files = [folder / name for name in names if name and (folder / name).is_file()]
-    return bilm, (*files, *([] if settings is None else [settings]))
+    files = [folder / name for name in (CONFIG, CHARACTERS, WORDS, EMBEDDER, ENCODER)]
+    return bilm, tuple(file for file in (*files, settings) if file is not None and file.is_file())
 
 
 # ---------------------------------------------------------------------------------------- settings
 
 
 def _settings_file(folder: Path) -> Path | None:
-    """Find the file that `config_path` names, only in the directory of the model."""
+    """Find the architecture file that `config_path` names, only in the directory of the model."""
     config = folder / CONFIG
     named = read_json(config).get("config_path") if config.is_file() else None
     if isinstance(named, str) and named:
@@ -95,52 +95,65 @@ def _settings_file(folder: Path) -> Path | None:
             if path.is_file():
                 return path
     warn(
-        f"{folder} does not contain the file with the model's settings ({named or 'config_path'} "
-        f"of {CONFIG}), as is usual with ELMoForManyLangs. Sizes are derived from the tensors, and "
-        "the settings of all published models are used: relu, at most 50 characters, clips "
+        f"{folder} does not contain the architecture file ({named or 'config_path'} of {CONFIG}), "
+        "like most models of ELMoForManyLangs. Sizes are derived from the tensors, and the "
+        "settings of all published models are used: relu, at most 50 characters, clipping at "
         f"{_CLIP:g}. If your model differs, add the file."
     )
     return None
 
 
-def _read_config(embedder: _State, encoder: _State, settings: Path | None) -> BiLMConfig:
-    """Return the configuration that matches the tensors and the file with settings."""
-    n_words, word_dim = embedder.matrix("word_emb_layer.embedding.weight", optional=True)
-    n_characters, char_dim = embedder.matrix("char_emb_layer.embedding.weight", optional=True)
-    projection_dim, dim = encoder.matrix("forward_layer_0.state_projection.weight")
-    weights = embedder.numbered("convolutions.{}.weight")
+def _read_config(
+    folder: Path, tensors: Mapping[str, Array], settings: Path | None
+) -> tuple[BiLMConfig, LexiconConfig]:
+    """Return the configuration according to the tensors and the architecture file."""
+    n_words, word_dim = _matrix_shape(tensors, "word_emb_layer.embedding.weight")
+    n_characters, char_dim = _matrix_shape(tensors, "char_emb_layer.embedding.weight")
+    projection_dim, dim = _matrix_shape(tensors, "forward_layer_0.state_projection.weight")
+    convolutions = _numbered(tensors, "convolutions.{}.weight")
     lexicon = {
         "n_words": n_words,
         "word_dim": word_dim,
         "n_characters": n_characters,
         "embedding_dim": char_dim,
-        "filters": [[weight[2], weight[0]] for weight in weights if len(weight) == 3],
-        "n_highway": len(embedder.numbered("highways._layers.{}.weight")),
+        "filters": [[array.shape[-1], array.shape[0]] for array in convolutions if array.ndim],
+        "n_highway": len(_numbered(tensors, "highways._layers.{}.weight")),
         **_LEXICON_SETTINGS,
     }
     lstm = {
         "dim": dim,
         "projection_dim": projection_dim,
-        "n_layers": len(encoder.numbered("forward_layer_{}.input_linearity.weight")),
+        "n_layers": len(_numbered(tensors, "forward_layer_{}.input_linearity.weight")),
         "cell_clip": _CLIP,
         "proj_clip": _CLIP,
         "use_skip_connections": True,
     }
     if settings is not None:
         _apply_settings(settings, lexicon, lstm)
-    if projection_dim >= dim:
-        raise ConfigError(
-            f"{encoder.path}: unsupported model, whose projection ({projection_dim}) is not "
-            f"smaller than its cell ({dim})."
-        )
     try:
-        return BiLMConfig.from_dict({"lstm": lstm, "lexicon": lexicon})
+        config = BiLMConfig.from_dict({"lstm": lstm, "lexicon": lexicon})
     except ConfigError as error:
-        raise ConfigError(f"{settings or embedder.path.parent}: {error}") from None
+        raise ConfigError(
+            f"{settings or folder} is not a supported model of ELMoForManyLangs: {error}"
+        ) from None
+    assert config.lexicon is not None
+    return config, config.lexicon
+
+
+def _matrix_shape(tensors: Mapping[str, Array], name: str) -> tuple[int, int]:
+    """Return the shape of a matrix, or (0, 0) if there is none."""
+    shape = tensors[name].shape if name in tensors else ()
+    return (shape[0], shape[1]) if len(shape) == 2 else (0, 0)
+
+
+def _numbered(tensors: Mapping[str, Array], pattern: str) -> list[Array]:
+    """Return the tensors that are numbered from 0, up to the first missing number."""
+    names = map(pattern.format, itertools.count())
+    return [tensors[name] for name in itertools.takewhile(tensors.__contains__, names)]
 
 
 def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -> None:
-    """Set what cannot be derived from tensors according to the file with settings."""
+    """Set what cannot be derived from tensors according to the architecture file."""
     values = read_json(path)
 
     def get(section: str, key: str) -> Any:
@@ -163,102 +176,61 @@ def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -
 # ----------------------------------------------------------------------------------------- tensors
 
 
-class _State:
-    """The tensors of a file that have not been used yet."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._tensors = read_state_dict(path)
-
-    def matrix(self, name: str, *, optional: bool = False) -> tuple[int, int]:
-        """Return the shape of a matrix; (0, 0) if it is optional and missing."""
-        if optional and name not in self._tensors:
-            return 0, 0
-        shape = tuple(self._get(name).shape)
-        if len(shape) != 2:
-            raise WeightsError(
-                f"Tensor '{name}' in {self.path} has shape {list(shape)}; expected a matrix."
-            )
-        return shape
-
-    def numbered(self, pattern: str) -> list[tuple[int, ...]]:
-        """Return the shapes of numbered tensors, from 0 until one is missing."""
-        shapes: list[tuple[int, ...]] = []
-        while (tensor := self._tensors.get(pattern.format(len(shapes)))) is not None:
-            shapes.append(tuple(tensor.shape))
-        return shapes
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        """Remove a tensor and return it as float32, if it has the expected shape."""
-        tensor = self._get(name)
-        what = f"Tensor '{name}' in {self.path}"
-        check_shape(what, tensor.shape, shape)
-        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            raise WeightsError(f"{what} contains values that are not finite floats.")
-        del self._tensors[name]
-        return tensor.detach().to(torch.float32).contiguous()
-
-    def check_all_used(self) -> None:
-        """Raise an error if tensors are left."""
-        if self._tensors:
-            raise WeightsError(
-                f"{self.path} contains unexpected tensors: {', '.join(sorted(self._tensors)[:5])}. "
-                "It is not a supported model of ELMoForManyLangs."
-            )
-
-    def _get(self, name: str) -> Tensor:
-        if name not in self._tensors:
-            raise WeightsError(
-                f"{self.path} has no tensor '{name}', which a model of ELMoForManyLangs needs. It "
-                f"contains {', '.join(list(self._tensors)[:8]) or 'no tensors'}."
-            )
-        return self._tensors[name]
-
-
-def _embedder_parameters(state: _State, config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
-    lexicon = config.lexicon
-    assert lexicon is not None
-    f, d = lexicon.n_filters, config.lstm.projection_dim
+def _embedder_entries(lexicon: LexiconConfig, lstm: LstmConfig) -> Iterator[Entry]:
+    f, d = lexicon.n_filters, lstm.projection_dim
+    shape: tuple[int, ...]
     if lexicon.n_words:
-        theirs = "word_emb_layer.embedding.weight"
-        yield "encoder.word_embed", state.take(theirs, lexicon.n_words, lexicon.word_dim)
+        shape = (lexicon.n_words, lexicon.word_dim)
+        yield same("word_emb_layer.embedding.weight", shape, "encoder.word_embed")
     if lexicon.n_characters:
-        theirs = "char_emb_layer.embedding.weight"
-        yield "encoder.char_embed", state.take(theirs, lexicon.n_characters, lexicon.embedding_dim)
+        shape = (lexicon.n_characters, lexicon.embedding_dim)
+        yield same("char_emb_layer.embedding.weight", shape, "encoder.char_embed")
     for i, (width, count) in enumerate(lexicon.filters):
         name = f"convolutions.{i}."
-        weight = state.take(f"{name}weight", count, lexicon.embedding_dim, width)
-        yield f"encoder.{name}weight", weight
-        yield f"encoder.{name}bias", state.take(f"{name}bias", count)
+        shape = (count, lexicon.embedding_dim, width)
+        yield same(name + "weight", shape, f"encoder.{name}weight")
+        yield same(name + "bias", (count,), f"encoder.{name}bias")
     for i in range(lexicon.n_highway):
         for kind, shape in (("weight", (2 * f, f)), ("bias", (2 * f,))):
-            transform, gate = state.take(f"highways._layers.{i}.{kind}", *shape).chunk(2)
-            yield f"encoder.highways.{i}.transform.{kind}", transform.contiguous()
-            yield f"encoder.highways.{i}.carry.{kind}", -gate
-    yield "encoder.projection.weight", state.take("projection.weight", d, lexicon.word_dim + f)
-    yield "encoder.projection.bias", state.take("projection.bias", d)
+            ours = f"encoder.highways.{i}."
+            yield Entry(
+                f"highways._layers.{i}.{kind}",
+                shape,
+                (f"{ours}transform.{kind}", f"{ours}carry.{kind}"),
+                lambda a: (a[:f], -a[f:]),
+            )
+    yield same("projection.weight", (d, lexicon.word_dim + f), "encoder.projection.weight")
+    yield same("projection.bias", (d,), "encoder.projection.bias")
 
 
-def _lstm_parameters(state: _State, lstm: LstmConfig) -> Iterator[tuple[str, Tensor]]:
+def _lstm_entries(lstm: LstmConfig) -> Iterator[Entry]:
     h, d = lstm.dim, lstm.projection_dim
     for direction in ("forward", "backward"):
         for layer in range(lstm.n_layers):
             theirs, ours = f"{direction}_layer_{layer}.", f"{direction}_lm.layers.{layer}."
-            weight = state.take(theirs + "input_linearity.weight", 4 * h, d)
-            yield ours + "weight_input", _gates(weight)
-            recurrent = state.take(theirs + "state_linearity.weight", 4 * h, d)
-            yield ours + "weight_recurrent", _gates(recurrent)
-            bias = _gates(state.take(theirs + "state_linearity.bias", 4 * h))
-            bias[2 * h : 3 * h] -= FORGET_BIAS
-            yield ours + "bias", bias
-            projection = state.take(theirs + "state_projection.weight", d, h)
-            yield ours + "weight_projection", projection
+            for name, shape, parameter, unpack in (
+                ("input_linearity.weight", (4 * h, d), "weight_input", _reorder_gates),
+                ("state_linearity.weight", (4 * h, d), "weight_recurrent", _reorder_gates),
+                ("state_linearity.bias", (4 * h,), "bias", _unpack_bias),
+            ):
+                yield Entry(theirs + name, shape, (ours + parameter,), unpack)
+            if lstm.has_projection:
+                name = theirs + "state_projection.weight"
+                yield same(name, (d, h), ours + "weight_projection")
 
 
-def _gates(rows: Tensor) -> Tensor:
+def _reorder_gates(rows: Array) -> tuple[Array]:
     """Reorder rows i, f, j, o to i, j, f, o."""
-    i, f, j, o = rows.chunk(4, dim=0)
-    return torch.cat([i, j, f, o])
+    i, f, j, o = np.split(rows, 4)
+    return (np.concatenate([i, j, f, o]),)
+
+
+def _unpack_bias(bias: Array) -> tuple[Array]:
+    """Reorder the bias of the gates, and subtract the 1 that it includes for the forget gate."""
+    (bias,) = _reorder_gates(bias)
+    h = len(bias) // 4
+    bias[2 * h : 3 * h] -= FORGET_BIAS
+    return (bias,)
 
 
 # ----------------------------------------------------------------------------------------- lexicon

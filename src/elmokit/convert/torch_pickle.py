@@ -1,9 +1,9 @@
-"""Read state dicts saved by torch (`.pkl`, `.pt`, `.bin`) safely.
+"""Read state dicts saved by torch (`.pkl`, `.pt`, `.bin`) without executing code.
 
-Such files are pickles, which can call any function when they are loaded. They are read with
-`weights_only=True`, which accepts only tensors and plain containers; it is safe since torch 2.6
-(CVE-2025-32434), which elmokit requires. Both formats of torch are supported: zip files, and the
-streams of versions before 1.6.
+Such files are pickles, which can call any function when they are loaded. elmokit reads them with
+`weights_only=True`, which accepts only tensors and plain containers. This is safe since torch 2.6
+(CVE-2025-32434), which elmokit requires. torch reads zip files and the format of versions before
+1.6.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.errors import WeightsError
 
 
-def read_state_dict(path: Path) -> dict[str, Tensor]:
+def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
     """Read the tensors of a file.
 
     Raises:
-        WeightsError: It is damaged, contains anything but tensors, or tries to run code.
+        WeightsError: The file is damaged, contains anything but tensors, or tries to run code.
     """
     try:
         with warnings.catch_warnings():
@@ -46,10 +48,17 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             f"{path} cannot be read as a torch file ({type(error).__name__}: {reason}). It may be "
             "truncated or in another format; download it again."
         ) from error
-    values = state.items() if isinstance(state, Mapping) else [(None, state)]
-    for name, value in values:
+    arrays = {}
+    for name, value in state.items() if isinstance(state, Mapping) else [(None, state)]:
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise WeightsError(
                 f"{path} should contain a dict from names to tensors, found {type(value).__name__}."
             )
-    return dict(state)
+        try:
+            arrays[name] = value.detach().numpy()
+        except (RuntimeError, TypeError) as error:  # for example, a sparse tensor
+            raise WeightsError(f"Tensor '{name}' in {path} is not supported: {error}") from error
+        # An expanded tensor can claim any size.
+        if arrays[name].nbytes > value.untyped_storage().nbytes():
+            raise WeightsError(f"Tensor '{name}' in {path} has more values than are stored.")
+    return arrays

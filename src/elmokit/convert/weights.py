@@ -1,46 +1,100 @@
-"""Shared by the readers of all formats: check tensors and build the network."""
+"""Read the tensors of foreign formats as parameters of a biLM: names, shapes, types and values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from elmokit.config import BiLMConfig
-from elmokit.errors import WeightsError
-from elmokit.model.bilm import BiLM
+from elmokit.errors import WeightsError, shortened
 from elmokit.model.blank import blank
 
-
-def check_shape(what: str, shape: Sequence[int] | None, expected: Sequence[int]) -> None:
-    """Raise if a tensor has a different shape; called before its values are read."""
-    if shape is None or tuple(shape) != tuple(expected):
-        raise WeightsError(
-            f"{what} has shape {list(shape or ())}; expected {list(expected)} according to the "
-            "model's options. The files are from different models, or one is damaged."
-        )
+Array = NDArray[np.float32]
+M = TypeVar("M", bound=nn.Module)
 
 
-def as_float32(what: str, value: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the values of a tensor as float32; raise if they are not finite floats."""
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a file and the parameters that it contains.
+
+    Attributes:
+        name: The name of the tensor in the file.
+        shape: Its shape in the file.
+        parameters: The names of the parameters.
+        unpack: Converts the tensor to the parameters.
+        pack: The inverse of `unpack`, for formats that can be written.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    parameters: tuple[str, ...]
+    unpack: Callable[[Array], Iterable[Array]]
+    pack: Callable[..., Array] = lambda a: a
+
+
+def same(name: str, shape: tuple[int, ...], parameter: str) -> Entry:
+    """Describe a tensor that is stored as it is used."""
+    return Entry(name, shape, (parameter,), lambda a: (a,))
+
+
+def read_parameters(
+    entries: Iterable[Entry], find: Callable[[str], Any], names: Iterable[str], source: Path
+) -> dict[str, Tensor]:
+    """Read the parameters of a model from a file.
+
+    Args:
+        entries: The tensors to read.
+        find: Returns a tensor by its name, or None. It has a `shape`, and `numpy.asarray` reads it.
+        names: The names of all tensors in the file, for error messages.
+        source: The file, for error messages.
+
+    Raises:
+        WeightsError: A tensor is missing, has another shape, or contains invalid values.
+    """
+    parameters = {}
+    for entry in entries:
+        tensor = find(entry.name)
+        if tensor is None:
+            raise WeightsError(
+                f"{source} has no tensor '{entry.name}' {list(entry.shape)}, which the "
+                f"configuration of the model requires. It contains {shortened(names)}."
+            )
+        what = f"Tensor '{entry.name}' in {source}"
+        # Before the values are read, because a file can claim any size.
+        if tensor.shape is None or tuple(tensor.shape) != entry.shape:
+            raise WeightsError(
+                f"{what} has shape {list(tensor.shape or ())}; expected {list(entry.shape)} "
+                "according to the configuration of the model. The files are from different models, "
+                "or one is damaged."
+            )
+        values = entry.unpack(_as_float32(what, np.asarray(tensor)))
+        for name, value in zip(entry.parameters, values, strict=True):
+            parameters[name] = torch.from_numpy(np.ascontiguousarray(value))
+    return parameters
+
+
+def _as_float32(what: str, value: NDArray[Any]) -> Array:
     if value.dtype.kind != "f":
         raise WeightsError(f"{what} has type {value.dtype}; expected floats.")
-    with np.errstate(over="ignore"):  # a float64 beyond float32
-        floats: NDArray[np.float32] = value.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):  # a float64 beyond the range of float32
+        floats: Array = value.astype(np.float32, copy=False)
     if not np.isfinite(floats).all():
         raise WeightsError(
-            f"{what} contains NaN or infinite values: the file is damaged, or its training "
+            f"{what} contains NaN or infinite values. The file is damaged, or its training "
             "diverged."
         )
     return floats
 
 
-def make_bilm(config: BiLMConfig, state: Mapping[str, Tensor]) -> BiLM:
-    """Return a biLM with these parameters, in evaluation mode."""
+def build_module(make: Callable[[], M], parameters: Mapping[str, Tensor]) -> M:
+    """Create a module with these parameters, in evaluation mode."""
     with blank():  # no memory and no time for values that are replaced
-        bilm = BiLM(config)
-    bilm.load_state_dict(state, assign=True)
-    return bilm.eval()
+        module = make()
+    module.load_state_dict(parameters, assign=True)
+    return module.eval()
