@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -158,7 +159,7 @@ def serve(
     )
 
     def ready(server: Server) -> None:
-        seconds = server.service.seconds
+        seconds = time.perf_counter() - begin
         if as_json:
             print_json({"url": server.url, "seconds": round(seconds, 3)})
         else:
@@ -167,6 +168,7 @@ def serve(
         if open_page:
             typer.launch(server.url)
 
+    begin = time.perf_counter()
     server = Server(settings, ready)
     log(f"{server.url}: loading {', '.join([*models, *settings.tasks])} ...")
     if host not in _LOOPBACK and token is None:

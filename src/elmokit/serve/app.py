@@ -80,7 +80,7 @@ def create_app(service: Service) -> ASGIApp:
 
 
 async def _rejected(_: Request, error: Exception) -> Response:
-    rejected = error if isinstance(error, RequestRejected) else RequestRejected(422, str(error))
+    rejected = error if isinstance(error, RequestRejected) else RequestRejected(str(error))
     return rejected.response()
 
 
@@ -90,18 +90,18 @@ async def _invalid(request: Request, error: Exception) -> Response:
     first = problems[0]
     if first["type"] == "json_invalid":
         message = f"The body is not valid JSON: {first['ctx']['error']}."
-        return RequestRejected(400, message).response()
+        return RequestRejected(message, 400).response()
     content_type = request.headers.get("content-type", "no Content-Type")
     if tuple(first["loc"]) == ("body",) and "json" not in content_type:  # for example, curl -d
         message = f"Expected the header Content-Type: application/json; found {content_type:.100}."
-        return RequestRejected(422, message, param="body").response()
+        return RequestRejected(message, param="body").response()
     messages: dict[str, list[str]] = {}
     for problem in problems:
         messages.setdefault(_field(problem["loc"]), []).append(problem["msg"])
     # A field that accepts several types has one problem per type.
     lines = [f"{field}: {', or '.join(dict.fromkeys(texts))}" for field, texts in messages.items()]
     message = f"{'; '.join(lines[:_MAX_PROBLEMS])}. See /openapi.json for the expected format."
-    return RequestRejected(422, message, param=_field(first["loc"])).response()
+    return RequestRejected(message, param=_field(first["loc"])).response()
 
 
 def _field(location: Sequence[str | int]) -> str:
@@ -117,7 +117,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         message = f"Not found: {request.url.path:.200}. See /openapi.json for the available routes."
     elif error.status_code == 405:
         message = f"{request.method} is not allowed at {request.url.path:.200}."
-    return RequestRejected(error.status_code, message, headers=error.headers).response()
+    return RequestRejected(message, error.status_code, headers=error.headers).response()
 
 
 async def _failed(_: Request, error: Exception) -> Response:

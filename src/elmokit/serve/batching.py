@@ -155,9 +155,9 @@ class Batcher:
             return await asyncio.wait_for(asyncio.wrap_future(job.future), self._timeout)
         except TimeoutError:
             raise RequestRejected(
-                504,
                 f"The response was not computed within {self._timeout:g} seconds (--timeout). Send "
                 "less text per request, or retry when the service is less busy.",
+                504,
             ) from None
         finally:
             self._remove(job)
@@ -173,10 +173,10 @@ class Batcher:
             # If the queue is empty, a job is always accepted, because the estimate may be wrong.
             if len(self._jobs) >= self._max_jobs or (self._jobs and too_long > 0):
                 raise RequestRejected.retry(
-                    429,
                     f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "
                     f"is {seconds:.1f} seconds. The limits are {self._max_jobs:,} requests "
                     f"(--queue) and {self._timeout / 2:g} seconds (half of --timeout).",
+                    429,
                     min(max(math.ceil(too_long), 1), _MAX_RETRY_SECONDS),
                     limit={"name": "queue", "value": self._max_jobs, "found": len(self._jobs)},
                 )

@@ -29,8 +29,8 @@ class RequestRejected(ElmoError):
 
     def __init__(
         self,
-        status: int,
         message: str,
+        status: int = 422,
         *,
         param: str | None = None,
         limit: Mapping[str, Any] | None = None,
@@ -45,8 +45,8 @@ class RequestRejected(ElmoError):
     @classmethod
     def retry(
         cls,
-        status: int,
         message: str,
+        status: int,
         seconds: int,
         *,
         limit: Mapping[str, Any] | None = None,
@@ -55,7 +55,7 @@ class RequestRejected(ElmoError):
         """Return the error for a request that may succeed later; `close` closes the connection."""
         message = f"{message} Retry after {plural(seconds, 'second')}."
         headers = {"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {})
-        return cls(status, message, limit=limit, headers=headers)
+        return cls(message, status, limit=limit, headers=headers)
 
     def response(self) -> JSONResponse:
         """Return the HTTP response."""
@@ -65,12 +65,12 @@ class RequestRejected(ElmoError):
 
 def internal_error() -> RequestRejected:
     """Return the error for a request that failed because of a bug in the service."""
-    return RequestRejected(500, "Internal server error. See the log of the service.")
+    return RequestRejected("Internal server error. See the log of the service.", 500)
 
 
 def shutting_down() -> RequestRejected:
     """Return the error for requests that arrive while the service shuts down."""
-    return RequestRejected.retry(503, "The service is shutting down.", 5, close=True)
+    return RequestRejected.retry("The service is shutting down.", 503, 5, close=True)
 
 
 def check_limit(name: str, limit: int, value: int, unit: str, status: int = 422) -> None:
@@ -85,8 +85,8 @@ def check_limit(name: str, limit: int, value: int, unit: str, status: int = 422)
     """
     if value > limit:
         raise RequestRejected(
-            status,
             f"The request has {value:,} {unit}; the limit {name} is {limit:,}. Split it into "
             "several requests.",
+            status,
             limit={"name": name, "value": limit, "found": value},
         )

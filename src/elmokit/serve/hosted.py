@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, load
 from elmokit.embed.scoring import score
-from elmokit.embed.static import StaticVectors, load_static
+from elmokit.embed.static import load_static
 from elmokit.embed.substitutes import substitutes_at
 from elmokit.errors import ConfigError, nearest
 from elmokit.search.index import TokenIndex
@@ -33,27 +34,42 @@ _TASK_TOKENS = 2048
 _MAX_CHARACTERS = 1000
 
 
-@dataclass(eq=False)
 class Hosted:
-    """What is served.
+    """What is served. Loads everything that the settings specify.
 
     Attributes:
         models: The models by name; the first is the default.
         fingerprints: The fingerprint of each model.
         max_characters: The maximum number of characters of a token that each model reads.
         tasks: The task models by name.
+        static: Static vectors for comparison, if any.
         index: The index for nearest-neighbor search, if any.
         index_model: The model that the index was built with.
-        static: Static vectors for comparison, if any.
+
+    Raises:
+        ElmoError: A file is missing or invalid, or does not match the others.
     """
 
-    models: dict[str, ElmoModel]
-    fingerprints: dict[str, str]
-    max_characters: dict[str, int]
-    tasks: dict[str, SavedTask[Any]] = field(default_factory=dict)
     index: TokenIndex | None = None
-    index_model: str = ""
-    static: StaticVectors | None = None
+    index_model = ""
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        self.models = {
+            name: load(path, device=settings.device, precision=settings.precision)
+            for name, path in settings.models.items()
+        }
+        self.fingerprints = {name: fingerprint(model) for name, model in self.models.items()}
+        self.max_characters = {name: _max_characters(elmo) for name, elmo in self.models.items()}
+        custom = {task.name: task for task in map(load_task, map(str, settings.task_files))}
+        self.tasks = {
+            name: self._share_model(_load_task(folder, custom, settings.device))
+            for name, folder in settings.tasks.items()
+        }
+        self.static = None if settings.static is None else load_static(settings.static)
+        if settings.index is not None:
+            self._open_index(settings.index)
 
     def model(self, name: str | None) -> tuple[str, ElmoModel]:
         """Return a model and its name; None selects the default."""
@@ -69,90 +85,78 @@ class Hosted:
         model = self.models[name]
         if state == "warm" and model.warm is None:
             raise RequestRejected(
-                422,
                 f"The model '{name}' has no warm state. Use \"reset\", or create one with `elmo "
                 "warm`.",
                 param="state",
             )
         if language_model and (model.head is None or model.vocabulary is None):
             raise RequestRejected(
-                422,
                 f"The model '{name}' has no language-model head. Use another model from "
                 "/v1/models, or train a head with `elmo finetune`.",
                 param="model",
             )
 
-    # Requests are batched together if they have the same `Work` object.
+    @cache  # noqa: B019 (the service exists as long as the process)
+    def work(self, kind: Literal["layers", "score", "substitutes"], name: str, state: str) -> Work:
+        """Return what a model computes. Items with the same `Work` object are batched together.
 
-    @cache  # noqa: B019 (exists as long as the process)
-    def layers(self, model: str, state: str) -> Work:
-        """Lists of tokens -> their layers, (L + 1, T, 2D)."""
-        elmo: Any = self.models[model]
-        return Work(
-            f"layers:{model}",
-            lambda items: elmo.compute(items, state),
-            elmo.batch_tokens,
-            elmo.batch_sentences,
+        layers        lists of tokens -> their layers, (L + 1, T, 2D)
+        score         lists of tokens -> their `SentenceScore`
+        substitutes   (tokens, positions, k) -> the `Substitutes` at each position
+        """
+        elmo: Any = self.models[name]
+        run = {
+            "layers": lambda items: elmo.compute(items, state),
+            "score": lambda items: score(elmo, items, state),
+            "substitutes": lambda items: [substitutes_at(elmo, *i, state=state) for i in items],
+        }[kind]
+        if kind == "layers":
+            return Work(f"layers:{name}", run, elmo.batch_tokens, elmo.batch_sentences)
+        return Work(f"{kind}:{name}", run, _HEAD_TOKENS)
+
+    @cache  # noqa: B019
+    def task_work(self, name: str) -> Work:
+        """Return the predictions of a task model as work: examples -> predictions."""
+        return Work(f"task:{name}", self.tasks[name].predict, _TASK_TOKENS)
+
+    def _share_model(self, saved: SavedTask[Any]) -> SavedTask[Any]:
+        """Replace the biLM of a task model with an equal model that is already loaded."""
+        if saved.elmo is None:
+            return saved
+        state = saved.config.elmo.state
+        own = fingerprint(saved.elmo, state)
+        for model in self.models.values():
+            if model.precision == saved.elmo.precision and fingerprint(model, state) == own:
+                return replace(saved, elmo=model)
+        return saved
+
+    def _open_index(self, directory: Path) -> None:
+        """Open an index, and find the model that it was built with."""
+        index = TokenIndex.open(directory)
+        for name, model in self.models.items():
+            with suppress(ConfigError):
+                index.check(model)
+                self.index, self.index_model = index, name
+                # Responses must not reveal paths.
+                inputs = [Path(path).name for path in index.meta.inputs]
+                index.meta = index.meta.model_copy(update={"inputs": inputs})
+                return
+        raise ConfigError(
+            f"The index {directory} was built with a model that is not served (served: "
+            f"{', '.join(self.models)}). Add that model with --model NAME=PATH, or rebuild the "
+            "index with: elmo index"
         )
-
-    @cache  # noqa: B019
-    def scores(self, model: str, state: str) -> Work:
-        """Lists of tokens -> their `SentenceScore`."""
-        elmo = self.models[model]
-        return Work(f"score:{model}", lambda items: score(elmo, items, state), _HEAD_TOKENS)
-
-    @cache  # noqa: B019
-    def substitutes(self, model: str, state: str) -> Work:
-        """(tokens, positions, k) -> the `Substitutes` at each position."""
-        elmo = self.models[model]
-        return Work(
-            f"substitutes:{model}",
-            lambda items: [substitutes_at(elmo, *item, state=state) for item in items],
-            _HEAD_TOKENS,
-        )
-
-    @cache  # noqa: B019
-    def predictions(self, task: str) -> Work:
-        """Examples of a task -> predictions."""
-        return Work(f"task:{task}", self.tasks[task].predict, _TASK_TOKENS)
 
 
 def _find(kind: str, name: str, known: Mapping[str, T]) -> T:
     if name in known:
         return known[name]
     raise RequestRejected(
-        404,
         f"Unknown {kind} '{name:.80}'.{nearest(name, known)} Available {kind}s: "
         f"{', '.join(known) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
+        404,
         param="model" if kind == "model" else "name",
     )
-
-
-def host(settings: Settings) -> Hosted:
-    """Load the models, task models, index and static vectors of the settings.
-
-    Raises:
-        ElmoError: A file is missing or invalid, or does not match the others.
-    """
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    models = {
-        name: load(path, device=settings.device, precision=settings.precision)
-        for name, path in settings.models.items()
-    }
-    hosted = Hosted(
-        models,
-        {name: fingerprint(model) for name, model in models.items()},
-        {name: _max_characters(model) for name, model in models.items()},
-    )
-    custom = {task.name: task for task in map(load_task, map(str, settings.task_files))}
-    for name, folder in settings.tasks.items():
-        hosted.tasks[name] = _share_model(_load_task(folder, custom, settings.device), hosted)
-    if settings.static is not None:
-        hosted.static = load_static(settings.static)
-    if settings.index is not None:
-        hosted.index, hosted.index_model = _open_index(settings.index, models)
-    return hosted
 
 
 def _max_characters(model: ElmoModel) -> int:
@@ -170,34 +174,3 @@ def _load_task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> Sa
             "it: --task-file my_task.py"
         )
     return load_saved(folder, custom[name] if name in custom else load_task(name), device=device)
-
-
-def _share_model(saved: SavedTask[Any], hosted: Hosted) -> SavedTask[Any]:
-    """Replace the biLM of a task model with an equal model that is already loaded."""
-    if saved.elmo is None:
-        return saved
-    state = saved.config.elmo.state
-    own = fingerprint(saved.elmo, state)
-    for model in hosted.models.values():
-        if model.precision == saved.elmo.precision and fingerprint(model, state) == own:
-            return replace(saved, elmo=model)
-    return saved
-
-
-def _open_index(directory: Path, models: Mapping[str, ElmoModel]) -> tuple[TokenIndex, str]:
-    """Open an index, and find the model that it was built with."""
-    index = TokenIndex.open(directory)
-    for name, model in models.items():
-        try:
-            index.check(model)
-        except ConfigError:
-            continue
-        # Responses must not reveal paths.
-        inputs = [Path(path).name for path in index.meta.inputs]
-        index.meta = index.meta.model_copy(update={"inputs": inputs})
-        return index, name
-    raise ConfigError(
-        f"The index {directory} was built with a model that is not served (served: "
-        f"{', '.join(models)}). Add that model with --model NAME=PATH, or rebuild the index with: "
-        "elmo index"
-    )

@@ -13,15 +13,14 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.serve.errors import RequestRejected, check_limit, internal_error, shutting_down
 from elmokit.serve.service import Service
-from elmokit.serve.settings import Limits
 
 #: Maximum number of bodies and responses of the largest size in memory at the same time.
 _MAX_BODIES = 32
@@ -51,41 +50,6 @@ class ClientDisconnected(Exception):
     """The client closed its connection, or was too slow."""
 
 
-class MemoryBudget:
-    """Limits the memory of all requests together.
-
-    A byte of a body and a value of a response count the same: each takes about 16 bytes, as Python
-    objects or as an array and JSON.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self._total = max(_MAX_BODIES * limits.body, _MAX_RESPONSES * limits.values)
-        self._used = 0
-
-    @contextmanager
-    def request(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that reserves memory until the end of the block.
-
-        The block ends when the response has been sent, so that clients that read slowly cannot
-        exhaust the memory.
-        """
-        reserved = 0
-
-        def reserve(size: int) -> None:
-            nonlocal reserved
-            if self._used + size > self._total:
-                raise RequestRejected.retry(
-                    429, "The memory limit for pending requests is reached.", 1, close=True
-                )
-            self._used += size
-            reserved += size
-
-        try:
-            yield reserve
-        finally:
-            self._used -= reserved
-
-
 class ServiceMiddleware:
     """The outermost middleware.
 
@@ -101,17 +65,31 @@ class ServiceMiddleware:
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = {host.lower() for host in service.settings.allowed_hosts}
         self._hosts |= {"localhost", service.settings.host.lower(), socket.gethostname().lower()}
-        self._memory = MemoryBudget(service.limits)
+        limits = service.limits
+        # A byte of a body and a value of a response count the same: each takes about 16 bytes, as
+        # Python objects or as an array and JSON.
+        self._free_memory = max(_MAX_BODIES * limits.body, _MAX_RESPONSES * limits.values)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         begin = time.perf_counter()
         metrics = self._service.metrics
         sender = _Sender(scope, send, self._service)
+        reserved = 0
+
+        def reserve_memory(size: int) -> None:
+            """Reserve memory until the response has been sent, even to a slow client."""
+            nonlocal reserved
+            if size > self._free_memory:
+                raise RequestRejected.retry(
+                    "The memory limit for pending requests is reached.", 429, 1, close=True
+                )
+            self._free_memory -= size
+            reserved += size
+
+        scope["state"]["reserve_memory"] = reserve_memory
         try:
-            with self._memory.request() as reserve_memory:
-                scope["state"]["reserve_memory"] = reserve_memory
-                await self._handle(scope, receive, sender)
+            await self._handle(scope, receive, sender)
         except RequestRejected as error:
             await sender.send_error(error, receive)
         except ClientDisconnected:
@@ -120,6 +98,7 @@ class ServiceMiddleware:
             _log.error("Internal server error", exc_info=error)
             await sender.send_error(internal_error(), receive)
         finally:
+            self._free_memory += reserved
             route = _route_label(scope)
             metrics.requests.labels(route, str(sender.status)).inc()
             metrics.request_seconds.labels(route).observe(time.perf_counter() - begin)
@@ -141,18 +120,18 @@ class ServiceMiddleware:
             if "*" in self._hosts or name in self._hosts or ipaddress.ip_address(name):
                 return
         raise RequestRejected(
-            400,
             f"Invalid Host header '{host:.100}'. Expected an IP address, 'localhost', or a name "
             "set with --allowed-host.",
+            400,
         )
 
     def _check_token(self, header: bytes) -> None:
         if self._token is None or secrets.compare_digest(header, self._token):
             return
         raise RequestRejected(
-            401,
             f"{'Invalid token' if header else 'Missing Authorization header'}. Expected "
             "'Authorization: Bearer TOKEN' with the token of the service.",
+            401,
             headers={"WWW-Authenticate": "Bearer"},
         )
 
@@ -163,8 +142,8 @@ class ServiceMiddleware:
         if b"content-length" in headers and b"transfer-encoding" in headers:
             # Proxies disagree on which header applies, and therefore on where the request ends.
             raise RequestRejected(
-                400,
                 "The request has both Content-Length and Transfer-Encoding. Send only one of them.",
+                400,
                 headers={"Connection": "close"},
             )
         limit, timeout = self._service.limits.body, self._service.limits.timeout
@@ -188,9 +167,9 @@ class ServiceMiddleware:
         except TimeoutError:
             if size <= limit:
                 raise RequestRejected(
-                    408,
                     f"The request body is incomplete: received {received:,} bytes within "
                     f"{timeout:g} seconds (--timeout).",
+                    408,
                     headers={"Connection": "close"},
                 ) from None
         check_limit("max_body", limit, size, "bytes", 413)

@@ -9,21 +9,13 @@ from pydantic import BaseModel
 from elmokit.embed.substitutes import Candidate
 
 
-class Limit(BaseModel):
-    """A limit that was exceeded."""
-
-    name: str
-    value: int
-    found: int
-
-
 class ErrorDetail(BaseModel):
-    """What is wrong, what was expected, and how to fix it."""
+    """What is wrong, what was expected, and how to fix it; and the limit that was exceeded."""
 
     status: int
     message: str
     param: str | None = None
-    limit: Limit | None = None
+    limit: dict[Literal["name", "value", "found"], str | int] | None = None
 
 
 class ErrorResponse(BaseModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import logging
 import signal
 import socket
 import threading
@@ -58,7 +57,6 @@ class Server:
         self._socket = _bind(settings.host, settings.port)
         host, port = self._socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 create_app(self.service),
@@ -66,6 +64,7 @@ class Server:
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                log_level="error",
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,

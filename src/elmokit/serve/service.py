@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Literal
 
 from elmokit.serve.batching import Batcher
 from elmokit.serve.errors import RequestRejected
-from elmokit.serve.hosted import Hosted, host
+from elmokit.serve.hosted import Hosted
 from elmokit.serve.metrics import Metrics
 from elmokit.serve.settings import Settings
 
@@ -23,7 +22,6 @@ class Service:
         batcher: Computes the sentences of several requests together.
         shutdown: Whether the service rejects new requests.
         failure: The error that occurred while loading the models, if any.
-        seconds: Seconds that loading took.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -31,7 +29,6 @@ class Service:
         self.limits = settings.limits
         self.metrics = Metrics()
         self.failure: BaseException | None = None
-        self.seconds = 0.0
         self._hosted: Hosted | None = None
         self.shutdown = False
         self.batcher = Batcher(self.limits.queue, self.limits.timeout, self.metrics)
@@ -41,15 +38,13 @@ class Service:
         """Load the models on the compute thread, then call `loaded` there."""
 
         def load() -> None:
-            begin = time.perf_counter()
             try:
-                self._hosted = host(self.settings)
+                self._hosted = Hosted(self.settings)
                 models = self._hosted.models.values()
                 self.metrics.cache_hits.set_function(lambda: sum(m.cache.hits for m in models))
                 self.metrics.cache_misses.set_function(lambda: sum(m.cache.misses for m in models))
             except BaseException as error:
                 self.failure = error
-            self.seconds = time.perf_counter() - begin
             loaded()
 
         self.batcher.start(load)
@@ -74,5 +69,5 @@ class Service:
             RequestRejected: 503 while they are being loaded.
         """
         if self._hosted is None:
-            raise RequestRejected.retry(503, "The models are being loaded; see /readyz.", 2)
+            raise RequestRejected.retry("The models are being loaded; see /readyz.", 503, 2)
         return self._hosted

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from elmokit.embed.layer_choice import LayerChoice, check_layer
+from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import Tokenized, tokens_of, truncated_tokens, truncation_warning
 from elmokit.embed.vectors import FloatArray
@@ -50,16 +51,16 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def choices_of(body: LayerRequest, n_layers: int, gamma: float = 1.0) -> list[LayerChoice]:
+def choices_of(body: LayerRequest, elmo: ElmoModel, gamma: float = 1.0) -> list[LayerChoice]:
     """Parse the layers of a request; each choice gives one vector per token."""
-    param = "layer"
+    param, n_layers = "layer", elmo.config.n_layers
     try:
         for layer in body.layer if isinstance(body.layer, list) else [body.layer]:
             check_layer(layer, n_layers)
         param = "mix"
         return LayerChoice.parse_all(body.layer, n_layers, body.mix, gamma)
     except ConfigError as error:
-        raise RequestRejected(422, str(error), param=param) from error
+        raise RequestRejected(str(error), param=param) from error
 
 
 def json_response(values: Any) -> Response:
@@ -77,6 +78,7 @@ class Texts:
 
     Attributes:
         model: The name of the model that reads them.
+        elmo: The model.
         tokens: The tokens of each sentence.
         offsets: (start, end) of each token in its string; None for lists of tokens.
         read: The tokens as the model reads them: very long ones are truncated.
@@ -84,6 +86,7 @@ class Texts:
     """
 
     model: str
+    elmo: ElmoModel
     tokens: list[list[str]]
     offsets: list[list[tuple[int, int]] | None]
     read: list[list[str]]
@@ -106,9 +109,14 @@ class Texts:
 
 
 async def texts_of(
-    service: Service, model: str, sentences: Sequence[str | list[str]], max_tokens: int = 10**9
+    request: Request,
+    model: str | None,
+    sentences: Sequence[str | list[str]],
+    max_tokens: int = 10**9,
 ) -> Texts:
-    """Tokenize the sentences of a request; reject too many sentences or tokens."""
+    """Tokenize the sentences of a request to a model; reject too many sentences or tokens."""
+    service = service_of(request)
+    name, elmo = service.hosted.model(model)
     check_limit("max_sentences", service.limits.sentences, len(sentences), "sentences")
 
     def tokenize() -> list[Tokenized]:
@@ -120,12 +128,11 @@ async def texts_of(
     max_tokens = min(service.limits.tokens, max_tokens)
     check_limit("max_tokens", max_tokens, sum(map(len, tokens)), "tokens")
     # The rest of a very long token does not change its vector, but would fill the token cache.
-    max_characters = service.hosted.max_characters[model]
+    max_characters = service.hosted.max_characters[name]
     read = [[token[:max_characters] for token in words] for words in tokens]
-    config = service.hosted.models[model].config
-    truncated = truncated_tokens(config, tokens)
-    warnings = [truncation_warning(config, truncated)] if truncated else []
-    return Texts(model, tokens, [offsets for _, offsets in tokenized], read, warnings)
+    truncated = truncated_tokens(elmo.config, tokens)
+    warnings = [truncation_warning(elmo.config, truncated)] if truncated else []
+    return Texts(name, elmo, tokens, [offsets for _, offsets in tokenized], read, warnings)
 
 
 async def layers_of(
@@ -144,14 +151,13 @@ async def layers_of(
         keep: Reduces the layers of a sentence, (L + 1, T, 2D), to what the response needs.
         values: The number of values that `keep` returns for all sentences. Default: all.
     """
-    service, model = service_of(request), texts.model
-    service.hosted.check(model, state)
+    service = service_of(request)
+    service.hosted.check(texts.model, state)
     if values is None:
-        config = service.hosted.models[model].config
-        values = sum(texts.lengths) * config.n_layers * config.output_dim
+        values = sum(texts.lengths) * texts.elmo.config.n_layers * texts.elmo.config.output_dim
     check_limit("max_values", service.limits.values, values, "values in the response")
     request.state.reserve_memory(values)
-    work = service.hosted.layers(model, state)
+    work = service.hosted.work("layers", texts.model, state)
     costs = [max(1, n) for n in texts.lengths]
     return await service.batcher.submit(work, texts.read, costs, keep)
 
@@ -178,7 +184,7 @@ def find_uses(sentences: Sequence[str | list[str]], word: str | None) -> list[Us
     uses = [_find_uses(sentence, i, word) for i, sentence in enumerate(sentences)]
     if not any(use.positions for use in uses):
         raise RequestRejected(
-            422, f"The token '{word:.60}' does not occur in the sentences.", param="word"
+            f"The token '{word:.60}' does not occur in the sentences.", param="word"
         )
     return uses
 
@@ -191,10 +197,10 @@ def _find_uses(sentence: str | list[str], i: int, word: str | None) -> Uses:
         except DataError as error:
             if word is None:
                 message = f"Sentence {i}: {error} Alternatively, set `word`."
-                raise RequestRejected(422, message, param="sentences") from error
+                raise RequestRejected(message, param="sentences") from error
     elif word is None:
         raise RequestRejected(
-            422, f"Sentence {i} is a list of tokens: set `word` to select a token.", param="word"
+            f"Sentence {i} is a list of tokens: set `word` to select a token.", param="word"
         )
     tokens, offsets = tokens_of(sentence, i)
     positions = [k for k, token in enumerate(tokens) if token.casefold() == word.casefold()]

@@ -54,11 +54,10 @@ _STATIC_NEIGHBORS = 8
 @router.post("/v1/similarity", response_model=responses.SimilarityResponse)
 async def similarity(body: SimilarityRequest, request: Request) -> Response:
     """Return the cosines between all tokens, in each requested layer or combination."""
-    service = service_of(request)
-    static = service.hosted.static
-    name, model = service.hosted.model(body.model)
-    choices = choices_of(body, model.config.n_layers)
-    texts = await texts_of(service, name, body.sentences, FIXED_LIMITS["matrix_tokens"])
+    static = service_of(request).hosted.static
+    max_tokens = FIXED_LIMITS["matrix_tokens"]
+    texts = await texts_of(request, body.model, body.sentences, max_tokens)
+    choices = choices_of(body, texts.elmo)
     sentences = await layers_of(request, texts, body.state)
     words = [token for tokens in texts.tokens for token in tokens]
 
@@ -103,13 +102,10 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
 async def project(body: ProjectRequest, request: Request) -> Response:
     """Return two-dimensional projections of the uses of a word in each layer, with clusters."""
     service = service_of(request)
-    name, model = service.hosted.model(body.model)
-    choices = choices_of(body, model.config.n_layers)
     check_limit("max_sentences", service.limits.sentences, len(body.sentences), "sentences")
     senses = [None] * len(body.sentences) if body.senses is None else body.senses
     if len(senses) != len(body.sentences):
         raise RequestRejected(
-            422,
             f"Found {plural(len(senses), 'sense')} for {plural(len(body.sentences), 'sentence')}; "
             "expected one per sentence (null if unknown).",
             param="senses",
@@ -123,9 +119,10 @@ async def project(body: ProjectRequest, request: Request) -> Response:
     check_limit("uses", FIXED_LIMITS["uses"], len(points), "uses of the word")
     words = [str(point["word"]) for point in points]
     is_one_word = len({word.casefold() for word in words}) == 1
-    word = words[0] if is_one_word else None
-    texts = await texts_of(service, name, [use.tokens for use in uses])
+    word = body.word or (words[0] if is_one_word else None)
+    texts = await texts_of(request, body.model, [use.tokens for use in uses])
     texts = replace(texts, offsets=[use.offsets for use in uses])
+    choices = choices_of(body, texts.elmo)
     layers = await layers_of(request, texts, body.state)
     vectors = np.concatenate(  # (L + 1, n, 2D)
         [h[:, use.positions] for h, use in zip(layers, uses, strict=True)], axis=1
@@ -134,7 +131,7 @@ async def project(body: ProjectRequest, request: Request) -> Response:
     def project() -> Response:
         response = {
             **texts.response(body.state),
-            "word": word if body.word is None else body.word,
+            "word": word,
             "sentences": texts.sentences(),
             "points": points,
             "sentences_without_word": [i for i, use in enumerate(uses) if not use.positions],
@@ -182,21 +179,20 @@ def _planes(
 @router.post("/v1/neighbors", response_model=responses.NeighborsResponse)
 async def neighbors(body: NeighborsRequest, request: Request) -> Response:
     """Return the tokens in the index that are nearest to words in context."""
-    service = service_of(request)
-    hosted = service.hosted
+    hosted = service_of(request).hosted
     index = hosted.index
     if index is None:
         raise RequestRejected(
-            404,
             "The service has no index. Build one with: elmo index TEXT -o INDEX, and start the "
             "service with: elmo serve --index INDEX",
+            404,
         )
-    name, model = hosted.model(hosted.index_model)
+    name, elmo = hosted.model(hosted.index_model)
     is_set = "layer" in body.model_fields_set or body.mix is not None
-    choices = choices_of(body, model.config.n_layers) if is_set else None
+    choices = choices_of(body, elmo) if is_set else None
     queries = [_parse(query, i, index) for i, query in enumerate(body.queries)]
     new = [i for i, query in enumerate(queries) if query.token is None]
-    texts = await texts_of(service, name, [list(queries[i].at.tokens) for i in new])
+    texts = await texts_of(request, name, [list(queries[i].at.tokens) for i in new])
     layers = await layers_of(request, texts, index.meta.state)
     for i, h in zip(new, layers, strict=True):
         queries[i] = replace(queries[i], layers=h[:, queries[i].at.position])
@@ -207,7 +203,7 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
         )
     except ElmoError as error:
         message = str(error).replace(str(index.folder), "of the service")
-        raise RequestRejected(422, message, param="layer") from error
+        raise RequestRejected(message, param="layer") from error
     results = [one.to_dict() for one in neighbors]
     if body.static and hosted.static is not None:
         for query, result in zip(queries, results, strict=True):
@@ -237,7 +233,6 @@ def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
     if isinstance(query, int):
         if query >= index.tokens:
             raise RequestRejected(
-                422,
                 f"Query {i}: invalid token {query}; expected 0 to {index.tokens - 1}.",
                 param="queries",
             )
@@ -250,4 +245,4 @@ def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
         [use] = find_uses([query.sentence], query.word)
         return Query(Marked(tuple(use.tokens), use.positions[0]))
     except ElmoError as error:
-        raise RequestRejected(422, f"Query {i}: {error}", param="queries") from error
+        raise RequestRejected(f"Query {i}: {error}", param="queries") from error

@@ -56,17 +56,15 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 )
 async def embed(body: EmbedRequest, request: Request) -> Response:
     """Return layers of every token, a mix of the layers, or their mean over each sentence."""
-    service = service_of(request)
     form = _negotiate(request.headers.get("accept"))
-    name, model = service.hosted.model(body.model)
-    choices = choices_of(body, model.config.n_layers, body.gamma)
+    texts = await texts_of(request, body.model, body.sentences)
+    choices = choices_of(body, texts.elmo, body.gamma)
     stacked = isinstance(body.layer, list) or body.layer == "all"
-    dim = choices[0].dim(model.config.output_dim)
-    if any(choice.dim(model.config.output_dim) != dim for choice in choices):
+    dim, *other_dims = {choice.dim(texts.elmo.config.output_dim) for choice in choices}
+    if other_dims:
         raise RequestRejected(
-            422, "Request 'concat' separately, because its vectors are longer.", param="layer"
+            "Request 'concat' separately, because its vectors are longer.", param="layer"
         )
-    texts = await texts_of(service, name, body.sentences)
     pooled = body.pooling == "mean"
     if pooled:
         _check_not_empty("sentences", texts.lengths)
@@ -81,7 +79,7 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
     vectors = await layers_of(request, texts, body.state, keep, values)
     names = [int(c.name) if c.name.isdigit() else c.name for c in choices]
     about = {
-        "model": name,
+        "model": texts.model,
         "state": body.state,
         "layer": names if stacked else names[0],
         "pooling": body.pooling,
@@ -107,7 +105,7 @@ def _negotiate(accept: str | None) -> str:
         if kind in _BY_ACCEPT:
             return _BY_ACCEPT[kind]
     raise RequestRejected(
-        406, f"Unsupported Accept '{accept:.80}': expected {_JSON}, {_NPY} or {_ARROW}."
+        f"Unsupported Accept '{accept:.80}': expected {_JSON}, {_NPY} or {_ARROW}.", 406
     )
 
 
@@ -128,9 +126,9 @@ def _arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -
         import pyarrow as pa
     except ImportError:
         raise RequestRejected(
-            406,
             "The Arrow format requires the package 'pyarrow' on the server. Install it with: pip "
             f"install 'elmokit[arrow]', or request {_JSON} or {_NPY}.",
+            406,
         ) from None
     rows: list[tuple[Any, ...]]
     no_span: tuple[Any, Any] = (None, None)  # for lists of tokens
@@ -170,23 +168,20 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
 
     A text can have several sentences, which are embedded independently.
     """
-    service = service_of(request)
-    name, model = service.hosted.model(body.model)
-    dim = model.config.output_dim
+    inputs = [body.input] if isinstance(body.input, str) else body.input
+    check_limit("max_sentences", service_of(request).limits.sentences, len(inputs), "texts")
+    sentences, text_ids = await asyncio.to_thread(_split, inputs)
+    texts = await texts_of(request, body.model, sentences)
+    dim = texts.elmo.config.output_dim
     if body.dimensions not in (None, dim):
         raise RequestRejected(
-            422,
-            f"Invalid dimensions {body.dimensions}: the vectors of '{name}' have {dim} dimensions "
-            "and cannot be shortened.",
+            f"Invalid dimensions {body.dimensions}: the vectors of '{texts.model}' have {dim} "
+            "dimensions and cannot be shortened.",
             param="dimensions",
         )
-    inputs = [body.input] if isinstance(body.input, str) else body.input
-    check_limit("max_sentences", service.limits.sentences, len(inputs), "texts")
-    sentences, text_ids = await asyncio.to_thread(_split, inputs)
-    texts = await texts_of(service, name, sentences)
     counts = np.bincount(text_ids, weights=texts.lengths, minlength=len(inputs)).astype(int)
     _check_not_empty("input", counts)
-    average = LayerChoice.parse("average", model.config.n_layers)
+    average = LayerChoice.parse("average", texts.elmo.config.n_layers)
 
     def keep(layers: FloatArray) -> FloatArray:
         total: FloatArray = average.apply(layers).sum(axis=0)
@@ -202,7 +197,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     ]
     n = int(counts.sum())
     usage = {"prompt_tokens": n, "total_tokens": n}
-    response = {"object": "list", "data": data, "model": name, "usage": usage}
+    response = {"object": "list", "data": data, "model": texts.model, "usage": usage}
     return await _write_json(response, means.size)
 
 
@@ -228,4 +223,4 @@ def _split(inputs: list[str]) -> tuple[list[str], list[int]]:
 def _check_not_empty(param: str, lengths: Iterable[int]) -> None:
     for i, n in enumerate(lengths):
         if not n:
-            raise RequestRejected(422, f"{param}[{i}] has no tokens. Remove it.", param=param)
+            raise RequestRejected(f"{param}[{i}] has no tokens. Remove it.", param=param)

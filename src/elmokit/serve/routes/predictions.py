@@ -38,11 +38,10 @@ _WARNINGS_LOCK = threading.Lock()
 async def score(body: ScoreRequest, request: Request) -> Response:
     """Return the log probability of each token, forward and backward, and the perplexity."""
     service = service_of(request)
-    name, _ = service.hosted.model(body.model)
-    service.hosted.check(name, body.state, language_model=True)
-    texts = await texts_of(service, name, body.sentences)
+    texts = await texts_of(request, body.model, body.sentences)
+    service.hosted.check(texts.model, body.state, language_model=True)
     costs = [n + 1 for n in texts.lengths]
-    work = service.hosted.scores(name, body.state)
+    work = service.hosted.work("score", texts.model, body.state)
     scores: list[SentenceScore] = await service.batcher.submit(work, texts.read, costs)
     sentences = zip(scores, texts.sentences(), strict=True)
     rows = [{**score.to_dict(), **sentence} for score, sentence in sentences]
@@ -53,26 +52,24 @@ async def score(body: ScoreRequest, request: Request) -> Response:
 async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
     """Return the most probable words given the left context, the right context, and both."""
     service = service_of(request)
-    name, _ = service.hosted.model(body.model)
-    service.hosted.check(name, body.state, language_model=True)
     sentence, positions = body.sentence, body.positions
     if isinstance(sentence, str) and positions is None and "[" in sentence:
         marked = Marked.read(sentence)
         sentence, positions = list(marked.tokens), [marked.position]
-    texts = await texts_of(service, name, [sentence])
+    texts = await texts_of(request, body.model, [sentence])
+    service.hosted.check(texts.model, body.state, language_model=True)
     tokens = texts.tokens[0]
     positions = list(range(len(tokens))) if positions is None else positions
     check_limit("positions", FIXED_LIMITS["positions"], len(positions), "positions")
     if max(positions, default=len(tokens)) >= len(tokens):
         got = f"Invalid position {max(positions)}" if positions else "No positions"
         raise RequestRejected(
-            422,
             f"{got}: the sentence has {len(tokens)} tokens, counted from 0.",
             param="positions" if tokens else "sentence",
         )
     item = (texts.read[0], positions, body.k)
     # Each position requires a full softmax, like each token of a score.
-    work = service.hosted.substitutes(name, body.state)
+    work = service.hosted.work("substitutes", texts.model, body.state)
     [predicted] = await service.batcher.submit(work, [item], [len(tokens) + 4 * len(positions)])
     fields = ("position", "forward", "backward", "combined")
     predictions = [
@@ -104,7 +101,7 @@ async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     examples = [example for group in groups for example in group]
     lengths = [sum(map(len, example.texts)) for example in examples]
     check_limit("max_tokens", service.limits.tokens, sum(lengths), "tokens")
-    work = service.hosted.predictions(name)
+    work = service.hosted.task_work(name)
     costs = [max(1, n) for n in lengths]
     predictions = iter(await service.batcher.submit(work, examples, costs))
     results = [
@@ -143,7 +140,7 @@ def _parse(
             if form not in task.inputs:
                 expected = ", ".join(task.inputs)
                 message = f"Example {i} has the format {form}; the task accepts: {expected}."
-                raise RequestRejected(422, message, param="examples")
+                raise RequestRejected(message, param="examples")
             text = example if isinstance(example, str) else json.dumps(example, ensure_ascii=False)
             lines = [Line(f"example {i}", n, line) for n, line in enumerate(text.split("\n"), 1)]
             groups.append(list(task.parse(lines, form)))
