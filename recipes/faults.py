@@ -94,7 +94,7 @@ FAULTS = [
     ),
     fault(
         "projection-clip",
-        "model/kernels/cpu_exact.py",
+        "model/kernels/cpu_reader.py",
         "h.clamp_(-self.config.proj_clip, self.config.proj_clip)",
         "h.clamp_(max=self.config.proj_clip)",
         "On a CPU large negative outputs are not clipped, so vectors differ from the reference.",

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from elmokit.cli.prepare import prepare
 from elmokit.data.corpus import Corpus
-from elmokit.data.prepare import BLOCK_CHARACTERS
+from elmokit.data.counting import BLOCK_CHARACTERS
 from elmokit.errors import DataError, OutputError
 from tests.data.texts import documents_of, random_text, stored_documents
 from tests.process_utils import Pause, elmo, start

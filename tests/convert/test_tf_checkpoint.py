@@ -20,7 +20,8 @@ from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import given_vocabulary, prepare
 from elmokit.sources import modeldir
 from elmokit.sources.resolve import load_parts
-from elmokit.train.finetune import finetune, finetune_config, start_from
+from elmokit.train.finetune import finetune_config, start_from
+from elmokit.train.loop import train
 from tests.convert.bundles import write_bundle
 from tests.convert.tensorflow_wrote import FOLDER, OPTIONS, PREFIX, SAYS, VARIABLES, VERSE, run
 from tests.reference import elmo_layers
@@ -117,7 +118,7 @@ AS_BILM_TF = [
 def test_a_training_goes_on_as_tensorflow_goes_on(verse: Corpus, tmp_path: Path) -> None:
     start = start_from(load_parts(FOLDER), verse)
     config = finetune_config(start, verse, max_steps=1, settings=AS_BILM_TF)
-    model = finetune(config, start, verse, tmp_path / "run").run.model
+    model = train(config, verse, tmp_path / "run", start=start.parts).model
     theirs = {n.removeprefix("after/"): v for n, v in SAYS.items() if n.startswith("after/")}
     after = write_bundle(tmp_path / "model.ckpt-13", theirs)
     shutil.copy(FOLDER / "options.json", tmp_path)
@@ -138,7 +139,7 @@ def test_without_the_accumulators_the_step_would_be_another(verse: Corpus, tmp_p
     parts.accumulators = None
     start = start_from(parts, verse)
     config = finetune_config(start, verse, max_steps=1, settings=AS_BILM_TF)
-    model = finetune(config, start, verse, tmp_path / "run").run.model
+    model = train(config, verse, tmp_path / "run", start=start.parts).model
     found = modeldir.load(model).bilm.state_dict()["forward_lm.layers.1.bias"].numpy()
     wanted = SAYS["after/lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/bias"]
     assert np.abs(found - wanted).max() > 1e-3
@@ -154,7 +155,7 @@ def test_a_step_of_adagrad_is_that_of_the_formula(verse: Corpus, tmp_path: Path)
         start.parts.accumulators = accumulators
         settings = [*AS_BILM_TF, f"optimizer.learning_rate={rate}"]
         config = finetune_config(start, verse, max_steps=1, settings=settings)
-        model = finetune(config, start, verse, tmp_path / out).run.model
+        model = train(config, verse, tmp_path / out, start=start.parts).model
         return modeldir.load(model).bilm.state_dict()
 
     real = dict(parts.accumulators)

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from elmokit.cli.prepare import prepare as command
+from elmokit.data import counting
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import given_vocabulary, prepare
@@ -74,19 +75,15 @@ def test_more_words_than_a_small_text_has(text: Path, tmp_path: Path) -> None:
     assert corpus.counts[len(many) - 1] > 0
 
 
-def test_neither_blocks_nor_processes_change_the_bytes(text: Path, tmp_path: Path) -> None:
+def test_neither_blocks_nor_processes_change_the_bytes(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepared(text, tmp_path / "a")
     vocabulary = Vocabulary(WORDS)
     settings = PrepareSettings(valid=0.1)
     for name, workers, size in (("b", 2, 300), ("c", 1, 100)):
-        prepare(
-            [text],
-            tmp_path / name,
-            settings,
-            workers=workers,
-            block_characters=size,
-            vocabulary=vocabulary,
-        )
+        monkeypatch.setattr(counting, "BLOCK_CHARACTERS", size)
+        prepare([text], tmp_path / name, settings, workers=workers, vocabulary=vocabulary)
         assert files_in(tmp_path / name) == files_in(tmp_path / "a")
 
 

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from elmokit.data import counting
 from elmokit.data.corpus import Corpus
 from elmokit.data.counting import CountedBlock, count_block
 from elmokit.data.layout import PrepareSettings
@@ -42,10 +44,18 @@ def text(write: Write) -> Path:
     return write("text.txt", random_text(120))
 
 
-def run(files: list[Path], output: Path, *, workers: int = 1, **given: Any) -> Summary:
+def run(
+    files: list[Path],
+    output: Path,
+    *,
+    workers: int = 1,
+    block_characters: int = counting.BLOCK_CHARACTERS,
+    **given: Any,
+) -> Summary:
     names = set(PrepareSettings.__dataclass_fields__)
     settings = PrepareSettings(**{key: given.pop(key) for key in names & given.keys()})
-    return prepare(files, output, settings, workers=workers, **given)
+    with mock.patch.object(counting, "BLOCK_CHARACTERS", block_characters):
+        return prepare(files, output, settings, workers=workers, **given)
 
 
 def corpus_of(files: list[Path], output: Path, **given: Any) -> Corpus:

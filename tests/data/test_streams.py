@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from elmokit.data.streams import BEGIN, END, SHORTEST_SHARE, Streams, split_long_documents
+from elmokit.data.layout import BEGIN_ID, END_ID
+from elmokit.data.streams import SHORTEST_SHARE, Streams, split_long_documents
 from elmokit.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -17,7 +18,7 @@ DOCUMENTS = [
 
 
 def corpus() -> tuple[np.ndarray, np.ndarray]:
-    runs = [[w for sentence in document for w in (*sentence, END)] for document in DOCUMENTS]
+    runs = [[w for sentence in document for w in (*sentence, END_ID)] for document in DOCUMENTS]
     offsets = np.cumsum([0] + [len(run) for run in runs])
     return np.array([w for run in runs for w in run], dtype=np.uint32), offsets
 
@@ -34,7 +35,7 @@ def expected_pairs(document: list[list[int]], backward: bool) -> list[tuple[int,
     sentences = document[::-1] if backward else document
     pairs = []
     for sentence in sentences:
-        whole = [BEGIN, *sentence, END]
+        whole = [BEGIN_ID, *sentence, END_ID]
         pairs += itertools.pairwise(whole[::-1] if backward else whole)
     return pairs
 
@@ -71,7 +72,7 @@ def test_a_stream_goes_on_where_it_was_left(stop: int) -> None:
 
     whole = make()
     read(whole, stop) if stop else None
-    left = {k: v.tolist() if hasattr(v, "tolist") else v for k, v in whole.position().items()}
+    left = whole.position()
     again = make()
     again.go_to(json.loads(json.dumps(left)))
     for a, b in zip(read(whole, 40), read(again, 40), strict=True):
@@ -100,44 +101,46 @@ def test_the_shares_of_several_processes_are_the_rows_of_one(world: int) -> None
 
 def test_restarts_are_at_beginnings_of_sentences_only() -> None:
     inputs, _, starts = read(Streams(*corpus(), rows=3, steps=5, restart=0.5), 100)
-    opening = np.stack([inputs[0] == BEGIN, inputs[1] == END])
+    opening = np.stack([inputs[0] == BEGIN_ID, inputs[1] == END_ID])
     assert not (starts & ~opening).any()
     assert 0.4 < starts.sum() / opening.sum() < 0.65
 
 
 def test_the_opening_symbol_is_never_a_target() -> None:
     inputs, targets, _ = read(Streams(*corpus(), rows=2, steps=7), 50)
-    assert not (targets[0] == BEGIN).any()
-    assert not (targets[1] == END).any()
-    assert not (inputs[0] == END).any()
-    assert not (inputs[1] == BEGIN).any()
+    assert not (targets[0] == BEGIN_ID).any()
+    assert not (targets[1] == END_ID).any()
+    assert not (inputs[0] == END_ID).any()
+    assert not (inputs[1] == BEGIN_ID).any()
 
 
 def one_document(n_sentences: int) -> tuple[np.ndarray, np.ndarray]:
-    run = [w for n in range(n_sentences) for w in (*range(3, 12 + n % 5), END)]
+    run = [w for n in range(n_sentences) for w in (*range(3, 12 + n % 5), END_ID)]
     return np.array(run, dtype=np.uint32), np.array([0, len(run)])
 
 
 def test_a_text_that_is_one_document_is_shared_among_the_rows() -> None:
     tokens, documents = one_document(1000)
-    tokens[tokens != END] = np.arange(len(tokens))[tokens != END] + 3  # every place its own word
+    tokens[tokens != END_ID] = (
+        np.arange(len(tokens))[tokens != END_ID] + 3
+    )  # every place its own word
     streams = Streams(tokens, documents, rows=8, steps=10)
     assert streams.n_documents == 8
     inputs, targets, starts = read(streams, len(tokens) // (8 * 10) - 2)
     for direction in (0, 1):
         words = targets[direction][targets[direction] >= 3]
         assert len(np.unique(words)) == len(words)  # nothing is read twice in an epoch
-        assert (inputs[direction, 0] <= END).all()  # each row begins where a sentence does
+        assert (inputs[direction, 0] <= END_ID).all()  # each row begins where a sentence does
     assert starts[:, 0].all()
 
 
 @pytest.mark.parametrize(("rows", "n_sentences"), [(1, 50), (4, 50), (4, 1000), (1000, 1000)])
 def test_pieces_are_whole_sentences_and_all_of_the_text(rows: int, n_sentences: int) -> None:
     tokens, documents = one_document(n_sentences)
-    found = split_long_documents(tokens, documents, rows, END)
+    found = split_long_documents(tokens, documents, rows)
     assert (found[0], found[-1]) == (0, len(tokens))
     assert (np.diff(found) > 0).all()
-    assert all(tokens[cut - 1] == END for cut in found[1:])
+    assert all(tokens[cut - 1] == END_ID for cut in found[1:])
     share = max(SHORTEST_SHARE, -(-len(tokens) // rows))
     assert np.diff(found).max() <= share + 16  # the sentence in which a piece ends
     assert len(found) - 1 == -(-len(tokens) // share)
@@ -145,9 +148,9 @@ def test_pieces_are_whole_sentences_and_all_of_the_text(rows: int, n_sentences: 
 
 def test_documents_that_fit_are_left_whole() -> None:
     tokens, documents = corpus()
-    assert split_long_documents(tokens, documents, 2, END) is documents
+    assert split_long_documents(tokens, documents, 2) is documents
     endless = np.arange(3, 5000, dtype=np.uint32)  # a sentence without an end cannot be cut
-    assert list(split_long_documents(endless, np.array([0, len(endless)]), 4, END)) == [
+    assert list(split_long_documents(endless, np.array([0, len(endless)]), 4)) == [
         0,
         len(endless),
     ]

@@ -18,8 +18,7 @@ from elmokit.embed import fast
 from elmokit.embed.fast import FastChoice, fast_choice, fast_reader
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, ElmoWarning
-from elmokit.model.kernels.cpu_exact import exact_reader
-from elmokit.model.kernels.cpu_int8 import int8_reader
+from elmokit.model.kernels.cpu_reader import TorchReader
 from elmokit.sources.modeldir import ModelParts
 from tests.conftest import TINY, random_bilm
 
@@ -91,7 +90,8 @@ def test_where_nothing_is_faster_exact_is_used_and_said(monkeypatch: pytest.Monk
     bilm = random_bilm(TINY)
     with pytest.warns(ElmoWarning, match=r"the same as exact.*killed by signal 4"):
         reader = fast_reader(bilm)
-    assert type(reader) is type(exact_reader(bilm))
+    assert isinstance(reader, TorchReader)
+    assert not reader.is_int8
 
 
 def test_a_shape_the_kernel_cannot_read_goes_through_torch(
@@ -99,7 +99,9 @@ def test_a_shape_the_kernel_cannot_read_goes_through_torch(
 ) -> None:
     choose(monkeypatch, FastChoice("native", {"exact": 2.0, "native": 1.0}, {}))
     bilm = random_bilm(TINY, scale=1.0)
-    assert type(fast_reader(bilm)) is type(int8_reader(bilm))
+    reader = fast_reader(bilm)
+    assert isinstance(reader, TorchReader)
+    assert reader.is_int8
 
 
 def test_a_candidate_that_kills_its_process_is_passed_over(
@@ -201,7 +203,7 @@ def test_a_model_that_loses_too_much_is_refused(
 
 def test_word_models_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     bilm = random_bilm(BiLMConfig(LstmConfig(dim=32, projection_dim=16), None, n_words=5), scale=1)
-    cosines = fast.mean_cosines(bilm, int8_reader(bilm))
+    cosines = fast.mean_cosines(bilm, TorchReader(bilm, int8=True))
     assert len(cosines) == 3
     assert min(cosines) > 0.99
     assert min(cosines[1:]) < 1

@@ -154,7 +154,7 @@ def test_bad_input_is_named(elmo: ElmoModel) -> None:
 
 def test_scoring_is_bounded_in_memory(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = elmo.score([SENTENCES[5]])[0]
-    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 3 * len(WORDS))
+    monkeypatch.setattr("elmokit.model.softmax._BLOCK", (3, 2))
     assert elmo.score([SENTENCES[5]])[0].forward == pytest.approx(expected.forward, abs=1e-5)
 
 

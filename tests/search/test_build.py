@@ -18,7 +18,6 @@ from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.search.build import IndexSettings, build_index, kept_tokens
 from elmokit.search.files import MANIFEST
 from elmokit.search.index import TokenIndex
-from elmokit.text.marked import Marked, mark
 from tests.conftest import TINY_MODEL
 from tests.process_utils import Pause, kill_when
 from tests.search.conftest import QUERIES, TOKENIZED, WORDS, rows
@@ -317,18 +316,3 @@ def test_a_manifest_that_makes_lance_panic_is_reported(index: TokenIndex, tmp_pa
         file.write_bytes(content[:8] + b"\r" + content[8:])
     with pytest.raises(DataError, match="damaged"):
         TokenIndex.open(tmp_path / "i")
-
-
-def test_a_word_is_marked_by_its_name_or_place() -> None:
-    sentence = "He will play, and play again."
-    assert mark(sentence, "play") == Marked.read("He will [play], and play again.")
-    assert mark(sentence, "play", occurrence=1).position == 5
-    assert mark(sentence, position=0).word == "He"
-    with pytest.raises(DataError, match=r"'plays' is not a token .* Did you mean 'play'"):
-        mark(sentence, "plays")
-    with pytest.raises(DataError, match="2 times"):
-        mark(sentence, "play", occurrence=2)
-    with pytest.raises(ConfigError, match="word= or position="):
-        mark(sentence)
-    with pytest.raises(DataError, match="position 99"):
-        mark(sentence, position=99)

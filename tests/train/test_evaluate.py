@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from elmokit.data.corpus import Corpus
-from elmokit.data.streams import BEGIN, END, UNKNOWN
+from elmokit.data.layout import BEGIN_ID, END_ID, UNKNOWN_ID
 from elmokit.model.bilm import BiLM
 from elmokit.model.engine import PlainEngine, exact_engine
 from elmokit.model.lstm import LstmState
@@ -42,7 +42,7 @@ def slowly(
     for d, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
         for a, z in itertools.pairwise(documents):
             run = tokens[a:z].astype(np.int64)
-            sentences = [s for s in np.split(run, np.flatnonzero(run == END) + 1) if len(s)]
+            sentences = [s for s in np.split(run, np.flatnonzero(run == END_ID) + 1) if len(s)]
             cell, hidden = torch.zeros(2, 1, 24).double(), torch.zeros(2, 1, 10).double()
             for sentence in sentences if d == 0 else sentences[::-1]:
                 words = sentence[:-1].tolist()
@@ -50,11 +50,11 @@ def slowly(
                     cell, hidden = torch.zeros_like(cell), torch.zeros_like(hidden)
                     if warm is not None:
                         cell, hidden = warm.cell[d], warm.hidden[d]
-                inputs = [BEGIN, *words] if d == 0 else [END, *words[::-1]]
-                targets = [*words, END] if d == 0 else [*words[::-1], BEGIN]
+                inputs = [BEGIN_ID, *words] if d == 0 else [END_ID, *words[::-1]]
+                targets = [*words, END_ID] if d == 0 else [*words[::-1], BEGIN_ID]
                 for read, said in zip(inputs, targets, strict=True):
                     outputs, cell, hidden = stack(encode(np.array([read])), [1], cell, hidden)
-                    said = said if said < corpus.n_words else UNKNOWN
+                    said = said if said < corpus.n_words else UNKNOWN_ID
                     losses[d].append(-head(outputs[-1])[0, said].item())
     return losses
 

@@ -27,8 +27,8 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.train import checkpoint
 from elmokit.train.config import run_preset
-from elmokit.train.finetune import FinetuneResult, Start, finetune, finetune_config, start_from
-from elmokit.train.loop import train
+from elmokit.train.finetune import Start, finetune_config, perplexity_by_stage, start_from
+from elmokit.train.loop import TrainResult, train
 from elmokit.train.metrics import Metrics
 from elmokit.train.optimizer import OptimizerConfig
 from tests.train.conftest import SETTINGS
@@ -88,16 +88,17 @@ def with_own_words(text: Path) -> Corpus:
 
 def tuned(
     start: Start, corpus: Corpus, out: Path, settings: list[str] | None = None, **given: Any
-) -> FinetuneResult:
+) -> tuple[TrainResult, dict[str, Any]]:
     options = {k: given.pop(k) for k in ("resume", "log") if k in given}
     every = given.pop("checkpoint_every", 0)
     config = finetune_config(start, corpus, settings=settings or [*QUICK, *FASTER], **given)
     config = dataclasses.replace(config, checkpoint_every=every)
-    return finetune(config, start, corpus, out, **options)
+    run = train(config, corpus, out, start=start.parts, **options)
+    return run, perplexity_by_stage(config, run)
 
 
-def means(result: FinetuneResult) -> list[float]:
-    return [p["mean"] for p in result.perplexity.values()]
+def means(perplexity: dict[str, Any]) -> list[float]:
+    return [p["mean"] for p in perplexity.values()]
 
 
 def test_a_model_with_its_head_learns_other_text(
@@ -105,11 +106,11 @@ def test_a_model_with_its_head_learns_other_text(
 ) -> None:
     start = start_from(load_parts(trained), with_its_words)
     assert not start.new_head
-    result = tuned(start, with_its_words, out, max_steps=80)
-    assert list(result.perplexity) == ["before", "after"]
-    before, after = means(result)
+    run, perplexity = tuned(start, with_its_words, out, max_steps=80)
+    assert list(perplexity) == ["before", "after"]
+    before, after = means(perplexity)
     assert after < before / 2
-    parts = modeldir.load(result.run.model)
+    parts = modeldir.load(run.model)
     assert parts.head is not None
     assert parts.vocabulary is not None
     assert parts.vocabulary.words == modeldir.load(trained).vocabulary.words  # type: ignore[union-attr]
@@ -129,9 +130,9 @@ def test_the_biLM_of_bare_weights_waits_for_its_new_head(
     assert parts.head is None
     start = start_from(parts, with_own_words)
     assert start.new_head
-    result = tuned(start, with_own_words, out, max_steps=120, checkpoint_every=60)
-    assert list(result.perplexity) == ["before", "head", "after"]
-    before, head, after = means(result)
+    _, perplexity = tuned(start, with_own_words, out, max_steps=120, checkpoint_every=60)
+    assert list(perplexity) == ["before", "head", "after"]
+    before, head, after = means(perplexity)
     assert after < head < before
     stored = load_parts(bare).bilm.state_dict()
     for step, same in ((60, True), (120, False)):
@@ -147,7 +148,7 @@ def test_a_new_head_begins_with_the_frequencies_of_words(
     bare: Path, with_own_words: Corpus, out: Path
 ) -> None:
     start = start_from(load_parts(bare), with_own_words)
-    before = tuned(start, with_own_words, out, max_steps=1).perplexity["before"]
+    before = tuned(start, with_own_words, out, max_steps=1)[1]["before"]
     counts = with_own_words.target_counts + 1.0
     loss = -np.log(counts / counts.sum())
     valid = with_own_words.tokens("valid").astype(np.int64)
@@ -159,8 +160,8 @@ def test_the_head_of_a_model_can_be_given_up(
     trained: Path, with_own_words: Corpus, out: Path
 ) -> None:
     start = start_from(load_parts(trained), with_own_words, new_head=True)
-    result = tuned(start, with_own_words, out, max_steps=4, head_steps=4)
-    assert modeldir.load(result.run.model).vocabulary is not None
+    run, _ = tuned(start, with_own_words, out, max_steps=4, head_steps=4)
+    assert modeldir.load(run.model).vocabulary is not None
 
 
 @pytest.mark.parametrize("cut", [5, 13])  # while only the head learns, and after that
@@ -168,7 +169,7 @@ def test_the_head_of_a_model_can_be_given_up(
 def test_a_resumed_run_is_the_run_that_was_never_stopped(
     bare: Path, with_own_words: Corpus, tmp_path: Path, kind: str, cut: int
 ) -> None:
-    def run(out: Path, **given: Any) -> FinetuneResult:
+    def run(out: Path, **given: Any) -> tuple[TrainResult, dict[str, Any]]:
         start = start_from(load_parts(bare), with_own_words)
         settings = [*QUICK, *FASTER, f"optimizer.kind={kind}"]
         return tuned(start, with_own_words, out, settings, max_steps=20, head_steps=10, **given)
@@ -177,13 +178,13 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(
         if line.startswith(f"step {cut}/"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    whole = run(tmp_path / "whole")
-    first = run(tmp_path / "cut", log=stop)
-    assert first.run.interrupted
-    assert first.run.steps == cut
-    assert "after" not in first.perplexity
-    second = run(tmp_path / "cut", resume=True)
-    assert second.perplexity == whole.perplexity
+    _, whole = run(tmp_path / "whole")
+    first, measured = run(tmp_path / "cut", log=stop)
+    assert first.interrupted
+    assert first.steps == cut
+    assert "after" not in measured
+    _, second = run(tmp_path / "cut", resume=True)
+    assert second == whole
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from elmokit.bulk.input import check_inputs
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.errors import DataError, ElmoError, optional_imports
-from elmokit.text.lines import STDIN, Piece, read_lines, read_pieces
+from elmokit.text.lines import STDIN, Line, read_lines, read_pieces
 from elmokit.text.sentences import split_sentences
 
 #: The longest sentence, in bytes of text. (In tokens: `tokens.py`.)
@@ -150,16 +150,15 @@ def _passages(
 
 def _text_pieces(
     name: str, settings: EmbedSettings, skip_bad: bool, skipped: list[str]
-) -> Iterator[Piece]:
+) -> Iterator[Line]:
     if settings.split:
         return read_pieces(name, _PIECE_BYTES, skip_bad=skip_bad, on_bad=skipped.append)
-    lines = read_lines(
+    return read_lines(
         [name], skip_bad=skip_bad, on_bad=skipped.append, max_bytes=MAX_SENTENCE_BYTES
     )
-    return (Piece(*line, True) for line in lines)
 
 
-def _cut_long_lines(pieces: Iterator[Piece]) -> Iterator[tuple[int, int, int, str]]:
+def _cut_long_lines(pieces: Iterator[Line]) -> Iterator[tuple[int, int, int, str]]:
     """Join the parts of a line, and divide it between sentences if it is long."""
     text, sentence, offset = "", 0, 0
     for name, number, more, is_end in pieces:
@@ -182,7 +181,7 @@ def _cut_long_lines(pieces: Iterator[Piece]) -> Iterator[tuple[int, int, int, st
 
 def _remote_pieces(
     name: str, settings: EmbedSettings, skip_bad: bool, skipped: list[str]
-) -> Iterator[Piece]:
+) -> Iterator[Line]:
     # A local copy, so that it is decompressed and checked like local files.
     with tempfile.NamedTemporaryFile(suffix=Path(name).suffix) as copy:
         try:
@@ -198,7 +197,7 @@ def _remote_pieces(
             raise DataError(f"Cannot read {name}: {error}") from error
 
 
-def _parquet_pieces(name: str, column: str, longest: int | None) -> Iterator[Piece]:
+def _parquet_pieces(name: str, column: str, longest: int | None) -> Iterator[Line]:
     pyarrow = _pyarrow()
     try:
         if is_remote(name):
@@ -223,7 +222,7 @@ def _parquet_pieces(name: str, column: str, longest: int | None) -> Iterator[Pie
         raise DataError(f"Cannot read {name} as a Parquet file: {error}") from error
 
 
-def _row_pieces(name: str, number: int, text: str, longest: int | None) -> Iterator[Piece]:
+def _row_pieces(name: str, number: int, text: str, longest: int | None) -> Iterator[Line]:
     if longest is None and len(text) > MAX_SENTENCE_BYTES:
         raise DataError(
             f"{name}, row {number}: the text is longer than {MAX_SENTENCE_BYTES:,} characters, the "
@@ -231,7 +230,7 @@ def _row_pieces(name: str, number: int, text: str, longest: int | None) -> Itera
         )
     size = longest or max(1, len(text))
     for start in range(0, max(1, len(text)), size):
-        yield Piece(name, number, text[start : start + size], start + size >= len(text))
+        yield Line(name, number, text[start : start + size], start + size >= len(text))
 
 
 def _is_text(kind: Any) -> bool:

@@ -65,6 +65,7 @@ def finetune(
     from elmokit.device import choose_device
     from elmokit.sources.resolve import load_parts
     from elmokit.train import finetune as tuning
+    from elmokit.train.loop import train as run_training
 
     corpus = Corpus.open(data)
     start = tuning.start_from(load_parts(model, weights), corpus, new_head=new_head)
@@ -92,9 +93,8 @@ def finetune(
             f"{data} has no held-out text, so perplexity is not measured. To hold out text, use "
             "elmo prepare --valid."
         )
-    result = tuning.finetune(
+    result = run_training(
         config,
-        start,
         corpus,
         output,
         resume=resume,
@@ -102,15 +102,17 @@ def finetune(
         log=log,
         tensorboard=tensorboard,
         deterministic=deterministic,
+        start=start.parts,
         warm_state=warm_state,
     )
+    perplexity = tuning.perplexity_by_stage(config, result)
     summary = {
         "head_steps": config.optimizer.head_steps,
         "new_head": start.new_head,
-        "perplexity": result.perplexity,
+        "perplexity": perplexity,
     }
-    print_training(result.run, summary, as_json=as_json)
+    print_training(result, summary, as_json=as_json)
     names = {"before": "before", "head": "after training the head", "after": "after"}
-    if values := [f"{p['mean']:.2f} {names[name]}" for name, p in result.perplexity.items()]:
+    if values := [f"{p['mean']:.2f} {names[name]}" for name, p in perplexity.items()]:
         log(f"Held-out perplexity: {', '.join(values)}.")
-    log(f"Saved the model to {result.run.model}.")
+    log(f"Saved the model to {result.model}.")

@@ -20,26 +20,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from elmokit.data import layout
 from elmokit.data.arrays import map_array, map_values
-from elmokit.data.layout import (
-    BEGIN_ID,
-    CHARS,
-    COUNTS,
-    END_ID,
-    ID_TYPE,
-    META,
-    N_SPECIALS,
-    OFFSETS,
-    TRAIN,
-    TYPES,
-    UNKNOWN_ID,
-    VOCABULARY,
-    Meta,
-    SplitCounts,
-    documents_file,
-    how_to_prepare_again,
-    tokens_file,
-)
+from elmokit.data.layout import TRAIN, Meta, SplitCounts
 from elmokit.errors import DataError
 from elmokit.model.chars import N_CHARACTERS
 from elmokit.storage.atomic import restore_directory
@@ -77,7 +60,7 @@ class Corpus:
         folder = Path(path)
         restore_directory(folder)
         check_regular_files(folder, DataError)
-        corpus = cls(folder, Meta.from_file(folder / META))
+        corpus = cls(folder, Meta.from_file(folder / layout.META))
         corpus._check_sizes()
         if check:
             corpus._check_files()
@@ -117,7 +100,8 @@ class Corpus:
             (tokens + sentences,)
         """
         counts = self._counts_of(split)
-        return map_values(self.path / tokens_file(split), ID_TYPE, counts.tokens + counts.sentences)
+        path = self.path / layout.tokens_file(split)
+        return map_values(path, layout.ID_TYPE, counts.tokens + counts.sentences)
 
     def documents(self, split: str = TRAIN) -> NDArray[np.int64]:
         """Return the start of each document of a split, and the end of the split.
@@ -126,12 +110,12 @@ class Corpus:
             (documents + 1,)
         """
         shape = (self._counts_of(split).documents + 1,)
-        return map_array(self.path / documents_file(split), "<i8", shape)
+        return map_array(self.path / layout.documents_file(split), "<i8", shape)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The V words of the vocabulary."""
-        return Vocabulary.from_file(self.path / VOCABULARY)
+        return Vocabulary.from_file(self.path / layout.VOCABULARY)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -140,7 +124,7 @@ class Corpus:
         Shape:
             (n_types,)
         """
-        return map_array(self.path / COUNTS, "<i8", (self.n_types,))
+        return map_array(self.path / layout.COUNTS, "<i8", (self.n_types,))
 
     @cached_property
     def target_counts(self) -> NDArray[np.int64]:
@@ -153,8 +137,8 @@ class Corpus:
             (V,)
         """
         counts = np.array(self.counts[: self.n_words])
-        counts[BEGIN_ID] = counts[END_ID]
-        counts[UNKNOWN_ID] += self.counts[self.n_words :].sum()
+        counts[layout.BEGIN_ID] = counts[layout.END_ID]
+        counts[layout.UNKNOWN_ID] += self.counts[self.n_words :].sum()
         return counts
 
     @cached_property
@@ -164,7 +148,7 @@ class Corpus:
         Shape:
             (n_types, C)
         """
-        return map_array(self.path / CHARS, "<u2", (self.n_types, self.max_characters))
+        return map_array(self.path / layout.CHARS, "<u2", (self.n_types, self.max_characters))
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
@@ -173,7 +157,7 @@ class Corpus:
         Shape:
             (n_types + 1,)
         """
-        return map_array(self.path / OFFSETS, "<i8", (self.n_types + 1,))
+        return map_array(self.path / layout.OFFSETS, "<i8", (self.n_types + 1,))
 
     @cached_property
     def spellings(self) -> NDArray[np.uint8]:
@@ -182,7 +166,7 @@ class Corpus:
         Shape:
             (offsets[-1],)
         """
-        return map_values(self.path / TYPES, "u1", int(self.offsets[-1]))
+        return map_values(self.path / layout.TYPES, "u1", int(self.offsets[-1]))
 
     def words(self, ids: ArrayLike) -> list[str]:
         """Return the words for the given ids, including words that are not in the vocabulary."""
@@ -213,42 +197,46 @@ class Corpus:
             self.documents(split)
 
     def _check_files(self) -> None:
-        """Raise a DataError for files that were changed, or that contain invalid character ids."""
-        small = (VOCABULARY, TYPES, OFFSETS, COUNTS, CHARS, *map(documents_file, self.splits))
-        for name in small:  # `check_ids` checks the ids themselves
+        """Raise a DataError for files that were changed, or that contain invalid character ids.
+
+        The files of ids are not compared; `_check_ids` checks their contents.
+        """
+        of_all = layout.VOCABULARY, layout.TYPES, layout.OFFSETS, layout.COUNTS, layout.CHARS
+        for name in (*of_all, *map(layout.documents_file, self.splits)):
             try:
                 fingerprint = fingerprint_file(self.path / name)
             except OSError as error:
                 raise self._mismatch(f"{name} cannot be read ({error.strerror})") from None
             if fingerprint != self.meta.digests.get(name):
                 raise self._mismatch(f"{name} was changed")
-        if self.vocabulary.words[:N_SPECIALS] != SPECIALS or self.n_words != len(self.vocabulary):
-            raise self._mismatch(f"{VOCABULARY} should contain {' '.join(SPECIALS)} and the words")
+        words = self.vocabulary.words
+        if words[: len(SPECIALS)] != SPECIALS or len(words) != self.n_words:
+            specials = " ".join(SPECIALS)
+            raise self._mismatch(f"{layout.VOCABULARY} should contain {specials} and the words")
         if self.chars.max() >= N_CHARACTERS:
-            raise self._mismatch(f"{CHARS} contains invalid character ids")
+            raise self._mismatch(f"{layout.CHARS} contains invalid character ids")
 
     def _check_ids(self, split: str) -> None:
         """Raise a DataError for invalid ids, or for wrong document boundaries."""
         ids, starts = self.tokens(split), self.documents(split)
-        name = tokens_file(split)
+        name = layout.tokens_file(split)
         n_ends = 0
         for start in range(0, len(ids), _CHUNK):
             chunk = np.asarray(ids[start : start + _CHUNK])
-            if chunk.max() >= self.n_types or chunk.min() < END_ID:
-                wrong = int(chunk[(chunk >= self.n_types) | (chunk < END_ID)][0])
-                raise self._mismatch(
-                    f"{name} contains the id {wrong:,}, expected {END_ID} to {self.n_types - 1}",
-                )
-            n_ends += int(np.count_nonzero(chunk == END_ID))
+            if chunk.max() >= self.n_types or chunk.min() < layout.END_ID:
+                wrong = int(chunk[(chunk >= self.n_types) | (chunk < layout.END_ID)][0])
+                expected = f"{layout.END_ID} to {self.n_types - 1}"
+                raise self._mismatch(f"{name} contains the id {wrong:,}, expected {expected}")
+            n_ends += int(np.count_nonzero(chunk == layout.END_ID))
         sentences = self.meta.splits[split].sentences
         if n_ends != sentences:
             raise self._mismatch(f"{name} contains {n_ends:,} sentences, expected {sentences:,}")
+        documents = layout.documents_file(split)
         if starts[0] != 0 or starts[-1] != len(ids) or (np.diff(starts) < 2).any():
-            raise self._mismatch(f"{documents_file(split)} does not match {name}")
-        if (ids[starts[1:] - 1] != END_ID).any():
-            raise self._mismatch(f"a document in {documents_file(split)} ends within a sentence")
+            raise self._mismatch(f"{documents} does not match {name}")
+        if (ids[starts[1:] - 1] != layout.END_ID).any():
+            raise self._mismatch(f"a document in {documents} ends within a sentence")
 
     def _mismatch(self, problem: str) -> DataError:
-        return DataError(
-            f"The files in {self.path} do not match: {problem}. {how_to_prepare_again(self.path)}"
-        )
+        advice = layout.how_to_prepare_again(self.path)
+        return DataError(f"The files in {self.path} do not match: {problem}. {advice}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -31,23 +31,27 @@ OnProgress = Callable[[Progress], None]
 
 IdArray = NDArray[np.uint32]
 
+#: About half a second of work.
+BLOCK_CHARACTERS = 1 << 21
 _CHUNK = 1 << 22  # ids that are in memory at a time
 _ID_BYTES = np.dtype(ID_TYPE).itemsize
 
 
 class Numbers(dict[str, int]):
-    """Ids of words, assigned in order of first occurrence after the ids of the special symbols.
+    """Ids of words, assigned in order of first occurrence.
 
     Args:
         reserved: Words that already have an id.
+        first: The id of the first new word.
     """
 
-    def __init__(self, reserved: dict[str, int]) -> None:
+    def __init__(self, reserved: Mapping[str, int], first: int = N_SPECIALS) -> None:
         super().__init__(reserved)
         self._n_reserved = len(reserved)
+        self._first = first
 
     def __missing__(self, word: str) -> int:
-        number = self[word] = N_SPECIALS + len(self) - self._n_reserved
+        number = self[word] = self._first + len(self) - self._n_reserved
         return number
 
     def new_words(self) -> list[str]:
@@ -172,13 +176,13 @@ class TypeCounter:
         return RankedTypes([words[number] for number in order.tolist()], counts[order], ranks)
 
 
+@dataclass
 class CountedText:
     """Text files that are read once, from the beginning.
 
     Args:
         path: The file for the provisional ids.
         reading: How text is split into words.
-        block_characters: The size of a block of text.
         skip_bad: Skip and count lines that are not UTF-8.
         total_bytes: The size of all text, if known.
         on_progress: Called after each block.
@@ -191,27 +195,18 @@ class CountedText:
         first_skipped: The problem with the first of them.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        reading: Reading,
-        *,
-        block_characters: int,
-        skip_bad: bool,
-        total_bytes: int | None,
-        on_progress: OnProgress | None,
-        vocabulary: Sequence[str] = (),
-    ) -> None:
+    path: Path
+    reading: Reading
+    skip_bad: bool
+    total_bytes: int | None
+    on_progress: OnProgress | None
+    vocabulary: InitVar[Sequence[str]]
+
+    def __post_init__(self, vocabulary: Sequence[str]) -> None:
         self.counter = TypeCounter(vocabulary)
         self.n_bytes = 0
         self.skipped = 0
         self.first_skipped = ""
-        self._path = path
-        self._reading = reading
-        self._block_characters = block_characters
-        self._skip_bad = skip_bad
-        self._total_bytes = total_bytes
-        self._on_progress = on_progress
         self._starts: list[NDArray[np.int64]] = []  # of documents
         self._n_ids = 0
 
@@ -228,19 +223,19 @@ class CountedText:
         """
         before = self._n_ids
         blocks = read_blocks(
-            files, self._block_characters, skip_bad=self._skip_bad, on_bad=self._count_bad
+            files, BLOCK_CHARACTERS, skip_bad=self.skip_bad, on_bad=self._count_bad
         )
-        count = partial(count_block, reading=self._reading)
-        with self._path.open("ab") as file:
+        count = partial(count_block, reading=self.reading)
+        with self.path.open("ab") as file:
             for block in parallel_map(count, blocks, n_workers):
                 words = block.words.decode().split("\n") if block.words else []
                 file.write(self.counter.add(words, block.ids).astype(ID_TYPE).data)
                 self._starts.append(block.starts + self._n_ids)
                 self._n_ids += len(block.ids)
                 self.n_bytes += block.n_bytes
-                if self._on_progress is not None:
+                if self.on_progress is not None:
                     tokens = self._n_ids - int(self.counter.counts[END_ID])
-                    self._on_progress(Progress(tokens, self.n_bytes, self._total_bytes))
+                    self.on_progress(Progress(tokens, self.n_bytes, self.total_bytes))
         if self._n_ids == before:
             names = ", ".join(os.fspath(file) for file in files[:3])
             more = ", ..." if len(files) > 3 else ""
@@ -250,7 +245,7 @@ class CountedText:
         """Yield all provisional ids in order, and whether the document of each is held out."""
         bounds = self.bounds
         for start in range(0, self._n_ids, _CHUNK):
-            ids = np.fromfile(self._path, ID_TYPE, _CHUNK, offset=start * _ID_BYTES)
+            ids = np.fromfile(self.path, ID_TYPE, _CHUNK, offset=start * _ID_BYTES)
             first = np.searchsorted(bounds, start, side="right") - 1
             last = np.searchsorted(bounds, start + len(ids), side="left")
             inside: NDArray[np.int64] = np.clip(bounds[first : last + 1], start, start + len(ids))

@@ -36,9 +36,6 @@ from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
-#: About half a second of work.
-BLOCK_CHARACTERS = 1 << 21
-
 _WORK = "work"
 
 File = str | os.PathLike[str]
@@ -80,7 +77,6 @@ def prepare(
     overwrite: bool = False,
     workers: int | None = None,
     on_progress: OnProgress | None = None,
-    block_characters: int = BLOCK_CHARACTERS,
     vocabulary: Vocabulary | None = None,
 ) -> Summary:
     """Prepare text for training.
@@ -98,7 +94,6 @@ def prepare(
         overwrite: Replace an existing prepared corpus.
         workers: Number of processes. Default: one per core.
         on_progress: Called after each block of text.
-        block_characters: Size of a block of text; does not affect the result.
         vocabulary: The words of an existing model's head, whose ids are used. No words are chosen
             by count; all other words are <UNK> as targets.
 
@@ -124,7 +119,6 @@ def prepare(
         text = CountedText(
             work,
             Reading(settings.one_sentence_per_line, settings.tokenized),
-            block_characters=block_characters,
             skip_bad=skip_bad,
             total_bytes=plain_size([*files, *valid_files]),
             on_progress=on_progress,

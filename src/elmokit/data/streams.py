@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.data.layout import BEGIN_ID, END_ID
 from elmokit.errors import DataError
-
-BEGIN, END, UNKNOWN = 0, 1, 2
 
 #: Parts of long documents have at least this many tokens, because training needs context.
 SHORTEST_SHARE = 512
@@ -94,7 +93,7 @@ class Streams:
         restart: float = 0.0,
         share: range | None = None,
     ) -> None:
-        self._tokens, self._documents = tokens, split_long_documents(tokens, documents, rows, END)
+        self._tokens, self._documents = tokens, split_long_documents(tokens, documents, rows)
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
         self._share = range(rows) if share is None else share
         self._order = functools.lru_cache(2)(self._shuffled)
@@ -156,10 +155,10 @@ class Streams:
                 if offset[row] == end - begin:
                     document[row] = -1
                 filled += n
-        inputs[0][inputs[0] == END] = BEGIN
-        targets[1][targets[1] == END] = BEGIN
+        inputs[0][inputs[0] == END_ID] = BEGIN_ID
+        targets[1][targets[1] == END_ID] = BEGIN_ID
         if self._restart > 0:
-            opening = np.stack([inputs[0] == BEGIN, inputs[1] == END])
+            opening = np.stack([inputs[0] == BEGIN_ID, inputs[1] == END_ID])
             rng = np.random.default_rng((self._seed, 1, self._block_number))
             chance = rng.random((2, self._rows, length), dtype=np.float32)  # the same for any share
             share = chance[:, self._share.start : self._share.stop]
@@ -179,12 +178,12 @@ class Streams:
         run = self._tokens[begin + k : begin + k + n]
         targets[0, row, at] = run
         inputs[0, row, filled + 1 : filled + n] = run[:-1]
-        inputs[0, row, filled] = END if k == 0 else self._tokens[begin + k - 1]
+        inputs[0, row, filled] = END_ID if k == 0 else self._tokens[begin + k - 1]
         back = self._tokens[end - k - n : end - k][::-1]
         inputs[1, row, at] = back
         targets[1, row, filled : filled + n - 1] = back[1:]
         last = end - k - n
-        targets[1, row, filled + n - 1] = END if last == begin else self._tokens[last - 1]
+        targets[1, row, filled + n - 1] = END_ID if last == begin else self._tokens[last - 1]
         if k == 0:
             block.starts[:, row, filled] = True
 
@@ -198,13 +197,16 @@ class Streams:
     def position(self) -> dict[str, Any]:
         """Return the position, which determines all further batches.
 
-        Its values are numbers and two arrays with a number per row, which are not modified later.
+        Its values are numbers and two lists with a number per row.
         """
         return {
             "documents": self.n_documents,
             "block_number": self._block_number,
             "given": self._n_returned,
-            **self._start._asdict(),
+            "epoch": self._start.epoch,
+            "taken": self._start.taken,
+            "document": self._start.document.tolist(),
+            "offset": self._start.offset.tolist(),
         }
 
     def go_to(self, position: dict[str, Any]) -> None:
@@ -231,7 +233,7 @@ class Streams:
 
 
 def split_long_documents(
-    tokens: NDArray[np.uint32], documents: NDArray[np.int64], rows: int, end: int
+    tokens: NDArray[np.uint32], documents: NDArray[np.int64], rows: int
 ) -> NDArray[np.int64]:
     """Return document boundaries in the form of `documents`, with long documents split.
 
@@ -243,22 +245,17 @@ def split_long_documents(
         tokens: The concatenated documents.
         documents: The start of each document, and the end of the last one.
         rows: Number of rows in a batch.
-        end: Id of the end-of-sentence token.
     """
     longest = max(SHORTEST_SHARE, -(-int(documents[-1] - documents[0]) // rows))
     lengths = np.diff(documents)
     long = np.flatnonzero(lengths > longest)
-    cuts = [
-        _cuts(tokens, int(documents[i]), int(documents[i + 1]), longest, end) for i in long.tolist()
-    ]
+    cuts = [_cuts(tokens, int(documents[i]), int(documents[i + 1]), longest) for i in long.tolist()]
     return np.unique(np.concatenate([documents, *cuts])) if cuts else documents
 
 
-def _cuts(
-    tokens: NDArray[np.uint32], begin: int, stop: int, longest: int, end: int
-) -> NDArray[np.int64]:
+def _cuts(tokens: NDArray[np.uint32], begin: int, stop: int, longest: int) -> NDArray[np.int64]:
     """Return where to split one document: into parts of equal length, moved to sentence ends."""
-    ends = np.flatnonzero(tokens[begin:stop] == end) + begin + 1
+    ends = np.flatnonzero(tokens[begin:stop] == END_ID) + begin + 1
     n = -(-(stop - begin) // longest)
     ideal = begin + np.arange(1, n) * (stop - begin) // n
     index = np.searchsorted(ends, ideal)

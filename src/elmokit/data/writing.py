@@ -9,28 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit import __version__
+from elmokit.data import layout
 from elmokit.data.arrays import save_array, save_rows
 from elmokit.data.counting import CountedText, RankedTypes
-from elmokit.data.layout import (
-    CHARS,
-    COUNTS,
-    END_ID,
-    FILES,
-    ID_TYPE,
-    META,
-    N_SPECIALS,
-    OFFSETS,
-    TRAIN,
-    TYPES,
-    UNKNOWN_ID,
-    VALID,
-    VOCABULARY,
-    Meta,
-    PrepareSettings,
-    SplitCounts,
-    documents_file,
-    tokens_file,
-)
+from elmokit.data.layout import Meta, PrepareSettings, SplitCounts
 from elmokit.errors import DataError
 from elmokit.model.chars import char_ids_table, is_truncated
 from elmokit.storage.fingerprint import fingerprint_file
@@ -70,26 +52,26 @@ def write_corpus(
         for ids, is_held in text.chunks(held_out):
             held_counts += np.bincount(ids[is_held], minlength=len(held_counts))
     types = text.counter.rank(text.counter.counts - held_counts)
-    counts = {TRAIN: types.counts}
+    counts = {layout.TRAIN: types.counts}
     if held_out.any():
-        counts[VALID] = np.empty_like(held_counts)
-        counts[VALID][types.ranks] = held_counts
+        counts[layout.VALID] = np.empty_like(held_counts)
+        counts[layout.VALID][types.ranks] = held_counts
 
     if vocabulary is not None:
         n_words = len(vocabulary)
     else:
         n_words = types.vocabulary_size(settings.min_count, settings.max_vocab)
-    if n_words == N_SPECIALS:
+    if n_words == layout.N_SPECIALS:
         raise DataError(
             f"No word occurs at least {settings.min_count} times, so that the vocabulary would be "
             "empty. Use more text, or a lower --min-count (in Python: min_count)."
         )
-    Vocabulary(types.words[:n_words]).save(folder / VOCABULARY)
-    save_array(folder / COUNTS, types.counts)
+    Vocabulary(types.words[:n_words]).save(folder / layout.VOCABULARY)
+    save_array(folder / layout.COUNTS, types.counts)
     too_long = _write_types(types, folder, settings.max_characters)
 
     _write_tokens(text, held_out, types.ranks, folder)
-    n_documents = {TRAIN: int((~held_out).sum()), VALID: int(held_out.sum())}
+    n_documents = {layout.TRAIN: int((~held_out).sum()), layout.VALID: int(held_out.sum())}
     meta = Meta(
         elmokit=__version__,
         settings=settings,
@@ -101,10 +83,12 @@ def write_corpus(
             for split, count in counts.items()
         },
         digests={
-            name: fingerprint_file(folder / name) for name in FILES if (folder / name).is_file()
+            name: fingerprint_file(folder / name)
+            for name in layout.FILES
+            if (folder / name).is_file()
         },
     )
-    write_json(folder / META, meta.to_dict())
+    write_json(folder / layout.META, meta.to_dict())
     return meta
 
 
@@ -117,12 +101,12 @@ def _write_types(types: RankedTypes, folder: Path, max_characters: int) -> NDArr
     n = len(types.words)
     parts = [types.words[start : start + _CHUNK] for start in range(0, n, _CHUNK)]
     lengths = np.zeros(n + 1, np.int64)
-    with (folder / TYPES).open("wb") as file:
+    with (folder / layout.TYPES).open("wb") as file:
         for number, word in enumerate(types.words, start=1):
             lengths[number] = file.write(f"{word}\n".encode())
-    save_array(folder / OFFSETS, np.cumsum(lengths))
+    save_array(folder / layout.OFFSETS, np.cumsum(lengths))
     encoded = (char_ids_table(words, max_characters) for words in parts)
-    save_rows(folder / CHARS, (n, max_characters), np.dtype("<u2"), encoded)
+    save_rows(folder / layout.CHARS, (n, max_characters), np.dtype("<u2"), encoded)
     return np.array([is_truncated(word, max_characters) for word in types.words])
 
 
@@ -131,19 +115,19 @@ def _write_tokens(
 ) -> None:
     """Write the ids and the document boundaries of the splits."""
     with ExitStack() as stack:
-        splits = {TRAIN: False} | ({VALID: True} if held_out.any() else {})
+        splits = {layout.TRAIN: False} | ({layout.VALID: True} if held_out.any() else {})
         files = [
-            (stack.enter_context((folder / tokens_file(split)).open("wb")), held)
+            (stack.enter_context((folder / layout.tokens_file(split)).open("wb")), held)
             for split, held in splits.items()
         ]
         for ids, is_held in text.chunks(held_out):
-            final = ranks[ids].astype(ID_TYPE, copy=False)
+            final = ranks[ids].astype(layout.ID_TYPE, copy=False)
             for file, held in files:
                 file.write(final[is_held == held].data)
     lengths = np.diff(text.bounds)
     for split, held in splits.items():
         bounds = np.cumsum(np.append(0, lengths[held_out == held]))
-        save_array(folder / documents_file(split), bounds)
+        save_array(folder / layout.documents_file(split), bounds)
 
 
 def _describe(counts: Counts, n_words: int, too_long: Mask, documents: int) -> SplitCounts:
@@ -155,15 +139,15 @@ def _describe(counts: Counts, n_words: int, too_long: Mask, documents: int) -> S
         too_long: Whether each type has more bytes than `max_characters` allows.
         documents: Its number of documents.
     """
-    sentences = int(counts[END_ID])
+    sentences = int(counts[layout.END_ID])
     tokens = int(counts.sum()) - sentences
-    reserved = int(counts[UNKNOWN_ID])
+    reserved = int(counts[layout.UNKNOWN_ID])
     unknown = int(counts[n_words:].sum()) + reserved
     return SplitCounts(
         documents=documents,
         sentences=sentences,
         tokens=tokens,
-        types=int(np.count_nonzero(counts[N_SPECIALS:])),
+        types=int(np.count_nonzero(counts[layout.N_SPECIALS :])),
         unknown_tokens=unknown,
         unknown_rate=unknown / tokens,
         truncated_tokens=int(counts[too_long].sum()),

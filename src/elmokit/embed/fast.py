@@ -19,7 +19,7 @@ import platform
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,8 +37,6 @@ from elmokit.model import quantize
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.engine import Engine
-from elmokit.model.kernels.cpu_exact import exact_reader
-from elmokit.model.kernels.cpu_int8 import int8_reader
 from elmokit.model.kernels.cpu_native import (
     LANES,
     NativeError,
@@ -49,6 +47,7 @@ from elmokit.model.kernels.cpu_native import (
     native_reader,
     open_library,
 )
+from elmokit.model.kernels.cpu_reader import TorchReader
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.packing import Packing
 from elmokit.model.scoring import Head
@@ -60,7 +59,7 @@ from elmokit.storage.manifest import read_json, write_json
 # The code that determines rounding: if it changes, the accuracy is measured again.
 _ROUNDING = tuple(
     Path(quantize.__file__).parent / name
-    for name in ("quantize.py", "kernels/cpu_int8.py", "kernels/int8_lstm.c")
+    for name in ("quantize.py", "kernels/cpu_linear.py", "kernels/int8_lstm.c")
 )
 
 #: Minimum mean cosine with the exact vectors, for every layer.
@@ -139,7 +138,7 @@ def fast_reader(bilm: BiLM) -> Engine:
     warnings.warn(
         f"precision='fast' is {choice.describe()} on this machine.", ElmoWarning, stacklevel=4
     )
-    return exact_reader(bilm)
+    return TorchReader(bilm)
 
 
 def fast_head(head: LMHead) -> Head:
@@ -154,8 +153,7 @@ def reader_of(kind: str, bilm: BiLM) -> Engine:
     """Return the reader of one kind; a `NativeError` explains why there is none."""
     if kind == "native":
         return native_reader(bilm, _folder())
-    make: Callable[[BiLM], Engine] = int8_reader if kind == "int8" else exact_reader
-    return make(bilm)
+    return TorchReader(bilm, int8=kind == "int8")
 
 
 # ------------------------------------------------------------------------------------ the machine

@@ -74,11 +74,31 @@ class CharacterEncoder(nn.Module):
             nn.init.normal_(self.projection.weight, std=self.config.n_filters**-0.5)
             nn.init.zeros_(self.projection.bias)
 
+    def table(self) -> Tensor:
+        """Return the character embeddings, including the zero row of padding, shape (262, e)."""
+        zero = self.char_embed.new_zeros(1, self.config.embedding_dim)
+        return torch.cat([zero, self.char_embed])
+
+    def filter_matrix(self) -> tuple[Tensor, Tensor]:
+        """Return all filters as one matrix over windows of `max_width` characters.
+
+        Narrower filters are padded with zeros. Kernels use it to compute all filters at once.
+
+        Returns:
+            The matrix, shape (F, max_width * e), and the biases, shape (F,).
+        """
+        width = self.config.max_width
+        weights, biases = [], []
+        for conv in self.convolutions:
+            assert isinstance(conv, nn.Conv1d)
+            assert conv.bias is not None
+            padded = F.pad(conv.weight, (0, width - conv.weight.shape[2]))  # (n, e, width)
+            weights.append(padded.transpose(1, 2).flatten(1))
+            biases.append(conv.bias)
+        return torch.cat(weights), torch.cat(biases)
+
     def forward(self, ids: Tensor) -> Tensor:
-        table = torch.cat(
-            [self.char_embed.new_zeros(1, self.config.embedding_dim), self.char_embed]
-        )
-        characters = F.embedding(ids, table).transpose(1, 2)  # (n, e, C)
+        characters = F.embedding(ids, self.table()).transpose(1, 2)  # (n, e, C)
         activation = torch.relu if self.config.activation == "relu" else torch.tanh
         # The maximum includes windows with padding characters, whose embedding is learned. The
         # activation is monotone, so that it can be applied after the maximum.

@@ -6,19 +6,22 @@ compute the same as the modules of `elmokit.model`, within their precision.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from elmokit.device import to_device
 from elmokit.model.bilm import BiLM
-from elmokit.model.charcnn import CharacterEncoder
+from elmokit.model.charcnn import WordEncoder
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 
-_ROWS = 512
+# Words per block.
+_ROWS, _LEXICON_ROWS = 512, 32
 
 
 class Engine(Protocol):
@@ -55,17 +58,16 @@ class PlainEngine:
 
     def encode(self, ids: Tensor) -> Tensor:
         """Return x of distinct tokens; see `Engine`."""
-        device = self._weight.device
         encoder = self._bilm.encoder
-        if isinstance(encoder, LexiconEncoder):
-            return encoder.in_blocks(ids)
-        if not isinstance(encoder, CharacterEncoder):
-            looked_up: Tensor = encoder(ids.to(device))
+        if isinstance(encoder, WordEncoder):
+            looked_up: Tensor = encoder(ids.to(self._weight.device))
             return looked_up
         out = self._weight.new_empty(len(ids), self._bilm.config.lstm.projection_dim)
-        for block, trimmed in trimmed_blocks(ids.numpy(), encoder.config.max_width, _ROWS):
-            x = encoder(torch.from_numpy(trimmed).to(device))
-            out[torch.from_numpy(block).to(device)] = x[: len(block)]
+        width = encoder.config.max_width
+        if isinstance(encoder, LexiconEncoder):  # the first column is the id of the word
+            encode_in_blocks(encoder, ids, out, width + 1, _LEXICON_ROWS, encoder.known.pad)
+        else:
+            encode_in_blocks(encoder, ids, out, width, _ROWS)
         return out
 
     def contextualize(
@@ -79,6 +81,29 @@ class PlainEngine:
         return self._bilm.contextualize(x, packing, state, backward_x)
 
 
+def encode_in_blocks(
+    encode: Callable[[Tensor], Tensor],
+    ids: Tensor,
+    out: Tensor,
+    max_width: int,
+    rows: int,
+    pad: int | None = None,
+) -> None:
+    """Encode distinct tokens in blocks of fixed shapes, see `trimming.py`.
+
+    Args:
+        encode: The encoder of a block, (rows, C) -> (rows, D).
+        ids: Character ids, shape (n, C), on the CPU.
+        out: The result, shape (n, D).
+        max_width: Width of the widest filter.
+        rows: Words per block.
+        pad: The padding id inside a word, if it is not that of `chars.py`.
+    """
+    for block, trimmed in trimmed_blocks(ids.numpy(), max_width, rows, pad):
+        x = encode(to_device(trimmed, out.device))
+        out.index_copy_(0, to_device(block, out.device), x[: len(block)].to(out.dtype))
+
+
 def exact_engine(bilm: BiLM) -> Engine:
     """Return the fastest float32 implementation of a biLM for the device it is on.
 
@@ -89,9 +114,9 @@ def exact_engine(bilm: BiLM) -> Engine:
         return PlainEngine(bilm)
     if weight.device.type == "cuda":
         return cuda_engine(bilm, torch.float32) or PlainEngine(bilm)
-    from elmokit.model.kernels.cpu_exact import exact_reader
+    from elmokit.model.kernels.cpu_reader import TorchReader
 
-    return exact_reader(bilm)
+    return TorchReader(bilm)
 
 
 def cuda_engine(bilm: BiLM, dtype: torch.dtype) -> Engine | None:

@@ -17,9 +17,6 @@ from elmokit.config import LexiconConfig
 from elmokit.errors import WeightsError
 from elmokit.model.charcnn import Highway
 from elmokit.model.lexicon import Lexicon
-from elmokit.model.trimming import trimmed_blocks
-
-_ROWS = 32
 
 
 class LexiconEncoder(nn.Module):
@@ -76,17 +73,3 @@ class LexiconEncoder(nn.Module):
             parts.append(x)
         projected: Tensor = self.projection(torch.cat(parts, dim=1))
         return projected  # (n, D)
-
-    def in_blocks(self, ids: Tensor) -> Tensor:
-        """Encode distinct tokens in blocks of fixed shapes (see `trimming.py`), for inference.
-
-        Args:
-            ids: Shape (n, 1 + C), on the CPU.
-        """
-        weight = self.projection.weight
-        out = weight.new_empty(len(ids), len(weight))
-        width = self.config.max_width + 1  # the first column is the id of the word
-        for block, trimmed in trimmed_blocks(ids.numpy(), width, _ROWS, pad=self.known.pad):
-            x = self(torch.from_numpy(trimmed).to(weight.device))
-            out[torch.from_numpy(block).to(weight.device)] = x[: len(block)]
-        return out

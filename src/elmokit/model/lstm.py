@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.config import LstmConfig
+from elmokit.model.packing import step_chunks
 
 FORGET_BIAS = 1.0
 
@@ -113,7 +114,7 @@ class LstmLayer(nn.Module):
         outputs: list[Tensor] = []
         ended: list[tuple[Tensor, Tensor]] = []  # states of finished sentences
         start = 0
-        for steps in _pieces(active):
+        for steps in step_chunks(active, _TOKENS_AT_ONCE):
             stop = start + sum(steps)
             gates_x = F.linear(x[start:stop], self.weight_input, self.bias)  # (tokens, 4H)
             for n, step_gates in zip(steps, torch.split(gates_x, steps), strict=True):
@@ -171,16 +172,3 @@ class LstmStack(nn.Module):
 
 def _clip(x: Tensor, limit: float | None) -> Tensor:
     return x if limit is None else x.clamp(-limit, limit)
-
-
-def _pieces(active: list[int]) -> list[list[int]]:
-    """Divide the time steps into chunks with a limited number of tokens."""
-    pieces: list[list[int]] = []
-    size = _TOKENS_AT_ONCE
-    for n in active:
-        if size + n > _TOKENS_AT_ONCE:
-            pieces.append([])
-            size = 0
-        pieces[-1].append(n)
-        size += n
-    return pieces

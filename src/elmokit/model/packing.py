@@ -90,3 +90,24 @@ class Packing:
         padded = packed.new_zeros(size)
         padded[..., rows, steps, :] = packed
         return padded
+
+
+def step_chunks(active: list[int], n_tokens: int) -> list[list[int]]:
+    """Divide time steps into chunks of about `n_tokens` tokens, of at least one step each.
+
+    Args:
+        active: Number of sentences in each time step.
+        n_tokens: Maximum tokens per chunk, except for chunks of one step.
+
+    Returns:
+        The elements of `active`, by chunk.
+    """
+    chunks: list[list[int]] = []
+    size = n_tokens
+    for n in active:
+        if size + n > n_tokens:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(n)
+        size += n
+    return chunks

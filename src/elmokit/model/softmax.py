@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Logits of the full softmax that are in memory at once.
-_LOGITS_AT_ONCE = 1 << 24
+# Rows and words of a block of the full softmax. A block should fit into the cache of a CPU core.
+_BLOCK, _BLOCK_ON_GPU = (1024, 512), (4096, 4096)
 
 
 class LMHead(nn.Module):
@@ -34,19 +34,37 @@ class LMHead(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         return F.log_softmax(F.linear(h, self.weight, self.bias), dim=-1)
 
+    @torch.no_grad()
     def losses(self, h: Tensor, targets: Tensor) -> Tensor:
         """Return -log p of each target over the vocabulary, in bounded memory.
 
         Shape:
             h (n, D), targets (n,) -> (n,), float64 so that long texts sum exactly
         """
-        total = h.new_full((len(h),), -math.inf)
-        words = max(1, _LOGITS_AT_ONCE // max(1, len(h)))
-        blocks = (torch.split(parameter, words) for parameter in (self.weight, self.bias))
-        for weight, bias in zip(*blocks, strict=True):
-            logits = torch.addmm(bias, h, weight.t())  # (n, words)
-            total = torch.logaddexp(total, torch.logsumexp(logits, dim=-1))
+        rows, words = _BLOCK_ON_GPU if h.is_cuda else _BLOCK
+        total = torch.cat([self._log_sum_exp(part, words) for part in h.split(rows)])
         return (total - self.logits_of(h, targets)).double()
+
+    def _log_sum_exp(self, h: Tensor, n_words: int) -> Tensor:
+        """Return log sum_v exp(logit_v), with the logits of `n_words` words in memory at a time.
+
+        The sums are relative to the largest logit so far. A block of logits is overwritten by its
+        exponentials: new memory for each block would take longer than the product.
+
+        Shape:
+            h (n, D) -> (n,)
+        """
+        largest, sums = h.new_full((len(h),), -math.inf), h.new_zeros(len(h))
+        buffer = h.new_empty(len(h) * n_words)
+        blocks = zip(self.weight.split(n_words), self.bias.split(n_words), strict=True)
+        for weight, bias in blocks:
+            logits = buffer[: len(h) * len(bias)].view(len(h), len(bias))
+            torch.addmm(bias, h, weight.t(), out=logits)
+            new_largest = torch.maximum(largest, logits.amax(dim=1))
+            sums *= torch.exp(largest - new_largest)
+            sums += logits.sub_(new_largest.unsqueeze(1)).exp_().sum(dim=1)
+            largest = new_largest
+        return largest + sums.log()
 
     def logits_of(self, h: Tensor, targets: Tensor) -> Tensor:
         """Return the logit of one word for each row: h (n, D), targets (n,) -> (n,)."""

@@ -27,24 +27,23 @@ MAX_LINE_BYTES = 2**28
 
 
 class Line(NamedTuple):
-    """A line and its position: `number`, from 1, in `path`, a file or "standard input"."""
+    """A line of a file, or a part of a long line.
+
+    Attributes:
+        path: The file, or "standard input".
+        number: Its number in the file, counted from 1.
+        text: Its text, without the line end.
+        is_end: Whether the line ends here; always, except for parts from `read_pieces`.
+    """
 
     path: str
     number: int
     text: str
+    is_end: bool = True
 
     def error(self, problem: str) -> DataError:
         """Return an error that names this line."""
         return DataError(f"{self.path}, line {self.number}: {problem}")
-
-
-class Piece(NamedTuple):
-    """A line, or a part of a line that exceeds the requested length; `number` counts lines."""
-
-    path: str
-    number: int
-    text: str
-    is_end: bool
 
 
 def read_lines(
@@ -72,14 +71,13 @@ def read_lines(
             file and line.
     """
     for path in paths:
-        pieces = read_pieces(path, max_bytes + 1, skip_bad=skip_bad, on_bad=on_bad)
-        for name, number, text, is_end in pieces:
-            if not is_end:
-                raise DataError(
-                    f"{name}, line {number}: the line is longer than {max_bytes:,} bytes. Break it "
-                    "into lines; where each line is a paragraph, `elmo embed --split` reads it."
+        for line in read_pieces(path, max_bytes + 1, skip_bad=skip_bad, on_bad=on_bad):
+            if not line.is_end:
+                raise line.error(
+                    f"the line is longer than {max_bytes:,} bytes. Split it into several lines. If "
+                    "each line is a paragraph, use `elmo embed --split`."
                 )
-            yield Line(name, number, text)
+            yield line
 
 
 def read_pieces(
@@ -88,8 +86,8 @@ def read_pieces(
     *,
     skip_bad: bool | None = None,
     on_bad: Callable[[str], None] | None = None,
-) -> Iterator[Piece]:
-    """Read the lines of a file; lines longer than `max_bytes` are divided. See `read_lines`."""
+) -> Iterator[Line]:
+    """Read the lines of a file as `read_lines` does; split lines longer than `max_bytes`."""
     path = os.fspath(given)
     name = "standard input" if path == STDIN else path
     number, rest, is_start = 1, b"", True
@@ -100,7 +98,7 @@ def read_pieces(
         is_end = len(raw) < max_bytes or raw.endswith(b"\n")
         piece, rest = (rest + piece.rstrip(b"\r\n"), b"") if is_end else _cut(rest + piece)
         try:
-            yield Piece(name, number, piece.decode("utf-8"), is_end)
+            yield Line(name, number, piece.decode("utf-8"), is_end)
         except UnicodeDecodeError as error:
             message = (
                 f"{name}, line {number}: byte {error.start + 1} of the line "
@@ -115,7 +113,7 @@ def read_pieces(
 
 
 def _cut(raw: bytes) -> tuple[bytes, bytes]:
-    """Divide bytes before a character or line end that may continue in the next piece."""
+    """Split bytes before a character or line end that may continue in the next piece."""
     for n in range(1, min(4, len(raw)) + 1):
         if raw[-n] & 0xC0 != 0x80:  # not inside a character
             return (raw[:-n], raw[-n:]) if raw[-n] >= 0xC0 or raw[-n:] == b"\r" else (raw, b"")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from elmokit.errors import ConfigError, DataError, nearest
+from elmokit.errors import DataError
 from elmokit.text.tokenize import tokenize
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
@@ -71,38 +71,6 @@ class Marked:
         if position is not None:
             raise DataError(f"position requires a list of tokens, not a string. {_EXAMPLE}")
         return _split(sentence) if tokenized else _bracketed(sentence)
-
-
-def mark(
-    sentence: str,
-    word: str | None = None,
-    *,
-    position: int | None = None,
-    occurrence: int = 0,
-    tokenized: bool = False,
-) -> Marked:
-    """Return a word in its sentence, for a sentence without brackets.
-
-    Args:
-        sentence: A string.
-        word: The token, as it is written in the sentence. Alternatively:
-        position: The position of the token, counted from 0.
-        occurrence: Which occurrence of the word, counted from 0.
-        tokenized: The tokens are separated by whitespace.
-    """
-    tokens = tuple(sentence.split() if tokenized else [t.text for t in tokenize(sentence)])
-    if (word is None) == (position is None):
-        raise ConfigError("Expected either word= or position= to select a token.")
-    if position is None:
-        places = [k for k, token in enumerate(tokens) if token == word]
-        if occurrence >= len(places):
-            problem = f"occurs {len(places)} times" if places else "is not a token"
-            raise DataError(
-                f"'{word}' {problem} in this sentence.{nearest(word, tokens)} "
-                f"Its tokens are: {' '.join(tokens)}"
-            )
-        position = places[occurrence]
-    return Marked(tokens, position)
 
 
 def _listed(sentence: object, position: int | None) -> Marked:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.streams import UNKNOWN, StreamBatch, Streams
+from elmokit.data.layout import UNKNOWN_ID
+from elmokit.data.streams import StreamBatch, Streams
 from elmokit.model.chars import spelled_length
 
 _COLUMN_STEP = 8
@@ -66,7 +67,7 @@ def make_batch(stream: StreamBatch, columns: NDArray[np.uint8], n_words: int) ->
     place[order] = np.arange(len(types))
     widths, counts = np.unique(needed, return_counts=True)
     targets = stream.targets.astype(np.int64)
-    targets[targets >= n_words] = UNKNOWN
+    targets[targets >= n_words] = UNKNOWN_ID
     return Batch(
         types=types[order].astype(np.int64),
         groups=list(zip(widths.tolist(), counts.tolist(), strict=True)),

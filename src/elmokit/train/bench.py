@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from elmokit.data.corpus import Corpus
-from elmokit.data.streams import END, Streams
+from elmokit.data.layout import END_ID
+from elmokit.data.streams import Streams
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
 from elmokit.model.softmax import LMHead
@@ -33,7 +34,7 @@ class Text:
             return
         n = n_words - len(_SPECIAL)
         self.tokens = (draw_ids(n, _SYNTHETIC_TOKENS) + len(_SPECIAL)).astype(np.uint32)
-        self.tokens[24::25] = END
+        self.tokens[24::25] = END_ID
         self.documents = np.arange(0, _SYNTHETIC_TOKENS + 1, 500, dtype=np.int64)
         self.chars = char_ids_table([*_SPECIAL, *make_words(n)]).astype(np.uint16)
         self.n_words = n_words

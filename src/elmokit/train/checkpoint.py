@@ -2,9 +2,9 @@
 
     run/checkpoints/step-00000500/
       weights.safetensors      the biLM (`bilm.`) and the head (`head.`)
-      optimizer.safetensors    its averages, by the names of the parameters
-      state.safetensors        the LSTM states of the rows, and the state of torch's random numbers
-      random.safetensors       random numbers of all ranks, if several processes trained
+      optimizer.safetensors    the moments of the optimizer, by the names of the parameters
+      state.safetensors        the LSTM states of the rows, and torch's random state
+      random.safetensors       the random states of all ranks, if several processes trained
       trainer.json             step, tokens, data position, best score, config, fingerprints of
                                the corpus and of the files above
 
@@ -23,13 +23,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elmokit.errors import WeightsError
 from elmokit.model.lstm import LstmState
 from elmokit.progress import LogFn, no_log
+from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
@@ -96,9 +96,7 @@ def save(
         write_tensors(_plain({**rows, "random": randoms[0]}), folder / STATE)
         if group.world > 1:
             write_tensors(_plain({"random": randoms}), folder / RANDOM)
-        position = {k: _jsonable(v) for k, v in progress.position.items()}
-        values = {**asdict(progress), "position": position, "config": config}
-        values["files"] = _fingerprints(folder)
+        values = {**asdict(progress), "config": config, "files": _fingerprints(folder)}
         write_json(folder / TRAINER, {**values, "check": _check(values)}, indent=None)
     _remove_old(run, progress, keep)
     return path
@@ -138,6 +136,32 @@ def load(path: Path, step: TrainStep, done: int, group: Group = ALONE) -> None:
     _fill(path / STATE, {**state, "random": random})
     step.state = LstmState(*(group.part(t, dim=2).contiguous() for t in state.values()))
     _set_random(path, group, random, done)
+
+
+def take_accumulators(step: TrainStep, start: ModelParts | None) -> None:
+    """Copy the accumulators of a model, if it has any, into a step that uses Adagrad.
+
+    Adagrad divides each gradient by the root of the sum of all its previous squares. Without that
+    sum, a trained model would start again with large steps.
+
+    Args:
+        step: A new step; parameters without an accumulator keep the initial value, 1.
+        start: The model that the training starts from.
+
+    Raises:
+        WeightsError: The accumulators do not match the parameters.
+    """
+    if start is None or not start.accumulators or step.optimizer.config.kind != "adagrad":
+        return
+    own = step.moments()  # views of the optimizer's tensors
+    with torch.no_grad():
+        for name, tensor in start.accumulators.items():
+            mine = own.get(f"square.{name}")
+            if mine is None or mine.shape != tensor.shape:
+                raise WeightsError(
+                    f"The accumulator '{name}' {list(tensor.shape)} does not match the model."
+                )
+            mine.copy_(tensor)
 
 
 def _newest_first(run: Path) -> list[Path]:
@@ -200,10 +224,6 @@ def _fill(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-
-
-def _jsonable(value: object) -> object:
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.data.streams import BEGIN, END, UNKNOWN
+from elmokit.data.layout import BEGIN_ID, END_ID, UNKNOWN_ID
 from elmokit.model.engine import Engine
 from elmokit.model.lstm import LstmState
 from elmokit.model.scoring import Losses, Scorer, TextTypes
@@ -122,9 +122,9 @@ def prepared_types(encode: Encode, n_words: int) -> TextTypes:
     """Describe the types of prepared text, for a head with `n_words` words."""
 
     def words(types: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.where(types < n_words, types, UNKNOWN)
+        return np.where(types < n_words, types, UNKNOWN_ID)
 
-    return TextTypes(encode, words, BEGIN, END, UNKNOWN)
+    return TextTypes(encode, words, BEGIN_ID, END_ID, UNKNOWN_ID)
 
 
 def evaluate(
@@ -157,5 +157,5 @@ def units_of(
     tokens: NDArray[np.uint32], documents: NDArray[np.int64], state: str
 ) -> list[NDArray[np.uint32]]:
     """Split text into documents if the state is carried, otherwise into sentences."""
-    bounds = documents if state == "carry" else np.append(0, np.flatnonzero(tokens == END) + 1)
+    bounds = documents if state == "carry" else np.append(0, np.flatnonzero(tokens == END_ID) + 1)
     return [tokens[a:z] for a, z in itertools.pairwise(bounds) if z > a]

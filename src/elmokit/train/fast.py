@@ -22,16 +22,15 @@ from torch import Tensor
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
 from elmokit.model.kernels.charcnn import EncoderWeights, encode_types
-from elmokit.model.kernels.sampled_softmax import HeadGradient, sampled_loss
+from elmokit.model.kernels.sampled_softmax import sampled_loss
 from elmokit.model.kernels.wavefront import StackedWeights, Wavefront
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead, Sample
 from elmokit.train.batches import Batch
+from elmokit.train.buffers import Negatives, Staging
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.fused import FusedAdamW
-from elmokit.train.negatives import Negatives
 from elmokit.train.optimizer import Optimizer, OptimizerConfig
-from elmokit.train.staging import Staging
 from elmokit.train.step import StepConfig, StepResult
 
 # Buffers are larger than needed, so that most later batches fit, and multiples of a block.
@@ -80,7 +79,10 @@ class FastStep:
         kept = dtype if group.world == 1 else torch.float32
         self.d_weights = StackedWeights.like(lstm, self.device, kept)
         self.optimizer = self._make_optimizer(optimizer)
-        self.gradient = HeadGradient(len(head.bias), lstm.projection_dim, self.device)
+        # Zero except in a step; the optimizer clears the rows that the step has used.
+        self.head_gradients = {
+            name: torch.zeros_like(parameter.data) for name, parameter in head.named_parameters()
+        }
         self.cell = torch.zeros(2 * lstm.n_layers, rows, lstm.dim, device=self.device)
         self.hidden = self.cell.new_zeros(2 * lstm.n_layers, rows, lstm.projection_dim, dtype=dtype)
         self.negatives = Negatives(config, len(head.bias), self.device)
@@ -135,7 +137,6 @@ class FastStep:
         self._load(batch, number, rate)
         self.negatives.load(number)
         self._run()
-        self.gradient.words.clear()  # the optimizer has cleared those rows
         forward_loss, backward_loss, norm = self.result.clone().unbind()
         return StepResult(forward_loss, backward_loss, norm)
 
@@ -146,34 +147,33 @@ class FastStep:
             wave.load_weights(self.weights)  # the fused optimizer does it for the next step
         wave.load_state(self.cell, self.hidden)
         x_types = encode_types(EncoderWeights.of(self.encoder, self.dtype), self._groups())
-        top = wave.forward(x_types.detach(), self.index).detach().requires_grad_()
-        drawn, losses = self.negatives, []
+        top = wave.forward(x_types.detach(), self.index)
+        drawn, losses, d_tops = self.negatives, [], []
         for direction in (0, 1):
             sample = Sample(drawn.words[direction], drawn.time[direction], len(self.head.bias))
-            loss = sampled_loss(
+            loss, d_top = sampled_loss(
                 top[direction].flatten(0, 1),
                 self.targets[direction].flatten(),
                 self.head.weight,
                 self.head.bias,
                 sample,
-                self.gradient,
+                self.head_gradients,
                 share=0.5 * self.config.gradient_scale,
             )
             losses.append(loss)
-        (d_top,) = torch.autograd.grad(losses[0] + losses[1], top)
-        changes = [] if self.frozen else self._changes(x_types, d_top)
-        head_changes = {"weight": self.gradient.weight, "bias": self.gradient.bias}
+            d_tops.append(d_top)
+        d_out = torch.stack(d_tops).view_as(top)
+        gradients = [] if self.frozen else self._gradients(x_types, d_out)
         words = [self.target_words, *drawn.words]
-        averaged = [loss.detach() for loss in losses]
-        self.group.average([*changes, *averaged], head_changes, words)
-        norm = self.optimizer.step(self.rate, changes, head_changes, words, self.n_targets)
+        self.group.average([*gradients, *losses], self.head_gradients, words)
+        norm = self.optimizer.step(self.rate, gradients, self.head_gradients, words, self.n_targets)
         for mine, now in zip((self.cell, self.hidden), wave.state(), strict=True):
             mine.copy_(now)
-        self.result.copy_(torch.stack([*averaged, norm]))
+        self.result.copy_(torch.stack([*losses, norm]))
 
-    def _changes(self, x_types: Tensor, d_top: Tensor) -> list[Tensor]:
+    def _gradients(self, x_types: Tensor, d_out: Tensor) -> list[Tensor]:
         """Return the gradients of the biLM, given the gradient of its top outputs."""
-        d_types = self.wave.backward(d_top, self.index, len(x_types), self.d_weights)
+        d_types = self.wave.backward(d_out, self.index, len(x_types), self.d_weights)
         learned = list(self.encoder.parameters())
         gradients = torch.autograd.grad(x_types, learned, d_types.to(self.dtype))
         return [*(g.contiguous() for g in gradients), *self.d_weights]

@@ -17,7 +17,6 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,12 +25,11 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import LMHead
-from elmokit.progress import LogFn, no_log
 from elmokit.settings import Bounds, check, with_settings
 from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.fingerprint import fingerprint_model
 from elmokit.train.config import RunConfig, with_length
-from elmokit.train.loop import TrainResult, train
+from elmokit.train.loop import TrainResult
 from elmokit.train.metrics import evaluations
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
@@ -53,20 +51,6 @@ class Start:
 
     parts: ModelParts
     new_head: bool
-
-
-@dataclass(frozen=True)
-class FinetuneResult:
-    """The result of finetuning.
-
-    Attributes:
-        run: The result of the training run.
-        perplexity: Held-out perplexity "before", after training the "head" alone (if there are such
-            steps) and "after", as far as they were measured.
-    """
-
-    run: TrainResult
-    perplexity: dict[str, dict[str, Any]]
 
 
 def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> Start:
@@ -178,53 +162,24 @@ def finetune_config(
     return dataclasses.replace(config, optimizer=optimizer, start=_fingerprint(start.parts))
 
 
-def finetune(
-    config: RunConfig,
-    start: Start,
-    corpus: Corpus,
-    out: Path,
-    *,
-    resume: bool = False,
-    device: str | torch.device = "cpu",
-    log: LogFn = no_log,
-    tensorboard: bool = False,
-    deterministic: bool = False,
-    warm_state: bool = False,
-) -> FinetuneResult:
-    """Finetune a model; the arguments are those of `train`.
+def perplexity_by_stage(config: RunConfig, run: TrainResult) -> dict[str, dict[str, Any]]:
+    """Return the held-out perplexities of a finetuning run, as far as they were measured.
 
     Args:
         config: The settings of the run, see `finetune_config`.
-        start: The model, see `start_from`.
-        corpus: The prepared text; perplexity is measured on its "valid" part.
-        out: The run directory.
-        resume: Continue from the newest checkpoint in `out`.
-        device: The device.
-        log: Called with messages.
-        tensorboard: Also log to TensorBoard.
-        deterministic: On a GPU, give bit-identical results; slower.
-        warm_state: Also compute the state of `state="warm"`.
+        run: The result of `train` with these settings.
+
+    Returns:
+        The evaluation "before" training, after training the "head" alone (if there are such steps)
+        and "after" training.
     """
-    run = train(
-        config,
-        corpus,
-        out,
-        resume=resume,
-        device=device,
-        log=log,
-        tensorboard=tensorboard,
-        deterministic=deterministic,
-        start=start.parts,
-        warm_state=warm_state,
-    )
-    measured = evaluations(out)
+    measured = evaluations(run.model.parent)
     steps = {"before": 0, "head": config.optimizer.head_steps, "after": run.steps}
     if not config.optimizer.head_steps:
         del steps["head"]
     if run.interrupted:
         del steps["after"]
-    perplexity = {name: measured[step] for name, step in steps.items() if step in measured}
-    return FinetuneResult(run, perplexity)
+    return {name: measured[step] for name, step in steps.items() if step in measured}
 
 
 def _fingerprint(parts: ModelParts) -> str:

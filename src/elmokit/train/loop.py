@@ -25,16 +25,14 @@ from elmokit.shutdown import StopSignal, stop_signals
 from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.lock import run_lock
 from elmokit.train import checkpoint, distributed
-from elmokit.train.adagrad import take_accumulators
 from elmokit.train.batches import columns_of, read_batches
-from elmokit.train.checkpoint import Progress
+from elmokit.train.checkpoint import Progress, take_accumulators
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import ALONE, Group
 from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_types
 from elmokit.train.export import MODEL, export
-from elmokit.train.memory import explain_out_of_memory
 from elmokit.train.metrics import Clock, Metrics
-from elmokit.train.step import PlainStep, StepResult, TrainStep
+from elmokit.train.step import PlainStep, StepResult, TrainStep, explain_out_of_memory
 
 # Settings that may change on `--resume`: the length of the run, how often it is saved, and those
 # that help against a loss that is not finite.
@@ -103,7 +101,7 @@ def train(
     """
     with (
         distributed.join(torch.device(device)) as (group, device),
-        explain_out_of_memory(config),
+        explain_out_of_memory(config.step),
         run_lock(out) if group.first else nullcontext(),
     ):
         if not group.first:

@@ -6,16 +6,18 @@ device; `fast.FastStep` is the fast implementation for CUDA GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from elmokit.errors import ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.softmax import LMHead, Sample, draw_sample
@@ -106,7 +108,7 @@ class PlainStep:
     Args:
         bilm: The model; its dropout is set from `config`.
         head: The LM head.
-        chars: Character ids of every type, shape (types, C); None for a word-input model.
+        chars: Character ids of every type, shape (types, C).
         config: Shape and objective; `rows` are those of this process.
         optimizer: The settings of the optimizer.
         group: The processes of the run.
@@ -116,7 +118,7 @@ class PlainStep:
         self,
         bilm: BiLM,
         head: LMHead,
-        chars: NDArray[np.uint16] | None,
+        chars: NDArray[np.uint16],
         config: StepConfig,
         optimizer: OptimizerConfig,
         *,
@@ -196,14 +198,32 @@ class PlainStep:
 
     def encode(self, batch: Batch) -> Tensor:
         """Return x of the distinct types of a batch, shape (U, D)."""
-        encoder: nn.Module = self.bilm.encoder
-        if self.chars is None:
-            x: Tensor = encoder(torch.from_numpy(batch.types + 1).to(self.device))
-            return x
         # Types are sorted by the columns they need, so that short words need fewer convolutions.
         parts, end = [], 0
         for columns, count in batch.groups:
             begin, end = end, end + count
             spelled = self.chars[batch.types[begin:end], :columns].astype(np.int64)
-            parts.append(encoder(torch.from_numpy(spelled).to(self.device)))
+            parts.append(self.bilm.encoder(torch.from_numpy(spelled).to(self.device)))
         return torch.cat(parts)
+
+
+class OutOfMemoryError(ElmoError):
+    """The device does not have enough memory for a batch."""
+
+
+@contextmanager
+def explain_out_of_memory(config: StepConfig) -> Iterator[None]:
+    """Convert out-of-memory errors into an error with advice."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        # For CPU memory, torch raises a RuntimeError and numpy a MemoryError.
+        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not known and "allocate memory" not in str(error):
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        raise OutOfMemoryError(
+            f"{config.rows} rows x {config.steps} steps do not fit into memory: {reason} Use fewer "
+            f"rows (--set step.rows={max(1, config.rows // 2)}) or a smaller preset. Checkpoints "
+            "are kept: continue with --resume."
+        ) from error

@@ -107,26 +107,20 @@ class _Group:
         self.document = -1
         self._starts: list[int] = []
         self._known = known
-        self._ids = ids
-        self._others = Numbers({})  # words of this group that are not in the vocabulary
+        self._ids = Numbers(ids, first=len(known))
 
     def add(self, sentence: Sentence) -> None:
         if sentence.document != self.document:
             self._starts.append(len(self.tokens))
             self.document = sentence.document
-        shift = len(self._known) - len(
-            SPECIALS
-        )  # the ids of others start after the special symbols
-        for word in sentence.words:
-            number = self._ids.get(word)
-            self.tokens.append(self._others[word] + shift if number is None else number)
+        self.tokens.extend(map(self._ids.__getitem__, sentence.words))
         self.tokens.append(END_ID)
 
     def done(self) -> TextGroup:
         return TextGroup(
             np.frombuffer(self.tokens, dtype=np.uint32),
             np.array([*self._starts, len(self.tokens)], dtype=np.int64),
-            [*self._known, *self._others],
+            [*self._known, *self._ids.new_words()],
         )
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from elmokit.data.layout import BEGIN_ID, END_ID
 from elmokit.data.reading import Sentence
-from elmokit.data.streams import BEGIN, END
 from elmokit.errors import DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.engine import exact_engine
@@ -62,7 +62,7 @@ def average_state(
     Raises:
         DataError: The text contains no sentence.
     """
-    ends = np.flatnonzero(tokens == END)
+    ends = np.flatnonzero(tokens == END_ID)
     if not len(ends):
         raise DataError("The warm state needs text with at least one sentence.")
     wanted = min(len(ends), 2 * sentences)  # first sentences and ends of rows are ignored
@@ -71,7 +71,7 @@ def average_state(
     steps = len(text) // rows
     streams = text[: rows * steps].reshape(rows, steps).T.astype(np.int64)  # (steps, rows)
     types, places = np.unique(streams, return_inverse=True)
-    text_rows = _Rows(places.reshape(streams.shape), streams == END, begin=len(types))
+    text_rows = _Rows(places.reshape(streams.shape), streams == END_ID, begin=len(types))
     read = 0
 
     def advance(n: int) -> None:
@@ -83,7 +83,7 @@ def average_state(
     bilm.eval()
     with torch.inference_mode():
         # The forward LM reads <S> where the stream has </S>.
-        x_types = encode(np.concatenate([types, [BEGIN]]))
+        x_types = encode(np.concatenate([types, [BEGIN_ID]]))
         halves = [_average(bilm, x_types, text_rows, direction, advance) for direction in (0, 1)]
     bilm.train(training)
     state = LstmState(*(torch.stack(part).cpu() for part in list(zip(*halves, strict=True))[:2]))

@@ -16,11 +16,9 @@ from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
 from elmokit.model.chars import char_ids_table
-from elmokit.model.kernels import cpu_exact, cpu_native
+from elmokit.model.kernels import cpu_native, cpu_reader
 from elmokit.model.kernels.cpu_encoder import CpuEncoder
-from elmokit.model.kernels.cpu_exact import exact_reader
-from elmokit.model.kernels.cpu_int8 import Int8Linear, int8_reader
-from elmokit.model.kernels.cpu_linear import PackedLinear
+from elmokit.model.kernels.cpu_linear import Int8Linear, PackedLinear
 from elmokit.model.kernels.cpu_native import (
     NativeError,
     NativeHead,
@@ -28,7 +26,7 @@ from elmokit.model.kernels.cpu_native import (
     native_reader,
     open_library,
 )
-from elmokit.model.kernels.cpu_reader import CpuReader, side_by_side
+from elmokit.model.kernels.cpu_reader import CpuReader, TorchReader, in_parallel
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.quantize import dequantize_rows, quantize_rows, quantize_rows_wide
@@ -42,7 +40,7 @@ SHAPE = BiLMConfig(
 NO_PROJECTION = BiLMConfig(LstmConfig(dim=32, projection_dim=32, n_layers=3), TINY.char_cnn)
 LENGTHS = [5, 0, 9, 1, 9, 3, 7, 2]
 
-Make = Callable[[BiLM], CpuReader | cpu_native.NativeReader]
+Make = Callable[[BiLM], CpuReader]
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -78,7 +76,7 @@ def batch(config: BiLMConfig, lengths: list[int] = LENGTHS) -> tuple[Tensor, Pac
 @pytest.mark.parametrize("config", [TINY, SHAPE, NO_PROJECTION], ids=["tiny", "clips", "no-proj"])
 def test_exact_equals_the_plain_modules(config: BiLMConfig, threads: int) -> None:
     bilm = random_bilm(config)
-    reader = exact_reader(bilm)
+    reader = TorchReader(bilm)
     x, packing, state = batch(config)
     for start in (None, state):
         with torch.no_grad():
@@ -94,7 +92,7 @@ def test_the_directions_may_read_different_vectors(
     make: str, request: pytest.FixtureRequest
 ) -> None:
     bilm = random_bilm(SHAPE, scale=1.0)
-    reader: CpuReader | cpu_native.NativeReader = exact_reader(bilm)
+    reader: CpuReader = TorchReader(bilm)
     if make == "native":
         reader = native_reader(bilm, request.getfixturevalue("kernels"))
     x, packing, state = batch(SHAPE)
@@ -128,16 +126,16 @@ def test_the_native_softmax_equals_the_reference(words: int, rows: int, kernels:
 def test_exact_reads_long_sentences_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     bilm = random_bilm(TINY)
     x, packing, state = batch(TINY, [40, 3, 17])
-    whole, _ = exact_reader(bilm).contextualize(x, packing, state)
-    monkeypatch.setattr(cpu_exact, "_TOKENS_AT_ONCE", 4)
-    torch.testing.assert_close(exact_reader(bilm).contextualize(x, packing, state)[0], whole)
+    whole, _ = TorchReader(bilm).contextualize(x, packing, state)
+    monkeypatch.setattr(cpu_reader, "_TOKENS_AT_ONCE", 4)
+    torch.testing.assert_close(TorchReader(bilm).contextualize(x, packing, state)[0], whole)
 
 
 def test_a_state_that_was_given_is_not_changed() -> None:
     bilm = random_bilm(TINY)
     x, packing, state = batch(TINY)
     before = [part.clone() for part in state]
-    exact_reader(bilm).contextualize(x, packing, state)
+    TorchReader(bilm).contextualize(x, packing, state)
     assert all(torch.equal(a, b) for a, b in zip(before, state, strict=True))
 
 
@@ -206,7 +204,7 @@ def make_native(kernels: Path) -> Make:
 @pytest.fixture(params=["torch", "native"])
 def make_int8(request: pytest.FixtureRequest) -> Make:
     if request.param == "torch":
-        return int8_reader
+        return lambda bilm: TorchReader(bilm, int8=True)
     return make_native(request.getfixturevalue("kernels"))
 
 
@@ -297,7 +295,7 @@ def test_an_error_in_a_thread_reaches_the_caller(threads: int) -> None:
         raise ValueError("in the thread")
 
     with pytest.raises(ValueError, match="in the thread"):
-        side_by_side([lambda: None, fail])
+        in_parallel([lambda: None, fail])
 
 
 def test_models_without_skips_have_none(make_int8: Make) -> None:
@@ -308,6 +306,6 @@ def test_models_without_skips_have_none(make_int8: Make) -> None:
     x, packing, state = batch(config)
     with torch.no_grad():
         expected, _ = bilm.contextualize(x, packing, state)
-    torch.testing.assert_close(exact_reader(bilm).contextualize(x, packing, state)[0], expected)
+    torch.testing.assert_close(TorchReader(bilm).contextualize(x, packing, state)[0], expected)
     found, _ = make_int8(bilm).contextualize(x, packing, state)
     assert torch.cosine_similarity(found, expected, dim=-1).min() > 0.99

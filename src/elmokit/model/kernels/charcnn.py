@@ -134,8 +134,7 @@ class EncoderWeights(NamedTuple):
     @classmethod
     def of(cls, encoder: CharacterEncoder, dtype: torch.dtype) -> EncoderWeights:
         """Convert the parameters of a token encoder; gradients flow back to them."""
-        characters = encoder.char_embed
-        table = torch.cat([characters.new_zeros(1, encoder.config.embedding_dim), characters])
+        filters, biases = encoder.filter_matrix()
         highways = []
         for layer in encoder.highways:
             assert isinstance(layer, Highway)
@@ -144,7 +143,13 @@ class EncoderWeights(NamedTuple):
             highways.append((new_weight, new_bias, carry.weight.to(dtype), carry.bias.to(dtype)))
         last = encoder.projection
         projection = None if last is None else (last.weight.to(dtype), last.bias.to(dtype))
-        return cls(encoder, table.to(dtype), _one_filter(encoder, dtype), highways, projection)
+        return cls(
+            encoder,
+            encoder.table().to(dtype),
+            (filters.to(dtype), biases.to(dtype)),
+            highways,
+            projection,
+        )
 
 
 def encode_types(weights: EncoderWeights, groups: Sequence[Tensor]) -> Tensor:
@@ -190,19 +195,6 @@ def _windows(ids: Tensor, table: Tensor, width: int) -> Tensor:
     embedded = one_hot @ table  # (u, C, e)
     n = ids.shape[1] - width + 1
     return torch.cat([embedded[:, i : i + n] for i in range(width)], dim=2)
-
-
-def _one_filter(encoder: CharacterEncoder, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return all filters as one matrix over `max_width` characters, shape (F, max_width * e)."""
-    width = encoder.config.max_width
-    weights, biases = [], []
-    for conv in encoder.convolutions:
-        assert isinstance(conv, torch.nn.Conv1d)
-        assert conv.bias is not None
-        padded = F.pad(conv.weight, (0, width - conv.weight.shape[2]))  # (n, e, width)
-        weights.append(padded.transpose(1, 2).flatten(1))
-        biases.append(conv.bias)
-    return torch.cat(weights).to(dtype), torch.cat(biases).to(dtype)
 
 
 def _windows_within(encoder: CharacterEncoder, columns: int, device: torch.device) -> Tensor:

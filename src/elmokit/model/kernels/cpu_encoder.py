@@ -10,28 +10,17 @@ The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elmokit.model.charcnn import CharacterEncoder, Highway, WordEncoder
+from elmokit.model.charcnn import CharacterEncoder, Highway
+from elmokit.model.engine import encode_in_blocks
 from elmokit.model.kernels.cpu_linear import PackedLinear
-from elmokit.model.lexicon_encoder import LexiconEncoder
-from elmokit.model.trimming import filled_blocks, trimmed_blocks
+from elmokit.model.trimming import filled_blocks
 
 _ROWS = 32
-
-
-def cpu_encoder(
-    encoder: CharacterEncoder | LexiconEncoder | WordEncoder,
-) -> Callable[[Tensor], Tensor]:
-    """Return the kernel for a token encoder; a word table does not need one."""
-    if isinstance(encoder, LexiconEncoder):
-        return encoder.in_blocks
-    return CpuEncoder(encoder) if isinstance(encoder, CharacterEncoder) else encoder
 
 
 class CpuEncoder:
@@ -42,31 +31,15 @@ class CpuEncoder:
         config = encoder.config
         self._width = config.max_width
         self._activation = torch.relu_ if config.activation == "relu" else torch.tanh_
-        self._table = torch.cat(
-            [encoder.char_embed.new_zeros(1, config.embedding_dim), encoder.char_embed]
-        )
-        weights, biases = [], []
-        for conv in encoder.convolutions:
-            assert isinstance(conv, torch.nn.Conv1d)
-            assert conv.bias is not None
-            padded = F.pad(conv.weight, (0, self._width - conv.weight.shape[2]))  # (n, e, width)
-            weights.append(padded.transpose(1, 2).flatten(1))
-            biases.append(conv.bias)
-        self._filters = PackedLinear(torch.cat(weights))
-        self._bias = torch.cat(biases)
-        self._highways: list[tuple[PackedLinear, PackedLinear]] = []
-        for highway in encoder.highways:
-            assert isinstance(highway, Highway)
-            carry, transform = highway.carry, highway.transform
-            self._highways.append(
-                (
-                    PackedLinear(carry.weight, carry.bias),
-                    PackedLinear(transform.weight, transform.bias),
-                )
-            )
-        self._projection: PackedLinear | None = None
-        if encoder.projection is not None:
-            self._projection = PackedLinear(encoder.projection.weight, encoder.projection.bias)
+        self._table = encoder.table()
+        filters, self._bias = encoder.filter_matrix()
+        self._filters = PackedLinear(filters)
+        self._highways = [
+            (_packed(highway.carry), _packed(highway.transform))
+            for highway in encoder.highways
+            if isinstance(highway, Highway)
+        ]
+        self._projection = None if encoder.projection is None else _packed(encoder.projection)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Encode words.
@@ -74,16 +47,14 @@ class CpuEncoder:
         Shape:
             ids (n, C) -> (n, D)
         """
-        rows = ids.numpy()
-        pooled = self._table.new_empty(len(rows), len(self._bias))
-        for block, trimmed in trimmed_blocks(rows, self._width, _ROWS):
-            pooled[torch.from_numpy(block)] = self._pool(torch.from_numpy(trimmed))[: len(block)]
+        pooled = self._table.new_empty(len(ids), len(self._bias))
+        encode_in_blocks(self._pool, ids, pooled, self._width, _ROWS)
         pooled += self._bias
         self._activation(pooled)
         # The highways do not depend on the word length: all words go through them together.
         parts = [
             self._after_pooling(pooled[torch.from_numpy(filled)])[: len(block)]
-            for block, filled in filled_blocks(np.arange(len(rows)), _ROWS)
+            for block, filled in filled_blocks(np.arange(len(ids)), _ROWS)
         ]
         return torch.cat(parts) if parts else pooled.new_empty(0, self._out_dim())
 
@@ -116,3 +87,7 @@ class CpuEncoder:
     def _out_dim(self) -> int:
         projection = self._encoder.projection
         return len(self._bias) if projection is None else projection.out_features
+
+
+def _packed(linear: torch.nn.Linear) -> PackedLinear:
+    return PackedLinear(linear.weight, linear.bias)

@@ -1,8 +1,8 @@
 """The LSTM layers in int8 through a small C kernel, `int8_lstm.c`: products, gates and cells fused.
 
-It computes the same integers as `cpu_int8.py`. The system's C compiler compiles it at first use
-into a directory of the user; without a compiler, or on other CPUs, it is not used. Sentences are
-independent: their vectors are bit-identical in any batch.
+It computes the same integers as `cpu_linear.Int8Linear`. The system's C compiler compiles it at
+first use into a directory of the user; without a compiler, or on other CPUs, it is not used.
+Sentences are independent: their vectors are bit-identical in any batch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +22,13 @@ import torch
 from torch import Tensor
 
 from elmokit.model.bilm import BiLM
-from elmokit.model.kernels.cpu_encoder import cpu_encoder
-from elmokit.model.kernels.cpu_exact import bias_of, sigmoids_first
-from elmokit.model.kernels.cpu_reader import side_by_side, sorted_state, unsorted_state
+from elmokit.model.kernels.cpu_reader import (
+    CpuReader,
+    convert_layers,
+    in_parallel,
+    sigmoids_first,
+    sigmoids_first_bias,
+)
 from elmokit.model.lstm import LstmLayer, LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.quantize import quantize_rows
@@ -77,7 +82,7 @@ def build(folder: Path) -> Path:
         (c for c in (os.environ.get("CC"), "cc", "gcc", "clang") if c and shutil.which(c)), None
     )
     if compiler is None:
-        raise NativeError("there is no C compiler")
+        raise NativeError("no C compiler is installed")
     with replace_file(path) as temporary:
         done = subprocess.run(
             [compiler, *_OPTIONS, "-o", str(temporary), str(SOURCE), "-lm"],
@@ -95,7 +100,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     """Load the compiled kernel.
 
     Raises:
-        NativeError: It cannot be loaded, or the CPU lacks the instructions.
+        NativeError: It cannot be loaded, or the CPU does not support its instructions.
     """
     try:
         library = ctypes.CDLL(str(path))
@@ -123,12 +128,12 @@ def fits(bilm: BiLM) -> bool:
 
 
 class NativeLayer:
-    """The weights of one layer, in the layout of the kernel."""
+    """The weights of a layer, in the layout of the kernel."""
 
     def __init__(self, layer: LstmLayer, library: ctypes.CDLL) -> None:
         config = layer.config
         order = _tile_order(config.dim)
-        bias = bias_of(layer)[order].contiguous()
+        bias = sigmoids_first_bias(layer)[order].contiguous()
         wx, sx = _packed(sigmoids_first(layer.weight_input)[order], library)
         wr, sr = _packed(sigmoids_first(layer.weight_recurrent)[order], library)
         self._kept = [wx, sx, wr, sr, bias]  # the structure below has pointers to them
@@ -172,9 +177,9 @@ class NativeHead:
                     *(*self._weight.shape, rows.data_ptr(), len(rows), out.data_ptr()),
                 )
                 if failed:
-                    raise MemoryError("no memory for a softmax in int8")
+                    raise MemoryError("Not enough memory for a softmax in int8.")
 
-        side_by_side([partial(work, thread) for thread in range(threads)])
+        in_parallel([partial(work, thread) for thread in range(threads)])
         return (total - self._head.logits_of(h, targets)).double()
 
 
@@ -193,8 +198,8 @@ def _packed(weight: Tensor, library: ctypes.CDLL) -> tuple[Tensor, Tensor]:
     return packed, scale
 
 
-class NativeReader:
-    """A biLM for inference on a CPU in int8.
+class NativeReader(CpuReader):
+    """A `CpuReader` that runs the LSTMs in int8 with the native kernel.
 
     Args:
         bilm: The reference modules, with a shape that `fits`.
@@ -202,62 +207,35 @@ class NativeReader:
     """
 
     def __init__(self, bilm: BiLM, library: ctypes.CDLL) -> None:
-        self.config = bilm.config
+        super().__init__(bilm)
         self._library = library
-        self._directions: list[list[NativeLayer]] = [[], []]
+        self._directions = convert_layers(bilm, partial(NativeLayer, library=library))
 
-        def make(direction: int) -> None:
-            stack = (bilm.forward_lm, bilm.backward_lm)[direction]
-            layers = [layer for layer in stack.layers if isinstance(layer, LstmLayer)]
-            self._directions[direction] = [NativeLayer(layer, library) for layer in layers]
-
-        side_by_side([lambda: make(0), lambda: make(1)])
-        with torch.no_grad():
-            self._encoder = cpu_encoder(bilm.encoder)
-
-    def encode(self, ids: Tensor) -> Tensor:
-        """Return x of distinct tokens.
-
-        Shape:
-            ids (n, C) or (n,) -> (n, D)
-        """
-        return self._encoder(ids)
-
-    def contextualize(
-        self,
-        x: Tensor,
-        packing: Packing,
-        state: LstmState | None = None,
-        backward_x: Tensor | None = None,
-    ) -> tuple[Tensor, LstmState]:
-        """Run both language models, as `BiLM.contextualize` does, without gradients."""
-        config = self.config.lstm
-        rows = len(packing.lengths)
-        last = sorted_state(state, config, packing, x)  # changed in place
-        d = config.projection_dim
-        layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
-        layers[0, :, :d] = x
-        layers[0, :, d:] = x if backward_x is None else backward_x
+    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
+        d = self.config.lstm.projection_dim
         active = np.array(packing.active, dtype=np.int64)
-        places = (np.arange(len(x), dtype=np.int64), np.ascontiguousarray(packing.reversal))
-        shards = max(1, min(torch.get_num_threads() // 2, rows // _ROWS_PER_THREAD))
+        places = (
+            np.arange(layers.shape[1], dtype=np.int64),
+            np.ascontiguousarray(packing.reversal),
+        )
+        shards = max(1, min(torch.get_num_threads() // 2, len(packing.order) // _ROWS_PER_THREAD))
 
         def read(direction: int, shard: int) -> None:
+            halves = layers[:, :, direction * d : (direction + 1) * d]
             for j, layer in enumerate(self._directions[direction]):
-                half = slice(direction * d, (direction + 1) * d)
                 failed = self._library.elmo_read(
-                    *(layer.structure, layers[j, :, half].data_ptr()),
-                    *(layers[j + 1, :, half].data_ptr(), 2 * d, places[direction].ctypes.data),
-                    *(active.ctypes.data, len(active), shard, shards),
-                    *(last.cell[direction, j].data_ptr(), last.hidden[direction, j].data_ptr()),
-                    j > 0 and config.use_skip_connections,
+                    *(layer.structure, halves[j].data_ptr(), halves[j + 1].data_ptr(), 2 * d),
+                    *(places[direction].ctypes.data, active.ctypes.data, len(active)),
+                    *(shard, shards, state.cell[direction, j].data_ptr()),
+                    state.hidden[direction, j].data_ptr(),
+                    j > 0 and self.config.lstm.use_skip_connections,
                 )
                 if failed:
-                    raise MemoryError("no memory for a batch; lower batch_tokens of the model")
+                    raise MemoryError(
+                        "Not enough memory for a batch. Lower batch_tokens of the model."
+                    )
 
-        jobs = [(direction, shard) for shard in range(shards) for direction in (0, 1)]
-        side_by_side([lambda job=job: read(*job) for job in jobs])  # type: ignore[misc]
-        return layers, unsorted_state(last, packing)
+        return [partial(read, direction, shard) for shard in range(shards) for direction in (0, 1)]
 
 
 def native_reader(bilm: BiLM, folder: Path) -> NativeReader:

@@ -1,54 +1,54 @@
-"""Both language models in parallel on a CPU, with exact or int8 layers.
+"""Both language models in parallel on a CPU, in float32 or in int8 through torch.
 
 The two directions are independent, so that each runs in its own thread with half of the cores. They
 need no synchronization, unlike two halves of one product. Layers write directly to the result.
 
-The reference implementation is `elmokit.model.bilm.BiLM`.
+In int8, x_k and r_{k-1} are quantized to 8 bits, and the input of the projection to 16
+(`quantize.py` says why); biases, gates and states are float32.
+
+The reference implementation is `elmokit.model.bilm.BiLM`; in float32, only the order of sums
+differs.
 """
 
 from __future__ import annotations
 
-import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from elmokit.config import LstmConfig
 from elmokit.model.bilm import BiLM
-from elmokit.model.kernels.cpu_encoder import cpu_encoder
-from elmokit.model.lstm import LstmLayer, LstmState
-from elmokit.model.packing import Packing
+from elmokit.model.charcnn import CharacterEncoder
+from elmokit.model.engine import PlainEngine
+from elmokit.model.kernels.cpu_encoder import CpuEncoder
+from elmokit.model.kernels.cpu_linear import Int8Linear, PackedLinear
+from elmokit.model.lstm import FORGET_BIAS, LstmLayer, LstmStack, LstmState
+from elmokit.model.packing import Packing, step_chunks
+
+# Tokens whose input product W_x x is in memory at once. More would not fit into the CPU caches, and
+# above 32 MiB the allocator would request new pages from the operating system every time.
+_TOKENS_AT_ONCE = 256
+
+Layer = TypeVar("Layer")
 
 
-class CpuLayer(Protocol):
-    """One layer of one direction, ready to run."""
-
-    def read(self, x: Tensor, active: list[int], cell: Tensor, hidden: Tensor) -> Tensor:
-        """Read a packed batch from left to right; the states are changed in place.
-
-        Shape:
-            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), without the skip
-        """
-
-
-class CpuReader:
+class CpuReader(ABC):
     """A biLM for inference on a CPU.
 
     Args:
         bilm: The reference modules, on a CPU.
-        make_layer: Creates the kernel of a layer.
     """
 
-    def __init__(self, bilm: BiLM, make_layer: Callable[[LstmLayer], CpuLayer]) -> None:
+    def __init__(self, bilm: BiLM) -> None:
         self.config = bilm.config
-        with torch.no_grad():
-            self._encoder = cpu_encoder(bilm.encoder)
-            self._directions: list[list[CpuLayer]] = []
-            for stack in (bilm.forward_lm, bilm.backward_lm):
-                layers = [layer for layer in stack.layers if isinstance(layer, LstmLayer)]
-                self._directions.append([make_layer(layer) for layer in layers])
+        self._encode = PlainEngine(bilm).encode
+        if isinstance(bilm.encoder, CharacterEncoder):
+            with torch.no_grad():
+                self._encode = CpuEncoder(bilm.encoder)
 
     def encode(self, ids: Tensor) -> Tensor:
         """Return x of distinct tokens.
@@ -56,7 +56,7 @@ class CpuReader:
         Shape:
             ids (n, C) or (n,) -> (n, D)
         """
-        return self._encoder(ids)
+        return self._encode(ids)
 
     def contextualize(
         self,
@@ -66,81 +66,151 @@ class CpuReader:
         backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
         """Run both language models, as `BiLM.contextualize` does, without gradients."""
-        config = self.config.lstm
-        inputs = (x, x if backward_x is None else backward_x)
-        reversal = torch.from_numpy(packing.reversal)
-        last = sorted_state(state, config, packing, x)  # changed in place
-        d = config.projection_dim
+        d = self.config.lstm.projection_dim
+        order = torch.from_numpy(packing.order)
+        if state is None:
+            state = LstmState.zeros(self.config.lstm, len(order), like=x)
+        else:
+            state = state.select(order)
         layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
-        layers[0, :, :d], layers[0, :, d:] = inputs
+        layers[0, :, :d] = x
+        layers[0, :, d:] = x if backward_x is None else backward_x
+        in_parallel(self._jobs(layers, packing, state))
+        return layers, state if len(order) == 1 else state.select(torch.argsort(order))
+
+    @abstractmethod
+    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
+        """Return the work on a packed batch, as jobs that can run in parallel.
+
+        Args:
+            layers: The vectors, of which only layer 0 is set; the jobs compute the others.
+            packing: The packing of the batch.
+            state: The state in the order of the packed rows, which the jobs update.
+        """
+
+
+class TorchReader(CpuReader):
+    """A `CpuReader` whose products are computed by torch.
+
+    Args:
+        bilm: The reference modules, on a CPU.
+        int8: Compute the products of the LSTMs in int8 instead of float32.
+    """
+
+    def __init__(self, bilm: BiLM, *, int8: bool = False) -> None:
+        super().__init__(bilm)
+        self.is_int8 = int8
+        self._directions = convert_layers(bilm, partial(_TorchLayer, int8=int8))
+
+    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
+        d = self.config.lstm.projection_dim
+        reversal = torch.from_numpy(packing.reversal)
 
         def read(direction: int) -> None:
-            h = inputs[direction] if direction == 0 else inputs[direction][reversal]
+            order = reversal if direction == 1 else slice(None)
+            halves = layers[:, :, direction * d : (direction + 1) * d]
+            h = halves[0, order].contiguous()
             for j, layer in enumerate(self._directions[direction]):
-                cell, hidden = last.cell[direction, j], last.hidden[direction, j]
-                r = layer.read(h, packing.active, cell, hidden)
-                h = r.add_(h) if j > 0 and config.use_skip_connections else r
-                half = layers[j + 1, :, direction * d : (direction + 1) * d]
-                half.copy_(h if direction == 0 else h[reversal])
+                r = layer(h, packing.active, state.cell[direction, j], state.hidden[direction, j])
+                h = r.add_(h) if j > 0 and self.config.lstm.use_skip_connections else r
+                halves[j + 1] = h[order]
 
-        side_by_side([lambda: read(0), lambda: read(1)])
-        return layers, unsorted_state(last, packing)
+        return [partial(read, direction) for direction in (0, 1)]
 
 
-def sorted_state(
-    state: LstmState | None, config: LstmConfig, packing: Packing, like: Tensor
-) -> LstmState:
-    """Return a copy of a state (None is the zero state) in the order of packed rows."""
-    if state is None:
-        return LstmState.zeros(config, len(packing.order), like=like)
-    return state.select(torch.from_numpy(packing.order))
+def convert_layers(bilm: BiLM, convert: Callable[[LstmLayer], Layer]) -> list[list[Layer]]:
+    """Convert the layers of both directions to a kernel, in parallel."""
+    converted: list[list[Layer]] = [[], []]
+
+    def work(stack: LstmStack, result: list[Layer]) -> None:
+        result += [convert(layer) for layer in stack.layers if isinstance(layer, LstmLayer)]
+
+    stacks = (bilm.forward_lm, bilm.backward_lm)
+    in_parallel([partial(work, *pair) for pair in zip(stacks, converted, strict=True)])
+    return converted
 
 
-def unsorted_state(state: LstmState, packing: Packing) -> LstmState:
-    """Return a state in the order of the caller's sentences."""
-    if len(packing.order) == 1:
-        return state
-    return state.select(torch.argsort(torch.from_numpy(packing.order)))
+class _TorchLayer:
+    """A layer of one direction."""
+
+    def __init__(self, layer: LstmLayer, *, int8: bool) -> None:
+        linear = Int8Linear if int8 else PackedLinear
+        self.config = layer.config
+        self._input = linear(sigmoids_first(layer.weight_input), sigmoids_first_bias(layer))
+        self._recurrent = linear(sigmoids_first(layer.weight_recurrent))
+        self._projection: Int8Linear | PackedLinear | None = None
+        if (weight := layer.weight_projection) is not None:
+            self._projection = Int8Linear(weight, wide=True) if int8 else PackedLinear(weight)
+
+    def __call__(self, x: Tensor, active: list[int], cell: Tensor, hidden: Tensor) -> Tensor:
+        """Read a packed batch from left to right; the states are changed in place.
+
+        Shape:
+            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), without the skip
+        """
+        out = torch.empty_like(x)
+        start = 0
+        for steps in step_chunks(active, _TOKENS_AT_ONCE):
+            gates_x = self._input(x[start : start + sum(steps)])  # (tokens, 4H)
+            for n, plus in zip(steps, torch.split(gates_x, steps), strict=True):
+                h = _update(self._recurrent(hidden[:n], plus), cell[:n], self.config.cell_clip)
+                if self._projection is not None:
+                    h = self._projection(h)
+                    if self.config.proj_clip is not None:
+                        h.clamp_(-self.config.proj_clip, self.config.proj_clip)
+                out[start : start + n] = h
+                hidden[:n] = h
+                start += n
+        return out
 
 
-def side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
+def _update(gates: Tensor, cell: Tensor, clip: float | None) -> Tensor:
+    """Update the cells by one step, in place, and return sigmoid(o) * tanh(c).
+
+    Shape:
+        gates (n, 4H) in the order i, f + 1, o, j, overwritten; cell (n, H) -> (n, H)
+    """
+    size = cell.shape[1]
+    gates[:, : 3 * size].sigmoid_()
+    i, f, o, j = gates.chunk(4, dim=1)
+    cell.mul_(f).addcmul_(i, j.tanh_())
+    if clip is not None:
+        cell.clamp_(-clip, clip)
+    return torch.tanh(cell).mul_(o)
+
+
+def sigmoids_first(weight: Tensor) -> Tensor:
+    """Reorder rows i, j, f, o to i, f, o, j, so that the three sigmoids are adjacent."""
+    i, j, f, o = weight.detach().chunk(4, dim=0)
+    return torch.cat([i, f, o, j])
+
+
+def sigmoids_first_bias(layer: LstmLayer) -> Tensor:
+    """Return the bias in that order, including the constant of the forget gate."""
+    i, j, f, o = layer.bias.detach().chunk(4, dim=0)
+    return torch.cat([i, f + FORGET_BIAS, o, j])
+
+
+def in_parallel(jobs: Sequence[Callable[[], None]]) -> None:
     """Run jobs in parallel, each in a thread with its share of torch's threads.
 
-    The calling thread runs the first job. With one thread they run one after the other.
+    The calling thread runs the first job. If torch uses one thread, it runs all of them.
     """
     cores = torch.get_num_threads()
     inference = torch.is_inference_mode_enabled()
-    errors: list[BaseException] = []
 
     def work(job: Callable[[], None]) -> None:
+        # The number of threads and the mode are settings of each thread.
+        torch.set_num_threads(max(1, cores // len(jobs)))
+        with torch.inference_mode(inference), torch.no_grad():
+            job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        others = [pool.submit(work, job) for job in jobs[1:] if cores > 1]
         try:
-            # Both settings are per thread.
-            torch.set_num_threads(max(1, cores // len(jobs)))
-            with torch.inference_mode(inference), torch.no_grad():
-                job()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(job,)) for job in jobs[1:] if cores > 1]
-    for thread in threads:
-        thread.start()
-    for job in jobs[:1] if threads else jobs:
-        work(job)
-    for thread in threads:
-        thread.join()
-    torch.set_num_threads(cores)
-    if errors:
-        raise errors[0]
-
-
-def pieces(active: list[int], tokens: int) -> list[list[int]]:
-    """Divide the time steps into pieces of about `tokens` tokens, with at least one step each."""
-    result: list[list[int]] = []
-    size = tokens
-    for n in active:
-        if size + n > tokens:
-            result.append([])
-            size = 0
-        result[-1].append(n)
-        size += n
-    return result
+            for job in jobs[:1] if others else jobs:
+                work(job)
+        finally:
+            torch.set_num_threads(cores)
+    for other in others:
+        other.result()

@@ -24,13 +24,12 @@ from torch import Tensor
 from elmokit.device import to_device
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
+from elmokit.model.engine import PlainEngine, encode_in_blocks
 from elmokit.model.kernels.charcnn import EncoderWeights, encode_types
-from elmokit.model.kernels.pointwise import FORGET_BIAS, _sigmoid, _tanh
+from elmokit.model.kernels.pointwise import step_cell
 from elmokit.model.kernels.wavefront import StackedWeights
-from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
-from elmokit.model.trimming import trimmed_blocks
 
 # Block shape of the cell kernel, the fastest one on an H200.
 _ROWS, _COLS = 2, 512
@@ -73,16 +72,9 @@ def _cell(
     bias = bias_ptr + g * 4 * H + cols
     z = gates_ptr + (g * n_rows + rows[:, None]) * 4 * H + cols[None, :]
     at = (g * n_rows + rows[:, None]) * H + cols[None, :]
-    i = tl.load(z, inside, 0.0).to(tl.float32) + tl.load(bias, good, 0.0)[None, :]
-    j = tl.load(z + H, inside, 0.0).to(tl.float32) + tl.load(bias + H, good, 0.0)[None, :]
-    f = tl.load(z + 2 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 2 * H, good, 0.0)[None, :]
-    o = tl.load(z + 3 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 3 * H, good, 0.0)[None, :]
-    c = tl.load(cells_ptr + at, inside, 0.0)
-    c = _sigmoid(f + FORGET_BIAS, FAST) * c + _sigmoid(i, FAST) * _tanh(j, FAST)
-    if CLIP > 0:
-        c = tl.minimum(tl.maximum(c, -CLIP), CLIP)
+    c_before = tl.load(cells_ptr + at, inside, 0.0)
+    c, h = step_cell(z, bias, c_before, inside, good, H, CLIP, FAST)
     tl.store(cells_ptr + at, c, inside)
-    h = _sigmoid(o, FAST) * _tanh(c, FAST)
     tl.store(hidden_ptr + at, h.to(hidden_ptr.dtype.element_ty), inside)
 
 
@@ -170,18 +162,12 @@ class CudaReader:
     @torch.inference_mode()
     def encode(self, ids: Tensor) -> Tensor:
         """Return x of distinct tokens: ids (n, C) or (n,), on the CPU -> (n, D), float32."""
-        encoder = self.bilm.encoder
-        if isinstance(encoder, LexiconEncoder):
-            return encoder.in_blocks(ids)
-        if self._encoder is None:
-            looked_up: Tensor = encoder(ids.to(self.device))
-            return looked_up
-        max_width = self._encoder.encoder.config.max_width
+        if (weights := self._encoder) is None:
+            return PlainEngine(self.bilm).encode(ids)
+        max_width = weights.encoder.config.max_width
         out = torch.empty(len(ids), self.config.projection_dim, device=self.device)
         with _products(self.tf32):
-            for block, trimmed in trimmed_blocks(ids.numpy(), max_width, _WORDS):
-                x = encode_types(self._encoder, [to_device(trimmed, self.device)])
-                out.index_copy_(0, to_device(block, self.device), x[: len(block)].float())
+            encode_in_blocks(lambda b: encode_types(weights, [b]), ids, out, max_width, _WORDS)
         return out
 
     @torch.inference_mode()

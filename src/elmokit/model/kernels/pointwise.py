@@ -44,6 +44,28 @@ def _goes_on(starts_ptr, direction, step, row, n_steps, n_rows):
 
 
 @triton.jit
+def step_cell(
+    z,  # the products of the gate i; those of j, f and o follow at distances of H
+    bias,
+    c_before,
+    inside,
+    good,  # columns inside
+    H: tl.constexpr,
+    CLIP: tl.constexpr,
+    FAST: tl.constexpr,
+):
+    """Return c_k and sigmoid(o) tanh(c_k)."""
+    i = tl.load(z, inside, 0.0).to(tl.float32) + tl.load(bias, good, 0.0)[None, :]
+    j = tl.load(z + H, inside, 0.0).to(tl.float32) + tl.load(bias + H, good, 0.0)[None, :]
+    f = tl.load(z + 2 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 2 * H, good, 0.0)[None, :]
+    o = tl.load(z + 3 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 3 * H, good, 0.0)[None, :]
+    c = _sigmoid(f + FORGET_BIAS, FAST) * c_before + _sigmoid(i, FAST) * _tanh(j, FAST)
+    if CLIP > 0:
+        c = tl.minimum(tl.maximum(c, -CLIP), CLIP)
+    return c, _sigmoid(o, FAST) * _tanh(c, FAST)
+
+
+@triton.jit
 def cell_forward(
     gates_ptr,  # (G, S, B, 4H)
     bias_ptr,  # (G, 4H)
@@ -70,18 +92,10 @@ def cell_forward(
     z = gates_ptr + (g * n_slots + slot) * n_rows * 4 * H + rows[:, None] * 4 * H + cols[None, :]
     at = rows[:, None] * H + cols[None, :]
     before = cells_ptr + (g * (n_slots + 1) + slot) * n_rows * H + at
-    good = cols < H
-    i = tl.load(z, inside, 0.0).to(tl.float32) + tl.load(bias, good, 0.0)[None, :]
-    j = tl.load(z + H, inside, 0.0).to(tl.float32) + tl.load(bias + H, good, 0.0)[None, :]
-    f = tl.load(z + 2 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 2 * H, good, 0.0)[None, :]
-    o = tl.load(z + 3 * H, inside, 0.0).to(tl.float32) + tl.load(bias + 3 * H, good, 0.0)[None, :]
     goes_on = _goes_on(starts_ptr, g % 2, slot - g // 2, rows, n_steps, n_rows)
     c_before = tl.load(before, inside, 0.0) * goes_on[:, None]
-    c = _sigmoid(f + FORGET_BIAS, FAST) * c_before + _sigmoid(i, FAST) * _tanh(j, FAST)
-    if CLIP > 0:
-        c = tl.minimum(tl.maximum(c, -CLIP), CLIP)
+    c, h = step_cell(z, bias, c_before, inside, cols < H, H, CLIP, FAST)
     tl.store(before + n_rows * H, c, inside)
-    h = _sigmoid(o, FAST) * _tanh(c, FAST)
     to = hidden_ptr + (g * n_slots + slot) * n_rows * H + at
     tl.store(to, h.to(hidden_ptr.dtype.element_ty), inside)
 
@@ -265,16 +279,15 @@ def cell_backward(
         sum_f += tl.sum(tl.where(inside, d_f, 0.0), 0)
         sum_o += tl.sum(tl.where(inside, d_o, 0.0), 0)
     total = d_bias_ptr + (g * tl.num_programs(0) + tl.program_id(0)) * 4 * H + cols
-    if last:
-        tl.store(total, sum_i, good)
-        tl.store(total + H, sum_j, good)
-        tl.store(total + 2 * H, sum_f, good)
-        tl.store(total + 3 * H, sum_o, good)
-    else:
-        tl.store(total, sum_i + tl.load(total, good, 0.0), good)
-        tl.store(total + H, sum_j + tl.load(total + H, good, 0.0), good)
-        tl.store(total + 2 * H, sum_f + tl.load(total + 2 * H, good, 0.0), good)
-        tl.store(total + 3 * H, sum_o + tl.load(total + 3 * H, good, 0.0), good)
+    if not last:
+        sum_i += tl.load(total, good, 0.0)
+        sum_j += tl.load(total + H, good, 0.0)
+        sum_f += tl.load(total + 2 * H, good, 0.0)
+        sum_o += tl.load(total + 3 * H, good, 0.0)
+    tl.store(total, sum_i, good)
+    tl.store(total + H, sum_j, good)
+    tl.store(total + 2 * H, sum_f, good)
+    tl.store(total + 3 * H, sum_o, good)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ The reference implementation is `elmokit.model.softmax.LMHead.sampled_loss`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 import triton
@@ -17,34 +17,6 @@ import triton.language as tl
 from torch import Tensor
 
 from elmokit.model.softmax import Sample
-
-
-class HeadGradient:
-    """The gradient of the head, stored as dense tensors of which a step changes only some rows.
-
-    Attributes:
-        weight: (V, D) float32.
-        bias: (V,) float32.
-        words: Rows that were changed since the last `clear`; may contain duplicates.
-    """
-
-    def __init__(self, n_words: int, projection_dim: int, device: torch.device) -> None:
-        self.weight = torch.zeros(n_words, projection_dim, device=device)
-        self.bias = torch.zeros(n_words, device=device)
-        self.words: list[Tensor] = []
-
-    def add(self, words: Tensor, weight: Tensor, bias: Tensor) -> None:
-        """Add gradients to some rows."""
-        self.weight.index_add_(0, words, weight)
-        self.bias.index_add_(0, words, bias)
-        self.words.append(words)
-
-    def clear(self) -> None:
-        """Set the changed rows to zero."""
-        for words in self.words:
-            self.weight[words] = 0.0
-            self.bias[words] = 0.0
-        self.words = []
 
 
 @triton.jit
@@ -78,70 +50,55 @@ def _softmax_rows(
     tl.store(logits_ptr + row * K + cols, gradient, inside)
 
 
-class _SampledLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        targets: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        sample: Sample,
-        gradient: HeadGradient,
-        share: float,
-    ) -> Tensor:
-        n, words = len(h), sample.words
-        chosen = weight[words].to(h.dtype)  # (K, D)
-        correction = bias[words] - sample.log_expected(words)
-        at_target = weight[targets]  # (n, D) float32
-        true = (h.float() * at_target).sum(-1) + bias[targets] - sample.log_expected(targets)
-        logits = h @ chosen.t()  # (n, K)
-        losses = torch.empty_like(true)
-        scale = share / n
-        _softmax_rows[(n,)](
-            logits,
-            correction,
-            words,
-            true,
-            targets,
-            losses,
-            scale,
-            K=len(words),
-            BLOCK=triton.next_power_of_2(len(words)),
-            num_warps=8,
-        )
-        # `logits` and `true` now hold gradients.
-        d_h = torch.addcmul((logits @ chosen).float(), true.unsqueeze(1), at_target)
-        gradient.add(words, (logits.t() @ h).float(), logits.sum(0, dtype=torch.float32))
-        gradient.add(targets, true.unsqueeze(1) * h.float(), true)
-        ctx.save_for_backward(d_h.to(h.dtype))
-        return losses.mean()
-
-    @staticmethod
-    def backward(ctx: Any, d_loss: Tensor) -> Any:
-        (d_h,) = ctx.saved_tensors
-        return d_h, None, None, None, None, None, None
-
-
+@torch.no_grad()
 def sampled_loss(
     h: Tensor,
     targets: Tensor,
     weight: Tensor,
     bias: Tensor,
     sample: Sample,
-    gradient: HeadGradient,
+    head_gradients: Mapping[str, Tensor],
     *,
     share: float = 1.0,
-) -> Tensor:
-    """Return the mean sampled loss, and immediately add its gradient for the head to `gradient`.
+) -> tuple[Tensor, Tensor]:
+    """Compute the mean sampled loss and the gradient of `share` times this loss.
 
-    The gradient is that of `share` times the mean loss: `backward` passes it to `h` unchanged, even
-    if the loss is multiplied by a factor.
+    Args:
+        h: The top layer of one direction, shape (n, D).
+        targets: The words to predict, shape (n,).
+        weight: The weight of the head, shape (V, D).
+        bias: The bias of the head, shape (V,).
+        sample: The negatives.
+        head_gradients: The gradient is added to "weight" (V, D) and "bias" (V,), in float32.
+        share: Factor of the gradient.
 
-    Shape:
-        h (n, D), targets (n,) -> ()
+    Returns:
+        The loss, a scalar, and the gradient of `h`, shape (n, D).
     """
-    loss: Tensor = _SampledLoss.apply(
-        h, targets, weight.detach(), bias.detach(), sample, gradient, share
+    n, words = len(h), sample.words
+    chosen = weight[words].to(h.dtype)  # (K, D)
+    correction = bias[words] - sample.log_expected(words)
+    at_target = weight[targets]  # (n, D) float32
+    true = (h.float() * at_target).sum(-1) + bias[targets] - sample.log_expected(targets)
+    logits = h @ chosen.t()  # (n, K)
+    losses = torch.empty_like(true)
+    _softmax_rows[(n,)](
+        logits,
+        correction,
+        words,
+        true,
+        targets,
+        losses,
+        share / n,
+        K=len(words),
+        BLOCK=triton.next_power_of_2(len(words)),
+        num_warps=8,
     )
-    return loss
+    # `logits` and `true` now contain gradients.
+    d_h = torch.addcmul((logits @ chosen).float(), true.unsqueeze(1), at_target)
+    d_weight, d_bias = head_gradients["weight"], head_gradients["bias"]
+    d_weight.index_add_(0, words, (logits.t() @ h).float())
+    d_bias.index_add_(0, words, logits.sum(0, dtype=torch.float32))
+    d_weight.index_add_(0, targets, true.unsqueeze(1) * h.float())
+    d_bias.index_add_(0, targets, true)
+    return losses.mean(), d_h.to(h.dtype)

@@ -163,8 +163,6 @@ class Wavefront:
         hidden = torch.cat([self.inputs[2 * j : 2 * j + 2, t + j, :, d:] for j in layers])
         return cell, hidden
 
-    # ------------------------------------------------------------------------------- the passes
-
     def _active(self, slot: int) -> tuple[int, int]:
         """Return the range of stacks that are active in a slot."""
         low = max(0, slot - self.steps + 1)
@@ -174,19 +172,24 @@ class Wavefront:
     def _sizes(self, first: int, slot: int) -> tuple[Any, ...]:
         return first, slot, self.slots, self.rows, self.steps
 
-    def _options(self) -> dict[str, Any]:
-        clip = self.config.proj_clip
+    def _cell_options(self) -> dict[str, Any]:
+        return {
+            "H": self.config.dim,
+            "CLIP": float(self.config.cell_clip or 0.0),
+            "FAST": self.fast_tanh,
+        }
+
+    def _output_options(self) -> dict[str, Any]:
         return {
             "D": self.config.projection_dim,
-            "CLIP": 0.0 if clip is None else float(clip),
+            "CLIP": float(self.config.proj_clip or 0.0),
             "SKIP": self.config.use_skip_connections,
             "DROP": self.dropout > 0,
             "BLOCK": _BLOCK,
         }
 
-    def _read(self) -> None:
+    def _run_forward(self) -> None:
         h, d = self.config.dim, self.config.projection_dim
-        clip = 0.0 if self.config.cell_clip is None else float(self.config.cell_clip)
         for slot in range(self.slots):
             a, z = self._active(slot)
             torch.bmm(
@@ -203,11 +206,9 @@ class Wavefront:
                 self.hidden,
                 self.starts,
                 *self._sizes(a, slot),
-                H=h,
-                CLIP=clip,
                 ROWS=rows,
                 COLS=cols,
-                FAST=self.fast_tanh,
+                **self._cell_options(),
             )
             torch.bmm(
                 self.hidden[a:z, slot],
@@ -223,12 +224,11 @@ class Wavefront:
                 *self._sizes(a, slot),
                 self.config.n_layers,
                 self.dropout,
-                **self._options(),
+                **self._output_options(),
             )
 
-    def _read_back(self) -> None:
+    def _run_backward(self) -> None:
         h, d = self.config.dim, self.config.projection_dim
-        clip = 0.0 if self.config.cell_clip is None else float(self.config.cell_clip)
         for slot in reversed(range(self.slots)):
             a, z = self._active(slot)
             kernels.output_backward[(triton.cdiv(self.rows * d, _BLOCK), z - a)](
@@ -241,7 +241,7 @@ class Wavefront:
                 *self._sizes(a, slot),
                 self.config.n_layers,
                 self.dropout,
-                **self._options(),
+                **self._output_options(),
             )
             torch.bmm(
                 self.projected[a:z, slot], self.projection_weight[a:z], out=self.d_hidden[a:z]
@@ -257,16 +257,14 @@ class Wavefront:
                 self.d_bias,
                 self.starts,
                 *self._sizes(a, slot),
-                H=h,
-                CLIP=clip,
                 BLOCKS=blocks,
                 ROWS=1,
                 COLS=cols,
-                FAST=self.fast_tanh,
+                **self._cell_options(),
             )
             torch.bmm(self.gates[a:z, slot], self.gates_weight[a:z], out=self.d_inputs[a:z, slot])
 
-    def _add_up_weights(self, into: StackedWeights) -> None:
+    def _weight_gradients(self, into: StackedWeights) -> None:
         """Compute the weight gradients, with one product each over all slots."""
         t = self.steps
         for layer in range(self.config.n_layers):
@@ -278,8 +276,6 @@ class Wavefront:
             hidden = self.hidden[pair, slots].flatten(1, 2)  # (2, T B, H)
             _product(d_projected.transpose(1, 2), hidden, into.projection[pair])
         torch.sum(self.d_bias, dim=1, out=into.bias)
-
-    # ------------------------------------------------------------------------------ for the caller
 
     def forward(self, types: Tensor, index: Tensor) -> Tensor:
         """Read T tokens of every row in both directions.
@@ -296,7 +292,7 @@ class Wavefront:
             the next call overwrites it.
         """
         self._gather(kernels.gather_forward, types.contiguous(), index, self.inputs)
-        self._read()
+        self._run_forward()
         return self.out
 
     def backward(
@@ -314,8 +310,8 @@ class Wavefront:
             The gradient of `types`, shape (U, D), float32.
         """
         self.d_out.copy_(d_out)
-        self._read_back()
-        self._add_up_weights(gradients)
+        self._run_backward()
+        self._weight_gradients(gradients)
         d_x = torch.empty_like(self.d_out, dtype=torch.float32)
         self._gather(kernels.gather_backward, self.d_inputs, d_x)
         d_types = d_x.new_zeros(n_types, d_x.shape[-1])

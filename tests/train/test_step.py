@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elmokit.train.config import run_preset
-from elmokit.train.memory import OutOfMemoryError, explain_out_of_memory
+from elmokit.train.step import OutOfMemoryError, explain_out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from elmokit.train.memory import OutOfMemoryError, explain_out_of_memory
 def test_running_out_of_memory_is_our_error(error: Exception) -> None:
     with (
         pytest.raises(OutOfMemoryError, match=r"32 rows.*step\.rows=16"),
-        explain_out_of_memory(run_preset("toy")),
+        explain_out_of_memory(run_preset("toy").step),
     ):
         raise error
 
@@ -26,6 +26,6 @@ def test_running_out_of_memory_is_our_error(error: Exception) -> None:
 def test_other_errors_are_left_alone() -> None:
     with (
         pytest.raises(RuntimeError, match="size mismatch"),
-        explain_out_of_memory(run_preset("toy")),
+        explain_out_of_memory(run_preset("toy").step),
     ):
         raise RuntimeError("size mismatch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from elmokit.train.staging import Staging
+from elmokit.train.buffers import Staging
 
 
 def test_what_is_written_arrives_under_its_name_and_stays_in_place(device: torch.device) -> None:
