@@ -42,7 +42,7 @@ class LMHead(nn.Module):
             h (n, D), targets (n,) -> (n,), float64 so that long texts sum exactly
         """
         rows, words = _BLOCK_ON_GPU if h.is_cuda else _BLOCK
-        total = torch.cat([self._log_sum_exp(part, words) for part in h.split(rows)])
+        total = torch.cat([self._log_sum_exp(part, words) for part in torch.split(h, rows)])
         return (total - self.logits_of(h, targets)).double()
 
     def _log_sum_exp(self, h: Tensor, n_words: int) -> Tensor:
@@ -56,8 +56,8 @@ class LMHead(nn.Module):
         """
         largest, sums = h.new_full((len(h),), -math.inf), h.new_zeros(len(h))
         buffer = h.new_empty(len(h) * n_words)
-        blocks = zip(self.weight.split(n_words), self.bias.split(n_words), strict=True)
-        for weight, bias in blocks:
+        parameters = (torch.split(p, n_words) for p in (self.weight, self.bias))
+        for weight, bias in zip(*parameters, strict=True):
             logits = buffer[: len(h) * len(bias)].view(len(h), len(bias))
             torch.addmm(bias, h, weight.t(), out=logits)
             new_largest = torch.maximum(largest, logits.amax(dim=1))
