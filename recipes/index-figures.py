@@ -38,9 +38,8 @@ import torch
 from pyarrow import parquet
 
 import elmokit
-from elmokit.embed.cosine import unit
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.search.files import column_name, vector_column
 from elmokit.search.index import TokenIndex, folder_bytes
 from elmokit.search.neighbors import Rules

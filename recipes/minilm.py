@@ -42,12 +42,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import elmokit
-from elmokit.embed.batching import batches_by_length, windows
 from elmokit.embed.bench import read_text
-from elmokit.embed.cosine import cosines
+from elmokit.embed.blocks import batches_by_length, windows
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import GLOVE, load_static
-from elmokit.embed.vectors import FloatArray, SentenceVectors
+from elmokit.embed.vectors import FloatArray, SentenceVectors, cosines
 from elmokit.errors import ElmoWarning
 from elmokit.probes.conllu import read_treebank
 from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of

@@ -10,7 +10,7 @@ import difflib
 import errno
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -103,6 +103,21 @@ def shortened(names: Iterable[str], limit: int = 12) -> str:
     """Return the first names as a list for a message, or "nothing" if there are none."""
     first = list(itertools.islice(names, limit + 1))
     return ", ".join(first[:limit] + ["..."] * (len(first) > limit)) or "nothing"
+
+
+def check_choice(what: str, value: object, choices: Collection[str]) -> None:
+    """Raise a `ConfigError` if a value is not one of the choices.
+
+    Args:
+        what: The name of the argument, for the message.
+        value: The value.
+        choices: The valid values.
+    """
+    if value not in choices:
+        raise ConfigError(
+            f"Invalid {what} '{value}'.{nearest(value, choices)} Expected one of: "
+            f"{', '.join(choices)}."
+        )
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

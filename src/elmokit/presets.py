@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
-from elmokit.errors import ConfigError, nearest
+from elmokit.errors import check_choice
 
 PRESETS: dict[str, BiLMConfig] = {
     # The same architecture, trainable on two CPU cores within minutes.
@@ -26,8 +26,5 @@ PRESETS: dict[str, BiLMConfig] = {
 
 def preset(name: str) -> BiLMConfig:
     """Return a shape by name."""
-    if name not in PRESETS:
-        raise ConfigError(
-            f"No preset '{name}'.{nearest(name, PRESETS)} Presets: {', '.join(PRESETS)}."
-        )
+    check_choice("preset", name, PRESETS)
     return PRESETS[name]

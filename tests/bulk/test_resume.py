@@ -16,8 +16,8 @@ from elmokit.bulk.output import kept_sentences
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import ChunkStore
+from elmokit.embed.blocks import TokenIds
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.token_ids import TokenIds
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.progress import Progress
 from elmokit.sources.modeldir import ModelParts

@@ -62,7 +62,7 @@ def test_fast_is_found_out_once_and_gives_nearly_the_same_vectors(
             assert not np.array_equal(a.layers, b.layers)
     # Another process asks nobody again.
     fast_choice.cache_clear()
-    monkeypatch.setattr(fast, "_try", lambda kinds: pytest.fail("tried again"))
+    monkeypatch.setattr(fast, "run_process", lambda *_: pytest.fail("tried again"))
     monkeypatch.setattr(fast, "mean_cosines", lambda *_: pytest.fail("checked again"))
     ElmoModel(ModelParts(bilm), device="cpu", precision="fast")
     assert len(list(home.glob("machine/fast-*.json"))) == 1
@@ -109,13 +109,14 @@ def test_a_candidate_that_kills_its_process_is_passed_over(
 ) -> None:
     asked: list[list[str]] = []
 
-    def attempt(kinds: list[str]) -> tuple[list[dict[str, object]], str]:
-        asked.append(list(kinds))
+    def attempt(command: list[str], timeout: float) -> tuple[str, str]:
+        kinds = command[3:]
+        asked.append(kinds)
         if "int8" in kinds:
-            return [{"seconds": 2.0}], "the process was killed by signal 4"
-        return [{"seconds": 0.5}], ""
+            return '{"seconds": 2.0}\n', "the process was killed by signal 4"
+        return '{"seconds": 0.5}\n', ""
 
-    monkeypatch.setattr(fast, "_try", attempt)
+    monkeypatch.setattr(fast, "run_process", attempt)
     choice = fast.probe_fast()
     assert asked == [["exact", "int8", "native"], ["native"]]
     assert choice.kind == "native"
@@ -124,16 +125,15 @@ def test_a_candidate_that_kills_its_process_is_passed_over(
 
 def test_a_real_process_that_dies_does_not_take_us_along(monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import os, signal; print('{\"seconds\": 1.0}', flush=True); os.kill(os.getpid(), 4)"
-    monkeypatch.setattr(fast, "_command", lambda kinds: [fast.sys.executable, "-c", program])
-    assert fast._try(["exact", "int8"]) == (
-        [{"seconds": 1.0}],
-        "the process was killed by signal 4",
-    )
+    monkeypatch.setattr(fast, "_command", lambda kinds: [sys.executable, "-c", program])
+    choice = fast.probe_fast()
+    assert choice.seconds == {"exact": 1.0, "native": 1.0}
+    assert choice.failed == {"int8": "the process was killed by signal 4"}
 
 
 def test_a_gain_that_is_none_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [{"seconds": 1.0}, {"seconds": 0.95}, {"failed": "no compiler"}]
-    monkeypatch.setattr(fast, "_try", lambda kinds: (answers, ""))
+    output = '{"seconds": 1.0}\n{"seconds": 0.95}\n{"failed": "no compiler"}\n'
+    monkeypatch.setattr(fast, "run_process", lambda *_: (output, ""))
     assert fast.probe_fast().kind == "exact"
 
 

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.layer_cache import LayerCache
-from elmokit.embed.layers import LiveLayers, StoredLayers
+from elmokit.embed.layer_cache import LayerCache, LiveLayers, StoredLayers
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, OutputError
 from elmokit.storage.lock import file_lock

@@ -183,7 +183,7 @@ def test_there_is_no_head(full: Path, tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("bilm.onnx", b"nonsense", "cannot be read by onnxruntime"),
-        ("encoder.onnx", None, "has the inputs cell, hidden, lengths, x; expected ids"),
+        ("encoder.onnx", None, "does not match config.json: the sizes of its inputs are"),
         ("warm.npz", b"PK nonsense", "cannot be read as the warm state"),
         ("config.json", b"{}", "'format' should be 'elmokit-onnx'"),
     ],

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.embed.cosine import unit
 from elmokit.embed.static import StaticVectors
+from elmokit.embed.vectors import unit
 from elmokit.errors import DataError
 from elmokit.probes.raganato import EvaluationSet, Instance, read_sets
 from elmokit.probes.reports import json_values

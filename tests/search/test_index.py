@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("lance", reason="the extra 'search' is not installed")
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.vectors import unit
 from elmokit.errors import ConfigError, DataError
 from elmokit.search import files
 from elmokit.search.approximate import add_ann

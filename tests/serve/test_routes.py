@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from elmokit.cli.main import app
-from elmokit.embed.cosine import unit
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.vectors import unit
 from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
 from tests.serve.conftest import ALONE, client, running

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from elmokit.embed.layer_cache import LayerCache
-from elmokit.embed.layers import StoredLayers
+from elmokit.embed.layer_cache import LayerCache, StoredLayers
 from elmokit.embed.model import load
 from elmokit.tasks.data import load_data
 from elmokit.tasks.loop import train

@@ -23,9 +23,8 @@ from elmokit.bulk.input import tokenize_line
 from elmokit.bulk.settings import EmbedSettings, run_manifest
 from elmokit.bulk.store import Output, Record, Times
 from elmokit.config import BiLMConfig
-from elmokit.embed.blocks import Pending, StateArrays
+from elmokit.embed.blocks import Pending, StateArrays, TokenIds
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import truncated_tokens
 from elmokit.errors import DataError
 from elmokit.text.tokenize import token_starts
@@ -196,7 +195,6 @@ class ChunkJob:
                 choose=settings.layout(model.config).choose,
                 dtype=settings.dtype,
                 cached=False,
-                check=True,
             )
             after = None if end is None else model.state_arrays(end)
             return ComputedChunk(

@@ -39,7 +39,7 @@ def score(
     Sentences are scored independently. For continuous text, use `elmo perplexity`.
     """
     from elmokit.bulk.input import check_inputs, read_sentences
-    from elmokit.embed.batching import windows
+    from elmokit.embed.blocks import windows
     from elmokit.embed.model import load
 
     check_inputs(files)

@@ -1,17 +1,16 @@
-"""Measure how fast this machine embeds: tokens per second by batch size, precision and threads.
+"""Measure the speed of embedding by batch size, precision and number of threads.
 
-    steady    new text, after the token cache has seen `tokens` tokens
-    known     the same text again: all of its words are in the cache
+Each text is embedded twice: as new text, after the token cache has seen `tokens` tokens, and again
+as known text, whose words are all in the cache.
 
-All combinations of precision and threads take turns, round by round, on the same sentences, and
-medians are reported, so that other load on the machine affects all of them alike. Sentence
-boundaries are not counted as tokens.
+All combinations of precision and threads take turns on the same sentences, and medians are
+reported, so that other load on the machine affects all of them alike. Sentence boundaries are not
+counted as tokens.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import statistics
 import sys
@@ -20,16 +19,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
 
 import elmokit
 from elmokit.embed.model import ElmoModel, load
-from elmokit.embed.precision import PRECISIONS, check_precision
+from elmokit.embed.precision import PRECISIONS
 from elmokit.errors import DataError, ElmoError
 from elmokit.model.bilm import BiLM
+from elmokit.parallel import available_cores
 from elmokit.presets import preset as preset_config
 from elmokit.progress import LogFn, no_log
 from elmokit.settings import Count, Expected, Settings, Size, invalid
@@ -55,11 +55,11 @@ class BenchSettings(Settings):
         weights: The HDF5 file, if `model` is an options.json.
         preset: Instead of a model, a preset with random weights.
         batches: Sentences per call.
-        precisions: Default: all that this model supports on this machine.
+        precisions: The precisions. Default: all that the model supports on this machine.
         threads: Numbers of CPU threads. Default: torch's default.
-        device: The device.
-        tokens: Tokens to fill the token cache with, and tokens to time per batch size.
-        rounds: Number of measurements per setting.
+        device: As for `elmokit.load`.
+        tokens: Tokens to fill the token cache with, and tokens to measure per batch size.
+        rounds: Number of measurements per configuration.
         text: A text file. Default: the example text.
     """
 
@@ -67,7 +67,7 @@ class BenchSettings(Settings):
     weights: str | None = None
     preset: str | None = None
     batches: Annotated[Sizes, Field(min_length=1)] = (1, 32, 64, 128)
-    precisions: tuple[str, ...] = ()
+    precisions: tuple[Literal["exact", "fast"], ...] = ()
     threads: Sizes = ()
     device: str = "auto"
     tokens: Count = 20_000
@@ -86,7 +86,7 @@ class BenchSettings(Settings):
 
 @dataclass(frozen=True)
 class BenchText:
-    """Sentences in their original order: lists of tokens, none empty."""
+    """Tokenized sentences in their original order, none of them empty."""
 
     name: str
     sentences: list[list[str]]
@@ -137,7 +137,11 @@ def _sentences(path: str | Path | None) -> Iterator[list[str]]:
 
 
 class Supply:
-    """Provides a text in parts, each of them new, and starts over at its end."""
+    """Divides a text into consecutive parts and starts over at its end.
+
+    Attributes:
+        rewound: How many times the text was started over.
+    """
 
     def __init__(self, sentences: Sequence[list[str]]) -> None:
         self._sentences = sentences
@@ -174,14 +178,12 @@ def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
 
     Args:
         settings: What to measure.
-        log: Called with a line whenever a part of the work is finished.
+        log: Callback for messages.
 
     Returns:
-        A report of JSON values. `loads` has a row per precision and number of threads, `cells` a
-        row for each of them and batch size.
+        A report as JSON values. `loads` has one row per precision and number of threads, `cells`
+        one row per precision, number of threads and batch size.
     """
-    for name in settings.precisions:
-        check_precision(name)
     text = read_text(settings.text, _tokens_needed(settings))
     report: Row = {
         "what": f"tokens/s of embedding new text after {settings.tokens:,} tokens, and of known "
@@ -272,7 +274,7 @@ def _time_batches(
     for number in range(settings.rounds):
         for batch in settings.batches:
             sentences = supply.take(settings.tokens // settings.rounds + 1, batch=batch)
-            first = number % len(models)  # each round starts with another setup
+            first = number % len(models)  # each round starts with a different setup
             for setup in [*models][first:] + [*models][:first]:
                 for timed in (new, known):
                     timed[setup, batch].append(_time(setup, models[setup], sentences, batch))
@@ -301,7 +303,7 @@ def _rates(timed: Sequence[Row]) -> Row:
 
 
 def _tokens_needed(settings: BenchSettings) -> int:
-    sentence = 60  # tokens, more than most sentences have: a call consists of complete batches
+    sentence = 60  # tokens, an upper limit for most sentences: calls consist of complete batches
     calls = sum(settings.tokens // settings.rounds + sentence * b for b in settings.batches)
     return settings.tokens + 2 * settings.rounds * calls
 
@@ -315,10 +317,10 @@ def _peak_gib() -> float:
 
 
 def machine() -> Row:
-    """Describe the properties of this machine that affect speed, without its name."""
+    """Return the properties of this machine that affect speed, without its name."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "cores": available_cores(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "versions": {
             "elmokit": elmokit.__version__,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import Tokenized
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 
@@ -18,6 +17,41 @@ from elmokit.embed.vectors import FloatArray, SentenceVectors
 StateArrays = Mapping[str, FloatArray]
 #: An LSTM state with one row per text: a named tuple of `cell` and `hidden`, in torch or numpy.
 State = TypeVar("State", bound=tuple[Any, ...])
+Rest = TypeVar("Rest")
+
+
+class TokenIds(NamedTuple):
+    """S tokenized sentences with N tokens.
+
+    Attributes:
+        words: The distinct words, in the order of their first occurrence.
+        ids: The index of the word of each token, shape (N,).
+        lengths: The number of tokens of each sentence, shape (S,).
+    """
+
+    words: list[str]
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[str]]) -> TokenIds:
+        """Convert lists of tokens."""
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        return cls.of_tokens(list(chain.from_iterable(sentences)), lengths)
+
+    @classmethod
+    def of_tokens(cls, tokens: list[str], lengths: NDArray[np.int64]) -> TokenIds:
+        """Convert a list of the tokens of all sentences."""
+        words = list(dict.fromkeys(tokens))
+        index = dict(zip(words, range(len(words)), strict=True))
+        # These loops run in C.
+        ids = np.fromiter(map(index.__getitem__, tokens), np.int32, len(tokens))
+        return cls(words, ids, lengths)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Index of the first token of each sentence, shape (S,)."""
+        return np.cumsum(self.lengths) - self.lengths
 
 
 class Batch(NamedTuple):
@@ -61,6 +95,49 @@ class Pending:
     def is_finite(self) -> bool:
         """Whether all values are finite in their number type."""
         return bool(np.isfinite(self._array).all())
+
+
+def batches_by_length(
+    lengths: Sequence[int] | NDArray[np.int64], budget: int, max_sentences: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of the sentences of each batch, longest first.
+
+    Args:
+        lengths: The number of tokens of each sentence.
+        budget: Maximum tokens per batch; a longer sentence is a batch of its own.
+        max_sentences: Maximum sentences per batch.
+    """
+    given = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-given, kind="stable")
+    ends = np.cumsum(given[order])
+    begin = 0
+    while begin < len(order):
+        done = ends[begin - 1] if begin else 0
+        fitting = int(np.searchsorted(ends, done + budget, side="right"))
+        end = min(max(fitting, begin + 1), begin + max_sentences)
+        yield order[begin:end]
+        begin = end
+
+
+def windows(
+    sentences: Iterable[tuple[list[str], Rest]], budget: int
+) -> Iterator[list[tuple[list[str], Rest]]]:
+    """Divide a stream of sentences into windows of about `budget` tokens, in order.
+
+    Args:
+        sentences: Tuples of tokens and any other value.
+        budget: Approximate tokens per window.
+    """
+    window: list[tuple[list[str], Rest]] = []
+    size = 0
+    for sentence in sentences:
+        window.append(sentence)
+        size += len(sentence[0]) + 2
+        if size >= budget:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
 
 
 def read_in_order(

@@ -29,20 +29,20 @@ from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
 from elmokit.embed import fork, sentence
-from elmokit.embed.batching import batches_by_length, windows
 from elmokit.embed.blocks import (
     Batch,
     Pending,
     StateArrays,
+    TokenIds,
+    batches_by_length,
     copy_block,
     read_in_order,
     sentence_arrays,
     state_rows,
+    windows,
 )
-from elmokit.embed.cosine import similarity, unit
 from elmokit.embed.layer_choice import Layer, LayerChoice
 from elmokit.embed.token_cache import TokenCache
-from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import (
     Tokenized,
     check_sentences,
@@ -50,8 +50,8 @@ from elmokit.embed.tokenized import (
     truncated_tokens,
     truncation_warning,
 )
-from elmokit.embed.vectors import FloatArray, SentenceVectors
-from elmokit.errors import ConfigError, DataError, ElmoWarning, nearest
+from elmokit.embed.vectors import FloatArray, SentenceVectors, similarity, unit
+from elmokit.errors import ConfigError, DataError, ElmoWarning, check_choice
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.packing import Packing
@@ -75,6 +75,7 @@ class Embedder(ABC):
 
     Attributes:
         config: The shape of the biLM.
+        lexicon: The words and characters of a model that encodes tokens with a lexicon.
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
         warm: The state that `state="warm"` starts from, if the model has one.
         metadata: Other entries of config.json, such as the name and training details.
@@ -84,17 +85,21 @@ class Embedder(ABC):
         precision: "exact" or "fast".
         cache: The token cache.
         window_tokens: Tokens that are sorted by length and divided into batches together.
+        engine_name: The engine and kind of device: results are bit-identical only if these are
+            equal.
         lock: Held while vectors are computed, because threads that share a model share its token
             cache and buffers.
     """
 
-    warm: Any
+    lexicon: Lexicon | None
+    warm: Any = None
+    engine_name: str
     batch_tokens: int
     batch_sentences: int
     window_tokens: int = 16384
     cache: TokenCache
-    # Number of blocks computed while the vectors of an earlier block are copied to the host.
-    _ahead: int = 0
+    # Whether blocks are computed while the vectors of earlier blocks are copied to the host.
+    _copies_in_background = False
 
     def __init__(self, config: BiLMConfig, parts: ModelParts | OnnxParts, precision: str) -> None:
         self.config = config
@@ -109,16 +114,6 @@ class Embedder(ABC):
         """Recreate resources that do not work in a forked child process."""
 
     # --------------------------------------------------------------------- implemented by a backend
-
-    @property
-    @abstractmethod
-    def lexicon(self) -> Lexicon | None:
-        """The words and characters of a model that encodes tokens with a lexicon."""
-
-    @property
-    @abstractmethod
-    def engine_name(self) -> str:
-        """The engine and kind of device: results are bit-identical only if these are equal."""
 
     @abstractmethod
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -136,8 +131,8 @@ class Embedder(ABC):
         """Return a context manager to enter while vectors are computed."""
         return self.lock
 
-    def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> Pending:
-        """Allocate the vectors of a block; with `check`, `is_finite` is available."""
+    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> Pending:
+        """Allocate the vectors of a block."""
         return Pending(shape, dtype)
 
     @abstractmethod
@@ -302,15 +297,15 @@ class Embedder(ABC):
 
     @property
     def _block_tokens(self) -> int:
-        """Tokens per block if all vectors are kept: a GPU computes one block, copies another."""
-        return self.window_tokens if self._ahead else sys.maxsize
+        """Tokens per block if all vectors are kept in memory."""
+        return self.window_tokens if self._copies_in_background else sys.maxsize
 
     def _embed_blocks(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
-        """Compute blocks in order; on a GPU, copy one block while computing the next ones."""
-        if self._ahead:
-            yield from self._embed_ahead(blocks, state, rows)
+        """Compute blocks in order and yield the vectors of their sentences."""
+        if self._copies_in_background:
+            yield from self._embed_and_copy(blocks, state, rows)
             return
         carried = None
         for block in blocks:
@@ -327,25 +322,21 @@ class Embedder(ABC):
             for (words, offsets), array in zip(block, arrays, strict=True):
                 yield SentenceVectors(words, offsets, array)
 
-    def _embed_ahead(
+    def _embed_and_copy(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
+        """Copy the vectors of a block in a separate thread while the next blocks are computed."""
         copying: deque[Future[list[SentenceVectors]]] = deque()
-        last: tuple[Sequence[Tokenized], TokenIds, Pending] | None = None
         carried = None
         with ThreadPoolExecutor(1) as copier:
             for block in blocks:
                 tokens = TokenIds.of([words for words, _ in block])
                 pending, carried = self.compute_block(tokens, state, rows=rows, carried=carried)
-                if last is not None:
-                    copying.append(copier.submit(copy_block, *last))
-                last = block, tokens, pending
-                if len(copying) > self._ahead:
+                copying.append(copier.submit(copy_block, block, tokens, pending))
+                if len(copying) > 2:
                     yield from copying.popleft().result()
             for future in copying:
                 yield from future.result()
-        if last is not None:
-            yield from copy_block(*last)
 
     def compute_block(
         self,
@@ -357,7 +348,6 @@ class Embedder(ABC):
         choose: Callable[[Any], Any] = lambda layers: layers,
         dtype: str = "float32",
         cached: bool = True,
-        check: bool = False,
     ) -> tuple[Pending, Any]:
         """Start computing the vectors of sentences into one array.
 
@@ -371,7 +361,6 @@ class Embedder(ABC):
             dtype: "float32" or "float16".
             cached: Use the token cache. Without it, results are bit-identical regardless of what
                 was computed before.
-            check: Check whether all values are finite.
 
         Returns:
             The vectors of all tokens in order, (K, N, W), and with `state="carry"` the state at
@@ -379,7 +368,7 @@ class Embedder(ABC):
         """
         with self._computing():
             k, _, width = choose(self._empty).shape
-            pending = self._allocate((k, len(tokens.ids), width), dtype, check)
+            pending = self._allocate((k, len(tokens.ids), width), dtype)
 
             def put(layers: Any, batch: Batch) -> None:
                 pending.put(choose(layers), batch)
@@ -447,11 +436,7 @@ class Embedder(ABC):
         """Return the initial state of sentences as one row; None is the zero state."""
         if state == "reset":
             return None
-        if state != "warm":
-            raise ConfigError(
-                f"Invalid state '{state}'.{nearest(state, STATES)} Expected one of: "
-                f"{', '.join(STATES)}."
-            )
+        check_choice("state", state, STATES)
         if self.warm is None:
             raise ConfigError(
                 f"The model {self.source} has no warm state. Create one from in-domain text "

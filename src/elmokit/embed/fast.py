@@ -2,13 +2,13 @@
 
 Both results are computed once and stored in the user's cache directory:
 
-*   Which kernel is fastest? The candidates are timed on a small model in a separate process, which
-    may crash if the CPU lacks an instruction that it advertises.
+*   Which kernel is the fastest? The candidates are timed on a small model in a separate process,
+    because they crash on a CPU without an instruction that it advertises.
 *   Is it accurate enough for this model? The model reads a few sentences with both precisions; if
     the mean cosine of any layer with the exact vectors is below 0.999, an error is raised.
 
-A candidate that times out is skipped only in this process, because the machine may have been busy.
-If the cache directory cannot be written, every process repeats the trial, which takes seconds.
+If a candidate times out, the choice is not stored, because the machine may have been busy. If the
+cache directory cannot be written, every process repeats the trial, which takes seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import platform
 import re
 import sys
+import timeit
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,15 +29,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elmokit import __version__
+from elmokit.config import BiLMConfig, LstmConfig
 from elmokit.embed.precision import exact as exact_products
-from elmokit.embed.probe import NO_ANSWER, run_process
+from elmokit.embed.probe import NO_RESULT, run_process
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning
 from elmokit.model import quantize
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
-from elmokit.model.engine import Engine
+from elmokit.model.engine import Engine, PlainEngine
 from elmokit.model.kernels.cpu_native import (
     LANES,
     NativeError,
@@ -65,10 +68,21 @@ _ROUNDING = tuple(
 #: Minimum mean cosine with the exact vectors, for every layer.
 LEAST_COSINE = 0.999
 # Minimum speedup over exact products.
-_GAIN = 1.1
-_KINDS = ("exact", "int8", "native")  # the riskiest last
+_MIN_SPEEDUP = 1.1
 _TIMEOUT = 120.0
-_PASSING = re.compile(rf"^{NO_ANSWER}|killed by signal (2|9|15)\b")  # SIGINT, SIGKILL, SIGTERM
+# Failures that may not happen again: SIGINT, SIGKILL, SIGTERM.
+_TRANSIENT = re.compile(rf"^{NO_RESULT}|killed by signal (2|9|15)\b")
+
+# The candidates; the one that is most likely to crash is the last.
+_NAMES = {
+    "exact": "the same as exact",
+    "int8": "int8 by torch's integer product",
+    "native": "int8 by elmokit's own kernel",
+}
+# The model of the trial: large enough to use the same kernels as actual models, small enough for a
+# tenth of a second.
+_TRIAL_MODEL = BiLMConfig(LstmConfig(dim=1024, projection_dim=256), None, n_words=4)
+_TRIAL_LENGTHS = (12, 9) * 16
 
 #: Sentences to measure the accuracy of vectors with.
 SENTENCES = (
@@ -84,9 +98,9 @@ class FastChoice:
     """The implementation of "fast" on this machine.
 
     Attributes:
-        kind: "native" (int8 by the C kernel), "int8" (int8 by torch) or "exact" (nothing faster).
-        seconds: The time of each working candidate for the same small task.
-        failed: Why the others failed.
+        kind: "native" (int8, C kernel), "int8" (int8, torch) or "exact" (nothing is faster).
+        seconds: The time that each working candidate needs for the same small batch.
+        failed: Why the other candidates do not work.
     """
 
     kind: str
@@ -94,31 +108,26 @@ class FastChoice:
     failed: dict[str, str]
 
     @property
-    def is_lasting(self) -> bool:
+    def is_final(self) -> bool:
         """Whether the next process would get the same result.
 
-        A candidate that timed out or was killed may work then.
+        A candidate that timed out or was killed may work next time.
         """
-        return not any(_PASSING.search(why) for why in self.failed.values())
+        return not any(_TRANSIENT.search(why) for why in self.failed.values())
 
     def describe(self) -> str:
         """Return a one-line description."""
-        names = {
-            "native": "int8 by elmokit's own kernel",
-            "int8": "int8 by torch's integer product",
-            "exact": "the same as exact",
-        }
-        text = names[self.kind]
+        text = _NAMES[self.kind]
         if self.kind != "exact" and "exact" in self.seconds:
             gain = self.seconds["exact"] / self.seconds[self.kind]
             text += f", {gain:.1f} times as fast as exact on a small model"
         for kind, why in self.failed.items():
-            text += f"; {names[kind]} does not work: {why}"
+            text += f"; {_NAMES[kind]} does not work: {why}"
         return text
 
 
 def fast_reader(bilm: BiLM) -> Engine:
-    """Return the fastest reader of a biLM on this CPU.
+    """Return the fastest engine for a biLM on this CPU.
 
     Raises:
         ConfigError: It is not accurate enough for this model.
@@ -132,7 +141,7 @@ def fast_reader(bilm: BiLM) -> Engine:
         try:
             reader = reader_of(kind, bilm)
         except (NativeError, ElmoError):
-            continue  # the compiled kernel was removed and cannot be made again
+            continue  # the compiled kernel was removed and cannot be built again
         check_model(bilm, reader, kind)
         return reader
     warnings.warn(
@@ -150,7 +159,11 @@ def fast_head(head: LMHead) -> Head:
 
 
 def reader_of(kind: str, bilm: BiLM) -> Engine:
-    """Return the reader of one kind; a `NativeError` explains why there is none."""
+    """Return the engine of one kind.
+
+    Raises:
+        NativeError: The native kernel is not available.
+    """
     if kind == "native":
         return native_reader(bilm, _folder())
     return TorchReader(bilm, int8=kind == "int8")
@@ -161,16 +174,16 @@ def reader_of(kind: str, bilm: BiLM) -> Engine:
 
 @functools.cache
 def fast_choice() -> FastChoice:
-    """Return the implementation of "fast" on this machine, from the cache if possible."""
+    """Return the implementation of "fast" on this machine, if possible from the cache."""
     path = _folder() / f"fast-{_machine()}.json"
     with suppress(ElmoError, TypeError, KeyError):
         cached = FastChoice(**read_json(path))
         cached.describe()  # raises if an entry is missing
-        if cached.is_lasting:
+        if cached.is_final:
             return cached
     choice = probe_fast()
-    if choice.is_lasting:
-        _remember(path, asdict(choice))
+    if choice.is_final:
+        _store(path, asdict(choice))
     return choice
 
 
@@ -178,33 +191,53 @@ def probe_fast() -> FastChoice:
     """Try all candidates in separate processes, which may crash."""
     seconds: dict[str, float] = {}
     failed: dict[str, str] = {}
-    left = list(_KINDS)
+    left = list(_NAMES)
     while left:
-        answers, end = _try(left)
-        for kind, answer in zip(left, answers, strict=False):
-            if "seconds" in answer:
-                seconds[kind] = float(answer["seconds"])
+        output, failure = run_process(_command(left), _TIMEOUT)
+        results = [json.loads(line) for line in output.splitlines() if line.endswith("}")]
+        for kind, result in zip(left, results, strict=False):
+            if "seconds" in result:
+                seconds[kind] = float(result["seconds"])
             else:
-                failed[kind] = str(answer["failed"])
-        left = left[len(answers) :]
+                failed[kind] = str(result["failed"])
+        left = left[len(results) :]
         if left:  # the process ended while it tried the next one
-            failed[left.pop(0)] = end
-    exact = seconds.get("exact", float("inf"))
+            failed[left.pop(0)] = failure or NO_RESULT
     fastest = min(seconds, key=lambda kind: seconds[kind], default="exact")
-    if seconds.get(fastest, 0.0) * _GAIN > exact:
+    if seconds.get(fastest, 0.0) * _MIN_SPEEDUP > seconds.get("exact", float("inf")):
         fastest = "exact"
     return FastChoice(fastest, seconds, failed)
 
 
-def _try(kinds: list[str]) -> tuple[list[dict[str, Any]], str]:
-    """Try candidates in another process; return its results and how it ended."""
-    output, failure = run_process(_command(kinds), _TIMEOUT)
-    answers = [json.loads(line) for line in output.splitlines() if line.endswith("}")]
-    return answers, failure or "no answer"
-
-
 def _command(kinds: list[str]) -> list[str]:
-    return [sys.executable, "-m", "elmokit.embed.fast_trial", *kinds]
+    return [sys.executable, "-m", __name__, *kinds]
+
+
+def run_trials(kinds: list[str]) -> None:
+    """Try candidates in this process, which may crash; print one line of JSON for each."""
+    torch.manual_seed(0)
+    bilm = BiLM(_TRIAL_MODEL).eval().requires_grad_(False)
+    packing = Packing.of(_TRIAL_LENGTHS)
+    x = torch.randn(packing.n_tokens, _TRIAL_MODEL.lstm.projection_dim)
+    with torch.inference_mode():
+        for kind in kinds:
+            sys.stdout.write(json.dumps(_trial(kind, bilm, x, packing)) + "\n")
+            sys.stdout.flush()
+
+
+def _trial(kind: str, bilm: BiLM, x: Tensor, packing: Packing) -> dict[str, Any]:
+    """Return the time of a candidate, or why it does not work."""
+    try:
+        reader = reader_of(kind, bilm)
+    except NativeError as error:
+        return {"failed": str(error)}
+    engines: list[Engine] = [PlainEngine(bilm), reader]
+    layers = [engine.contextualize(x, packing)[0] for engine in engines]
+    cosine = torch.cosine_similarity(*layers, dim=-1).min().item()
+    if not cosine >= LEAST_COSINE:
+        return {"failed": f"its results are wrong (cosine {cosine:.4f})"}
+    times = timeit.repeat(lambda: reader.contextualize(x, packing), number=1, repeat=5)
+    return {"seconds": min(times)}
 
 
 def _folder() -> Path:
@@ -221,7 +254,7 @@ def _machine() -> str:
     return fingerprint_texts(about)
 
 
-def _remember(path: Path, values: dict[str, Any]) -> None:
+def _store(path: Path, values: dict[str, Any]) -> None:
     with suppress(ElmoError):
         write_json(path, values)
 
@@ -230,15 +263,15 @@ def _remember(path: Path, values: dict[str, Any]) -> None:
 
 
 def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
-    """Raise if a kind of product is not accurate enough for a model; cache the measurement."""
+    """Raise an error if an engine is not accurate enough for a model; cache its accuracy."""
     path = _folder() / f"cosines-{kind}-{_fingerprint(bilm)}.json"
     cosines: list[float] = []
     with suppress(ElmoError, ValueError, TypeError, KeyError):
         cosines = [float(c) for c in read_json(path)["mean_cosines"]]
     if len(cosines) != bilm.config.n_layers:
         cosines = mean_cosines(bilm, reader)
-        _remember(path, {"mean_cosines": cosines})
-    worst = min(range(len(cosines)), key=lambda j: cosines[j])
+        _store(path, {"mean_cosines": cosines})
+    worst = int(np.argmin(cosines))
     if not cosines[worst] >= LEAST_COSINE:
         raise ConfigError(
             f"precision='fast' is not accurate enough for this model: the mean cosine of layer "
@@ -249,33 +282,27 @@ def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
 
 def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
     """Embed a few sentences and return the mean cosine with the exact vectors, per layer."""
+    engines: list[Engine] = [PlainEngine(bilm), reader]
     sentences = [[BEGIN_SENTENCE, *text.split(), END_SENTENCE] for text in SENTENCES]
-    types = sorted({token for sentence in sentences for token in sentence})
-    number = {token: i for i, token in enumerate(types)}
+    packing = Packing.of([len(sentence) for sentence in sentences])
+    places = zip(packing.rows.tolist(), packing.steps.tolist(), strict=True)
+    tokens = [sentences[row][step] for row, step in places]
     if bilm.config.char_cnn is not None:
-        ids = char_ids_table(types, bilm.config.char_cnn.max_characters_per_token)
+        ids = char_ids_table(tokens, bilm.config.char_cnn.max_characters_per_token)
     elif isinstance(bilm.encoder, LexiconEncoder):
-        ids = bilm.encoder.known.spell(types)
+        ids = bilm.encoder.known.spell(tokens)
     else:
         assert bilm.config.n_words is not None
-        ids = np.arange(len(types)) % bilm.config.n_words + 1  # any words
-    packing = Packing.of([len(sentence) for sentence in sentences])
-    packed = [
-        number[sentences[row][step]]
-        for row, step in zip(packing.rows.tolist(), packing.steps.tolist(), strict=True)
-    ]
-    device = next(bilm.parameters()).device
-    with torch.inference_mode(), exact_products(device):
-        x = reader.encode(torch.from_numpy(ids))[torch.tensor(packed, device=device)]
-        exact, _ = bilm.contextualize(x, packing)
-        fast, _ = reader.contextualize(x, packing)
-        both = exact.float(), fast.float()
-        cosines: list[float] = torch.cosine_similarity(*both, dim=-1).mean(dim=1).tolist()
+        ids = np.arange(len(tokens)) % bilm.config.n_words + 1  # any words
+    with torch.inference_mode(), exact_products(next(bilm.parameters()).device):
+        x = reader.encode(torch.from_numpy(ids))
+        layers = [engine.contextualize(x, packing)[0].float() for engine in engines]
+        cosines: list[float] = torch.cosine_similarity(*layers, dim=-1).mean(dim=1).tolist()
     return cosines
 
 
 def _fingerprint(bilm: BiLM) -> str:
-    """Return the fingerprint of a sample of each weight, which takes milliseconds for any size."""
+    """Return the fingerprint of a sample of each weight, in milliseconds for models of any size."""
 
     def samples() -> Iterator[tuple[str, NDArray[Any]]]:
         for name, parameter in bilm.named_parameters():
@@ -284,3 +311,7 @@ def _fingerprint(bilm: BiLM) -> str:
 
     code = (file.read_text("utf-8") for file in _ROUNDING)
     return fingerprint_model(bilm.config.to_dict(), samples(), *code)
+
+
+if __name__ == "__main__":
+    run_trials(sys.argv[1:])

@@ -1,33 +1,35 @@
-"""The layer cache: layers of datasets on disk, computed once and shared by processes.
+"""The layers of datasets: cached on disk and shared by processes, or computed on demand.
 
     CACHE/KEY.npy            h_{k,j} of all tokens in order, (N, L + 1, 2D), memory-mapped
-    CACHE/.KEY.npy.*.tmp     the same while it is computed
+    CACHE/.KEY.npy.*.tmp     the same file while it is being computed
     CACHE/KEY.lock           held by the process that computes it
 
-KEY is a digest of the model's weights, its precision, the state, the storage and the tokens, so
-that a changed model or text never uses old vectors. The size is limited: the least recently used
+KEY is a digest of the model's weights, its precision, the state, the number type and the tokens, so
+that vectors of another model or text are never used. The size is limited: the least recently used
 files are removed before a new one is computed. Layers that do not fit are computed whenever they
-are needed. Files that are being computed are not counted, so processes that compute layers at the
-same time may exceed the limit until the next file is added.
+are needed. Files that are being computed do not count, so processes that compute layers at the same
+time may exceed the limit until the next file is added.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import os
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.layers import Layers, LiveLayers, StoredLayers, Texts, as_stored, distinct_texts
 from elmokit.embed.model import ElmoModel, StatePolicy
-from elmokit.errors import output_error
+from elmokit.errors import ConfigError, output_error
 from elmokit.progress import LogFn, ProgressFn, no_log
 from elmokit.sources.download import cache_dir
 from elmokit.storage.atomic import replace_file
@@ -36,10 +38,100 @@ from elmokit.storage.lock import file_lock
 
 GIB = 1 << 30
 
+Texts = Sequence[Sequence[str]]
+
+# Layers are stored on a GPU if they need less than this fraction of its free memory.
+_SHARE_OF_DEVICE = 0.25
+_ROWS_AT_ONCE = 1 << 15
 _REPORT_EVERY = 512  # sentences
 # Users may keep other files in the directory: only files with these names are removed.
 _FINISHED = re.compile(r"[0-9a-f]{32}\.npy")
 _UNFINISHED = re.compile(r"\.([0-9a-f]{32})\.npy\.[0-9a-f]{8}\.tmp")
+
+
+class StoredLayers:
+    """Precomputed layers, in memory, in a memory-mapped file or on a GPU.
+
+    Args:
+        values: h_{k,j} of all tokens in turn, (N, L + 1, 2D).
+        lengths: Tokens in each distinct text.
+        device: The device of the results.
+        index: For each text, the index of its distinct text. Default: all texts are distinct.
+        resident: Keep the layers on the device. Default: if it is a GPU with enough free memory.
+    """
+
+    def __init__(
+        self,
+        values: NDArray[Any],
+        lengths: Sequence[int],
+        device: torch.device,
+        *,
+        index: Sequence[int] | None = None,
+        resident: bool | None = None,
+    ) -> None:
+        own = slice(None) if index is None else np.array(index, dtype=np.int64)
+        self._starts = np.cumsum([0, *lengths])[:-1].astype(np.int64)[own]
+        self._lengths = np.array(lengths, dtype=np.int64)[own]
+        self._device = device
+        self._values = values
+        self._on_device: Tensor | None = None
+        if resident is None and device.type == "cuda":
+            resident = values.nbytes < _SHARE_OF_DEVICE * torch.cuda.mem_get_info(device)[0]
+        if resident:
+            # The last row is zero, for padding.
+            shape = (len(values) + 1, *values.shape[1:])
+            dtype = torch.float16 if values.dtype == np.float16 else torch.float32
+            copy = torch.zeros(shape, dtype=dtype, device=device)
+            for first in range(0, len(values), _ROWS_AT_ONCE):
+                rows = np.array(values[first : first + _ROWS_AT_ONCE])
+                copy[first : first + len(rows)] = torch.from_numpy(rows).to(device)
+            self._on_device = copy
+
+    def padded(self, numbers: Sequence[int]) -> Tensor:
+        """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
+        starts, lengths = self._starts[numbers], self._lengths[numbers]
+        steps = np.arange(max(1, int(lengths.max(initial=0))))
+        if self._on_device is not None:
+            rows = np.where(steps < lengths[:, None], starts[:, None] + steps, len(self._values))
+            layers = self._on_device[torch.from_numpy(rows).to(self._device)]  # (B, T, L + 1, 2D)
+        else:
+            shape = (len(numbers), len(steps), *self._values.shape[1:])
+            table = np.zeros(shape, dtype=self._values.dtype)
+            for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+                table[row, :length] = self._values[start : start + length]
+            layers = torch.from_numpy(table).to(self._device)
+        return layers.permute(2, 0, 1, 3).float()
+
+
+@dataclass(frozen=True)
+class LiveLayers:
+    """Layers that are computed on demand, and rounded like stored layers.
+
+    Attributes:
+        elmo: The model.
+        texts: The tokenized texts.
+        device: The device of the results.
+        state: The initial state of each text, "reset" or "warm".
+        storage: The number type, "float32" or "float16".
+    """
+
+    elmo: ElmoModel
+    texts: Texts
+    device: torch.device
+    state: str
+    storage: str
+
+    def padded(self, numbers: Sequence[int]) -> Tensor:
+        """Return h_{k,j} of some texts; see `StoredLayers.padded`."""
+        texts, index = _distinct([self.texts[n] for n in numbers])
+        arrays = self.elmo.compute(texts, cast(StatePolicy, self.state))
+        values = _rounded(np.concatenate(arrays, axis=1), self.storage).transpose(1, 0, 2)
+        lengths = [len(text) for text in texts]
+        stored = StoredLayers(values, lengths, self.device, index=index, resident=False)
+        return stored.padded(range(len(numbers)))
+
+
+Layers = StoredLayers | LiveLayers
 
 
 class LayerCache:
@@ -48,8 +140,8 @@ class LayerCache:
     Args:
         folder: The directory. Default: `layers` in the cache directory, see `ELMOKIT_HOME`.
         max_bytes: Maximum total size; 0 disables the cache.
-        log: Called with lines for the user.
-        progress: Called with the number of finished tokens.
+        log: Callback for messages.
+        progress: Callback for the number of finished tokens.
     """
 
     def __init__(
@@ -75,7 +167,7 @@ class LayerCache:
         storage: str = "float16",
     ) -> Layers:
         """Return the layers of texts, from the cache if possible."""
-        distinct, index = distinct_texts(texts)
+        distinct, index = _distinct(texts)
         values = self.table(elmo, distinct, state=state, storage=storage)
         if values is None:
             return LiveLayers(elmo, texts, device, state=state, storage=storage)
@@ -95,9 +187,9 @@ class LayerCache:
         if need > self.max_bytes:
             if self.max_bytes:
                 self._log(
-                    f"The layers of {shape[0]:,} tokens take {need / GIB:.2f} GB, more than the "
-                    f"maximum size of the cache ({self.max_bytes / GIB:g} GB). They are computed "
-                    "again in every epoch; a larger --cache-gb makes training faster."
+                    f"The layers of {shape[0]:,} tokens need {need / GIB:.2f} GB, more than the "
+                    f"maximum size of the cache ({self.max_bytes / GIB:g} GB), and are computed "
+                    "again in every epoch. Increase --cache-gb for faster training."
                 )
             return None
         path = self.folder / f"{_key(elmo, texts, state, storage)}.npy"
@@ -131,7 +223,7 @@ class LayerCache:
             np.lib.format.write_array_header_1_0(file, header)
             done = 0
             for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
-                file.write(as_stored(vectors.layers, storage).transpose(1, 0, 2).tobytes())
+                file.write(_rounded(vectors.layers, storage).transpose(1, 0, 2).tobytes())
                 done += len(vectors)
                 if number % _REPORT_EVERY == 0 or done == shape[0]:
                     self._progress("ELMo layers", done, shape[0])
@@ -165,19 +257,28 @@ def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | No
     return cast("NDArray[Any]", values) if fits else None
 
 
-def text_digest(texts: Texts) -> str:
-    """Return a digest of tokenized texts."""
-    digest = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        joined = "\0".join(text).encode("utf-8", "surrogatepass")
-        digest.update(b"%d %d\n" % (len(text), len(joined)))
-        digest.update(joined)
-    return digest.hexdigest()
-
-
 def _key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
-    parts = [fingerprint(elmo, state), elmo.precision, state, storage, text_digest(texts)]
+    parts = [fingerprint(elmo, state), elmo.precision, state, storage, json.dumps(texts)]
     return fingerprint_texts(parts)
+
+
+def _distinct(texts: Iterable[Sequence[str]]) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Return the distinct texts, and the index of each text among them."""
+    indices: dict[tuple[str, ...], int] = {}
+    index = [indices.setdefault(tuple(text), len(indices)) for text in texts]
+    return list(indices), index
+
+
+def _rounded(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
+    """Convert layers to the number type in which they are stored."""
+    with np.errstate(over="ignore"):
+        rounded = layers.astype(storage)
+    if not np.isfinite(rounded).all():
+        raise ConfigError(
+            "The layers contain values that are too large for float16. Store them as float32: "
+            "--set elmo.storage=float32"
+        )
+    return rounded
 
 
 def _is_abandoned(path: Path, key: str) -> bool:

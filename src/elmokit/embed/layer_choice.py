@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elmokit.embed.cosine import FloatArray
 from elmokit.errors import ConfigError
 
 Array = TypeVar("Array", bound=Any)
@@ -74,7 +74,7 @@ class LayerChoice:
         check_mix([name], mix, gamma)
         if mix is None:
             return cls(name, n_layers)
-        mix_weights(n_layers, mix)
+        mix_weights(n_layers, mix, gamma)  # raises an error if they are invalid
         return cls(name, n_layers, tuple(float(weight) for weight in mix), float(gamma))
 
     @classmethod
@@ -128,7 +128,7 @@ class LayerChoice:
     def weights(self) -> tuple[float, ...]:
         """The weight of each layer in a sum; for "concat" and "all", 1 for every layer."""
         if self.mix is not None:
-            return tuple((np.float32(self.gamma) * mix_weights(self.n_layers, self.mix)).tolist())
+            return tuple(mix_weights(self.n_layers, self.mix, self.gamma).tolist())
         if self.name == "average":
             return (1.0 / self.n_layers,) * self.n_layers
         return tuple(float(self.number in (None, j)) for j in range(self.n_layers))
@@ -191,36 +191,32 @@ def _expected(n_layers: int | None, *, allow_all: bool = True) -> str:
 
 def check_mix(names: Sequence[str], mix: Sequence[float] | None, gamma: float = 1.0) -> None:
     """Raise if the weights of a mix are missing, or are given for other choices."""
-    if "mix" in names:
-        check_gamma(gamma)
-        if mix is None:
-            raise ConfigError(
-                "Invalid value for mix: None. Expected one weight per layer, because layer is "
-                "'mix'. For equal weights, use layer 'average'."
-            )
-    elif mix is not None or gamma != 1.0:
-        name, value = ("mix", list(mix)) if mix is not None else ("gamma", gamma)
-        default = "none" if mix is not None else "1"
+    if "mix" in names and mix is None:
         raise ConfigError(
-            f"Invalid value for {name}: {value}. Expected {default} unless layer is 'mix'."
+            "Invalid value for mix: None. Expected one weight per layer, because layer is 'mix'. "
+            "For equal weights, use layer 'average'."
+        )
+    if "mix" not in names and (mix is not None or gamma != 1.0):
+        raise ConfigError(
+            f"Invalid values for mix: {mix} and gamma: {gamma}. Expected None and 1 unless layer "
+            "is 'mix'."
         )
 
 
-def check_gamma(gamma: float) -> None:
-    """Raise if the scale of a mix is not finite."""
-    if not np.isfinite(gamma):
-        raise ConfigError(f"Invalid value for gamma: {gamma}. Expected a finite number.")
-
-
 def mix_weights(
-    n_layers: int, s: Sequence[float] | None = None, w: Sequence[float] | None = None
-) -> FloatArray:
-    """Return the weights s of a mix, given as s or as w, the weights before the softmax."""
+    n_layers: int,
+    s: Sequence[float] | None = None,
+    gamma: float = 1.0,
+    w: Sequence[float] | None = None,
+) -> NDArray[np.float32]:
+    """Return gamma * s_j for each layer, given s or w, the weights before the softmax."""
     if s is not None and w is not None:
         raise ConfigError("Expected either s or w (the weights before the softmax), got both.")
+    if not np.isfinite(gamma):
+        raise ConfigError(f"Invalid value for gamma: {gamma}. Expected a finite number.")
     given = s if s is not None else w
     if given is None:
-        return np.full(n_layers, 1.0 / n_layers, dtype=np.float32)
+        given = [1.0 / n_layers] * n_layers
     try:
         weights = np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError):
@@ -233,4 +229,4 @@ def mix_weights(
     if w is not None:
         weights = np.exp(weights - weights.max())
         weights /= weights.sum()
-    return weights
+    return np.float32(gamma) * weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from elmokit.errors import ConfigError, DependencyError, WeightsError, nearest
+from elmokit.errors import WeightsError, check_choice, optional_imports
 from elmokit.storage.atomic import restore_directory
 
 if TYPE_CHECKING:
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from elmokit.embed.model import ElmoModel
     from elmokit.embed.onnx_model import OnnxModel
-
-BACKENDS: tuple[str, ...] = ("auto", "torch", "onnx")
 
 
 @overload
@@ -71,11 +69,7 @@ def load(
     Returns:
         An `ElmoModel`, or an `OnnxModel` with the same methods for embedding.
     """
-    if backend not in BACKENDS:
-        raise ConfigError(
-            f"Invalid backend '{backend}'.{nearest(backend, BACKENDS)} Expected one of: "
-            f"{', '.join(BACKENDS)}."
-        )
+    check_choice("backend", backend, ("auto", "torch", "onnx"))
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)
     need_torch(path)
@@ -117,15 +111,10 @@ def _load_onnx(
 
 def need_torch(path: str | Path | None) -> None:
     """Raise an error if torch is not installed, which all models except ONNX models need."""
-    try:
+    name = "the bundled model" if path is None else f"'{path}'"
+    hint = (
+        ". ONNX models do not need it: on a machine with torch, convert the model with: elmo "
+        "convert MODEL OUT --to onnx"
+    )
+    with optional_imports(None, f"Loading {name}", hint):
         import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        name = "the bundled model" if path is None else f"'{path}'"
-        raise DependencyError(
-            "torch",
-            None,
-            "Only ONNX models can be loaded without torch (convert a model where torch is "
-            f"installed: elmo convert MODEL OUT --to onnx); to load {name}, elmokit",
-        ) from None

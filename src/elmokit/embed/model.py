@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,17 +18,14 @@ from torch import Tensor
 
 from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
-from elmokit.embed.blocks import StateArrays
+from elmokit.embed.blocks import StateArrays, TokenIds
 from elmokit.embed.embedder import STATES, Embedder, StatePolicy
-from elmokit.embed.engine import engine_for
 from elmokit.embed.pending import PendingVectors
-from elmokit.embed.precision import check_precision, exact
+from elmokit.embed.precision import check_precision, engine_for, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes, substitutes_at
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
-from elmokit.embed.token_ids import TokenIds
 from elmokit.embed.tokenized import tokens_of, truncated_tokens
-from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
@@ -92,13 +90,17 @@ class ElmoModel(Embedder):
         self.device = choose_device(device)
         self.bilm = parts.bilm.to(self.device).eval().requires_grad_(False)
         self.head = None if parts.head is None else parts.head.to(self.device).eval()
-        self.warm = parts.warm
+        if parts.warm is not None:
+            self.warm = LstmState(*(part.to(self.device) for part in parts.warm))
+        encoder = self.bilm.encoder
+        self.lexicon = encoder.known if isinstance(encoder, LexiconEncoder) else None
         if self.device.type == "cuda":
             self.batch_tokens = 32768
             self.batch_sentences = 2048
             self.window_tokens = 65536
-            self._ahead = 1
+            self._copies_in_background = True
         self.engine = engine_for(self.bilm, precision)
+        self.engine_name = f"{type(self.engine).__name__} on {self.device.type}"
         self._scorer: Scorer | None = None
         dim, weight = self.config.lstm.projection_dim, next(self.bilm.parameters())
         self.cache = TokenCache(
@@ -111,20 +113,10 @@ class ElmoModel(Embedder):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the weights; the copy has its own lock, cache and engine."""
-        return _rebuild, (self._parts, str(self.device), self.precision)
+        make = partial(ElmoModel, device=str(self.device), precision=self.precision)
+        return make, (self._parts,)
 
     # ----------------------------------------------------------------------- what embedding needs
-
-    @property
-    def lexicon(self) -> Lexicon | None:
-        """The words and characters of a model with a lexicon; None for other models."""
-        encoder = self.bilm.encoder
-        return encoder.known if isinstance(encoder, LexiconEncoder) else None
-
-    @property
-    def engine_name(self) -> str:
-        """The engine and kind of device."""
-        return f"{type(self.engine).__name__} on {self.device.type}"
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the parameters and buffers of the biLM, sorted by name."""
@@ -137,13 +129,8 @@ class ElmoModel(Embedder):
 
     def state_from(self, arrays: StateArrays) -> LstmState:
         """Return the state that `state_arrays` returned as arrays."""
-        parts = (torch.from_numpy(arrays[name]) for name in LstmState._fields)
-        return LstmState(*(part.to(self.device) for part in parts))
-
-    def initial_state(self, state: str) -> LstmState | None:
-        """Return the initial state of sentences as one row; None is the zero state."""
-        warm = super().initial_state(state)
-        return None if warm is None else LstmState(*(part.to(self.device) for part in warm))
+        parts = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+        return LstmState(**parts)
 
     def _zeros(self, rows: int) -> LstmState:
         return LstmState.zeros(self.config.lstm, rows, like=next(self.bilm.parameters()))
@@ -153,8 +140,8 @@ class ElmoModel(Embedder):
         with self.lock, torch.inference_mode(), exact(self.device):
             yield
 
-    def _allocate(self, shape: tuple[int, int, int], dtype: str, check: bool) -> PendingVectors:
-        return PendingVectors(shape, dtype, self.device, check=check)
+    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> PendingVectors:
+        return PendingVectors(shape, dtype, self.device)
 
     def _run(
         self, table: Tensor, ids: NDArray[np.int64], packing: Packing, initial: LstmState | None
@@ -285,7 +272,3 @@ class ElmoModel(Embedder):
         ]
         name = self.metadata.get("name") or self.source or "memory"
         return html.card(f"ElmoModel {name}", rows)
-
-
-def _rebuild(parts: ModelParts, device: str, precision: str) -> ElmoModel:
-    return ElmoModel(parts, device=device, precision=precision)

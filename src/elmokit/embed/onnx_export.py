@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.embed.cosine import cosines
 from elmokit.embed.fast import LEAST_COSINE, SENTENCES
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.onnx_model import OnnxModel
+from elmokit.embed.vectors import cosines
 from elmokit.errors import ConfigError
 from elmokit.sources import onnxdir
 from elmokit.sources.modeldir import ModelParts

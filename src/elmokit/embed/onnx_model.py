@@ -19,7 +19,6 @@ from elmokit.embed.threads import onnx_threads
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, WeightsError, optional_imports
-from elmokit.model.lexicon import Lexicon
 from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 from elmokit.sources.onnxdir import BILM, ENCODER, OnnxParts
@@ -60,6 +59,7 @@ class OnnxModel(Embedder):
         check_device(device)
         super().__init__(parts.config, parts, "fast" if parts.storage == "int8" else "exact")
         self.warm = None if parts.warm is None else ArrayState(*parts.warm)
+        self.lexicon = parts.lexicon
         if precision not in ("exact", self.precision):
             raise ConfigError(
                 f"Invalid precision '{precision}' for {parts.source}, which was converted with "
@@ -68,6 +68,9 @@ class OnnxModel(Embedder):
             )
         self._parts = parts
         self._open_sessions(onnx_threads())
+        import onnxruntime
+
+        self.engine_name = f"onnxruntime {onnxruntime.__version__} on {self.device}"
         dim = self.config.lstm.projection_dim
         self.cache = TokenCache(
             self._encode_tokens,
@@ -77,15 +80,10 @@ class OnnxModel(Embedder):
         )
 
     def _open_sessions(self, threads: int | None) -> None:
-        lstm = self.config.lstm
-        states = {"cell": lstm.dim, "hidden": lstm.projection_dim}
-        self._encoder = _session(self._parts.encoder, threads, {"ids"}, {})
-        self._bilm = _session(
-            self._parts.bilm,
-            threads,
-            {"x", "lengths", "cell", "hidden"},
-            {"x": lstm.projection_dim, **states},
-        )
+        h, d = self.config.lstm.dim, self.config.lstm.projection_dim
+        self._encoder = _session(self._parts.encoder, threads, {"ids": None})
+        sizes = {"x": d, "lengths": None, "cell": h, "hidden": d}
+        self._bilm = _session(self._parts.bilm, threads, sizes)
 
     def after_fork(self) -> None:
         """Open the graphs again, because their threads exist only in the parent process."""
@@ -94,12 +92,7 @@ class OnnxModel(Embedder):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the graphs; the copy has its own lock, cache and sessions."""
-        return _rebuild, (self._parts, self.precision)
-
-    @property
-    def lexicon(self) -> Lexicon | None:
-        """The words and characters of a model with a lexicon; None for other models."""
-        return self._parts.lexicon
+        return OnnxModel, (self._parts,)
 
     def _encode_tokens(self, tokens: Sequence[str]) -> FloatArray:
         """Return x of distinct tokens, shape (n, D).
@@ -124,13 +117,6 @@ class OnnxModel(Embedder):
         return x
 
     # ----------------------------------------------------------------------- what embedding needs
-
-    @property
-    def engine_name(self) -> str:
-        """The engine and kind of device."""
-        import onnxruntime
-
-        return f"onnxruntime {onnxruntime.__version__} on {self.device}"
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the two graphs, which contain all weights, as the bytes of their files."""
@@ -199,43 +185,32 @@ def check_device(name: str) -> None:
 _abandoned: list[Any] = []
 
 
-def _rebuild(parts: OnnxParts, precision: str) -> OnnxModel:
-    return OnnxModel(parts, precision=precision)
+def _session(graph: Path | bytes, threads: int | None, sizes: dict[str, int | None]) -> Any:
+    """Open a graph and check that its inputs match config.json.
 
-
-def _session(
-    graph: Path | bytes, threads: int | None, inputs: set[str], last_axes: dict[str, int]
-) -> Any:
-    """Open a graph and check that its inputs and sizes match config.json."""
+    Args:
+        graph: The file, or its bytes.
+        threads: Number of threads. Default: chosen by onnxruntime.
+        sizes: The inputs and the sizes of their last axes; None if a size is variable.
+    """
     with optional_imports("onnx", "A model in ONNX"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    where = "the graph" if isinstance(graph, bytes) else str(graph)
+    options.intra_op_num_threads = threads or 0
+    where = "The graph" if isinstance(graph, bytes) else str(graph)
+    model = graph if isinstance(graph, bytes) else str(graph)
     try:
-        session = onnxruntime.InferenceSession(
-            graph if isinstance(graph, bytes) else str(graph),
-            options,
-            providers=["CPUExecutionProvider"],
-        )
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the errors of onnxruntime have no common base class
         first = str(error).splitlines()[0][:300]
         raise WeightsError(
-            f"{where} cannot be read by onnxruntime {onnxruntime.__version__}: {first} "
-            "The file is damaged, or onnxruntime is too old: convert the model again, or upgrade "
-            "onnxruntime."
+            f"{where} cannot be read by onnxruntime {onnxruntime.__version__}: {first} The file is "
+            "damaged, or onnxruntime is too old. Convert the model again, or upgrade onnxruntime."
         ) from error
-    shapes = {value.name: value.shape for value in session.get_inputs()}
-    if set(shapes) != inputs:
+    found = {v.name: v.shape[-1] if sizes.get(v.name) else None for v in session.get_inputs()}
+    if found != sizes:
         raise WeightsError(
-            f"{where} has the inputs {', '.join(sorted(shapes))}; expected "
-            f"{', '.join(sorted(inputs))}. It was not written by `elmo convert --to onnx`."
+            f"{where} does not match config.json: the sizes of its inputs are {found}; expected "
+            f"{sizes}. Convert the model again."
         )
-    for name, size in last_axes.items():
-        if shapes[name][-1] != size:
-            raise WeightsError(
-                f"{where}: input '{name}' has shape {shapes[name]}, but config.json says {size}. "
-                "The two files are from different models."
-            )
     return session

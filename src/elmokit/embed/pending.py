@@ -20,31 +20,24 @@ class PendingVectors(Pending):
     Args:
         shape: (K, N, W).
         dtype: "float32" or "float16".
-        device: Where they are computed.
-        check: Check whether all values are finite.
+        device: The device on which they are computed.
     """
 
-    def __init__(
-        self, shape: tuple[int, int, int], dtype: str, device: torch.device, *, check: bool
-    ) -> None:
+    def __init__(self, shape: tuple[int, int, int], dtype: str, device: torch.device) -> None:
         self._values = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
-        self._check = check
-        self._extremes: list[Tensor] = []  # of each batch
-        self._range = torch.zeros(0)  # the same as one tensor, on the host
+        self._range = torch.zeros(2)  # the smallest and the largest value, or NaN
         self._copied: torch.cuda.Event | None = None
 
     def put(self, layers: Tensor, batch: Batch) -> None:
         """Store the vectors of a batch, (K, n, W) in packed order."""
         device = self._values.device
         chosen = layers.index_select(1, to_device(batch.sources, device))
-        if self._check:
-            self._extremes += torch.aminmax(chosen)  # NaN if a value is NaN
         self._values.index_copy_(1, to_device(batch.targets, device), chosen.to(self._values.dtype))
 
     def finish(self) -> None:
         """Start the copy to the host, after the last batch."""
-        if self._extremes:
-            self._range = torch.stack(self._extremes)
+        if self._values.numel():
+            self._range = torch.stack(torch.aminmax(self._values))
         if self._values.device.type == "cuda":
             self._values = _to_host(self._values)
             self._range = _to_host(self._range)
@@ -60,9 +53,8 @@ class PendingVectors(Pending):
 
     @property
     def is_finite(self) -> bool:
-        """Whether all values are finite in their number type; True without `check`."""
-        limit = torch.finfo(self._values.dtype).max
-        return bool((self._range.abs() <= limit).all())
+        """Whether all values are finite in their number type."""
+        return bool(self._range.isfinite().all())
 
 
 def _to_host(values: Tensor) -> Tensor:

@@ -1,4 +1,9 @@
-"""Precisions, and float32 arithmetic regardless of the settings of the process."""
+"""The precisions of a model, and the implementation of a biLM for each.
+
+device   "exact"                        "fast"
+CPU      float32, packed weights        int8, with the fastest kernel of this machine
+CUDA     float32                        bfloat16
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,16 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
-from elmokit.errors import ConfigError, nearest
+from elmokit.errors import check_choice
+from elmokit.model.bilm import BiLM
+from elmokit.model.engine import Engine, PlainEngine, cuda_engine, exact_engine
 
 PRECISIONS: tuple[str, ...] = ("exact", "fast")
 
 
 def check_precision(name: str) -> None:
     """Raise an error for an unknown precision."""
-    if name not in PRECISIONS:
-        raise ConfigError(
-            f"Invalid precision '{name}'.{nearest(name, PRECISIONS)} Expected one of: "
-            f"{', '.join(PRECISIONS)}."
-        )
+    check_choice("precision", name, PRECISIONS)
 
 
 @contextmanager
@@ -46,3 +49,28 @@ def exact(device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def engine_for(bilm: BiLM, precision: str = "exact") -> Engine:
+    """Return the fastest implementation of a biLM on its device.
+
+    Args:
+        bilm: The reference modules.
+        precision: "exact" or "fast".
+
+    Raises:
+        ConfigError: "fast" is not accurate enough for the model.
+    """
+    check_precision(precision)
+    weight = next(bilm.parameters())
+    if precision == "exact" or weight.dtype != torch.float32:
+        return exact_engine(bilm)
+    from elmokit.embed.fast import check_model, fast_reader
+
+    if weight.device.type != "cuda":
+        return fast_reader(bilm)
+    engine = cuda_engine(bilm, torch.bfloat16)
+    if engine is None:
+        return PlainEngine(bilm)
+    check_model(bilm, engine, "bfloat16")
+    return engine

@@ -1,7 +1,7 @@
 """Test which number types this CPU can multiply.
 
-Some virtual machines advertise AMX and kill a process that uses it (SIGILL), which cannot be
-caught. So each product is computed in a separate process.
+Some virtual machines advertise AMX but kill a process that uses it (SIGILL), which cannot be
+caught. Therefore, each product is computed in a separate process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ else:
 print(((product - exact).norm() / exact.norm()).item())
 """
 
-NO_ANSWER = "no answer within"
+NO_RESULT = "no result"
 KINDS = ("float32", "float16", "bfloat16", "int8")
 
 
@@ -37,7 +37,7 @@ class Probe:
 
     Attributes:
         works: Whether the process returned a correct product.
-        note: The relative error of the product, or why the process failed.
+        note: The relative error of the product, or the reason why the process failed.
     """
 
     works: bool
@@ -54,12 +54,12 @@ def probe_cpu(kind: str, timeout: float = 120.0) -> Probe:
 
 
 def run_process(command: list[str], timeout: float) -> tuple[str, str]:
-    """Run a process that may crash; return its output, and why it failed or ""."""
+    """Run a process that may crash; return its output and the reason why it failed, or ""."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
         output = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
-        return output, f"{NO_ANSWER} {timeout:.0f} s"
+        return output, f"{NO_RESULT} within {timeout:.0f} s"
     if done.returncode < 0:
         return done.stdout, f"the process was killed by signal {-done.returncode}"
     if done.returncode > 0:

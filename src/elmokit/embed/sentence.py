@@ -11,14 +11,12 @@ import numpy as np
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.tokenized import check_sentences, tokens_of
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import ConfigError, DataError, nearest
+from elmokit.errors import DataError, check_choice
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
-
-POOLINGS = ("mean", "max", "first")
 
 
 def encode(
@@ -56,11 +54,7 @@ def encode(
 
 def check_pooling(pooling: str) -> None:
     """Raise an error for an unknown pooling."""
-    if pooling not in POOLINGS:
-        raise ConfigError(
-            f"Invalid pooling {pooling!r}: expected {', '.join(POOLINGS)}."
-            f"{nearest(str(pooling), POOLINGS)}"
-        )
+    check_choice("pooling", pooling, ("mean", "max", "first"))
 
 
 def check_texts(texts: Any) -> None:

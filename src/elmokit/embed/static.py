@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError, nearest, optional_imports
 from elmokit.text.lines import Line, read_lines
 

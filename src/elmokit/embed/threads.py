@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from elmokit.embed.loading import is_onnx
+from elmokit.parallel import available_cores
 
 _VARIABLE = "OMP_NUM_THREADS"
 
@@ -19,10 +20,7 @@ def threads_of(model: str | None) -> int:
         import torch
 
         return torch.get_num_threads()
-    threads = onnx_threads()
-    if threads is not None:
-        return threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return onnx_threads() or available_cores()
 
 
 def use_threads(n: int, model: str | None) -> None:

@@ -65,16 +65,13 @@ def check_sentences(sentences: object, kind: str = "sentence") -> None:
 def truncated_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
     """Return the tokens of which the token encoder reads only the beginning."""
     distinct = set(chain.from_iterable(sentences))
+    truncated: set[str] = set()
     if (lexicon := config.lexicon) is not None:
         longest = lexicon.max_characters_per_token - 2
         truncated = {token for token in distinct if len(token) > longest}
     elif (cnn := config.char_cnn) is not None:
         longest = cnn.max_characters_per_token
         truncated = {token for token in distinct if is_truncated(token, longest)}
-    else:
-        return []
-    if not truncated:
-        return []
     return [token for token in chain.from_iterable(sentences) if token in truncated]
 
 
@@ -87,8 +84,8 @@ def truncation_warning(config: BiLMConfig, tokens: Sequence[str]) -> str:
 
 
 def longest_token(config: BiLMConfig) -> str:
-    """Return the length of the longest token that is not truncated, in words."""
-    if config.lexicon is not None:
-        return f"{config.lexicon.max_characters_per_token - 2} characters"
-    cnn = config.char_cnn
-    return "anything" if cnn is None else f"{cnn.max_characters_per_token - 2} bytes"
+    """Return the maximum length of a token, in words."""
+    encoder = config.lexicon or config.char_cnn
+    assert encoder is not None  # models that read words do not truncate them
+    unit = "bytes" if config.lexicon is None else "characters"
+    return f"{encoder.max_characters_per_token - 2} {unit}"

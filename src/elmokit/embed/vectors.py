@@ -1,4 +1,4 @@
-"""The vectors of one sentence, as numpy arrays."""
+"""The vectors of a sentence as numpy arrays, and cosines between vectors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.cosine import FloatArray as FloatArray
-from elmokit.embed.cosine import similarity
-from elmokit.embed.layer_choice import LayerChoice, check_gamma, mix_weights
+from elmokit.embed.layer_choice import LayerChoice, mix_weights
 from elmokit.errors import DataError, nearest
+
+FloatArray = NDArray[np.float32]
 
 _SHOWN = 60  # tokens that a notebook shows
 
@@ -61,9 +61,8 @@ class SentenceVectors:
         Returns:
             ELMo_k, shape (T, 2D). Without weights, the average of the layers.
         """
-        check_gamma(gamma)
-        weights = mix_weights(len(self.layers), s, w)
-        mixed: FloatArray = np.tensordot(np.float32(gamma) * weights, self.layers, axes=1)
+        weights = mix_weights(len(self.layers), s, gamma, w)
+        mixed: FloatArray = np.tensordot(weights, self.layers, axes=1)
         return mixed
 
     def select(
@@ -148,3 +147,23 @@ def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]
     for row, sentence in zip(batch, vectors, strict=True):
         row[..., : sentence.shape[-2], :] = sentence
     return batch, np.arange(lengths.max()) < lengths[:, np.newaxis]
+
+
+def unit(vectors: FloatArray) -> FloatArray:
+    """Return vectors of length 1, shape (..., D); a zero vector stays zero."""
+    lengths: FloatArray = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    lengths[lengths == 0] = 1
+    scaled: FloatArray = vectors / lengths
+    return scaled
+
+
+def similarity(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the cosine of every row of `a` with every row of `b`, shape (N, M)."""
+    products: FloatArray = unit(np.atleast_2d(a)) @ unit(np.atleast_2d(b)).T
+    return products
+
+
+def cosines(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the cosine of each row of `a` with the same row of `b`, shape (n,)."""
+    products: FloatArray = np.einsum("nd,nd->n", unit(a), unit(b))
+    return products

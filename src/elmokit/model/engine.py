@@ -1,7 +1,7 @@
 """Engines run a biLM at inference: the reference modules, or a faster implementation for a device.
 
-`exact_engine` selects a float32 engine; `elmokit.embed.engine` adds those of lower precision. All
-compute the same as the modules of `elmokit.model`, within their precision.
+`exact_engine` selects a float32 engine; `elmokit.embed.precision` adds engines of lower precision.
+All compute the same as the modules of `elmokit.model`, within their precision.
 """
 
 from __future__ import annotations

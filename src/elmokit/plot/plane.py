@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.cosine import unit
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import optional_imports
 
 with optional_imports("plot", "A projection to two dimensions"):

@@ -16,10 +16,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
 from elmokit.plot.plane import aligned, cluster, principal_plane, silhouette

@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import tokens_of
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
 from elmokit.plot.figure import SIGNED, Picture, readable
 

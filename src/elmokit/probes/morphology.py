@@ -23,11 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.precision import exact
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import area_under_curve

@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, RootModel
 
-from elmokit.embed.cosine import cosines
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, cosines
 from elmokit.errors import DataError
 from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import (

@@ -22,11 +22,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
 from elmokit.probes.raganato import EvaluationSet, concatenate, f1_score
 from elmokit.probes.reports import format_table

@@ -23,12 +23,11 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ConfigError, DataError
 from elmokit.progress import plural
 from elmokit.search.files import (

@@ -23,13 +23,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.batching import windows
-from elmokit.embed.cosine import unit
+from elmokit.embed.blocks import windows
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import check_sentences, tokens_of
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ConfigError
 from elmokit.text.marked import Marked
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ConfigError, WeightsError, nearest
+from elmokit.errors import ConfigError, WeightsError, check_choice, nearest
 from elmokit.model.lexicon import Lexicon
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import read_bounded
@@ -80,11 +80,7 @@ def check_vocabulary(vocabulary: Vocabulary | None, config: BiLMConfig, source: 
 
 def check_storage(storage: str, supported: Sequence[str]) -> None:
     """Raise if weights cannot be stored as `storage`."""
-    if storage not in supported:
-        raise ConfigError(
-            f"Unsupported storage '{storage}'.{nearest(storage, supported)} Expected one of "
-            f"{', '.join(supported)}."
-        )
+    check_choice("storage", storage, supported)
 
 
 def read_card(path: Path) -> str | None:

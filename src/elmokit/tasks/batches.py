@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.embed.layers import Layers
+from elmokit.embed.layer_cache import Layers
 
 
 class Example(Protocol):

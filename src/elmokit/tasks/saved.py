@@ -24,7 +24,7 @@ import torch
 from elmokit import __version__
 from elmokit.device import choose_device
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.layers import LiveLayers
+from elmokit.embed.layer_cache import LiveLayers
 from elmokit.embed.model import ElmoModel, load
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.model.blank import blank

@@ -23,7 +23,7 @@ from elmokit.bulk.formats.block import Block, make_block
 from elmokit.bulk.formats.columns import Array
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import StoredSentence, StoredVectors
-from elmokit.embed.token_ids import TokenIds
+from elmokit.embed.blocks import TokenIds
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import (
     ConfigError,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.embed.layer_choice import LayerChoice
-from elmokit.errors import ConfigError, DataError, nearest
+from elmokit.errors import ConfigError, DataError, check_choice
 
 NumberType = Literal["float32", "float16"]
 NUMBER_TYPES: tuple[str, ...] = ("float32", "float16")
@@ -43,9 +43,7 @@ class Layout:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.dtype not in NUMBER_TYPES:
-            hint = nearest(self.dtype, NUMBER_TYPES)
-            raise ConfigError(f"Invalid dtype '{self.dtype}'.{hint} Expected float32 or float16.")
+        check_choice("dtype", self.dtype, NUMBER_TYPES)
         if not (0 <= self.n_layers <= _MAX_LAYERS and 0 <= self.dim <= _MAX_DIM):
             raise ConfigError(f"Invalid sizes: {self.n_layers} layers of {self.dim} dimensions.")
         _ = self.choice  # raises an error if the model has no such layer
