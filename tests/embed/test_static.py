@@ -58,10 +58,10 @@ def test_neighbors_are_those_of_sorting_all(table: StaticVectors) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a 1 2\nb 1\n", "line 2: got 2 fields, expected a word and 2 numbers"),
-        ("a 1 2\nb 1 x\n", "line 2: 'b 1 x' is not a vector"),
-        ("a 1 2\nb 1 nan\n", "line 2: a number is not finite"),
-        ("word\n", "line 1: got 1 fields"),
+        ("a 1 2\nb 1\n", "line 2: got 'b 1', expected a word and 2 finite numbers"),
+        ("a 1 2\nb 1 x\n", "line 2: got 'b 1 x'"),
+        ("a 1 2\nb 1 nan\n", "line 2: got 'b 1 nan'"),
+        ("word\n", "line 1: got 'word', expected a word and 1 finite number,"),
         ("", "contains no vectors"),
         ("2 3\n", "contains no vectors"),
     ],

@@ -25,9 +25,8 @@ from elmokit.bulk.chunks import Chunk
 from elmokit.bulk.job import STAGES, ChunkJob, Done, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.loading import is_onnx, load, need_torch
+from elmokit.embed.loading import is_onnx, load, need_torch, threads_of, use_threads
 from elmokit.embed.onnx_model import check_device
-from elmokit.embed.threads import threads_of, use_threads
 from elmokit.errors import ElmoError, ElmoWarning
 from elmokit.parallel import available_cores, prefetched, process_pool
 from elmokit.text.lines import STDIN

@@ -19,14 +19,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
 
 import elmokit
 from elmokit.embed.model import ElmoModel, load
-from elmokit.embed.precision import PRECISIONS
+from elmokit.embed.precision import PRECISIONS, check_precision
 from elmokit.errors import DataError, ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.parallel import available_cores
@@ -67,7 +67,7 @@ class BenchSettings(Settings):
     weights: str | None = None
     preset: str | None = None
     batches: Annotated[Sizes, Field(min_length=1)] = (1, 32, 64, 128)
-    precisions: tuple[Literal["exact", "fast"], ...] = ()
+    precisions: tuple[str, ...] = ()
     threads: Sizes = ()
     device: str = "auto"
     tokens: Count = 20_000
@@ -184,6 +184,8 @@ def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
         A report as JSON values. `loads` has one row per precision and number of threads, `cells`
         one row per precision, number of threads and batch size.
     """
+    for name in settings.precisions:
+        check_precision(name)
     text = read_text(settings.text, _tokens_needed(settings))
     report: Row = {
         "what": f"tokens/s of embedding new text after {settings.tokens:,} tokens, and of known "

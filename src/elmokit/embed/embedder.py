@@ -51,11 +51,11 @@ from elmokit.embed.tokenized import (
     truncation_warning,
 )
 from elmokit.embed.vectors import FloatArray, SentenceVectors, similarity, unit
-from elmokit.errors import ConfigError, DataError, ElmoWarning, check_choice
+from elmokit.errors import ConfigError, ElmoWarning, check_choice
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.packing import Packing
-from elmokit.text.vocab import UNKNOWN, Vocabulary
+from elmokit.text.vocab import Vocabulary
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -433,9 +433,14 @@ class Embedder(ABC):
             warnings.warn(message, ElmoWarning, stacklevel=stacklevel)
 
     def initial_state(self, state: str) -> Any:
-        """Return the initial state of sentences as one row; None is the zero state."""
+        """Return the initial state of independent sentences as one row; None is the zero state."""
         if state == "reset":
             return None
+        if state == "carry":
+            raise ConfigError(
+                "Invalid state 'carry': expected 'reset' or 'warm', because sentences are scored "
+                "independently. For continuous text, use: elmo perplexity --state carry"
+            )
         check_choice("state", state, STATES)
         if self.warm is None:
             raise ConfigError(
@@ -460,9 +465,4 @@ class Embedder(ABC):
                 f"The model {self.source} reads words, not characters, and has no vocabulary. "
                 "Put its vocab.txt in the same directory as the weights."
             )
-        for token in tokens:
-            if token not in self.vocabulary and UNKNOWN not in self.vocabulary:
-                raise DataError(
-                    f"The word '{token}' is not in the model's vocabulary, which has no {UNKNOWN}."
-                )
         return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)

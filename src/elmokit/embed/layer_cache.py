@@ -29,6 +29,7 @@ from torch import Tensor
 
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
+from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import ConfigError, output_error
 from elmokit.progress import LogFn, ProgressFn, no_log
 from elmokit.sources.download import cache_dir
@@ -203,28 +204,23 @@ class LayerCache:
                 if values is None:
                     self._free_space(path.stem, need)
                     with replace_file(path) as temporary:
-                        self._compute(temporary, shape, elmo, texts, state, storage)
+                        vectors = elmo.stream(texts, cast(StatePolicy, state))
+                        self._write(temporary, shape, storage, vectors)
                     values = _open(path, shape, storage)
         except OSError as error:
             raise output_error(path, error) from error
         return values
 
-    def _compute(
-        self,
-        path: Path,
-        shape: tuple[int, ...],
-        elmo: ElmoModel,
-        texts: Texts,
-        state: str,
-        storage: str,
+    def _write(
+        self, path: Path, shape: tuple[int, ...], storage: str, vectors: Iterable[SentenceVectors]
     ) -> None:
         header = {"descr": np.dtype(storage).str, "fortran_order": False, "shape": shape}
         with path.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             done = 0
-            for number, vectors in enumerate(elmo.stream(texts, cast(StatePolicy, state))):
-                file.write(_rounded(vectors.layers, storage).transpose(1, 0, 2).tobytes())
-                done += len(vectors)
+            for number, sentence in enumerate(vectors):
+                file.write(_rounded(sentence.layers, storage).transpose(1, 0, 2).tobytes())
+                done += len(sentence)
                 if number % _REPORT_EVERY == 0 or done == shape[0]:
                     self._progress("ELMo layers", done, shape[0])
 

@@ -1,11 +1,13 @@
-"""`elmokit.load`: choose the backend for a model before anything heavy is imported."""
+"""`elmokit.load`: choose the backend of a model before anything heavy is imported."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from elmokit.errors import WeightsError, check_choice, optional_imports
+from elmokit.parallel import available_cores
 from elmokit.storage.atomic import restore_directory
 
 if TYPE_CHECKING:
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
     from elmokit.embed.model import ElmoModel
     from elmokit.embed.onnx_model import OnnxModel
+
+_THREADS = "OMP_NUM_THREADS"
 
 
 @overload
@@ -96,9 +100,8 @@ def _load_onnx(
     from elmokit.sources import onnxdir
 
     if path is None or not is_onnx(path):
-        name = "The bundled model" if path is None else f"'{path}'"
         raise WeightsError(
-            f"{name} is not an ONNX model: backend 'onnx' expects a directory with "
+            f"'{path or 'english'}' is not an ONNX model: backend 'onnx' expects a directory with "
             f"{onnxdir.ENCODER} and {onnxdir.BILM}. Create one with: elmo convert "
             f"{path or 'english'} OUT --to onnx"
         )
@@ -118,3 +121,32 @@ def need_torch(path: str | Path | None) -> None:
     )
     with optional_imports(None, f"Loading {name}", hint):
         import torch  # noqa: F401
+
+
+def threads_of(model: str | None) -> int:
+    """Return the number of threads that a model in this process uses.
+
+    Args:
+        model: As for `elmokit.load`.
+    """
+    if not is_onnx(model):
+        import torch
+
+        return torch.get_num_threads()
+    return onnx_threads() or available_cores()
+
+
+def use_threads(n: int, model: str | None) -> None:
+    """Set the number of threads of a model that this process loads later."""
+    if not is_onnx(model):
+        import torch
+
+        torch.set_num_threads(n)
+        return
+    os.environ[_THREADS] = str(n)
+
+
+def onnx_threads() -> int | None:
+    """Return the number of threads set for onnxruntime, as for torch; None if it is not set."""
+    value = os.environ.get(_THREADS, "")
+    return int(value) if value.isdecimal() and int(value) else None

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
-from elmokit.embed.blocks import StateArrays, TokenIds
+from elmokit.embed.blocks import Batch, Pending, StateArrays, TokenIds
 from elmokit.embed.embedder import STATES, Embedder, StatePolicy
-from elmokit.embed.pending import PendingVectors
 from elmokit.embed.precision import check_precision, engine_for, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes, substitutes_at
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.tokenized import tokens_of, truncated_tokens
+from elmokit.embed.vectors import FloatArray
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
@@ -272,3 +272,54 @@ class ElmoModel(Embedder):
         ]
         name = self.metadata.get("name") or self.source or "memory"
         return html.card(f"ElmoModel {name}", rows)
+
+
+class PendingVectors(Pending):
+    """The vectors of a block of sentences, as a tensor.
+
+    A GPU fills it, and copies it to the host while it computes the next block.
+
+    Args:
+        shape: (K, N, W).
+        dtype: "float32" or "float16".
+        device: The device on which they are computed.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], dtype: str, device: torch.device) -> None:
+        self._values = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+        self._range = torch.zeros(2)  # the smallest and the largest value, or NaN
+        self._copied: torch.cuda.Event | None = None
+
+    def put(self, layers: Tensor, batch: Batch) -> None:
+        """Store the vectors of a batch, (K, n, W) in packed order."""
+        device = self._values.device
+        chosen = layers.index_select(1, to_device(batch.sources, device))
+        self._values.index_copy_(1, to_device(batch.targets, device), chosen.to(self._values.dtype))
+
+    def finish(self) -> None:
+        """Start the copy to the host, after the last batch."""
+        if self._values.numel():
+            self._range = torch.stack(torch.aminmax(self._values))
+        if self._values.device.type == "cuda":
+            self._values = _to_host(self._values)
+            self._range = _to_host(self._range)
+            self._copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            self._copied.record()
+
+    def array(self) -> FloatArray:
+        """Wait for the vectors, and return them."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        array: FloatArray = self._values.numpy()
+        return array
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all values are finite in their number type."""
+        return bool(self._range.isfinite().all())
+
+
+def _to_host(values: Tensor) -> Tensor:
+    """Start a copy to pinned memory, which a GPU fills while the host does something else."""
+    pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return pinned.copy_(values, non_blocking=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elmokit.embed.blocks import StateArrays
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.threads import onnx_threads
+from elmokit.embed.loading import onnx_threads
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, WeightsError, optional_imports

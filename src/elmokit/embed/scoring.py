@@ -17,7 +17,6 @@ import numpy as np
 
 from elmokit.embed.precision import exact
 from elmokit.errors import ConfigError
-from elmokit.model.lstm import LstmState
 from elmokit.model.scoring import TextTypes
 from elmokit.model.softmax import LMHead
 from elmokit.progress import plural
@@ -148,8 +147,9 @@ def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> l
         unknown=vocabulary.index(UNKNOWN),
     )
     results: dict[int, SentenceScore] = {}
+    initial = model.initial_state(state)
     with model.lock, exact(model.device):
-        for i, (values, unknown) in scorer.losses(text_types, texts, initial_state(model, state)):
+        for i, (values, unknown) in scorer.losses(text_types, texts, initial):
             forward, backward = (-values).tolist()
             results[i] = SentenceScore(
                 tokens=tuple(sentences[i]),
@@ -177,16 +177,6 @@ def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
         )
     model.vocabulary.require_specials()
     return model.head, model.vocabulary
-
-
-def initial_state(model: ElmoModel, state: str) -> LstmState | None:
-    """Return the initial state of sentences that are scored independently."""
-    if state == "carry":
-        raise ConfigError(
-            "Invalid state 'carry': expected 'reset' or 'warm', because sentences are scored "
-            "independently. For running text, use: elmo perplexity --state carry"
-        )
-    return model.initial_state(state)
 
 
 def as_read(words: Iterable[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,12 @@ from elmokit.text.tokenize import words
 
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
+
+_POOLINGS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "mean": lambda tokens: tokens.mean(axis=0),
+    "max": lambda tokens: tokens.max(axis=0),
+    "first": lambda tokens: tokens[0],
+}
 
 
 def encode(
@@ -46,15 +52,14 @@ def encode(
         layers = [next(vectors).layers for _ in sentences]
         tokens = [choice.apply(h) for h in layers if h.shape[1]]
         if tokens:
-            result[i] = _pool(np.concatenate(tokens), pooling)
-    for _ in vectors:  # the end of the stream warns of tokens that were truncated
-        raise AssertionError("more vectors than sentences")
+            result[i] = _POOLINGS[pooling](np.concatenate(tokens))
+    next(vectors, None)  # at its end, the stream warns about truncated tokens
     return result
 
 
 def check_pooling(pooling: str) -> None:
     """Raise an error for an unknown pooling."""
-    check_choice("pooling", pooling, ("mean", "max", "first"))
+    check_choice("pooling", pooling, _POOLINGS)
 
 
 def check_texts(texts: Any) -> None:
@@ -66,14 +71,6 @@ def check_texts(texts: Any) -> None:
             f"Expected one column of texts, got a {type(texts).__name__} of shape {tuple(shape)}. "
             "In a ColumnTransformer, use 'text' instead of ['text']."
         )
-
-
-def _pool(tokens: FloatArray, pooling: str) -> FloatArray:
-    if pooling == "first":
-        first: FloatArray = tokens[0]
-        return first
-    pooled: FloatArray = tokens.mean(axis=0) if pooling == "mean" else tokens.max(axis=0)
-    return pooled
 
 
 def _sentences(text: Any, index: int) -> list[list[str]]:

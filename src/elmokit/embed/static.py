@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError, nearest, optional_imports
+from elmokit.progress import plural
 from elmokit.text.lines import Line, read_lines
 
 GLOVE = "glove-6b-50d"
-_REMEDY = "Expected a word and its vector, separated by spaces, on every line."
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,23 +134,20 @@ def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVect
         if dim is None:
             dim = len(fields) - 1
         words.append(" ".join(fields[:-dim] if dim else fields))  # GloVe 840B: words with spaces
-        rows.append(_numbers(line, fields, dim))
+        rows.append(_vector(line, fields, dim))
     if not rows:
-        raise DataError(f"{path} contains no vectors. {_REMEDY}")
+        raise DataError(f"{path} contains no vectors: expected a word and its vector on each line.")
     return StaticVectors(Path(path).name, words, np.stack(rows))
 
 
-def _numbers(line: Line, fields: list[str], dim: int) -> FloatArray:
-    where = f"{line.path}, line {line.number}"
-    if dim < 1 or len(fields) <= dim:
-        raise DataError(
-            f"{where}: got {len(fields)} fields, expected a word and {max(dim, 1)} numbers. "
-            f"{_REMEDY}"
-        )
+def _vector(line: Line, fields: list[str], dim: int) -> FloatArray:
     try:
         row = np.array(fields[-dim:], dtype=np.float32)
     except ValueError:
-        raise DataError(f"{where}: '{line.text:.60}' is not a vector. {_REMEDY}") from None
-    if not np.isfinite(row).all():
-        raise DataError(f"{where}: a number is not finite. {_REMEDY}")
+        row = np.empty(0, dtype=np.float32)
+    if not 0 < dim < len(fields) or len(row) != dim or not np.isfinite(row).all():
+        raise DataError(
+            f"{line.path}, line {line.number}: got '{line.text:.60}', expected a word and "
+            f"{plural(max(dim, 1), 'finite number')}, separated by spaces."
+        )
     return row

@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from elmokit.embed.precision import exact
-from elmokit.embed.scoring import as_read, initial_state, language_model
+from elmokit.embed.scoring import as_read, language_model
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import log_uniform
+from elmokit.text.marked import Marked
 from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 
 if TYPE_CHECKING:
@@ -78,18 +79,17 @@ class Substitutes:
 
     def __str__(self) -> str:
         """Return a table with a column per list."""
-        marked = [f"[{t}]" if i == self.position else t for i, t in enumerate(self.tokens)]
         columns = [
-            _column("forward", self.forward),
-            _column("backward", self.backward),
-            _column("combined", self.combined),
+            [name, *(f"{c.probability:7.4f} {c.word}" for c in getattr(self, name))]
+            for name in ("forward", "backward", "combined")
         ]
         widths = [max(map(len, column)) for column in columns]
         rows = zip_longest(*columns, fillvalue="")
         table = (
             "   ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows
         )
-        return "\n".join([" ".join(marked), *(row.rstrip() for row in table)])
+        sentence = Marked(self.tokens, self.position).show()
+        return "\n".join([sentence, *(row.rstrip() for row in table)])
 
 
 def substitutes_at(
@@ -110,7 +110,7 @@ def substitutes_at(
     if k < 1:
         raise ConfigError(f"Invalid k {k}: expected an integer of at least 1.")
     n_words = len(vocabulary)
-    initial = initial_state(model, state)
+    initial = model.initial_state(state)
     unigram = log_uniform(torch.arange(n_words), n_words).double().log().to(model.device)
     d = model.config.lstm.projection_dim
     results: list[Substitutes] = []
@@ -142,7 +142,3 @@ def _likeliest(
     values, places = torch.topk(listed, min(k, n_listed))
     rows = zip(values.exp().tolist(), places.tolist(), strict=True)
     return [tuple(Candidate(vocabulary[w], p) for p, w in zip(*row, strict=True)) for row in rows]
-
-
-def _column(name: str, candidates: Sequence[Candidate]) -> list[str]:
-    return [name, *(f"{c.probability:7.4f} {c.word}" for c in candidates)]
