@@ -12,11 +12,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from elmokit.embed.cosine import unit
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import tokens_of
-from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ElmoError
 from elmokit.plot import plane
 from elmokit.progress import plural
