@@ -122,7 +122,7 @@ def test_sentences_can_be_forgotten_or_be_the_keys(
     ("text", "settings", "message"),
     [
         ("a\n\nb\n  \n", {}, "Line 2 of the input is blank"),
-        ("a\nb\na\n", {"use_sentence_keys": True}, "The line 'a' occurs 2 times"),
+        ("a\nb\na\n", {"use_sentence_keys": True}, "'a' cannot be stored"),
         ("a\na/b\n", {"use_sentence_keys": True}, "'a/b' cannot be stored"),
         (".\n", {"use_sentence_keys": True}, "'.' cannot be stored"),
     ],

@@ -44,12 +44,12 @@ def test_words_are_the_syntactic_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("1\ta\tb", "x.conllu, line 1: found 3 columns"),
+        ("1\ta\tb", "x.conllu, line 1: found '1\ta\tb', expected the 10 columns"),
         (GOOD + "\n" + row("3", "b"), "x.conllu, line 12: invalid ID '3': expected 2"),
-        (row("1", ""), "x.conllu, line 1: found 10 columns"),
+        (row("1", ""), "x.conllu, line 1: found '1\t"),
         (row("one", "a"), "x.conllu, line 1: invalid ID 'one'"),
         ("# nothing\n\n", "contains no sentences"),
-        (row("1", "a", "X", "_"), "no XPOS tags: column 5 is empty ('_'). Try --tags upos"),
+        (row("1", "a", "X", "_"), "no XPOS tags: column 5 is empty ('_'). Use tags=\"upos\""),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:

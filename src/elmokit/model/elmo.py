@@ -111,12 +111,8 @@ class Elmo(nn.Module):
         with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
             layers, mask, state = self.bilm(self._with_boundaries(sentences), state)
         representations = self.mix(layers, mask)
-        # Position 0 is <S>; shifted by one, the mask of the inner tokens ends before </S>.
-        inner = mask[:, 2:]
-        kept = [
-            (r[:, 1:-1] * inner.unsqueeze(-1).to(r.dtype)).contiguous() for r in representations
-        ]
-        return ElmoOutput(kept, inner, state)
+        kept = [remove_boundaries(r, mask) for r in representations]
+        return ElmoOutput(kept, mask[:, 2:], state)
 
     def mix(self, layers: Tensor, mask: Tensor | None = None) -> list[Tensor]:
         """Mix precomputed layers, for example cached ones.
@@ -164,3 +160,14 @@ def add_boundaries(ids: Tensor, lengths: Tensor, begin: Tensor, end: Tensor) -> 
     bounded[:, 0] = begin
     bounded[torch.arange(len(ids), device=ids.device), lengths + 1] = end
     return bounded
+
+
+def remove_boundaries(vectors: Tensor, mask: Tensor) -> Tensor:
+    """Remove the positions of <S> and </S>, and fill padding with zeros.
+
+    Shape:
+        vectors (B, T + 2, 2D), mask (B, T + 2) -> (B, T, 2D)
+    """
+    # Position 0 is <S>; shifted by one, the mask of the inner tokens ends before </S>.
+    padding = ~mask[:, 2:].unsqueeze(-1)
+    return vectors[:, 1:-1].masked_fill(padding, 0).contiguous()

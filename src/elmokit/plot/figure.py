@@ -30,7 +30,7 @@ class Picture(Figure):
     Args:
         width: Width in inches.
         height: Height in inches.
-        title: Title above the figure.
+        title: Title above the figure; at most 200 characters are shown.
         description: Description of the figure, which is stored in the metadata of the file.
         options: Arguments of `matplotlib.figure.Figure`.
     """
@@ -39,13 +39,9 @@ class Picture(Figure):
         self, width: float, height: float, title: str, description: str = "", **options: Any
     ) -> None:
         super().__init__(figsize=(width, height), **options)
+        self.title = readable(title).replace(r"\$", "$")
         self.description = description
         self.suptitle(readable(title), x=0.01, ha="left", fontsize=13, fontweight="bold")
-
-    @property
-    def title(self) -> str:
-        """The title."""
-        return self.get_suptitle().replace(r"\$", "$")
 
     def save(self, file: Path | io.BytesIO, kind: str) -> None:
         """Write "svg" or "png"."""

@@ -82,7 +82,6 @@ def _draw_block(axes: Axes, models: Mixes, place: str, n_layers: int) -> None:
     axes.imshow(weights, cmap=SHADES, vmin=0, vmax=1, origin="lower", aspect="auto")
     axes.set_title(place, loc="left", fontweight="bold")
     axes.set_xticks(range(len(models)), labels)
-    axes.set_yticks(
-        range(n_layers), ["layer 0 (words)", *(f"layer {j}" for j in range(1, n_layers))]
-    )
+    names = ["layer 0 (words)", *(f"layer {j}" for j in range(1, n_layers))]
+    axes.set_yticks(range(n_layers), names)
     axes.tick_params(length=0)

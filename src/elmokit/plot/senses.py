@@ -22,7 +22,6 @@ from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
 from elmokit.plot.plane import aligned, cluster, principal_plane, silhouette
-from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
 from elmokit.text.lines import read_lines
 from elmokit.text.marked import Marked
@@ -170,10 +169,7 @@ def senses_in(
 
 def _check(uses: Sequence[Use]) -> None:
     if len(uses) < 3:
-        raise DataError(
-            f"Found {plural(len(uses), 'use')} of the word; expected at least 3. Add more "
-            "sentences."
-        )
+        raise DataError(f"Found {len(uses)} uses, expected at least 3. Add more sentences.")
     with_sense = sum(bool(use.sense) for use in uses)
     if with_sense not in (0, len(uses)):
         raise DataError(
@@ -192,30 +188,22 @@ def _project(
         colored_by = "cluster"
     names = sorted(set(groups))
     numbers = np.array([names.index(group) for group in groups])
-    planes: list[Plane] = []
-    reference: FloatArray | None = None
-    for name, points in reversed(vectors):
-        coordinates, explained = principal_plane(points)
-        if reference is None:
-            reference = coordinates
-        elif explained[0]:
+    projections = [principal_plane(points) for _, points in vectors]
+    reference, _ = projections[-1]
+    planes = []
+    for (name, points), (coordinates, explained) in zip(vectors, projections, strict=True):
+        if explained[0]:
             coordinates = aligned(coordinates, reference)
         n_distinct = len(np.unique(points.round(_DIGITS), axis=0))
         # If many uses have the same vector, the nearest one is arbitrary.
         comparable = 2 * n_distinct > len(points) and len(names) > 1
-        agree = _count_agreeing(points, numbers) if comparable else None
+        nearest = (points @ points.T - 3 * np.eye(len(points))).argmax(axis=1)  # not the use itself
+        agree = int((numbers[nearest] == numbers).sum()) if comparable else None
         score = silhouette(points, numbers) if n_distinct > 1 else None
         planes.append(Plane(name, coordinates, explained, n_distinct, agree, score))
     words = [use.marked.word.casefold() for use in uses]
     word = max(sorted(set(words)), key=words.count)
-    return Senses(word, list(uses), groups, colored_by, planes[::-1])
-
-
-def _count_agreeing(points: FloatArray, groups: Any) -> int:
-    """Return the number of points whose nearest point is in the same group."""
-    cosines = points @ points.T
-    np.fill_diagonal(cosines, -np.inf)
-    return int((groups[cosines.argmax(axis=1)] == groups).sum())
+    return Senses(word, list(uses), groups, colored_by, planes)
 
 
 # -------------------------------------------------------------------------------------- the figure
@@ -278,13 +266,8 @@ def _draw_panel(
     axes.spines[["top", "right"]].set_visible(False)
     if plane.n_distinct == 1:
         axes.plot(0, 0, "o", color=GRAY, markersize=9)
-        axes.annotate(
-            f"one vector for all {n} uses",
-            (0, 0),
-            (0, -24),
-            textcoords="offset points",
-            ha="center",
-        )
+        note = f"one vector for all {n} uses"
+        axes.annotate(note, (0, 0), (0, -24), textcoords="offset points", ha="center")
         axes.set_xlabel("independent of the sentence", loc="left", color=GRAY, fontsize=8)
         return
     note = f"{plane.n_distinct} distinct vectors for {n} uses"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from elmokit.errors import DataError
-from elmokit.progress import plural
 from elmokit.text.lines import Line, read_lines
 
 TagSet = Literal["upos", "xpos"]
@@ -71,7 +70,7 @@ def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:
         other = "upos" if tags == "xpos" else "xpos"
         raise DataError(
             f"{path} has no {tags.upper()} tags: column {_COLUMN[tags] + 1} is empty ('_'). "
-            f"Try --tags {other}."
+            f'Use tags="{other}".'
         )
     return sentences
 
@@ -88,8 +87,8 @@ def _sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
             fields = line.text.split("\t")
             if len(fields) != _COLUMNS or not all(fields[:2]):
                 raise line.error(
-                    f"found {plural(len(fields), 'column')} in '{line.text:.60}', expected "
-                    f"the {_COLUMNS} of CoNLL-U, separated by tabs, with ID and FORM filled."
+                    f"found '{line.text:.60}', expected the {_COLUMNS} columns of CoNLL-U, "
+                    "separated by tabs, with ID and FORM filled."
                 )
             if _NOT_A_WORD.fullmatch(fields[0]):
                 continue

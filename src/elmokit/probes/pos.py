@@ -77,7 +77,6 @@ class PosReport:
         untagged: Words without a tag, which are skipped, in all data.
         unknown_tags: Test words whose tag is not in the training data; they count as errors.
         unseen: Test words that are not in the training data.
-        static_unknown: Test words without a static vector; None without static vectors.
         results: One per method.
         difference: Layer 1 minus layer 2, if both were probed.
     """
@@ -89,7 +88,6 @@ class PosReport:
     untagged: int
     unknown_tags: int
     unseen: int
-    static_unknown: int | None
     results: tuple[PosResult, ...]
     difference: Difference | None
 
@@ -225,10 +223,8 @@ def measure_pos(
         record(name, hits, probes)
 
     record("most frequent tag", most_frequent_tag(words)[None] == words.labels[test])
-    static_unknown = None
     if static is not None:
-        table, known = static.table(words.forms)
-        static_unknown = int((~known[test]).sum())
+        table, _ = static.table(words.forms)
         probe(f"{static.name}, the word", table.astype(np.float16))
     with tempfile.TemporaryDirectory(prefix="elmo-probe-") as temporary:
         folder = Path(temporary if cache is None else cache)
@@ -246,7 +242,6 @@ def measure_pos(
         untagged=int((words.labels < 0).sum()),
         unknown_tags=int((words.labels[test] == len(words.tags)).sum()),
         unseen=int(words.unseen.sum()),
-        static_unknown=static_unknown,
         results=tuple(results),
         difference=difference(correct, clusters, *COMPARED, seed=seeds[0]),
     )

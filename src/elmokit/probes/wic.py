@@ -119,14 +119,12 @@ class WicReport:
         pairs: Pairs in the data.
         lemmas: Distinct lemmas.
         left_out: Ids of the pairs without a token at the given offsets.
-        static_unknown: Pairs with a word that has no static vector; None without static vectors.
     """
 
     results: tuple[WicResult, ...]
     pairs: int
     lemmas: int
     left_out: tuple[str, ...]
-    static_unknown: int | None = None
 
     def __str__(self) -> str:
         """Return a table."""
@@ -225,16 +223,12 @@ def measure_wic(
     words = [target.words for target in targets]
     same_form = np.array([float(a == b) for a, b in zip(words[::2], words[1::2], strict=True)])
     scores = {"same form": same_form}
-    static_unknown = None
     if static is not None:
         vectors = span_vectors(static_layers(static, sentences), spans)
         scores |= _cosines(vectors, static_choices(static))
-        word = f"{static.name}, the word"
-        known = vectors[0].any(axis=1)
-        unknown = ~(known[::2] & known[1::2])
+        word, known = f"{static.name}, the word", vectors[0].any(axis=1)
         # Without a vector, only the forms can be compared.
-        scores[word] = np.where(unknown, same_form, scores[word])
-        static_unknown = int(unknown.sum())
+        scores[word] = np.where(known[::2] & known[1::2], scores[word], same_form)
     vectors = span_vectors(model_layers(model, sentences, state, progress), spans)
     scores |= _cosines(vectors, {choice.label: choice for choice in choices})
     return WicReport(
@@ -242,7 +236,6 @@ def measure_wic(
         pairs=len(pairs),
         lemmas=len({pair.lemma for pair in pairs}),
         left_out=tuple(left_out),
-        static_unknown=static_unknown,
     )
 
 

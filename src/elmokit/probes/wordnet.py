@@ -65,11 +65,6 @@ class Entry(NamedTuple):
 WordNet = dict[Entry, tuple[str, ...]]
 
 
-def is_key(key: str) -> bool:
-    """Return whether a text has the form of a sense key."""
-    return _KEY.fullmatch(key) is not None
-
-
 def entry_of(key: str) -> Entry:
     """Return the lemma and part of speech of a sense key."""
     lemma, _, rest = key.partition("%")
@@ -92,7 +87,7 @@ def read_wordnet(path: str | Path | None = None) -> WordNet:
     numbered: dict[Entry, list[tuple[int, str]]] = defaultdict(list)
     for line in read_lines([path]):
         fields = line.text.split()
-        if len(fields) != 4 or not is_key(fields[0]) or not fields[2].isdigit():
+        if len(fields) != 4 or not _KEY.fullmatch(fields[0]) or not fields[2].isdigit():
             raise line.error(
                 f"found '{line.text:.60}', expected a sense key, a synset, a sense number and a "
                 f"count. Is this WordNet's {INDEX}? {_INSTALL_HINT}"
@@ -178,7 +173,7 @@ def _keys(text: str, line: Line, number: int) -> tuple[str, ...]:
     lemma = text.partition("%")[0]
     alternatives = _MARK.sub("", text).split(";")
     keys = tuple(key if "%" in key else f"{lemma}%{key}" for key in alternatives)
-    if not all(map(is_key, keys)):
+    if not all(map(_KEY.fullmatch, keys)):
         raise line.error(
             f"tokens[{number}]: invalid sense '{text}'; expected a WordNet sense key such as "
             "play%1:04:00::, or several separated by ';'."

@@ -68,8 +68,6 @@ class WsdReport:
         uses: Words with a sense in the training text.
         alternatives: Uses with several senses.
         unknown: Annotated senses that are not in WordNet.
-        static_unknown: Instances of the last dataset without a static vector; None without static
-            vectors.
         results: One per method.
         difference: Layer 2 minus layer 1 on the last dataset, if both were measured.
     """
@@ -81,7 +79,6 @@ class WsdReport:
     uses: int
     alternatives: int
     unknown: int
-    static_unknown: int | None
     results: tuple[WsdResult, ...]
     difference: Difference | None
 
@@ -205,31 +202,26 @@ def measure_wsd(
         FIRST_SENSE: [first_sense(wordnet, entry) for entry in entries],
         FREQUENT_SENSE: [senses.choose(entry, uses, one) for entry in entries],
     }
-    static_unknown = None
     if static is not None:
         static_senses = collect_senses(static_layers(static, training_words), tagged, wordnet)
         queries = span_vectors(static_layers(static, test.sentences), places)
         for name, choice in static_choices(static).items():
             answers[name] = _nearest(static_senses, choice, queries, entries)
-        is_zero = ~queries[0].any(axis=1)
-        static_unknown = int(is_zero[-len(sets[-1].instances) :].sum())
     queries = span_vectors(layers, places)
     for choice in choices:
         answers[choice.label] = _nearest(senses, choice, queries, entries)
     results, compared = _results(answers, sets, seed)
     spans = [span for s in tagged for span in s.spans]
-    unseen = {
-        s.name: [i.entry for i in s.instances if i.entry not in senses.candidates] for s in sets
-    }
     return WsdReport(
         instances={s.name: len(s.instances) for s in sets},
-        backed_off={name: len(words) for name, words in unseen.items()},
-        unanswered={name: sum(w not in wordnet for w in words) for name, words in unseen.items()},
+        backed_off={
+            s.name: sum(i.entry not in senses.candidates for i in s.instances) for s in sets
+        },
+        unanswered={s.name: sum(i.entry not in wordnet for i in s.instances) for s in sets},
         senses=len(senses.keys),
         uses=len(spans),
         alternatives=sum(len(span.keys) > 1 for span in spans),
         unknown=sum(not is_known(key, wordnet) for span in spans for key in span.keys),
-        static_unknown=static_unknown,
         results=results,
         difference=compared,
     )

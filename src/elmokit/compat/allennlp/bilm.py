@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TypedDict
 
@@ -11,16 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elmokit.compat.allennlp.layout import (
-    CHARACTERS,
-    GATE_BIAS,
-    GATES,
-    HIGHWAY,
-    SAME,
-    AllenNlpModule,
-    Layout,
-    ParameterLayout,
-)
+from elmokit.compat.allennlp import layout
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
@@ -36,7 +28,7 @@ _log = logging.getLogger(__name__)
 _WORDS_AT_ONCE = 512
 
 
-class _ElmoCharacterEncoder(AllenNlpModule):
+class _ElmoCharacterEncoder(layout.AllenNlpModule):
     """Computes x_k of every position, including both boundaries, from character ids.
 
     Args:
@@ -91,26 +83,26 @@ class _ElmoCharacterEncoder(AllenNlpModule):
             )
         return ids.long()
 
-    def parameter_layout(self) -> ParameterLayout:
+    def parameter_layout(self) -> layout.ParameterLayout:
         """See `AllenNlpModule`."""
         config = self.encoder.config
-        yield "_char_embedding_weights", ("encoder.char_embed",), CHARACTERS
+        yield "_char_embedding_weights", ("encoder.char_embed",), layout.CHARACTERS
         for i in range(len(config.filters)):
-            yield from _linear(f"char_conv_{i}", [f"encoder.convolutions.{i}"], SAME)
+            yield from _linear(f"char_conv_{i}", [f"encoder.convolutions.{i}"], layout.SAME)
         for i in range(config.n_highway):
             ours = [f"encoder.highways.{i}.{name}" for name in ("transform", "carry")]
-            yield from _linear(f"_highways._layers.{i}", ours, HIGHWAY)
+            yield from _linear(f"_highways._layers.{i}", ours, layout.HIGHWAY)
         if self.encoder.projection is not None:
-            yield from _linear("_projection", ["encoder.projection"], SAME)
+            yield from _linear("_projection", ["encoder.projection"], layout.SAME)
 
 
-def _linear(theirs: str, ours: Sequence[str], layout: Layout) -> ParameterLayout:
+def _linear(theirs: str, ours: Sequence[str], stored: layout.Layout) -> layout.ParameterLayout:
     """Return the layout of the weight and the bias of a module."""
     for kind in ("weight", "bias"):
-        yield f"{theirs}.{kind}", tuple(f"{name}.{kind}" for name in ours), layout
+        yield f"{theirs}.{kind}", tuple(f"{name}.{kind}" for name in ours), stored
 
 
-class ElmoLstm(AllenNlpModule):
+class ElmoLstm(layout.AllenNlpModule):
     """The LSTMs of both directions, whose state is carried from batch to batch.
 
     Args:
@@ -191,16 +183,15 @@ class ElmoLstm(AllenNlpModule):
             )
         self._states = (hidden, cell)
 
-    def parameter_layout(self) -> ParameterLayout:
+    def parameter_layout(self) -> layout.ParameterLayout:
         """See `AllenNlpModule`."""
-        for i in range(self.num_layers):
-            for direction in ("forward", "backward"):
-                theirs, ours = f"{direction}_layer_{i}.", f"bilm.{direction}_lm.layers.{i}."
-                yield theirs + "input_linearity.weight", (ours + "weight_input",), GATES
-                yield theirs + "state_linearity.weight", (ours + "weight_recurrent",), GATES
-                yield theirs + "state_linearity.bias", (ours + "bias",), GATE_BIAS
-                if self.bilm.config.lstm.has_projection:
-                    yield theirs + "state_projection.weight", (ours + "weight_projection",), SAME
+        for i, direction in product(range(self.num_layers), ("forward", "backward")):
+            theirs, ours = f"{direction}_layer_{i}.", f"bilm.{direction}_lm.layers.{i}."
+            yield theirs + "input_linearity.weight", (ours + "weight_input",), layout.GATES
+            yield theirs + "state_linearity.weight", (ours + "weight_recurrent",), layout.GATES
+            yield theirs + "state_linearity.bias", (ours + "bias",), layout.GATE_BIAS
+            if self.bilm.config.lstm.has_projection:
+                yield theirs + "state_projection.weight", (ours + "weight_projection",), layout.SAME
 
 
 def _directions(state: Tensor) -> Tensor:

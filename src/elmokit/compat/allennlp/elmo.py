@@ -14,6 +14,7 @@ from elmokit.compat.allennlp.bilm import _ElmoBiLm
 from elmokit.errors import ConfigError, DataError
 from elmokit.model import mix
 from elmokit.model.chars import batch_ids
+from elmokit.model.elmo import remove_boundaries
 
 _log = logging.getLogger(__name__)
 
@@ -191,14 +192,16 @@ class Elmo(nn.Module):
             inputs = inputs.reshape(-1, *inputs.shape[-2:])
         output = self._elmo_lstm(inputs, word_inputs)
         layers, mask = torch.stack(list(output["activations"])), output["mask"].bool()
-        representations = []
-        for scalar_mix in self._scalar_mixes:
-            mixed, kept = scalar_mix(layers, mask), mask
-            if not self._keep_sentence_boundaries:
-                mixed, kept = without_boundaries(mixed, mask)
-            representations.append(self._dropout(mixed).reshape(*leading, *mixed.shape[1:]))
-        kept = kept.reshape(*leading, kept.shape[1])
-        return {"elmo_representations": representations, "mask": kept}
+        representations = [scalar_mix(layers, mask) for scalar_mix in self._scalar_mixes]
+        if not self._keep_sentence_boundaries:
+            representations = [remove_boundaries(r, mask) for r in representations]
+            mask = mask[:, 2:]
+        return {
+            "elmo_representations": [
+                self._dropout(r).reshape(*leading, *r.shape[1:]) for r in representations
+            ],
+            "mask": mask.reshape(*leading, mask.shape[1]),
+        }
 
 
 class ElmoTokenEmbedder(nn.Module):
@@ -260,13 +263,3 @@ class ElmoTokenEmbedder(nn.Module):
         if self._projection is not None:
             mixed = self._projection(mixed)
         return mixed
-
-
-def without_boundaries(vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Remove the positions of <S> and </S>.
-
-    Shape:
-        (B, T + 2, 2D), (B, T + 2) -> (B, T, 2D), (B, T)
-    """
-    inner = mask[:, 2:]  # shifted by <S>, and one shorter for </S>
-    return vectors[:, 1:-1].masked_fill(~inner.unsqueeze(-1), 0).contiguous(), inner

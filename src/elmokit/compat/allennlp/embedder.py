@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -16,12 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.compat.allennlp.bilm import _ElmoBiLm
-from elmokit.compat.allennlp.elmo import DEFAULT_MODEL, batch_to_ids, without_boundaries
+from elmokit.compat.allennlp.elmo import DEFAULT_MODEL, batch_to_ids
 from elmokit.device import choose_device
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.precision import exact
 from elmokit.errors import ConfigError, DataError
 from elmokit.hdf5_sink import Hdf5Sink
+from elmokit.model.elmo import remove_boundaries
 from elmokit.storage.atomic import replace_file
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,6 @@ _log = logging.getLogger(__name__)
 Array = NDArray[np.float32]
 
 DEFAULT_BATCH_SIZE = 64
-_SENTENCE_TO_INDEX = "sentence_to_index"
 
 
 class ElmoEmbedder:
@@ -72,7 +71,7 @@ class ElmoEmbedder:
         with torch.no_grad(), exact(device):
             output = self.elmo_bilm(batch_to_ids(batch).to(device))
         mask = output["mask"]
-        kept = [without_boundaries(layer, mask)[0] for layer in output["activations"]]
+        kept = [remove_boundaries(layer, mask) for layer in output["activations"]]
         return torch.stack(kept, dim=1), mask[:, 2:].long()
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
@@ -87,10 +86,8 @@ class ElmoEmbedder:
         """
         lengths = [len(sentence) for sentence in batch]
         if not any(lengths):
-            bilm = self.elmo_bilm
-            return [
-                np.zeros((bilm.num_layers, 0, bilm.get_output_dim()), np.float32) for _ in batch
-            ]
+            shape = (self.elmo_bilm.num_layers, 0, self.elmo_bilm.get_output_dim())
+            return [np.zeros(shape, np.float32) for _ in batch]
         layers = self.batch_to_embeddings(batch)[0].cpu().numpy()
         return [h[:, :length] for h, length in zip(layers, lengths, strict=True)]
 
@@ -152,13 +149,13 @@ class ElmoEmbedder:
                 sink.check()
             if not (forget_sentences or use_sentence_keys):
                 index = dict(zip(lines, keys, strict=True))  # the last of equal lines counts
-                table = file.create_dataset(_SENTENCE_TO_INDEX, (1,), h5py.string_dtype())
+                table = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
                 table[0] = json.dumps(index)
         input_file.close()
 
 
 def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
-    """Return the name of each line's dataset; check them before anything is computed."""
+    """Return the name of the dataset of each line."""
     if "" in lines:
         raise DataError(
             f"Line {lines.index('') + 1} of the input is blank, so it has no vectors. Remove all "
@@ -170,10 +167,4 @@ def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
         "A slash in a sentence that is used as a key creates an HDF5 group: read the vectors by "
         "the path of the dataset."
     )
-    for line, count in Counter(lines).items():
-        if count > 1:
-            raise DataError(
-                f"The line '{line:.80}' occurs {count} times, so it cannot be used as a key. "
-                "Disable use_sentence_keys."
-            )
     return lines
