@@ -1,6 +1,6 @@
-"""What a run counted in each test example, from the predictions it left in `test.jsonl`.
+"""Compute the counts behind a run's test score per example, from its predictions in `test.jsonl`.
 
-The sum of the rows gives the score of the run, so a test set can be drawn anew by adding rows.
+The score is a function of the summed counts, so a bootstrap sample is scored by adding rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elmokit.tasks.metrics.squad import answer_f1
 Line = dict[str, Any]
 Row = Sequence[float]
 
-#: The figure that a task is measured by, among its scores.
+#: The main metric of each task.
 METRIC = {
     "ner": "f1",
     "sst5": "accuracy",
@@ -34,26 +34,29 @@ METRIC = {
 
 
 def counts_of(task: str, path: Path, score: float) -> tuple[NDArray[np.float64], Figure]:
-    """Return the counts of each test example, and what makes a score of their sum.
+    """Return the counts of each test example, and the function that turns their sum into a score.
 
     Args:
         task: The task.
         path: The predictions of a run.
-        score: What the run itself measured; the counts must give the same.
+        score: The test score that the run reported. The counts must give the same score.
     """
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    found = 0.0
+    computed = 0.0
     for count, figure in _COUNTS[task]:
         rows = np.array([count(line) for line in lines], dtype=np.float64)
-        found = figure(rows.sum(axis=0))
-        if abs(found - score) < 1e-6:
+        computed = figure(rows.sum(axis=0))
+        if abs(computed - score) < 1e-6:
             return rows, figure
-    raise DataError(f"{path} gives {found:.4f}, but the run measured {score:.4f}: not its own.")
+    raise DataError(
+        f"The predictions in {path} give a score of {computed:.4f}, but the run reported "
+        f"{score:.4f}. The file must contain the predictions of this run."
+    )
 
 
 def _spans(line: Line) -> Row:
-    gold, found = set(spans_of(line["gold"])), set(spans_of(line["tags"]))
-    return len(gold), len(found), len(gold & found)
+    gold, predicted = set(spans_of(line["gold"])), set(spans_of(line["tags"]))
+    return len(gold), len(predicted), len(gold & predicted)
 
 
 def _label(gold: str) -> Callable[[Line], Row]:
@@ -65,12 +68,12 @@ def _answer(line: Line) -> Row:
 
 
 def _arguments(line: Line) -> Row:
-    gold = found = right = 0
+    gold = predicted = correct = 0
     for frame in line["frames"]:
-        theirs, ours = (arguments_of(_roles(frame[side])) for side in ("gold", "roles"))
-        gold, found = gold + len(theirs), found + len(ours)
-        right += len(theirs & ours)
-    return gold, found, right
+        expected, actual = (arguments_of(_roles(frame[side])) for side in ("gold", "roles"))
+        gold, predicted = gold + len(expected), predicted + len(actual)
+        correct += len(expected & actual)
+    return gold, predicted, correct
 
 
 def _roles(roles: Iterable[Line]) -> list[Span]:
@@ -96,7 +99,7 @@ def _conll(sums: NDArray[np.float64]) -> float:
     return sum(measured) / len(measured)
 
 
-# Coreference is scored with or without clusters of one mention, as the model was trained.
+# Coreference is scored with or without singleton clusters, depending on the training data.
 _COUNTS: dict[str, list[tuple[Callable[[Line], Row], Figure]]] = {
     "ner": [(_spans, f1_figure)],
     "sst5": [(_label("gold"), mean_figure)],

@@ -1,7 +1,7 @@
-"""The runs that are published in results/tasks/*.json: they count without being made again.
+"""The runs published in results/tasks/*.json, which do not have to be repeated.
 
-Predictions of licensed data are not published, so of these runs only the figures are known, and
-what was computed of the predictions: the intervals of Table 1 and the curves of Figure 1.
+Predictions on licensed data are not published. For these runs, only the scores are available, and
+what was computed from the predictions: the intervals of Table 1 and the curves of Figure 1.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ Values = dict[str, Any]
 
 
 class Earlier:
-    """What was published, as far as it was made with the settings that `runs.py` has now.
+    """The published results that were made with the current settings of `runs.py`.
 
     Attributes:
-        machines: What is noted of the machines, the first one first.
-        refused: Lines about the runs that were made with other settings.
-        gains: By task, the difference that Table 1 had, and the seeds its interval rests on.
+        machines: The machines, oldest first.
+        gains: By task, the difference in Table 1 and the seeds behind its interval.
         curves: By task, the dev scores by epoch of Figure 1.
-        tuned: By task, what fine-tuning the biLM told.
-        tuned_gains: By task, what the fine-tuned biLM gained over the one as it came.
+        tuned: By task, the report of fine-tuning the biLM.
+        tuned_gains: By task, the gain of the fine-tuned biLM over the original one.
     """
 
     def __init__(self, results: Path | None = None) -> None:
@@ -41,73 +40,68 @@ class Earlier:
         self.tuned_gains: dict[str, Values] = {}
         self._runs: dict[tuple[str, int], Finished] = {}
         self._known = {run.cell.name: run.cell for run in all_runs()}
-        self._refused: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
+        self._outdated: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
         for path in sorted(results.glob("*.json")) if results else ():
             values = json.loads(path.read_text("utf-8"))
-            if "tasks" in values:  # others lie beside the tables
+            if "tasks" in values:  # the directory also contains other files
                 self._read(path, values)
 
     def get(self, cell: str, seed: int) -> Finished | None:
-        """Return the run that was published, by the name of its cell and its seed."""
+        """Return the published run of a cell and seed."""
         return self._runs.get((cell, seed))
 
     def has(self, run: Run) -> bool:
-        """Tell whether a run need not be made again.
-
-        One that time cut while it still rose is published only until its cell has a better one.
-        """
-        found = self.get(run.cell.name, run.seed)
-        return found is not None and found.ripe
+        """Return whether a converged run is published, which does not have to be repeated."""
+        published = self.get(run.cell.name, run.seed)
+        return published is not None and published.is_converged
 
     @property
-    def refused(self) -> list[str]:
-        """Say which runs do not count, and why."""
+    def outdated(self) -> list[str]:
+        """Describe the published runs that are ignored because of different settings."""
         return [
-            f"{task}: {len(runs)} published runs do not count: they were made with {before}; "
-            f"runs.py now has {now}. Make them again with run.py, or set runs.py back."
-            for (task, before, now), runs in self._refused.items()
+            f"{task}: ignoring {len(runs)} published runs with different settings ({before}; "
+            f"runs.py has {now}). Repeat them with run.py, or restore the settings in runs.py."
+            for (task, before, now), runs in self._outdated.items()
         ]
 
     def _read(self, path: Path, values: Values) -> None:
         self.machines += [one for one in values["machines"] if one not in self.machines]
         settings = values["settings"]
-        for told in _cells(values["tasks"]):
-            cell = self._known.get(told["cell"])
-            if cell is not None and told["runs"]:
-                self._take(path, cell, told["runs"], settings, made_on(values["machines"]))
-        for task, told in values["tasks"].items():
-            if "finetune" in told:
-                self.tuned[task] = told["finetune"]
+        for entry in _cells(values["tasks"]):
+            cell = self._known.get(entry["cell"])
+            if cell is not None and entry["runs"]:
+                self._add(path, cell, entry["runs"], settings, made_on(values["machines"]))
+        for task, entry in values["tasks"].items():
+            if "finetune" in entry:
+                self.tuned[task] = entry["finetune"]
             if _parts(settings.get(task), 1.0) != _parts(described(task), 1.0):
                 continue
-            if "tuned_gain" in told:
-                self.tuned_gains[task] = told["tuned_gain"]
-            if "difference" in told:
+            if "tuned_gain" in entry:
+                self.tuned_gains[task] = entry["tuned_gain"]
+            if "difference" in entry:
                 sides = ("baseline", "elmo")
-                seeds = {side: [run["seed"] for run in told[side]["runs"]] for side in sides}
-                self.gains[task] = {"seeds": seeds} | told["difference"]
-            if "dev_by_epoch" in told:
-                self.curves[task] = told["dev_by_epoch"]
+                seeds = {side: [run["seed"] for run in entry[side]["runs"]] for side in sides}
+                self.gains[task] = {"seeds": seeds} | entry["difference"]
+            if "dev_by_epoch" in entry:
+                self.curves[task] = entry["dev_by_epoch"]
 
-    def _take(
-        self, path: Path, cell: Cell, runs: list[Values], settings: Values, made: str
-    ) -> None:
+    def _add(self, path: Path, cell: Cell, runs: list[Values], settings: Values, made: str) -> None:
         before = _parts(settings.get(cell.task), cell.share)
         now = _parts(described(cell.task), cell.share)
         if before != now:
             key = (cell.task, _without(before, now), _without(now, before))
-            refused = self._refused.setdefault(key, set())
-            refused |= {(cell.name, values["seed"]) for values in runs}
+            outdated = self._outdated.setdefault(key, set())
+            outdated |= {(cell.name, values["seed"]) for values in runs}
             return
         for values in runs:
-            noted: Values = {"made": made, **values}  # there was one note for all runs of a file
-            run = Finished(**noted)
+            fields: Values = {"made": made, **values}  # older files record it once for all runs
+            run = Finished(**fields)
             known = self._runs.setdefault((cell.name, run.seed), run)
             if known != run:
                 raise DataError(
-                    f"{path} has {run.test:.4f} on test for {cell.name} with seed {run.seed}, "
-                    f"another file beside it {known.test:.4f}. All are written together: take "
-                    "them from one commit."
+                    f"{path} has a test score of {run.test:.4f} for {cell.name} with seed "
+                    f"{run.seed}, but another file in the same directory has {known.test:.4f}. "
+                    "Use files from the same commit."
                 )
 
 
@@ -120,7 +114,7 @@ def _cells(values: Any) -> Iterator[Values]:
 
 
 def _parts(settings: Values | None, share: float) -> list[str]:
-    """Return what a run with a share of the data was made with."""
+    """Return the preset and settings of a run with a fraction of the data."""
     if settings is None:
         return []
     parts = [f"preset {settings['preset']}", *settings["set"]]
@@ -129,4 +123,4 @@ def _parts(settings: Values | None, share: float) -> list[str]:
 
 
 def _without(some: list[str], others: list[str]) -> str:
-    return ", ".join(part for part in some if part not in others) or "no such setting"
+    return ", ".join(part for part in some if part not in others) or "none of these settings"

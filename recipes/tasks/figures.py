@@ -1,4 +1,4 @@
-"""The paper's two figures, drawn from our runs."""
+"""Draw the paper's two figures from our runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "elmokit"  # the same bytes for the same figures
+matplotlib.rcParams["svg.hashsalt"] = "elmokit"  # reproducible files
 
 from matplotlib import pyplot  # noqa: E402
 
@@ -17,7 +17,7 @@ _METADATA = {"Date": None}
 
 
 def draw_curves(tasks: dict[str, Any], names: dict[str, str], path: Path) -> None:
-    """Draw Figure 1: dev score by epoch, and test score by the share of the training data."""
+    """Draw Figure 1: dev score by epoch, and test score by the fraction of the training data."""
     figure, axes = pyplot.subplots(len(tasks), 2, figsize=(9, 3.2 * len(tasks)), squeeze=False)
     for (left, right), (task, found) in zip(axes, tasks.items(), strict=True):
         for key, (label, color, line) in _STYLE.items():

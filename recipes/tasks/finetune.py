@@ -1,14 +1,15 @@
-"""Let the biLM read the text of a task before the task uses it, as the paper did.
+"""Fine-tune the biLM on the text of a task before training the task model, as in the paper.
 
-No label is looked at: the biLM goes on as a language model on the training sentences, and its
-perplexity is measured on those of the dev set, before and after. That chooses among the --rates.
+The labels are not used. The biLM is trained as a language model on the training sentences, and its
+perplexity on the dev sentences is measured before and after. The best of the --rates is chosen by
+this perplexity.
 
-Needs: the folder that `prepare.py` makes; a model with its language-model head.
+Needs: the output directory of `prepare.py`; a model with its language-model head.
 
 Run as: python recipes/tasks/finetune.py data/ ner sst5 -o tuned/ --summaries runs/
-Makes tuned/english-TASK, a model for `run.py --model english-TASK=tuned/english-TASK`, and
-runs/finetune-TASK.json with the perplexities, for `tables.py`. `run.py` calls it for the runs that
-need such a model.
+Writes the model tuned/english-TASK for `run.py --model english-TASK=tuned/english-TASK`, and the
+perplexities in runs/finetune-TASK.json for `tables.py`. `run.py` calls this script for the runs
+that need such a model.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ SUMMARY = "finetune-{task}.json"
 
 
 def main() -> None:
-    """Fine-tune for one task after another."""
+    """Fine-tune one biLM per task."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("data", type=Path, help="what prepare.py made")
+    parser.add_argument("data", type=Path, help="output directory of prepare.py")
     parser.add_argument("tasks", nargs="+", choices=list(FILES))
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--summaries", type=Path, required=True, help="the folder of run.py")
+    parser.add_argument("--summaries", type=Path, required=True, help="output directory of run.py")
     parser.add_argument("--model", default="english")
     parser.add_argument("--epochs", type=float, default=3.0)
-    parser.add_argument("--rows", type=int, help="streams of text read side by side")
+    parser.add_argument("--rows", type=int, help="rows of a batch (default: depends on the text)")
     parser.add_argument("--rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3])
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     for task in args.tasks:
-        found = fine_tuned(task, args)
+        summary = fine_tune(task, args)
         args.summaries.mkdir(parents=True, exist_ok=True)
         path = args.summaries / SUMMARY.format(task=task)
-        path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-        sys.stdout.write(f"{task}: {found['perplexity']}\n")
+        path.write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
+        sys.stdout.write(f"{task}: {summary['perplexity']}\n")
 
 
-def fine_tuned(task: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Make the model of one task; return what its training told."""
+def fine_tune(task: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Fine-tune the biLM for one task and return a summary."""
     folder: Path = args.output / task
     folder.mkdir(parents=True, exist_ok=True)
     for part, name in zip(("train", "dev"), FILES[task], strict=False):
@@ -68,43 +69,43 @@ def fine_tuned(task: str, args: argparse.Namespace) -> dict[str, Any]:
     common = ["finetune", args.model, folder / "corpus", "--epochs", args.epochs, "--json"]
     common += ["--resume", "--device", args.device, "--set", f"step.rows={rows}"]
 
-    def tried(rate: float) -> dict[str, Any]:
+    def run(rate: float) -> dict[str, Any]:
         setting = f"optimizer.learning_rate={rate:g}"
         out = folder / f"run-{rate:g}"
-        found: dict[str, Any] = json.loads(elmo([*common, "-o", out, "--set", setting]))
-        return found
+        report: dict[str, Any] = json.loads(elmo([*common, "-o", out, "--set", setting]))
+        return report
 
-    with ThreadPoolExecutor() as pool:  # side by side: one alone does not fill a GPU
-        told = dict(zip(args.rates, pool.map(tried, args.rates), strict=True))
-    after = {rate: found["perplexity"]["after"]["mean"] for rate, found in told.items()}
+    with ThreadPoolExecutor() as pool:  # concurrently, because one run does not fill a GPU
+        reports = dict(zip(args.rates, pool.map(run, args.rates), strict=True))
+    after = {rate: report["perplexity"]["after"]["mean"] for rate, report in reports.items()}
     rate = min(after, key=lambda one: after[one])
-    best = told[rate]
+    best = reports[rate]
     model = args.output / tuned_model(task)
     model.unlink(missing_ok=True)
     model.symlink_to(os.path.relpath(best.pop("model"), args.output))
     settings = {"step.rows": rows, "optimizer.learning_rate": rate}
-    tries = {f"{one:g}": round(value, 2) for one, value in after.items()}
+    by_rate = {f"{one:g}": round(value, 2) for one, value in after.items()}
     about = {"model": args.model, "epochs": args.epochs, "settings": settings}
-    return {**about, "after_by_rate": tries, **best}
+    return {**about, "after_by_rate": by_rate, **best}
 
 
 def rows_for(text: str) -> int:
-    """Return how many rows read a text: a power of two, so that a pass has some 200 steps."""
+    """Return a number of rows, a power of two, for which an epoch has about 200 steps."""
     per_row = 20 * 200  # tokens
     return max(16, 1 << int(math.log2(max(1, len(text.split()) / per_row))))
 
 
 def sentences(task: str, path: Path) -> str:
-    """Return the sentences of a data set, one per line, each once."""
+    """Return the distinct sentences of a dataset, one per line."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ElmoWarning)  # said when it is trained on
+        warnings.simplefilter("ignore", ElmoWarning)  # shown during training
         examples = load_task(task).read(str(path))
     lines = (" ".join(text) for text in texts_of(examples) if text)
     return "\n".join(dict.fromkeys(lines)) + "\n"
 
 
 def elmo(arguments: Sequence[Any]) -> str:
-    """Run a command of elmokit; return what it printed."""
+    """Run an `elmo` command and return its standard output."""
     command = [sys.executable, "-m", "elmokit", *map(str, arguments)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 

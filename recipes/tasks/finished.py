@@ -1,4 +1,4 @@
-"""A run that has ended: its figures, from its folder or from the JSON values of the tables."""
+"""The scores of a finished run, from its directory or from the published JSON files."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from counts import METRIC
 from runs import Run
 
 MACHINES = "machines.jsonl"
-#: Epochs without a better score after which a run that was cut still counts.
+#: A run stopped by the time limit counts if its score did not improve in this many last epochs.
 _PAST_BEST = 2
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended.
+    """A finished run.
 
     Attributes:
-        seed: Its seed.
+        seed: The random seed.
         dev: The best score on the dev data.
         test: The score of the same weights on the test data.
-        epochs: Epochs it had.
-        best_epoch: The one that was kept.
-        cut: Whether time ran out before it would have stopped.
-        seconds: Time it took.
-        mixes: Learned s_j and gamma, by place.
-        made: Dates and devices of the machines that worked on its folder.
-        folder: Where it is; None if only its figures are known.
+        epochs: The number of epochs.
+        best_epoch: The epoch whose weights were kept.
+        cut: Whether the time limit stopped the run.
+        seconds: The duration.
+        mixes: The learned s_j and gamma, by place.
+        made: Dates and devices of the machines that wrote to its directory.
+        folder: The directory of the run. None if only its scores are known.
     """
 
     seed: int
@@ -44,18 +44,18 @@ class Finished:
     folder: Path | None = None
 
     @property
-    def ripe(self) -> bool:
-        """Whether it stopped by itself, or was at least past its best epoch when time was over."""
+    def is_converged(self) -> bool:
+        """Whether the run ended by itself, or was past its best epoch at the time limit."""
         return not self.cut or self.epochs - self.best_epoch >= _PAST_BEST
 
     @property
     def predictions(self) -> Path | None:
-        """What it predicted on the test data, if that is here."""
+        """The file with the predictions on the test data, if it exists."""
         path = self.folder / "test.jsonl" if self.folder else None
         return path if path and path.is_file() else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; scores in full, so that means of them come out the same."""
+        """Return JSON values. Scores are not rounded, so that their means are reproducible."""
         return {
             "seed": self.seed,
             "dev": self.dev,
@@ -70,7 +70,7 @@ class Finished:
 
 
 def finished(out: Path, run: Run) -> Finished | None:
-    """Return a run of a folder if it has ended."""
+    """Return a run from a directory of runs if it is finished."""
     folder = out / run.name
     try:
         values = json.loads((folder / "config.json").read_text("utf-8"))
@@ -83,7 +83,7 @@ def finished(out: Path, run: Run) -> Finished | None:
         test=results["test"][metric],
         epochs=results["epochs"],
         best_epoch=results["best_epoch"],
-        # `run.py --measure` ends a run by asking for one epoch.
+        # `run.py --measure` finishes a run by setting the number of epochs to 1.
         cut=values["config"]["train"]["epochs"] == 1
         or results["epochs"] > values["config"]["train"]["epochs"],
         seconds=results["seconds"],
@@ -94,7 +94,7 @@ def finished(out: Path, run: Run) -> Finished | None:
 
 
 def machines(out: Path) -> list[dict[str, Any]]:
-    """Return what run.py noted of the machines that worked on a folder."""
+    """Return the machines that run.py recorded for a directory of runs."""
     path = out / MACHINES
     if not path.is_file():
         return []
@@ -102,6 +102,6 @@ def machines(out: Path) -> list[dict[str, Any]]:
 
 
 def made_on(some: list[dict[str, Any]]) -> str:
-    """Name machines by date and device."""
+    """Format the dates and devices of machines."""
     names = dict.fromkeys(f"{machine['date']}, {machine['device']}" for machine in some)
-    return "; ".join(names) or "not noted"
+    return "; ".join(names) or "not recorded"

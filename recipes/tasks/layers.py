@@ -1,7 +1,7 @@
-"""Compute ELMo's layers of a task's data, so that runs which begin together find them on disk.
+"""Compute ELMo's layers of a task's data in advance, so that concurrent runs can share them.
 
 Run as: python recipes/tasks/layers.py TASK TRAIN DEV TEST --cache-dir DIR [--model MODEL] ...
-`run.py` calls it before the first run that needs them.
+`run.py` calls this script before the first run that needs the layers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from elmokit.tasks.registry import load_task
 
 
 def main() -> None:
-    """Read the data as a run would, and leave."""
+    """Read the data as a run does, and store the layers in the cache."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("task")
     parser.add_argument("files", nargs=3, metavar="FILE")
@@ -41,7 +41,7 @@ def main() -> None:
     device = choose_device(args.device)
     options: dict[str, Any] = {"device": device, "precision": args.precision}
     cache = LayerCache(args.cache_dir, max_bytes=round(args.cache_gb * GIB), log=log)
-    # The layers go to the disk only; the task model is not made, so nothing need be on a GPU.
+    # The layers are only written to disk. No task model is created on the GPU.
     load_data(task, config, *args.files, elmo=load(args.model, **options), cache=cache, log=log)
 
 

@@ -1,4 +1,4 @@
-"""Processes side by side, in order, within a bound of number and time."""
+"""Run processes concurrently and in order, with a limit on their number and a deadline."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: What a run has when it is finished.
+#: A file that exists when a run is finished.
 DONE = "config.json"
 
-_TOLD_EVERY = 15.0
+_REPORT_SECONDS = 15.0
 _GRACE = 60.0  # seconds to write a checkpoint
 
 
 def say(line: str) -> None:
-    """Write a line at once, also into a file that is watched."""
+    """Print a line without buffering."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 @dataclass
 class Job:
-    """A process, running or not yet.
+    """A process that is waiting or running.
 
     Attributes:
-        name: The run, or whose layers they are.
-        command: What is run.
-        needs: The job that must have ended before.
+        name: The name of the run.
+        command: The command line.
+        needs: The name of a job that must end before this one starts.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Job:
 
 
 class Pool:
-    """Some processes at once, until there is nothing left to do or no time.
+    """Runs jobs in a limited number of processes until all have ended or the time is over.
 
     Args:
-        out: Where a job has its folder, and leaves its log.
-        size: Processes at once.
-        environment: Their variables.
+        out: The directory for the jobs' directories and logs.
+        size: The number of concurrent processes.
+        environment: The environment variables of the processes.
     """
 
     def __init__(self, out: Path, size: int, environment: dict[str, str]) -> None:
@@ -64,16 +64,16 @@ class Pool:
         self._stopped = False
 
     def work(self, jobs: Sequence[Job], deadline: float) -> None:
-        """Run jobs in order; stop all at the deadline, or when this process is told to end."""
+        """Run jobs in order. Stop all at the deadline, or after SIGINT or SIGTERM."""
         before = {s: signal.signal(s, self._stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        waiting, told = list(jobs), time.monotonic()
+        waiting, reported = list(jobs), time.monotonic()
         try:
             while (waiting or self._running) and time.monotonic() < deadline and not self._stopped:
                 self._collect()
                 self._fill(waiting)
-                if time.monotonic() - told > _TOLD_EVERY:
-                    told = time.monotonic()
-                    self._tell(len(jobs), deadline)
+                if time.monotonic() - reported > _REPORT_SECONDS:
+                    reported = time.monotonic()
+                    self._report(len(jobs), deadline)
                 time.sleep(0.2)
         finally:
             self._end_all()
@@ -97,7 +97,7 @@ class Pool:
                         stderr=log,
                         stdin=subprocess.DEVNULL,
                         env=self._environment,
-                        start_new_session=True,  # Ctrl-C is ours to pass on
+                        start_new_session=True,  # Ctrl-C must not reach it directly
                     )
                 job.began = time.monotonic()
                 self._running.append(job)
@@ -107,13 +107,13 @@ class Pool:
             assert job.process is not None
             if (code := job.process.poll()) is not None:
                 self._running.remove(job)
-                self._ended.add(job.name)  # what needs it will say itself if it failed
+                self._ended.add(job.name)  # if it failed, jobs that need it report an error
                 seconds = time.monotonic() - job.began
                 say(f"{job.name}: {_outcome(self._out / job.name, code)}, {seconds:.0f} s")
                 if code:
                     self._failed.append(job.name)
 
-    def _tell(self, total: int, deadline: float) -> None:
+    def _report(self, total: int, deadline: float) -> None:
         minutes = (deadline - time.monotonic()) / 60
         say(
             f"-- {len(self._ended)} of {total} ended, {len(self._running)} running"
@@ -144,14 +144,14 @@ class Pool:
 
 
 def _signal(job: Job, number: signal.Signals) -> None:
-    """Tell a job and the processes that it has started; it leads a session of its own."""
+    """Send a signal to a job and its child processes."""
     assert job.process is not None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(job.process.pid, number)
 
 
 def _progress(folder: Path) -> str:
-    """Say where a run is, by the last line of its metrics."""
+    """Describe the progress of a run from the last line of its metrics."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         last = json.loads((folder / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
         score = next(value for value in last["dev"].values() if isinstance(value, float))
@@ -173,20 +173,20 @@ def _outcome(folder: Path, code: int) -> str:
 
 
 @contextlib.contextmanager
-def mps(*, wanted: bool) -> Iterator[dict[str, str]]:
-    """Start NVIDIA's service that lets processes run on a GPU side by side; yield its variables."""
+def mps(*, enabled: bool) -> Iterator[dict[str, str]]:
+    """Start NVIDIA MPS, with which processes share a GPU, and yield its environment variables."""
     control = shutil.which("nvidia-cuda-mps-control")
-    if control is None or not wanted:
+    if control is None or not enabled:
         yield {}
         return
     with tempfile.TemporaryDirectory() as folder:
         places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         environment = {**os.environ, **places}
         subprocess.run([control, "-d"], env=environment, check=False)
-        # In some containers it starts and serves nobody.
+        # In some containers, MPS starts but does not work.
         probe = [sys.executable, "-c", "import torch; torch.zeros(1).cuda()"]
         works = subprocess.run(probe, env=environment, check=False, timeout=120).returncode == 0
-        say(f"NVIDIA MPS {'is on' if works else 'does not work here: processes take turns'}")
+        say(f"NVIDIA MPS {'enabled' if works else 'does not work: processes share GPU time'}")
         try:
             yield places if works else {}
         finally:

@@ -1,16 +1,18 @@
-"""Lay the data of the six tasks out as `runs.py` expects it: TASK/{train,dev,test}.
+"""Prepare the data of the six tasks in the layout of `runs.py`: TASK/{train,dev,test}.
 
-Needs a folder with the public data: conll2003/ (eng.train, eng.testa, eng.testb), sst5/trees/,
+Needs a directory with the public data: conll2003/ (eng.train, eng.testa, eng.testb), sst5/trees/,
 snli/ (dev.txt, test.txt, counterfactual/), squad/ (parts of SQuAD v1.1), propbank_ewt/, and
-litbank/conll/. What is not there is left out, and told.
+litbank/conll/. Missing tasks are skipped with a message.
 
 Run as: python recipes/tasks/prepare.py tasks/ -o data/
 
-What is made of them, where it is not just copied:
-    snli    SNLI's 550,000 training pairs are not used: train is SNLI dev less its last 1,000 pairs,
-            which are dev, + counterfactual train (Kaushik et al. 2020); test is SNLI test
-    squad   train: 44 articles of the official training set, less the last tenth by title, which is
-            dev, and single paragraphs of others; test: paragraphs of the official dev set
+NER, SST-5 and SRL are copied. The splits of the other tasks are:
+    snli    train: SNLI dev without its last 1,000 pairs, and counterfactual train (Kaushik et al.
+            2020); dev: the last 1,000 pairs of SNLI dev; test: SNLI test. SNLI's 550,000 training
+            pairs are not used.
+    squad   train: 44 articles of the official training set without the last tenth by title, and
+            single paragraphs of other articles; dev: the last tenth; test: paragraphs of the
+            official dev set
     coref   LitBank's 100 documents by name: 80 train, 10 dev, 10 test
 """
 
@@ -28,9 +30,9 @@ _SNLI_DEV = 1000
 
 
 def main() -> None:
-    """Prepare what is there."""
+    """Prepare all available tasks."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("tasks", type=Path, help="the folder with conll2003/, sst5/, ...")
+    parser.add_argument("tasks", type=Path, help="directory with conll2003/, sst5/, ...")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
     makers: dict[str, Callable[[Path, Path], None]] = {
@@ -50,14 +52,14 @@ def main() -> None:
             make(args.tasks, folder)
         except FileNotFoundError as error:
             shutil.rmtree(folder)
-            sys.stdout.write(f"{task}: left out, there is no {error.filename}\n")
+            sys.stdout.write(f"{task}: skipped because {error.filename} does not exist\n")
         else:
             names = ", ".join(sorted(path.name for path in folder.iterdir()))
             sys.stdout.write(f"{task}: {names}\n")
 
 
 def copy(source: Path, folder: Path, *names: str, suffix: str = ".txt") -> None:
-    """Copy three files."""
+    """Copy the three files of a task."""
     for part, name in zip(("train", "dev", "test"), names, strict=True):
         shutil.copyfile(source / name, folder / f"{part}{suffix}")
 
@@ -65,8 +67,8 @@ def copy(source: Path, folder: Path, *names: str, suffix: str = ".txt") -> None:
 def snli(tasks: Path, folder: Path) -> None:
     """Join most of SNLI's dev set and the counterfactual training data.
 
-    Dev pairs come from SNLI itself, as those of the test do: on counterfactual ones, which are made
-    to be hard, early epochs all look like chance.
+    The dev pairs come from SNLI, like the test pairs. Counterfactual pairs are hard by design, and
+    on them the scores of early epochs are all close to chance.
     """
     own = (tasks / "snli" / "dev.txt").read_text("utf-8").splitlines(keepends=True)
     extra = tasks / "snli" / "counterfactual" / "all_combined" / "train.tsv"
@@ -77,7 +79,7 @@ def snli(tasks: Path, folder: Path) -> None:
 
 
 def squad(tasks: Path, folder: Path) -> None:
-    """Join the parts; whole articles are held out, so that dev asks about unread ones."""
+    """Join the parts. Entire articles are held out, so that dev contains only unseen ones."""
     source = tasks / "squad"
     whole = sorted(articles(source / "squad_du_test-v1.1.json"), key=lambda a: str(a["title"]))
     held = len(whole) // 10
@@ -92,13 +94,13 @@ def squad(tasks: Path, folder: Path) -> None:
 
 
 def articles(path: Path) -> list[dict[str, Any]]:
-    """Return the articles of a file of SQuAD."""
+    """Return the articles of a SQuAD file."""
     found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["data"]
     return found
 
 
 def coref(tasks: Path, folder: Path) -> None:
-    """Split LitBank by the names of its documents."""
+    """Split LitBank by document name."""
     paths = sorted((tasks / "litbank" / "conll").glob("*.conll"))
     if not paths:
         raise FileNotFoundError(2, "no such file", str(tasks / "litbank" / "conll" / "*.conll"))

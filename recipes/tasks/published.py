@@ -1,4 +1,4 @@
-"""The paper's figures, to stand beside ours: Peters et al. 2018."""
+"""Published results to compare with, from Peters et al. 2018."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SOURCE = "Peters et al. 2018"
 
 
 class Gain(NamedTuple):
-    """A row of Table 1 (test): baseline, with ELMo, relative reduction of error in percent."""
+    """A row of Table 1 (test): baseline, with ELMo, relative error reduction in percent."""
 
     baseline: float
     elmo: float
@@ -35,9 +35,9 @@ TABLE3 = {
     "snli": (88.9, 89.5, 88.7),
     "srl": (84.7, 84.3, 80.9),
 }
-#: Perplexity of a biLM on the dev text of a task, before and after one epoch on its training text;
-#: from the paper's supplement by way of others' notes, so less certain than the rest.
-#: Of SQuAD it is that of the contexts.
+#: Perplexity of a biLM on the dev text of a task, before and after one epoch on its training text.
+#: Quoted from secondary sources on the paper's supplement, so less certain than the other figures.
+#: SQuAD: contexts only.
 FINE_TUNED = {
     "ner": (103.2, 46.3),
     "sst5": (131.5, 78.6),

@@ -1,4 +1,4 @@
-"""From runs to figures: means over seeds, curves, learned weights."""
+"""Aggregate runs: means over seeds, learning curves, learned weights."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from runs import SEEDS, Cell, Run
 
 @dataclass(frozen=True)
 class Source:
-    """Where finished runs are found.
+    """The places that contain finished runs.
 
     Attributes:
-        folder: The folder of run.py.
-        earlier: The runs that are published.
+        folder: The output directory of run.py.
+        earlier: The published runs.
     """
 
     folder: Path
     earlier: Earlier
 
     def find(self, run: Run) -> Finished | None:
-        """Return a run that has ended, from the folder rather than from what is published.
+        """Return a finished run, from the directory if possible, otherwise a published one.
 
-        Yet one that time cut while it still rose does not take the place of one that is ripe.
+        A run that had not converged at the time limit does not replace one that had.
         """
         new = finished(self.folder, run)
         old = self.earlier.get(run.cell.name, run.seed)
-        return old if new is None or (old is not None and old.ripe and not new.ripe) else new
+        keep_old = new is None or (old is not None and old.is_converged and not new.is_converged)
+        return old if keep_old else new
 
 
 class Measured:
-    """The finished runs of a cell; there may be none.
+    """The finished runs of a cell, possibly none.
 
-    A run that time cut while it still rose says little, and is not counted. If a cell has no other,
-    the longest of them stands, with its star.
+    Runs that had not converged at the time limit are ignored. If a cell has only such runs, the
+    longest one is used and marked with an asterisk.
     """
 
     def __init__(self, source: Source, cell: Cell) -> None:
@@ -48,7 +49,7 @@ class Measured:
         runs = [run for run in found if run is not None]
         longest = sorted(runs, key=lambda run: run.epochs)[-1:]
         self.cell = cell
-        self.runs = [run for run in runs if run.ripe] or longest
+        self.runs = [run for run in runs if run.is_converged] or longest
 
     def __bool__(self) -> bool:
         return bool(self.runs)
@@ -62,14 +63,14 @@ class Measured:
         return sum(self.scores(part)) / len(self.runs)
 
     def deviation(self, part: str) -> float | None:
-        """Return the standard deviation over the seeds (n - 1); None of a single run."""
+        """Return the sample standard deviation over the seeds. None for a single run."""
         if len(self.runs) < 2:
             return None
         mean = self.mean(part)
         return math.sqrt(sum((x - mean) ** 2 for x in self.scores(part)) / (len(self.runs) - 1))
 
     def text(self, part: str) -> str:
-        """Return mean and deviation as a table has it, with a star if time cut a run short."""
+        """Format mean and deviation, with an asterisk if the time limit stopped a run."""
         if not self:
             return "not run"
         deviation = self.deviation(part)

@@ -1,20 +1,20 @@
-"""Work through the runs of `runs.py`, several at once on one GPU or CPU, the most important first.
+"""Execute the runs of `runs.py`, several at a time on one GPU or CPU, most important first.
 
-Needs: the folder that `prepare.py` makes. Runs are `elmo task ... train --resume` in processes of
-their own: what is finished is skipped and what was stopped goes on, so this may be stopped and
-started at will. A biLM that has read the task's text is made, and the layers of a data set are
-computed, once, before the first run that needs them.
+Needs: the output directory of `prepare.py`. Each run is a process, `elmo task ... train --resume`.
+Finished runs are skipped and interrupted runs are resumed, so you can stop and restart this script
+at any time. Fine-tuned biLMs and the layers of a dataset are computed once, before the first run
+that needs them.
 
 Run as:
     python recipes/tasks/run.py data/ -o runs/ --processes 16 --minutes 20 --measure \
         --static glove=glove.txt --static word2vec=word2vec.txt --model english-original=original/
     python recipes/tasks/run.py data/ -o runs/ --only '^ner' --seeds 0 --list
-Runs whose figures are published in results/tasks are not made again (but with --again or --set),
-unless time cut them while they rose: `tables.py` counts them beside the new ones.
-After --minutes all runs are stopped with a checkpoint. --measure then measures the best epoch so
-far of each on the test data: such a run is finished, and marked as cut in the tables. --pack
-writes what the tables need (no weights) into one file. Where the driver's tools are there, NVIDIA
-MPS lets the processes use the GPU at the same moment instead of taking turns (not with --no-mps).
+Converged runs that are published in results/tasks are not repeated (except with --again or --set),
+and `tables.py` includes them in addition to the new ones.
+After --minutes, all runs are stopped with a checkpoint. --measure then evaluates the best epoch of
+each run on the test data. These runs count as finished and are marked in the tables. --pack
+writes the files that the tables need (no weights) to an archive. If NVIDIA MPS is installed, the
+processes use the GPU concurrently (disable with --no-mps).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from pool import DONE, Job, Pool, mps, say
 from runs import FILES, Run, all_runs, settings_of, tuned_model
 
 HERE = Path(__file__).parent
-#: What the tables need of a run.
+#: The files of a run that the tables need.
 PACKED = (DONE, "metrics.jsonl", "test.jsonl")
 
 
 def main() -> None:
-    """Do what there is time for."""
+    """Execute runs until all are finished or the time is over."""
     args = arguments()
     runs = [run for run in all_runs() if chosen(run, args)]
     states = states_of(runs, args)
@@ -59,7 +59,7 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     note_machine(args)
     shared_gpu = args.device != "cpu" and args.processes > 1 and not args.no_mps
-    with mps(wanted=shared_gpu) as shared:
+    with mps(enabled=shared_gpu) as shared:
         environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), **shared}
         Pool(args.output, args.processes, environment).work(jobs_of(left, args), deadline)
         if args.measure:
@@ -74,7 +74,7 @@ def main() -> None:
                 jobs, time.monotonic() + 60 * args.measure_minutes
             )
     done = [run for run in left if (args.output / run.name / DONE).is_file()]
-    say(f"{len(done)} of the {len(left)} runs that were left are finished")
+    say(f"{len(done)} of {len(left)} runs finished")
     if args.pack:
         pack(args.output, args.pack)
 
@@ -82,28 +82,28 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("data", type=Path, help="what prepare.py made")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="a folder for each run")
-    parser.add_argument("--processes", type=int, default=1, help="runs at once")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
-    parser.add_argument("--minutes", type=float, default=1e6, help="stop all after so long")
-    parser.add_argument("--measure", action="store_true", help="then measure what was stopped")
+    parser.add_argument("data", type=Path, help="output directory of prepare.py")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="directory for all runs")
+    parser.add_argument("--processes", type=int, default=1, help="concurrent runs")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each run")
+    parser.add_argument("--minutes", type=float, default=1e6, help="time limit")
+    parser.add_argument("--measure", action="store_true", help="then evaluate the stopped runs")
     parser.add_argument("--measure-minutes", type=float, default=3.0)
-    parser.add_argument("--pack", type=Path, help="then write the results into this .tar.xz")
-    parser.add_argument("--only", default=".", help="pattern of the names of runs")
+    parser.add_argument("--pack", type=Path, help="then write the results to this .tar.xz file")
+    parser.add_argument("--only", default=".", help="regular expression for names of runs")
     parser.add_argument("--table", nargs="+", help="runs of table1, table2, table3, models, ...")
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--static", action="append", default=[], metavar="NAME=SOURCE")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=MODEL")
     parser.add_argument("--set", dest="settings", action="append", default=[])
-    parser.add_argument("--cache-dir", type=Path, help="layers; nothing: OUTPUT/.layers")
+    parser.add_argument("--cache-dir", type=Path, help="layer cache (default: OUTPUT/.layers)")
     parser.add_argument("--cache-gb", type=float, default=40.0)
     parser.add_argument("--precision", default="exact")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--no-mps", action="store_true", help="do not start NVIDIA MPS")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="what is published")
-    parser.add_argument("--again", action="store_true", help="also make runs that are published")
-    parser.add_argument("--list", action="store_true", help="name the runs and leave")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="published results")
+    parser.add_argument("--again", action="store_true", help="repeat published runs, too")
+    parser.add_argument("--list", action="store_true", help="list the runs and exit")
     args = parser.parse_args()
     args.cache_dir = args.cache_dir or args.output / ".layers"
     args.static = {"glove": "glove-6b-50d", **dict(one.split("=", 1) for one in args.static)}
@@ -112,7 +112,7 @@ def arguments() -> argparse.Namespace:
 
 
 def chosen(run: Run, args: argparse.Namespace) -> bool:
-    """Tell whether a run is wanted, and what it needs is there."""
+    """Return whether a run is selected and its inputs are available."""
     return (
         re.search(args.only, run.name) is not None
         and (args.seeds is None or run.seed in args.seeds)
@@ -123,15 +123,15 @@ def chosen(run: Run, args: argparse.Namespace) -> bool:
 
 
 def is_tuned(run: Run) -> bool:
-    """Tell whether a run needs the biLM that has read the text of its task."""
+    """Return whether a run uses a biLM that was fine-tuned on the text of its task."""
     return run.cell.model == tuned_model(run.cell.task)
 
 
 def states_of(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, str]:
-    """Tell of each run whether it is "done" in the folder, "published" or "left" to be made."""
-    # With --set runs are others than those that are published.
+    """Return the state of each run: "done" in the directory, "published", or "left" to do."""
+    # With --set, the settings differ from those of the published runs.
     earlier = Earlier(None if args.again or args.settings else args.results)
-    for line in earlier.refused:
+    for line in earlier.outdated:
         say(line)
     states = {}
     for run in runs:
@@ -142,7 +142,7 @@ def states_of(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, str]:
 
 
 def note_machine(args: argparse.Namespace) -> None:
-    """Add a line about this machine to those of earlier sessions, for the tables."""
+    """Append a description of this machine to those of earlier sessions, for the tables."""
     import torch
 
     import elmokit
@@ -186,7 +186,7 @@ def jobs_of(runs: Sequence[Run], args: argparse.Namespace) -> list[Job]:
 
 
 def command_of(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
-    """Return the command that makes a run."""
+    """Return the command of a run."""
     cell = run.cell
     command = [sys.executable, "-m", "elmokit", "task", cell.task, "train", *_files(run, args)]
     command += ["-o", str(args.output / run.name), "--resume", "--elmo", cell.elmo]
@@ -201,12 +201,12 @@ def command_of(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
 
 
 def tuned_path(run: Run, args: argparse.Namespace) -> Path:
-    """Return where `finetune.py` leaves the biLM of a run."""
+    """Return the path of a run's fine-tuned biLM."""
     return Path(args.output / ".tuned" / run.cell.model)
 
 
 def tune_command(run: Run, args: argparse.Namespace) -> list[str]:
-    """Return the command that makes the biLM of a run."""
+    """Return the command that fine-tunes the biLM of a run."""
     command = [sys.executable, str(HERE / "finetune.py"), str(args.data), run.cell.task]
     command += ["-o", str(tuned_path(run, args).parent), "--summaries", str(args.output)]
     return [*command, "--device", args.device]
@@ -234,11 +234,11 @@ def _common(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
     return found
 
 
-# ------------------------------------------------------------------------------------ what is left
+# ---------------------------------------------------------------------------------------- archive
 
 
 def pack(out: Path, path: Path) -> None:
-    """Write what the tables need into one file, runs of one task side by side."""
+    """Write the files that the tables need to an archive, sorted by task."""
     with tarfile.open(path, "w:xz", preset=1) as archive:
         for file in (out / MACHINES, *sorted(out.glob(SUMMARY.format(task="*")))):
             archive.add(file, file.name)

@@ -1,7 +1,7 @@
-"""Which runs make the tables: data, in the order of importance. `run.py` works through it.
+"""The runs behind the tables, most important first. `run.py` executes them.
 
-A cell of a table is a configuration, and its runs differ in the seed alone. A run that several
-tables need is there once.
+A cell of a table is a configuration, and its runs differ only in the seed. A run that several
+tables need is listed once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 SEEDS = (0, 1, 2)
 
-#: Training, dev and test data in the folder that `prepare.py` makes.
+#: Training, dev and test data in the output directory of `prepare.py`.
 FILES = {
     "ner": ("ner/train.txt", "ner/dev.txt", "ner/test.txt"),
     "sst5": ("sst5/train.txt", "sst5/dev.txt", "sst5/test.txt"),
@@ -21,7 +21,7 @@ FILES = {
     "srl": ("srl/train.jsonl", "srl/dev.jsonl", "srl/test.jsonl"),
     "coref": ("coref/train", "coref/dev", "coref/test"),
 }
-#: Where ELMo enters, as in the paper's Table 1.
+#: Where ELMo is added, as in the paper's Table 1.
 PLACE = {
     "ner": "input",
     "sst5": "input",
@@ -30,16 +30,16 @@ PLACE = {
     "srl": "input",
     "coref": "input",
 }
-#: For all: many runs at once would keep the disk busy.
+#: Settings of all runs: concurrent runs would otherwise write too many checkpoints.
 COMMON = ("train.checkpoint_seconds=300",)
-#: Preset and changes of each task, the same with and without ELMo. They bound the time of a run.
+#: Preset and settings of each task, the same with and without ELMo. They limit the run time.
 SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ner": ("tuned", ("train.epochs=30", "train.patience=6")),
     "sst5": (
         "paper",
         ("model.distinct=true", "static.trainable=true", "train.epochs=10", "train.patience=3"),
     ),
-    # A thirtieth of the paper's data: with its rate and dropout a baseline hardly learns.
+    # With 1/30 of the paper's data, a baseline hardly learns with the paper's rate and dropout.
     "snli": (
         "paper",
         (
@@ -55,11 +55,11 @@ SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "srl": ("quick", ("train.batch_size=80", "train.batch_tokens=8192", "train.halve_after=2")),
     "coref": ("quick", ()),
 }
-#: The tasks by the time a run takes: ten minutes, seven, then one to five.
+#: The tasks by the duration of a run: ten minutes, seven, then one to five.
 BY_TIME = ("squad", "srl", "sst5", "ner", "snli", "coref")
-#: In tables other than the first these have one seed.
+#: These tasks have only one seed in all tables but the first.
 LONGEST = BY_TIME[:2]
-#: The tasks of the tables whose columns are configurations, the most important table first.
+#: The tasks of each table whose columns are configurations, most important table first.
 COMPARED = {
     "finetune": BY_TIME,
     "table2": ("srl", "sst5", "ner", "snli"),
@@ -67,10 +67,10 @@ COMPARED = {
     "models": ("sst5", "ner"),
     "static": ("sst5", "ner"),
 }
-#: lambda of the presets, so that a cell that has it is not there twice.
+#: lambda in the presets, so that the same cell is not listed twice.
 PENALTY = {"ner": 0.1, "sst5": 0.001, "snli": 0.001, "srl": 0.001}
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
-#: With a tenth of the data or less: more steps, and more patience with them.
+#: With a tenth of the data or less: smaller batches, more epochs and more patience.
 LITTLE = 0.1
 LITTLE_SETTINGS = {
     "ner": ("train.batch_size=8", "train.epochs=60", "train.patience=15", "train.halve_after=0"),
@@ -84,12 +84,12 @@ class Cell:
 
     Attributes:
         task: The task.
-        elmo: Where ELMo enters; "none" is the baseline.
-        layers: "all": a learned mix. "top": the top layer. Or weights, as `elmo.mix`.
-        penalty: As `elmo.penalty`; None: from the preset.
-        static: Which static vectors; `run.py` is told where they are.
-        model: Which biLM; `run.py` is told where it is.
-        share: Share of the training data.
+        elmo: Where ELMo is added. "none" is the baseline.
+        layers: "all" for a learned mix, "top" for the top layer, or weights as in `elmo.mix`.
+        penalty: The setting `elmo.penalty`. None uses the preset.
+        static: The name of the static vectors. `run.py --static` specifies their path.
+        model: The name of the biLM. `run.py --model` specifies its path.
+        share: The fraction of the training data.
     """
 
     task: str
@@ -102,7 +102,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What it is called: the task, the place, and what is not as usual."""
+        """The task, the place of ELMo, and all values that differ from the defaults."""
         parts = [self.task, self.elmo]
         if self.layers != "all":
             parts.append(self.layers if self.layers == "top" else f"s-{self.layers}")
@@ -126,19 +126,19 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of its directory."""
         return f"{self.cell.name}_seed-{self.seed}"
 
 
 def settings_of(cell: Cell) -> tuple[str, tuple[str, ...]]:
-    """Return the preset of a cell and what is changed in it."""
+    """Return the preset of a cell and its settings."""
     preset, settings = SETTINGS[cell.task]
     more = LITTLE_SETTINGS[cell.task] if cell.share <= LITTLE else ()
     return preset, (*COMMON, *settings, *more)
 
 
 def described(task: str) -> dict[str, Any]:
-    """Return the settings of a task as JSON values, to stand beside its figures."""
+    """Return the settings of a task as JSON values."""
     preset, settings = SETTINGS[task]
     values: dict[str, Any] = {"preset": preset, "set": list(settings)}
     if task in LITTLE_SETTINGS:
@@ -147,12 +147,12 @@ def described(task: str) -> dict[str, Any]:
 
 
 def baseline(task: str) -> Cell:
-    """Return the model with static vectors alone."""
+    """Return the cell with static vectors only."""
     return Cell(task)
 
 
 def with_elmo(task: str) -> Cell:
-    """Return the model with ELMo, as Table 1 has it."""
+    """Return the cell with ELMo as in Table 1."""
     return Cell(task, PLACE[task])
 
 
@@ -178,25 +178,25 @@ def places_of(task: str) -> dict[str, Cell]:
 
 
 def models_of(task: str) -> dict[str, Cell]:
-    """Return the biLMs that are compared."""
+    """Return the cells that compare biLMs."""
     usual = with_elmo(task)
     return {"english": usual, "english-original": replace(usual, model="english-original")}
 
 
 def tuned_of(task: str) -> dict[str, Cell]:
-    """Return no biLM, the biLM as it came, and after it read the task's text (`finetune.py`)."""
+    """Return the cells without biLM, with the original one, and with the fine-tuned one."""
     usual = with_elmo(task)
     tuned = replace(usual, model=tuned_model(task))
     return {"static": baseline(task), "english": usual, "fine-tuned": tuned}
 
 
 def tuned_model(task: str) -> str:
-    """Name the biLM that has read a task's text."""
+    """Return the name of the biLM that was fine-tuned on a task's text."""
     return f"english-{task}"
 
 
 def statics_of(task: str) -> dict[str, Cell]:
-    """Return static vectors of other text, of the biLM's, of both; layer 0 alone; ELMo."""
+    """Return the cells that compare GloVe, word2vec on the biLM's text, layer 0 and ELMo."""
     usual, elmo = baseline(task), with_elmo(task)
     return {
         "GloVe": usual,
@@ -208,7 +208,7 @@ def statics_of(task: str) -> dict[str, Cell]:
 
 
 def shares_of(task: str) -> dict[float, tuple[Cell, Cell]]:
-    """Return without and with ELMo by the share of the training data, as Figure 1 has it."""
+    """Return the cells without and with ELMo for each fraction of the data, as in Figure 1."""
     pair = (baseline(task), with_elmo(task))
     return {
         share: (replace(pair[0], share=share), replace(pair[1], share=share)) for share in SHARES
@@ -216,10 +216,10 @@ def shares_of(task: str) -> dict[float, tuple[Cell, Cell]]:
 
 
 def all_runs() -> dict[Run, str]:
-    """Return all runs, the most important first, and the table each was wanted for first.
+    """Return all runs, most important first, with the first table that needs each.
 
-    Table 1 comes first; then every other table with one seed, with two, with three, so that time
-    which runs out costs seeds and not tables. In a table what takes longest is begun first.
+    Table 1 comes first, then all other tables with one seed, with two, and with three, so that a
+    time limit costs seeds instead of tables. Within a table, the longest runs start first.
     """
     found: dict[Run, str] = {}
     for seed in SEEDS:
@@ -245,6 +245,6 @@ def _tables() -> Iterator[tuple[str, str, Iterable[Cell]]]:
         for task in tasks:
             yield table, task, columns[table](task).values()
         if table == "table3":
-            for task in ("srl", "ner"):  # what has little data is soon done
+            for task in ("srl", "ner"):  # runs with little data are short
                 pairs = shares_of(task).values()
                 yield "figure1", task, [cell for pair in pairs for cell in pair]

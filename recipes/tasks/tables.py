@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     args = parser.parse_args()
     source = Source(args.runs, Earlier(args.results))
-    for line in source.earlier.refused:
+    for line in source.earlier.outdated:
         sys.stdout.write(f"{line}\n")
     about = {
         "recipe": "recipes/tasks/run.py, recipes/tasks/tables.py",
@@ -149,8 +149,8 @@ def table1(source: Source) -> Table:
             reduced = error_reduction(found["base"], found["other"])
             values[task] |= {"difference": found, "relative_error_reduction": round(reduced, 2)}
             row[3:] = gain_text(found), f"**{reduced:.1f}%**"
-            if (said := remark(found)) is not None:
-                remarks.append(f"\n{NAMES[task]}: {said}")
+            if (note := remark(found)) is not None:
+                remarks.append(f"\n{NAMES[task]}: {note}")
         rows.append([*row, f"{paper.baseline}", f"{paper.elmo}", f"{paper.relative:g}%"])
     titles = ["Task", "Static", "+ ELMo", "Gain (95% interval)", "Relative error reduction"]
     titles += ["Paper: static", "Paper: + ELMo", "Paper: relative error reduction"]
@@ -203,14 +203,14 @@ def finetune(source: Source) -> Table:
         rows.append([f"{NAMES[task]}, dev", *(m.text("dev") for m in cells.values()), *[""] * 4])
         row = [f"{NAMES[task]}, test", *(m.text("test") for m in cells.values()), *shown]
         rows.append([*row, f"{TABLE1[task].relative:g}%"])
-        told = source.earlier.tuned.get(task)
+        report = source.earlier.tuned.get(task)
         path = source.folder / SUMMARY.format(task=task)
         if path.is_file():
-            told = json.loads(path.read_text("utf-8"))
+            report = json.loads(path.read_text("utf-8"))
         figures = [NOT_RUN, NOT_RUN]
-        if told is not None:
-            values[task]["finetune"] = told
-            figures = [f"{told['perplexity'][when]['mean']:.1f}" for when in ("before", "after")]
+        if report is not None:
+            values[task]["finetune"] = report
+            figures = [f"{report['perplexity'][when]['mean']:.1f}" for when in ("before", "after")]
         paper = [f"{x}" for x in FINE_TUNED.get(task, ("", ""))]
         perplexities.append([NAMES[task].split(",")[0], *figures, *paper])
     titles = ["Task", "Static", "+ english", "+ fine-tuned", "Fine-tuning gain (95% interval)"]

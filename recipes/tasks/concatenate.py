@@ -1,9 +1,9 @@
-"""Put two tables of static vectors side by side, so that a word has the numbers of both.
+"""Concatenate two tables of static vectors, word by word.
 
-A word that one of them lacks has zeros there. So a task model may be given GloVe and word2vec at
-once, and what ELMo adds to GloVe be told from what any other vectors would add.
+Words that are missing in one table get zeros there. This gives a task model GloVe and word2vec at
+the same time, as a baseline: does ELMo add more to GloVe than other vectors do?
 
-Run as: python recipes/tasks/beside.py glove.txt word2vec.txt -o both.txt
+Run as: python recipes/tasks/concatenate.py glove.txt word2vec.txt -o both.txt
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from elmokit.storage.atomic import replace_file
 
 
 def main() -> None:
-    """Read both, write one."""
+    """Read two tables and write one."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("first", help="its words come first, in their order")
+    parser.add_argument("first", help="table whose words are written first, in the same order")
     parser.add_argument("second")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
