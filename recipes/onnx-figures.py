@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import torch
-from elmokit.sources.folder import size_of
 
 import elmokit
 from elmokit.embed.bench import EXAMPLE, BenchText, read_text
@@ -75,7 +74,8 @@ def main() -> None:
             "versions": {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__},
             "text": text.describe(),
             "megabytes": {
-                name: round(size_of(f.iterdir()) / 1e6, 1) for name, f in folders.items()
+                name: round(sum(path.stat().st_size for path in f.iterdir()) / 1e6, 1)
+                for name, f in folders.items()
             },
             "error": {
                 name: error(models["torch exact"], model, text)
