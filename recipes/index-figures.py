@@ -1,14 +1,14 @@
-"""A token index of a million tokens: time, memory and disk, beside faiss and Parquet.
+"""Compare a token index of a million tokens with faiss and Parquet: time, memory and disk usage.
 
-Needs: pip install 'elmokit[search]' faiss-cpu, a text of about 6 MB (the figures: Simple English
-Wikipedia), and 6 GB of disk for --work. Steps whose figures are in --work are not run again.
+Needs: pip install 'elmokit[search]' faiss-cpu, a text of about 6 MB (published results: Simple
+English Wikipedia), and 6 GB of disk space for --work. Steps with results in --work are skipped.
 
-Time with the bundled model, one thread: 5 minutes of a free core for the index, 2 to 6 for each
-approximate index, 2 for the rest. Seconds are those of the processor, since the machine may have
-other work; the time by the clock is next to them in the JSON.
+With the bundled model and one thread, the index takes 5 minutes, each approximate index 2 to 6
+minutes, and the rest 2 minutes. Tables show CPU seconds, because the machine may be busy. The JSON
+file also contains the elapsed time.
 
 Run as: OMP_NUM_THREADS=1 python recipes/index-figures.py TEXT --work FOLDER
-Writes results/index.json and prints the tables of docs/how-to/search.md. The same by hand:
+Writes results/index.json and prints the tables of docs/how-to/search.md. Equivalent commands:
     elmo index TEXT -o FOLDER --split --precision fast --json
     elmo index -o FOLDER --ann top --json
     elmo neighbors FOLDER --query 'He will [play] in the final .'
@@ -53,7 +53,7 @@ RECALL = 0.95
 
 
 def main() -> None:
-    """Measure what --work does not have yet; write and print all."""
+    """Run the missing steps, then write and print all results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("text", type=Path)
     parser.add_argument("--work", type=Path, required=True)
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def command(arguments: list[str | Path]) -> dict[str, Any]:
-    """Run `elmo`; return what it printed, with its processor time and its memory."""
+    """Run `elmo` and return its JSON output, CPU time and memory usage."""
     program = "from elmokit.cli.main import run; run()"
     before, clock = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
@@ -113,7 +113,7 @@ def command(arguments: list[str | Path]) -> dict[str, Any]:
 
 
 def queries(folder: Path) -> dict[str, Any]:
-    """Time exact queries; the files are in the memory of the system."""
+    """Time exact queries. The files are in the page cache."""
     elmo = elmokit.load(device="cpu")
     index = TokenIndex.open(folder)
     elmo.neighbors(QUERY, index)
@@ -133,7 +133,7 @@ def queries(folder: Path) -> dict[str, Any]:
 
 
 def ann_queries(folder: Path) -> dict[str, Any]:
-    """Time approximate queries, without and with filters."""
+    """Time approximate queries with and without filters."""
     index = TokenIndex.open(folder)
     numbers = sample(index)
     index.neighbors([1], layer=TOP, ann=True)
@@ -149,7 +149,7 @@ def ann_queries(folder: Path) -> dict[str, Any]:
 
 
 def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
-    """Measure the same vectors of the top layer in Parquet files and a faiss index."""
+    """Measure Parquet files and a faiss index with the same vectors of the top layer."""
     faiss.omp_set_num_threads(1)
     index = TokenIndex.open(folder)
     shutil.rmtree(work, ignore_errors=True)
@@ -181,7 +181,7 @@ def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
 
 
 def vectors_of(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
-    """Yield the vectors of the top layer in parts, with the other columns of their tokens."""
+    """Yield the vectors of the top layer in parts, with the other columns of the tokens."""
     name = column_name(TOP[0])
     for first in range(0, index.tokens, PART):
         rows = range(first, min(first + PART, index.tokens))
@@ -192,14 +192,14 @@ def vectors_of(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
 
 
 def write_parquet(index: TokenIndex, work: Path) -> None:
-    """Write a file for each part."""
+    """Write one file per part."""
     for number, (table, vectors) in enumerate(vectors_of(index)):
         table = table.append_column("vector", vector_column(vectors))
         parquet.write_table(table, work / f"part-{number:06d}.parquet", compression="none")
 
 
 def scan_parquet(work: Path, query: FloatArray) -> TopK:
-    """Compare a query with every vector."""
+    """Compare a query with all vectors."""
     best = TopK(10)
     for file in sorted(work.glob("*.parquet")):
         table = parquet.read_table(file, columns=["token", "vector"]).combine_chunks()
@@ -211,7 +211,7 @@ def scan_parquet(work: Path, query: FloatArray) -> TopK:
 
 
 def build_faiss(index: TokenIndex, work: Path) -> None:
-    """Build an inverted file with a byte for each dimension."""
+    """Build an inverted file index with one byte per dimension."""
     made = faiss.index_factory(index.meta.dim, f"IVF{CELLS},SQ8", faiss.METRIC_INNER_PRODUCT)
     draw = np.random.default_rng(0)
     rows = np.sort(draw.choice(index.tokens, size=40 * CELLS, replace=False)).tolist()
@@ -222,7 +222,7 @@ def build_faiss(index: TokenIndex, work: Path) -> None:
 
 
 def search_faiss(index: TokenIndex, made: Any, query: FloatArray) -> list[tuple[int, float]]:
-    """Return 11 tokens out of ten times as many candidates, which are compared again."""
+    """Search 110 candidates and return the 11 nearest tokens by their exact scores."""
     _, (candidates,) = made.search(query[None], 110)
     candidates = np.sort(candidates[candidates >= 0])
     best = TopK(11)
@@ -230,16 +230,16 @@ def search_faiss(index: TokenIndex, made: Any, query: FloatArray) -> list[tuple[
     return best.row(0)
 
 
-# -------------------------------------------------------------------------------------- measuring
+# ----------------------------------------------------------------------------------- measurements
 
 
 def sample(index: TokenIndex) -> Any:
-    """Draw the tokens that are asked for."""
+    """Draw the tokens that are used as queries."""
     return np.sort(np.random.default_rng(1).choice(index.tokens, QUERIES, replace=False))
 
 
 def timed(work: Callable[[int], object], times: int) -> dict[str, float]:
-    """Return the median seconds of some runs."""
+    """Return the median CPU and elapsed seconds of several runs."""
     cpu, wall = [], []
     for i in range(times):
         processor, clock = time.process_time(), time.monotonic()
@@ -250,7 +250,7 @@ def timed(work: Callable[[int], object], times: int) -> dict[str, float]:
 
 
 def phase(work: Callable[[], object]) -> dict[str, float]:
-    """Return the seconds of one run, and by how much the memory grew at most, in MB."""
+    """Return the seconds of one run, and the peak growth of memory in MB."""
     before, stop = own_mb(), threading.Event()
     peak = before
 
@@ -270,7 +270,7 @@ def phase(work: Callable[[], object]) -> dict[str, float]:
 
 
 def own_mb() -> int:
-    """Return the memory of this process that is not a mapped file, in MB."""
+    """Return the anonymous memory of this process in MB."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) // 1024 for line in status.splitlines() if "RssAnon" in line)
 

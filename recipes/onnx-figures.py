@@ -1,12 +1,12 @@
-"""ONNX beside torch on the bundled model: how near, how large, how fast.
+"""Compare ONNX with PyTorch on the bundled model: accuracy, size, speed.
 
 Needs: pip install 'elmokit[onnx]' and the example text of the repository.
 
-Every round each variant reads the same text once, so that other work on the machine slows all of
-them alike; the fastest round counts. Seconds are those of the processor, with one thread.
+In each round, every variant reads the same text once, so that other processes affect all variants
+equally. The fastest round counts. Times are CPU seconds of one thread.
 
 Run as: OMP_NUM_THREADS=1 python recipes/onnx-figures.py
-Takes two minutes of a core, writes results/onnx.json and prints the tables of docs/how-to/onnx.md.
+Takes two CPU minutes, writes results/onnx.json and prints the tables of docs/how-to/onnx.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from elmokit.embed.onnx_export import export
 from elmokit.sources.resolve import load_parts
 
 TOKENS = 6000
-SINGLE = 60  # sentences that are read one by one
+SINGLE = 60  # sentences that are embedded individually
 OPEN = """
 import sys, time
 start = time.process_time()
@@ -47,13 +47,13 @@ print(seconds, int(peak.split()[1]) / 1024)
 
 
 def main() -> None:
-    """Measure all, write it and print it."""
+    """Run all measurements, then write and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("results/onnx.json"))
     args = parser.parse_args()
     if os.environ.get("OMP_NUM_THREADS") != "1":
-        raise SystemExit("Set OMP_NUM_THREADS=1: the seconds are those of one thread.")
+        raise SystemExit("Set OMP_NUM_THREADS=1. The times must be those of one thread.")
     torch.set_num_threads(1)
     text = read_text(EXAMPLE, TOKENS)
     with tempfile.TemporaryDirectory() as work:
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def error(exact: Embedder, other: Embedder, text: BenchText) -> list[dict[str, float]]:
-    """Say per layer how far the vectors of a text are from the exact ones."""
+    """Return the differences from the exact vectors of a text, by layer."""
     there, here = (
         np.concatenate(model.compute(text.sentences), axis=1) for model in (exact, other)
     )
@@ -110,7 +110,7 @@ def error(exact: Embedder, other: Embedder, text: BenchText) -> list[dict[str, f
 
 
 def speed(models: dict[str, Embedder], text: BenchText, rounds: int) -> dict[str, Any]:
-    """Measure tokens per second of the processor, in batches and one sentence at a time."""
+    """Measure tokens per CPU second, in batches and for single sentences."""
     ways = {
         "batches": [text.sentences],
         "one by one": [[sentence] for sentence in text.sentences[:SINGLE]],
@@ -142,10 +142,10 @@ def count(calls: list[list[list[str]]]) -> int:
 
 
 def opened(model: str, rounds: int) -> dict[str, float]:
-    """Measure a process that embeds one word: seconds of the processor, and memory."""
+    """Measure the CPU seconds and memory of a process that embeds one word."""
     command = [sys.executable, "-c", OPEN, model]
-    told = [subprocess.run(command, capture_output=True, check=True).stdout for _ in range(rounds)]
-    seconds, memory = min(tuple(map(float, line.split())) for line in told)
+    lines = [subprocess.run(command, capture_output=True, check=True).stdout for _ in range(rounds)]
+    seconds, memory = min(tuple(map(float, line.split())) for line in lines)
     return {"cpu_seconds": round(seconds, 2), "peak_mb": round(memory)}
 
 
@@ -159,8 +159,8 @@ def report(result: dict[str, Any]) -> None:
     ]
     for way, rows in result["speed"].items():
         for name, row in rows.items():
-            told = f"{row['tokens_per_cpu_second']:,} | {row['times_torch_exact']}"
-            lines.append(f"| {way} | {name} | {told} |")
+            cells = f"{row['tokens_per_cpu_second']:,} | {row['times_torch_exact']}"
+            lines.append(f"| {way} | {name} | {cells} |")
     for name, row in result["open"].items():
         lines.append(f"| {name} | {row['cpu_seconds']} | {row['peak_mb']:,} |")
     sys.stdout.write("\n".join([*lines, str(result["megabytes"]), ""]))

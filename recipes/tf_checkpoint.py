@@ -1,13 +1,13 @@
-"""Make the TensorFlow checkpoint of the tests, tests/convert/tf_checkpoint, with TensorFlow itself.
+"""Create the TensorFlow checkpoint of the tests, tests/convert/tf_checkpoint, with TensorFlow.
 
-A tiny biLM is built with the cells and variable scopes that bilm-tf uses, so that TensorFlow gives
-the variables their names, and trained for a few steps with Adagrad, so that the accumulators hold
-something. Beside the checkpoint lie the numbers as TensorFlow reads them, what this biLM says of a
-verse, and its weights one step later.
+This builds a tiny biLM with the cells and variable scopes of bilm-tf, so that TensorFlow names the
+variables as in bilm-tf, and trains it for a few steps with Adagrad, so that the accumulators are
+not empty. `tensorflow.npz` contains the variables as TensorFlow reads them, the layers of a verse,
+and the weights after one more step.
 
-It needs an environment of its own: pip install tensorflow==2.21.0 tf_keras==2.21.0
+Needs a separate environment: pip install tensorflow==2.21.0 tf_keras==2.21.0
 
-Run as: python recipes/tf_checkpoint.py OUT       (half a minute, any machine)
+Run as: python recipes/tf_checkpoint.py OUT       (30 s on any machine)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # the cells of TensorFlow 1 live there
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # contains the cells of TensorFlow 1
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -58,7 +58,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def spell(word: str) -> list[int]:
-    """Give the ids of training: bytes, 256 <S>, 257 </S>, 258 begin, 259 end, 260 nothing."""
+    """Return character ids: bytes, 256 <S>, 257 </S>, 258 begin, 259 end, 260 padding."""
     inner = {"<S>": [256], "</S>": [257]}.get(word, list(word.encode()))
     ids = [258, *inner, 259]
     return ids + [260] * (OPTIONS["char_cnn"]["max_characters_per_token"] - len(ids))
@@ -101,7 +101,7 @@ def token_encoder(ids: tf.Tensor) -> tf.Tensor:
 
 
 def language_model(x: tf.Tensor, number: int, length: int) -> tf.Tensor:
-    """Read x (T, D) from left to right with TensorFlow's own cells; the top layer (T, D)."""
+    """Return the top layer (T, D) of TensorFlow's LSTM cells for the inputs x (T, D)."""
     lstm, cells = OPTIONS["lstm"], []
     for layer in range(lstm["n_layers"]):
         cell = tf.nn.rnn_cell.LSTMCell(
@@ -119,7 +119,7 @@ def language_model(x: tf.Tensor, number: int, length: int) -> tf.Tensor:
 
 
 def main(out: Path) -> None:
-    """Write the folder."""
+    """Write the checkpoint and the expected values."""
     tf.disable_v2_behavior()
     tf.set_random_seed(1)
     read = ["<S>", *VERSE, "</S>"]
@@ -161,12 +161,12 @@ def main(out: Path) -> None:
         session.run(train)
         after = session.run({v.op.name: v for v in variables})
     reader = tf.train.load_checkpoint(f"{prefix}-{STEPS}")
-    told = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    told |= {f"says/{name}": value for name, value in layers.items()}
-    told |= {f"after/{name}": value for name, value in after.items()}
-    # One array: a file of a hundred small ones would be three times as large.
-    numbers = np.concatenate([value.ravel() for value in told.values()])
-    shapes = json.dumps({name: value.shape for name, value in told.items()})
+    arrays = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    arrays |= {f"says/{name}": value for name, value in layers.items()}
+    arrays |= {f"after/{name}": value for name, value in after.items()}
+    # A single array, because a hundred small ones would make the file three times as large.
+    numbers = np.concatenate([value.ravel() for value in arrays.values()])
+    shapes = json.dumps({name: value.shape for name, value in arrays.items()})
     np.savez_compressed(out / "tensorflow.npz", numbers=numbers, shapes=shapes)
     (out / "options.json").write_text(json.dumps(OPTIONS) + "\n", "utf-8")
     (out / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS), "utf-8")

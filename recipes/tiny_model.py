@@ -1,8 +1,6 @@
-"""Make the tiny model that stands in for a trained one in tests (tests/models/tiny).
+"""Create the tiny model of the tests (tests/models/tiny). Its weights are random.
 
-Its weights are random: it has the build of ELMo and knows nothing of any language.
-
-Run as: python recipes/tiny_model.py OUT       (seconds, any machine; the result is always the same)
+Run as: python recipes/tiny_model.py OUT       (a few seconds; the result is deterministic)
 """
 
 from __future__ import annotations

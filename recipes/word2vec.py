@@ -1,15 +1,16 @@
-"""Static vectors from the very text a biLM was trained on, by word2vec: the fair comparison.
+"""Train word2vec vectors on the training text of a biLM.
 
-What ELMo gains over GloVe may be context, or only other text. Vectors of the same text tell.
+ELMo's gain over GloVe could come from the context or from the different training text. Static
+vectors of the same text distinguish the two.
 
-Needs: pip install gensim; a corpus of `elmo prepare` (its tokens, so that they are the biLM's).
+Needs: pip install gensim; a corpus prepared by `elmo prepare`, so that tokens are the same.
 
 Run as:
     python recipes/word2vec.py data/ -o vectors.txt --dim 100 --epochs 2 --workers 4
     elmo task ner train ... --static vectors.txt
-With --words FILE only the words of these files (one per line) and the --top most frequent are
-written. Words are lower-cased as in GloVe 6B, unless --cased. Writes the text format of word2vec,
-and beside it a JSON file of settings, time and machine.
+With --words FILE, only the words of these files (one per line) and the --top most frequent words
+are written. Words are in lowercase as in GloVe 6B, unless you use --cased. Writes the vectors in
+word2vec's text format, and a JSON file with the settings, time and machine.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ _CHUNK = 1 << 20
 
 
 def main() -> None:
-    """Write the text, train, and write the vectors."""
+    """Train on the text of the corpus and write the vectors."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("data", type=Path, help="what `elmo prepare` made")
+    parser.add_argument("data", type=Path, help="corpus prepared by `elmo prepare`")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--window", type=int, default=5)
     parser.add_argument("--negative", type=int, default=5)
-    parser.add_argument("--sample", type=float, default=1e-4, help="bound on frequent words")
+    parser.add_argument("--sample", type=float, default=1e-4, help="downsampling threshold")
     parser.add_argument("--min-count", type=int, default=5)
-    parser.add_argument("--cbow", action="store_true", help="bag of words instead of skip-gram")
-    parser.add_argument("--cased", action="store_true", help="leave words as they are written")
+    parser.add_argument("--cbow", action="store_true", help="use CBOW instead of skip-gram")
+    parser.add_argument("--cased", action="store_true", help="do not convert words to lowercase")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--words", type=Path, nargs="+", help="write the words of these files")
-    parser.add_argument("--top", type=int, default=30_000, help="and so many frequent ones")
+    parser.add_argument("--top", type=int, default=30_000, help="number of frequent words to add")
     args = parser.parse_args()
     import gensim
 
@@ -61,7 +62,7 @@ def main() -> None:
         text = Path(folder) / "text"
         with text.open("w", encoding="utf-8") as file:
             file.writelines(sentences(corpus, cased=args.cased))
-        # A file is read by gensim's own threads, without Python between.
+        # gensim reads a file without Python's global interpreter lock.
         model = gensim.models.Word2Vec(
             corpus_file=str(text),
             vector_size=args.dim,
@@ -74,7 +75,7 @@ def main() -> None:
             workers=args.workers,
             seed=args.seed,
         )
-    written = write(model.wv, args.output, wanted(args.words), args.top)
+    written = write(model.wv, args.output, read_words(args.words), args.top)
     about = {
         "recipe": "recipes/word2vec.py",
         "settings": {k: v for k, v in vars(args).items() if not isinstance(v, Path | list)},
@@ -92,28 +93,28 @@ def main() -> None:
 
 
 def sentences(corpus: Corpus, *, cased: bool) -> Iterator[str]:
-    """Yield lines of text, a sentence each."""
-    spelled = corpus.words(np.arange(corpus.n_types))
-    spelled = spelled if cased else [word.lower() for word in spelled]
-    spelled[END_ID] = "\n"
+    """Yield the text of the corpus with one sentence per line."""
+    words = corpus.words(np.arange(corpus.n_types))
+    words = words if cased else [word.lower() for word in words]
+    words[END_ID] = "\n"
     ids = corpus.tokens("train")
     for first in tqdm(range(0, len(ids), _CHUNK), desc="text"):
-        yield " ".join([spelled[i] for i in ids[first : first + _CHUNK].tolist()]) + " "
+        yield " ".join([words[i] for i in ids[first : first + _CHUNK].tolist()]) + " "
 
 
-def wanted(paths: list[Path] | None) -> set[str] | None:
-    """Return the words to be written; None: all."""
+def read_words(paths: list[Path] | None) -> set[str] | None:
+    """Return the words to write. None means all words."""
     if paths is None:
         return None
     return {line for path in paths for line in path.read_text("utf-8").split("\n") if line}
 
 
 def write(vectors: Any, path: Path, chosen: set[str] | None, top: int) -> int:
-    """Write gensim's vectors by falling frequency; return how many."""
+    """Write the vectors in order of decreasing frequency and return their number."""
     rows = [
         f"{word} {' '.join(f'{x:.3f}' for x in vectors[word])}\n"
-        for place, word in enumerate(vectors.index_to_key)
-        if chosen is None or place < top or word in chosen
+        for rank, word in enumerate(vectors.index_to_key)
+        if chosen is None or rank < top or word in chosen
     ]
     with replace_file(path) as part, part.open("w", encoding="utf-8") as file:
         file.write(f"{len(rows)} {vectors.vector_size}\n")

@@ -1,6 +1,6 @@
-"""The page of all commands, made from the command line itself whenever the site is built.
+"""Generate the command reference from the commands when the site is built.
 
-In a page the line `<!-- commands -->` becomes what `reference()` returns.
+The line `<!-- commands -->` of a page is replaced by the result of `reference()`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ PLACE = "<!-- commands -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the commands into their place (an event of MkDocs)."""
+    """Insert the command reference (MkDocs event)."""
     return markdown.replace(PLACE, reference()) if PLACE in markdown else markdown
 
 
 def reference() -> str:
-    """Return every command with its arguments and options, as Markdown."""
+    """Return all commands with their arguments and options in Markdown."""
     from elmokit.cli.main import app
 
     group: Any = typer.main.get_command(app)
@@ -47,7 +47,7 @@ def _section(path: str, command: Any, level: int) -> Iterator[str]:
         return
     below = command.commands
     if path == "elmo task":
-        # The tasks have the same three commands each.
+        # All tasks have the same three commands.
         rows = [f"| `{name}` | {_cell(task.help)} |" for name, task in below.items()]
         yield "| NAME | task |\n|---|---|\n" + "\n".join(rows)
         path, below = "elmo task NAME", next(iter(below.values())).commands
@@ -81,12 +81,12 @@ def _row(parameter: Any) -> str:
     if _is_argument(parameter):
         name = f"`{_metavar(parameter)}`"
     else:
-        # Short names behind long ones, and the way to switch a flag off.
+        # Long names first, then short names, then the option that disables a flag.
         names = sorted(parameter.opts, key=lambda option: not option.startswith("--"))
         names += parameter.secondary_opts
         value = "" if parameter.is_flag else f" {_metavar(parameter)}"
         name = ", ".join(f"`{option}{value if i == 0 else ''}`" for i, option in enumerate(names))
-    told = _text(parameter.help or "")
+    description = _text(parameter.help or "")
     notes = []
     if parameter.required:
         notes.append("required")
@@ -94,7 +94,7 @@ def _row(parameter: Any) -> str:
         notes.append(f"default `{default}`")
     if parameter.envvar:
         notes.append(f"or the variable `{parameter.envvar}`")
-    return f"| {name.replace('|', chr(92) + '|')} | {_cell(told)}{_notes(notes)} |"
+    return f"| {name.replace('|', chr(92) + '|')} | {_cell(description)}{_notes(notes)} |"
 
 
 def _notes(notes: list[str]) -> str:
@@ -133,7 +133,7 @@ def _choices(parameter: Any) -> list[str]:
 
 def _kind(parameter: Any) -> str:
     kind = _annotation(parameter)
-    if kind is None:  # typer before it had parameters of its own
+    if kind is None:  # older versions of typer
         return str(parameter.type.name).upper()
     inner = getattr(kind, "__args__", None)
     names = {int: "INTEGER", float: "FLOAT", str: "TEXT"}
@@ -150,7 +150,7 @@ def _is_argument(parameter: Any) -> bool:
 
 
 def _shown(command: Any) -> Iterator[Any]:
-    # `--help` is a parameter in some versions of typer and not in others.
+    # `--help` is a parameter only in some versions of typer.
     return (p for p in command.params if not p.hidden and p.name != "help")
 
 
@@ -160,12 +160,12 @@ def _paragraphs(text: str | None) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Keep what is meant as it stands, but for `code`, from being read as Markdown or HTML."""
+    """Escape Markdown and HTML outside of `code`."""
     parts = text.replace("\\[", "[").split("`")
     for i in range(0, len(parts), 2):
         for mark in ("\\", "*", "_", "["):
             parts[i] = parts[i].replace(mark, "\\" + mark)
-        parts[i] = parts[i].replace("<", "&lt;")  # a backslash does not save <UNK>
+        parts[i] = parts[i].replace("<", "&lt;")  # a backslash does not escape <UNK>
     return " ".join("`".join(parts).split())
 
 

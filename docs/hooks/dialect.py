@@ -1,7 +1,6 @@
-"""Where the Markdown of the site differs from that of the usual viewers.
+"""Convert GitHub-flavored Markdown to the dialect of Python-Markdown.
 
-Pages are written for both. In a table the viewers want a `|` in code escaped, and Python-Markdown
-shows the backslash.
+In tables, GitHub requires a backslash before `|` in code. Python-Markdown would show it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ _CODE = re.compile(r"(`+)(.+?)\1")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Take the backslashes out of code in tables (an event of MkDocs)."""
+    """Remove backslashes from code in tables (MkDocs event)."""
     lines = markdown.split("\n")
     return "\n".join(_row(line) if line.lstrip().startswith("|") else line for line in lines)
 

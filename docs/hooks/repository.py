@@ -1,8 +1,8 @@
-"""Files of the repository that pages lead to, brought into the site.
+"""Add the files of the repository that pages link to.
 
-Pages are written to be read in the repository, too, so they lead to `../results/serve.json` or
-`../recipes/english.md` where these lie. Here each such target becomes a part of the site (Markdown
-and programs as pages, the rest as files), and the links in all pages follow.
+Pages can also be read in the repository, so they have relative links such as
+`../results/serve.json` or `../recipes/english.md`. This hook adds the targets of these links to the
+site (Markdown and programs as pages, everything else as files) and adapts the links.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Pages of the site that are written elsewhere.
+# Pages of the site whose sources are outside of docs/.
 MOUNTED = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -28,7 +28,7 @@ MOUNTED = {
     "src/elmokit/models/english/README.md": "models/english.md",
     "weights/english-original/README.md": "models/english-original.md",
 }
-# The others are there only if a page leads to them.
+# Pages of MOUNTED that are only included if another page links to them.
 _IF_LINKED = ("LICENSE", "README.md")
 _PROGRAMS = {
     ".py": "python",
@@ -40,12 +40,12 @@ _PROGRAMS = {
 _LINK = re.compile(r"(\]\()([^)\s]+)((?:\s+\"[^\"]*\")?\))")
 _FENCE = re.compile(r"^ *(`{3,}|~{3,})[^`]*$")
 
-# What a page of the site was made from, for those that are not in docs/: uri -> repository path.
+# Maps the URIs of pages that are not in docs/ to paths in the repository.
 _origin: dict[str, str] = {}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add every file that some page leads to (an event of MkDocs)."""
+    """Add all files that pages link to (MkDocs event)."""
     _origin.clear()
     pages = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
     waiting = [
@@ -68,7 +68,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let the links of a page lead to where the files are in the site (an event of MkDocs)."""
+    """Adapt the links of a page to the paths in the site (MkDocs event)."""
     here = page.file.src_uri
     path = _origin.get(here, f"docs/{here}")
     below = posixpath.dirname(here)
@@ -85,7 +85,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _file(path: str, config: Any) -> File:
-    """What stands in the site for a file or a folder of the repository."""
+    """Return the page or file of the site for a path in the repository."""
     uri, there = _uri(path), ROOT / path
     if not uri.endswith(".md"):
         return File.generated(config, uri, abs_src_path=str(there))
@@ -94,7 +94,7 @@ def _file(path: str, config: Any) -> File:
         entries = sorted(p.name + "/" * p.is_dir() for p in there.iterdir() if _listed(p))
         _origin[uri] = f"{path}/index"
         listing = "\n".join(f"- [{entry}]({entry})" for entry in entries)
-        content = f"# {path}\n\nA folder of the repository.\n\n{listing}\n"
+        content = f"# {path}\n\nA directory of the repository.\n\n{listing}\n"
     elif there.suffix == ".md":
         content = there.read_text("utf-8")
     else:
@@ -108,7 +108,7 @@ def _listed(path: Path) -> bool:
 
 
 def _uri(path: str) -> str:
-    """Where a file of the repository is in the site."""
+    """Return the URI in the site for a path in the repository."""
     if path in MOUNTED:
         return MOUNTED[path]
     if path.startswith("docs/"):
@@ -130,7 +130,7 @@ def _targets(text: str, path: str) -> Iterator[str]:
 
 
 def _target(link: str, path: str) -> str | None:
-    """The file of the repository that a link on a page leads to, if there is one."""
+    """Return the path in the repository that a link points to, or None."""
     if not link or re.match(r"^[a-z]+:", link):
         return None
     there = posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
@@ -142,7 +142,7 @@ def _outside(path: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Every line, and whether it is prose and not code."""
+    """Yield each line and whether it is prose, not code."""
     fence = ""
     for line in text.split("\n"):
         mark = _FENCE.match(line)

@@ -1,7 +1,7 @@
-"""Measure the held-out perplexity of one model by register: one text file, one register.
+"""Measure the held-out perplexity of a model by register, with one text file per register.
 
-All files are scored in one pass, in batches that mix registers, so that short files cost little.
-The figures are those of `elmo perplexity FILE` for each file.
+All files are scored in one pass, in batches that mix registers, so that short files are fast. The
+results are the same as those of `elmo perplexity FILE` for each file.
 
 Run as: python recipes/english/registers.py MODEL OUT.json FILE.txt... [--against EARLIER.json]
 """
@@ -28,10 +28,10 @@ STATES = ("carry", "reset")
 
 
 def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, Any]]:
-    """Return the perplexities of each file from each state, by the file's name."""
+    """Return the perplexities of each file for each state, by file name."""
     elmo = load(model, device=device)
     scorer, (_, vocabulary) = elmo.scorer(), language_model(elmo)
-    names: list[str] = []  # of the register of each document
+    names: list[str] = []  # the register of each document
     sentences = []
     for file in files:
         last = None
@@ -58,7 +58,7 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
 
 
 def compare(found: dict[str, dict[str, Any]], earlier: dict[str, dict[str, Any]]) -> list[str]:
-    """Return a table of two models that were scored on the same tokens with one vocabulary."""
+    """Return a table that compares two models on the same tokens and vocabulary."""
     lines = [
         "| register | targets | `<UNK>` | carry | reset | change (reset) |",
         "|---|---|---|---|---|---|",
@@ -81,12 +81,12 @@ def compare(found: dict[str, dict[str, Any]], earlier: dict[str, dict[str, Any]]
 
 
 def main() -> None:
-    """Measure, write, and compare with an earlier measurement."""
+    """Measure, write the results, and compare them with an earlier measurement."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("model", help="folder or name of a model with a language-model head")
+    parser.add_argument("model", help="path or name of a model with a language-model head")
     parser.add_argument("output", type=Path)
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--against", type=Path, help="what this recipe wrote for another model")
+    parser.add_argument("--against", type=Path, help="output of this recipe for another model")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     start = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The texts of the English model: which are read, how often, and under which license.
+"""The training texts of the English model: licenses, and how often each is used.
 
-A source is a file NAME.txt. `natural` reads each once. `balanced` repeats small registers, so that
-each is seen often enough to matter, and reads half of the documents of narrow ones.
+A source is a file NAME.txt. `natural` uses each source once. `balanced` repeats small registers so
+that they have an effect, and uses only half of the documents of narrow ones.
 
 Run as: python recipes/english/sources.py TEXTS [--shares natural|balanced]     (prints the files)
         python recipes/english/sources.py TEXTS --shares balanced --count DATA OUT.json
@@ -22,11 +22,11 @@ class Source:
     """A source.
 
     Attributes:
-        name: Of its file.
-        license: Under which it is read.
-        reason: Where the license is stated, or why the source is left out.
-        repeats: How often `balanced` reads it; 0.5 reads every second document, 0 none.
-        included: Whether it is read at all.
+        name: The name of its file.
+        license: The license.
+        reason: Where the license is stated, or why the source is excluded.
+        repeats: How often `balanced` uses it. 0.5 uses every second document.
+        included: Whether the source is used.
     """
 
     name: str
@@ -85,7 +85,7 @@ SOURCES = (
 
 
 def files_of(texts: Path, shares: str) -> list[tuple[str, Path]]:
-    """Return the files to prepare with the names of their sources, repeated ones repeatedly."""
+    """Return the names of sources and their files, including repetitions."""
     files = []
     for source in SOURCES:
         if source.included:
@@ -100,7 +100,7 @@ def files_of(texts: Path, shares: str) -> list[tuple[str, Path]]:
 
 
 def _every_second(path: Path) -> Path:
-    """Write every second document of a file to another one beside it."""
+    """Write every second document of a file to a new file in the same directory."""
     half = path.with_suffix(".half.txt")
     if not half.exists():
         documents = re.split(r"\n{2,}", path.read_text("utf-8").strip("\n"))
@@ -131,7 +131,7 @@ def count(data: Path, files: list[tuple[str, Path]]) -> list[dict[str, object]]:
         totals[name] = totals.get(name, 0) + counts
         first += n
     if first != len(starts) - 1:
-        raise SystemExit(f"{data} has {len(starts) - 1} documents, the files have {first}.")
+        raise SystemExit(f"{data} has {len(starts) - 1} documents, but the files have {first}.")
     rows: list[dict[str, object]] = []
     for source in SOURCES:
         row: dict[str, object] = {"name": source.name, "license": source.license}
@@ -145,9 +145,9 @@ def count(data: Path, files: list[tuple[str, Path]]) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Print the files, or write the counts of a corpus that was prepared from them."""
+    """Print the files, or write the statistics of a corpus that was prepared from them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("texts", type=Path, help="folder of the unpacked texts")
+    parser.add_argument("texts", type=Path, help="directory of the unpacked texts")
     parser.add_argument("--shares", choices=("natural", "balanced"), default="natural")
     parser.add_argument("--count", type=Path, nargs=2, metavar=("DATA", "OUT"))
     args = parser.parse_args()

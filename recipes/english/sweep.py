@@ -1,13 +1,13 @@
-"""Short runs that choose the settings of the long one: all at once on one GPU, then a table.
+"""Select the settings of a long run with short runs, concurrently on one GPU, and write a table.
 
-First all runs start and their speed is measured for a minute; then they are stopped and go on from
-their checkpoints with the number of steps that fits the time. Each is evaluated by register when it
-ends. A sweep that was stopped goes on when it is started again.
+All runs start, and their throughput is measured for a minute. They are then stopped and resumed
+from their checkpoints with the number of steps that the time limit allows. Each run is evaluated by
+register when it ends. To continue an interrupted sweep, start it again.
 
 Run as: python recipes/english/sweep.py CORPORA -o OUT --minutes 16 --texts valid.txt held/*.txt
-        python recipes/english/sweep.py CORPORA -o OUT --table table.json  (collect)
+        python recipes/english/sweep.py CORPORA -o OUT --table table.json  (only write the table)
 
-CORPORA holds one prepared corpus per share of sources: CORPORA/natural, CORPORA/balanced.
+CORPORA contains one prepared corpus for each mix of sources: CORPORA/natural, CORPORA/balanced.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ REGISTERS = "registers.json"
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what differs from the common settings."""
+    """A run and its differences from the common settings."""
 
     name: str
     settings: tuple[str, ...] = ()
     corpus: str = "natural"
 
 
-#: Gradients of `english` had a norm of about 0.25 and bursts up to 1e8, which a clip at 10 lets in.
+#: Gradients of `english` had norms of about 0.25, and spikes up to 1e8 despite clipping at 10.
 COMMON = ("restart=0.5", "optimizer.clip=0.5", "log_every=100", "evaluate_every=0")
 COMMON += ("checkpoint_every=0", "keep=1")
-#: By importance: `--runs 6` makes the first six.
+#: Most important first. `--runs 6` selects the first six.
 RUNS = (
     Run("drop0", ("step.dropout=0",)),
     Run("drop0.1"),
@@ -63,12 +63,12 @@ RUNS = (
 
 
 class Sweep:
-    """The runs of a sweep in a folder.
+    """The runs of a sweep in an output directory.
 
     Args:
-        runs: What to run.
-        args: The command line.
-        environment: Variables of the processes.
+        runs: The runs.
+        args: The command-line arguments.
+        environment: The environment variables of the processes.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Sweep:
         self.runs, self.args, self.environment = runs, args, environment
 
     def folder(self, run: Run) -> Path:
-        """Return the folder of a run."""
+        """Return the directory of a run."""
         return Path(self.args.output) / run.name
 
     def train(self, run: Run, steps: int) -> list[str]:
-        """Return the command that trains a run, or goes on with it."""
+        """Return the command that starts or resumes a run."""
         command = [sys.executable, "-m", "elmokit", "train", str(self.args.corpora / run.corpus)]
         command += ["-o", str(self.folder(run)), "--preset", self.args.preset, "--resume"]
         command += ["--max-steps", str(steps), "--device", self.args.device]
@@ -90,13 +90,13 @@ class Sweep:
         return command
 
     def evaluate(self, run: Run) -> list[str]:
-        """Return the command that measures a run."""
+        """Return the command that evaluates a run."""
         command = [sys.executable, str(HERE / "registers.py"), str(self.folder(run) / "model")]
         command += [str(self.folder(run) / REGISTERS), *map(str, self.args.texts)]
         return [*command, "--device", self.args.device]
 
     def start(self, run: Run, command: list[str]) -> subprocess.Popen[bytes]:
-        """Start a process that leads a session of its own; what it prints goes to RUN.log."""
+        """Start a process in a new session. Its output is appended to RUN.log."""
         with (self.args.output / f"{run.name}.log").open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -108,7 +108,7 @@ class Sweep:
             )
 
     def speed(self) -> float:
-        """Start all runs, wait until each has told its speed twice, stop them; return the sum."""
+        """Start all runs, wait until each has reported its throughput, and return the sum."""
         jobs = [self.start(run, self.train(run, 10_000_000)) for run in self.runs]
         end = time.monotonic() + self.args.speed_seconds
         while time.monotonic() < end and any(job.poll() is None for job in jobs):
@@ -118,12 +118,12 @@ class Sweep:
         _stop(jobs)
         last = {run.name: _losses(self.folder(run))[-1:] for run in self.runs}
         for name, lines in last.items():
-            told = f"{lines[0]['tokens_per_second']:,} tokens/s" if lines else "no line of metrics"
-            say(f"   {name}: {told}")
+            rate = f"{lines[0]['tokens_per_second']:,} tokens/s" if lines else "no metrics yet"
+            say(f"   {name}: {rate}")
         return float(sum(lines[0]["tokens_per_second"] for lines in last.values() if lines))
 
     def length(self, deadline: float) -> int:
-        """Return the steps of every run, measured or as an earlier start has measured them."""
+        """Return the number of steps of each run, from an earlier start or measured now."""
         path = self.args.output / LENGTH
         if self.args.steps:
             return int(self.args.steps)
@@ -139,12 +139,12 @@ class Sweep:
         return steps
 
     def work(self, deadline: float) -> None:
-        """Train and evaluate all runs; at the deadline, stop what still runs."""
+        """Train and evaluate all runs, and stop unfinished ones at the deadline."""
         steps = self.length(deadline)
         left = [run for run in self.runs if not (self.folder(run) / REGISTERS).exists()]
         jobs = {run: self.start(run, self.train(run, steps)) for run in left}
         evaluated: set[Run] = set()
-        told = time.monotonic()
+        reported = time.monotonic()
         while jobs and time.monotonic() < deadline:
             for run, job in list(jobs.items()):
                 if job.poll() is None:
@@ -156,16 +156,16 @@ class Sweep:
                 else:
                     outcome = "failed: see its log" if job.returncode else "done"
                     say(f"{run.name}: {outcome}")
-            if time.monotonic() - told > 20:
-                told = time.monotonic()
-                self.tell(steps)
+            if time.monotonic() - reported > 20:
+                reported = time.monotonic()
+                self.report(steps)
             time.sleep(0.5)
         if jobs:
-            say(f"Out of time: stopping {', '.join(run.name for run in jobs)}")
+            say(f"Time limit reached, stopping {', '.join(run.name for run in jobs)}")
             _stop(list(jobs.values()))
 
-    def tell(self, steps: int) -> None:
-        """Say where the runs are."""
+    def report(self, steps: int) -> None:
+        """Print the progress of all runs."""
         for run in self.runs:
             lines = _losses(self.folder(run))
             if lines:
@@ -176,7 +176,7 @@ class Sweep:
                 )
 
     def table(self) -> dict[str, Any]:
-        """Collect what is known of all runs."""
+        """Return the results of all runs."""
         rows = []
         for run in self.runs:
             lines = _losses(self.folder(run))
@@ -215,11 +215,11 @@ def _means(registers: dict[str, Any]) -> dict[str, float]:
 
 
 def _losses(folder: Path) -> list[dict[str, Any]]:
-    """Read the lines of metrics that hold a training loss."""
+    """Return the metrics that contain a training loss."""
     lines = []
     with contextlib.suppress(OSError):
         for text in (folder / "metrics.jsonl").read_text("utf-8").splitlines():
-            with contextlib.suppress(ValueError):  # a line that is being written
+            with contextlib.suppress(ValueError):  # an incomplete line
                 line = json.loads(text)
                 if "sampled_loss_forward" in line:
                     lines.append(line)
@@ -231,7 +231,7 @@ def _loss(line: dict[str, Any]) -> float:
 
 
 def _stop(jobs: list[subprocess.Popen[bytes]]) -> None:
-    """Let processes write their checkpoints and end; those that do not are killed."""
+    """Let processes write their checkpoints and exit. Kill them after a minute."""
     for job in jobs:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGTERM)
@@ -245,7 +245,7 @@ def _stop(jobs: list[subprocess.Popen[bytes]]) -> None:
 
 
 def show(table: dict[str, Any]) -> None:
-    """Print the figures of a table."""
+    """Print the results of a table."""
     names = ("valid_carry", "valid_reset", "registers_carry", "registers_reset", "sampled_loss")
     say(f"{'run':20} {'Mtokens':>8} " + " ".join(f"{name:>15}" for name in names) + "  grad max")
     for row in table["runs"]:
@@ -255,21 +255,21 @@ def show(table: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the sweep, or collect its table."""
+    """Run the sweep, or only write its table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("corpora", type=Path)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="a folder for each run")
-    parser.add_argument("--minutes", type=float, default=16.0, help="until all must have ended")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="directory for all runs")
+    parser.add_argument("--minutes", type=float, default=16.0, help="time limit")
     parser.add_argument("--texts", type=Path, nargs="+", default=[], help="held-out texts")
-    parser.add_argument("--table", type=Path, help="only collect what is there, into this file")
-    parser.add_argument("--runs", type=int, default=8, help="how many of the runs, by importance")
-    parser.add_argument("--only", default=".", help="pattern of the names of runs")
+    parser.add_argument("--table", type=Path, help="only write the results so far to this file")
+    parser.add_argument("--runs", type=int, default=8, help="number of runs, most important first")
+    parser.add_argument("--only", default=".", help="regular expression for names of runs")
     parser.add_argument("--preset", default="medium")
     parser.add_argument("--set", dest="settings", action="append", default=[])
-    parser.add_argument("--steps", type=int, help="of each run; by default what fits the time")
-    parser.add_argument("--speed-seconds", type=float, default=110.0, help="to measure the speed")
+    parser.add_argument("--steps", type=int, help="steps of each run (default: by the time limit)")
+    parser.add_argument("--speed-seconds", type=float, default=110.0, help="time to measure speed")
     parser.add_argument("--speed-lines", type=int, default=3, help="lines of metrics to wait for")
-    parser.add_argument("--reserve-seconds", type=float, default=150.0, help="starts, evaluation")
+    parser.add_argument("--reserve-seconds", type=float, default=150.0, help="startup, evaluation")
     parser.add_argument("--tokens-per-step", type=int, default=20_480)
     parser.add_argument("--least-steps", type=int, default=2_000)
     parser.add_argument("--device", default="auto")
@@ -283,7 +283,7 @@ def main() -> None:
         args.table.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
         show(table)
         return
-    with mps(wanted=not args.no_mps) as shared:
+    with mps(enabled=not args.no_mps) as shared:
         environment = {"OMP_NUM_THREADS": "2", **os.environ, **shared}
         sweep = Sweep(runs, args, environment)
         sweep.work(deadline)
