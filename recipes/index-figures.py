@@ -38,6 +38,7 @@ import torch
 from pyarrow import parquet
 
 import elmokit
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.search.files import column_name, vector_column
@@ -158,7 +159,7 @@ def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
     figures["write"] = phase(lambda: write_parquet(index, work))
     figures["parquet_bytes"] = folder_bytes(work)
     numbers = sample(index)
-    asked = index.vectors(TOP[0], numbers.tolist())
+    asked = index.vectors(top_layer(index), numbers.tolist())
     figures["exact"] = timed(lambda i: scan_parquet(work, asked[i]), 5)
     figures["ann"] = phase(lambda: build_faiss(index, work))
     figures["bytes"] = folder_bytes(work)
@@ -180,9 +181,14 @@ def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
     return figures
 
 
+def top_layer(index: TokenIndex) -> LayerChoice:
+    """Return the stored top layer."""
+    return index.parse(TOP)[0]
+
+
 def vectors_of(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
     """Yield the vectors of the top layer in parts, with the other columns of the tokens."""
-    name = column_name(TOP[0])
+    name = column_name(top_layer(index))
     for first in range(0, index.tokens, PART):
         rows = range(first, min(first + PART, index.tokens))
         columns = ["token", "word", "sentence_hash", "position", name]
@@ -215,7 +221,7 @@ def build_faiss(index: TokenIndex, work: Path) -> None:
     made = faiss.index_factory(index.meta.dim, f"IVF{CELLS},SQ8", faiss.METRIC_INNER_PRODUCT)
     draw = np.random.default_rng(0)
     rows = np.sort(draw.choice(index.tokens, size=40 * CELLS, replace=False)).tolist()
-    made.train(index.vectors(TOP[0], rows))
+    made.train(index.vectors(top_layer(index), rows))
     for _, vectors in vectors_of(index):
         made.add(unit(vectors))
     faiss.write_index(made, str(work / "top.faiss"))
@@ -226,7 +232,7 @@ def search_faiss(index: TokenIndex, made: Any, query: FloatArray) -> list[tuple[
     _, (candidates,) = made.search(query[None], 110)
     candidates = np.sort(candidates[candidates >= 0])
     best = TopK(11)
-    best.add((index.vectors(TOP[0], candidates.tolist()) @ query)[None], candidates)
+    best.add((index.vectors(top_layer(index), candidates.tolist()) @ query)[None], candidates)
     return best.row(0)
 
 
