@@ -135,8 +135,8 @@ FAULTS = [
     fault(
         "mixed-download",
         "sources/download.py",
-        "elif new_version != version or _first_byte(response) != start:",
-        "elif _first_byte(response) != start:",
+        "elif new_version != version or _first_byte(response.headers) != start:",
+        "elif _first_byte(response.headers) != start:",
         "A resumed download joins the halves of two versions of a file.",
         "sources/test_download.py sources",
     ),

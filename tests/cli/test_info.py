@@ -35,9 +35,9 @@ def test_the_text_says_all_there_is(full: Path) -> None:
     for said in (
         f"model       {full}",
         "characters, at most 50 per token",
-        "3 vectors of 8 per token: the token encoder and 2 LSTM layers",
+        "3 vectors of 8 per token, one for the token encoder and one for each LSTM layer",
         "cell 6, projection 4 per direction",
-        "cell 3, projection 3; skip connections yes",
+        "cell 3.0, projection 3.0; skip connections yes",
         f"parameters  {make_parts().n_parameters:,}",
         "vocabulary  5 words",
         "LM head     yes",
@@ -58,7 +58,7 @@ def test_the_json_holds_the_same(full: Path) -> None:
     facts = json.loads(CliRunner().invoke(app, ["info", str(full), "--json"]).stdout)
     assert facts["source"] == str(full)
     assert facts["parameters"] == make_parts().n_parameters
-    assert (facts["layers"], facts["vector_dim"], facts["cell_dim"]) == (3, 8, 6)
+    assert (facts["layers"], facts["vector_dim"], facts["bilm"]["lstm"]["dim"]) == (3, 8, 6)
     assert (facts["vocabulary"], facts["head"], facts["warm"]) == (5, True, True)
     assert facts["metadata"] == {"name": "test", "training": {"steps": 3}}
     assert facts["bytes"] == sum(file.stat().st_size for file in full.iterdir())

@@ -8,10 +8,12 @@ import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from elmokit.errors import DownloadError, OutputError
+from elmokit.sources import download
 from elmokit.sources.download import cache_dir, cached_path, fetch
 from tests.process_utils import Child, Pause, start
 from tests.sources.server import CONTENT, Server, answer, hang_up, status
@@ -19,9 +21,11 @@ from tests.sources.server import CONTENT, Server, answer, hang_up, status
 OTHER = random.Random(1).randbytes(300_000)
 
 
-def get(server: Server, target: Path, **options: Any) -> Path:
-    settings: dict[str, Any] = {"progress": False, "wait": 0.01, "timeout": 5.0} | options
-    return fetch(f"{server.url}/w.hdf5", target, **settings)
+def get(
+    server: Server, target: Path, *, tries: int = 5, wait: float = 0.01, timeout: float = 5.0
+) -> Path:
+    with mock.patch.multiple(download, _TRIES=tries, _WAIT=wait, _TIMEOUT=timeout):
+        return fetch(f"{server.url}/w.hdf5", target)
 
 
 def leave_a_part(server: Server, target: Path, stop_after: int = 100_000, **kind: Any) -> None:
@@ -142,7 +146,7 @@ def test_without_a_length_or_version_nothing_is_continued(server: Server, target
 def test_a_part_of_another_address_is_not_continued(server: Server, target: Path) -> None:
     leave_a_part(server, target)
     server.files["/mirror/w.hdf5"] = OTHER
-    fetch(f"{server.url}/mirror/w.hdf5", target, progress=False)
+    fetch(f"{server.url}/mirror/w.hdf5", target)
     check_complete(target, OTHER)
     assert server.ranges() == [None]
 
@@ -223,8 +227,8 @@ def test_without_a_network_the_error_says_what_to_do(tmp_path: Path, target: Pat
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/w.hdf5"
         started = time.perf_counter()
-        with pytest.raises(DownloadError) as caught:
-            fetch(url, target, progress=False, wait=60)
+        with mock.patch.object(download, "_WAIT", 60), pytest.raises(DownloadError) as caught:
+            fetch(url, target)
     assert time.perf_counter() - started < 30  # not tried again: it will not get better
     message = str(caught.value)
     assert url in message
@@ -267,7 +271,7 @@ def test_a_place_that_cannot_be_written_is_an_error(server: Server, tmp_path: Pa
 def test_size_and_progress_go_to_stderr(
     server: Server, target: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    get(server, target, progress=True)
+    get(server, target)
     out, err = capfd.readouterr()
     assert out == ""
     assert "w.hdf5: 100%" in err
@@ -279,15 +283,8 @@ def test_a_failed_download_shows_no_bar(
 ) -> None:
     server.usual = status(404)
     with pytest.raises(DownloadError):
-        fetch(server.url, target, progress=True)
+        fetch(server.url, target)
     assert capsys.readouterr().err == ""
-
-
-def test_no_progress_is_silent(
-    server: Server, target: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    get(server, target, progress=False)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,16 +309,18 @@ RECEIVED = "tqdm.std.tqdm.update"  # after each piece
 WAIT = "logging.Logger.warning"  # of a process that waits for another
 
 
-def download(server: Server, target: Path, pause: Pause | None) -> AbstractContextManager[Child]:
+def start_download(
+    server: Server, target: Path, pause: Pause | None
+) -> AbstractContextManager[Child]:
     return start(fetch, f"{server.url}/w.hdf5", target, pause=pause)
 
 
 def test_processes_that_want_the_same_file_fetch_it_once(server: Server, target: Path) -> None:
-    with download(server, target, Pause(RECEIVED)) as first:
+    with start_download(server, target, Pause(RECEIVED)) as first:
         first.wait_for_pause()
         with (
-            download(server, target, Pause(WAIT)) as second,
-            download(server, target, Pause(WAIT)) as third,
+            start_download(server, target, Pause(WAIT)) as second,
+            start_download(server, target, Pause(WAIT)) as third,
         ):
             for child in (second, third):
                 child.wait_for_pause()
@@ -334,7 +333,7 @@ def test_processes_that_want_the_same_file_fetch_it_once(server: Server, target:
 
 
 def test_after_a_kill_the_rest_is_fetched(server: Server, target: Path) -> None:
-    with download(server, target, Pause(RECEIVED)) as child:
+    with start_download(server, target, Pause(RECEIVED)) as child:
         child.wait_for_pause()
         child.kill()
     kept = target.with_name("w.hdf5.part").stat().st_size

@@ -107,7 +107,9 @@ def test_options_of_another_shape_are_refused_before_the_weights_are_fetched(
 ) -> None:
     medium = PUBLISHED["allennlp:medium"].url("options.json").removeprefix(mirror.url)
     mirror.files[medium] = small[f"{SMALL}options.json"]
-    with pytest.raises(WeightsError, match=r"shape of allennlp:medium.*Delete .*options\.json"):
+    with pytest.raises(
+        WeightsError, match=r"configuration of allennlp:medium.*Delete .*options\.json"
+    ):
         load_parts("allennlp:medium")
     assert len(mirror.requests) == 1
 

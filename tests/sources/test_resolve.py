@@ -96,7 +96,7 @@ def test_what_is_not_there_is_said_with_the_nearest_name(
 
 def test_a_folder_without_a_model_lists_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("")
-    with pytest.raises(WeightsError, match=r"is not a model: .*contains letter\.txt"):
+    with pytest.raises(WeightsError, match=r"is not a model: .*found letter\.txt"):
         load_parts(tmp_path)
 
 

@@ -83,12 +83,13 @@ def _open_onnx(model: str) -> OnnxParts:
 
 
 def _facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
-    from elmokit.sources.card import describe
     from elmokit.sources.onnxdir import OnnxParts  # `modeldir` needs torch
 
     facts = {
         "source": parts.source,
-        **describe(parts.config),
+        "bilm": parts.config.to_dict(),
+        "layers": parts.config.n_layers,
+        "vector_dim": parts.config.output_dim,
         "vocabulary": None if parts.vocabulary is None else len(parts.vocabulary),
         "warm": parts.warm is not None,
         "metadata": parts.metadata,

@@ -42,11 +42,18 @@ CHARACTERS = "char.dic"
 WORDS = "word.dic"
 EMBEDDER = "token_embedder.pkl"
 ENCODER = "encoder.pkl"
+#: The files that identify such a directory.
+WEIGHTS = (EMBEDDER, ENCODER)
 
 # Settings that cannot be derived from tensors. All published models have these values (issue 26 of
 # HIT-SCIR/ELMoForManyLangs).
 _LEXICON_SETTINGS = {"activation": "relu", "max_characters_per_token": 50}
 _CLIP = 3.0
+
+
+def is_model_dir(path: Path) -> bool:
+    """Return whether a directory contains such a model (it may still be damaged)."""
+    return all((path / name).is_file() for name in WEIGHTS)
 
 
 def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:

@@ -1,16 +1,16 @@
-"""Load models from all supported sources, and check them.
+"""Load models from all supported sources.
 
     resolve     choose one of the loaders below
     modeldir    elmokit's format: a directory of config.json, model.safetensors, ...
     hdf5dir     the format of bilm-tf and AllenNLP: options.json and an HDF5 file
     tfdir       training checkpoints of bilm-tf
-    manylangs   models of ELMoForManyLangs
     onnxdir     ONNX models, which do not need torch
     archive     models in zip files
     published   names such as `allennlp:original`, downloaded once into a cache
+    package     models in installed packages
     hub         `hf://user/model`, downloaded and cached by huggingface_hub
     download    a file over HTTP, with resuming
 
-No code in a file is ever run: weights are safetensors, HDF5 or TensorFlow checkpoints, the rest is
-JSON and text. The pickles of ELMoForManyLangs are read with `weights_only=True`.
+Loading a file never executes code: weights are safetensors, HDF5 or TensorFlow checkpoints, and
+other files are JSON and text. The pickles of ELMoForManyLangs are read with `weights_only=True`.
 """

@@ -1,4 +1,4 @@
-"""Models in zip files, such as those of the NLPL repository.
+"""Read models in zip files, such as those of the NLPL repository.
 
 The number and the sizes of the entries are checked before extraction. `zipfile` never returns more
 bytes than an entry declares, writes only inside the target directory, and creates no links.
@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from elmokit.errors import WeightsError, output_error
-from elmokit.sources import hdf5dir, manylangs, modeldir
+from elmokit.convert import elmo_for_many_langs
+from elmokit.errors import WeightsError, output_error, shortened
+from elmokit.sources import hdf5dir, modeldir
 
-# The largest model published in this format has 0.4 GB; with a million words it would have 2.5.
+# The largest published model has 0.4 GB; with a million words, it would have 2.5 GB.
 _MAX_BYTES = 16 << 30
-# Weights hardly compress, and text about fourfold. Small archives are exempt.
+# Weights hardly compress, and text about fourfold. The free bytes exempt small archives.
 _MAX_RATIO = 100
 _FREE_BYTES = 16 << 20
-_MAX_MEMBERS = 10_000
+_MAX_ENTRIES = 10_000
 # bzip2 and LZMA can return gigabytes for one small read.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ADVICE = "If you trust the archive, unpack it and load the directory."
 
 
 @contextmanager
@@ -35,65 +35,64 @@ def extracted(path: Path) -> Iterator[Path]:
         root = Path(temporary)
         try:
             with zipfile.ZipFile(path) as archive:
-                members = archive.infolist()
-                _check_members(members, path)
-                _extract(archive, members, root)
+                _check(archive.infolist(), path)
+                _extract(archive, root)
         # zipfile raises a RuntimeError for encrypted entries.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
             raise WeightsError(
                 f"{path} cannot be read as a zip file ({error}). It may be truncated; download it "
                 "again."
             ) from error
-        yield _only_model(root, [member.filename for member in members], path)
+        yield _only_model(root, path)
 
 
-def _check_members(members: list[zipfile.ZipInfo], path: Path) -> None:
+def _check(entries: list[zipfile.ZipInfo], path: Path) -> None:
     limit = min(_MAX_BYTES, _FREE_BYTES + _MAX_RATIO * path.stat().st_size)
-    size = sum(member.file_size for member in members)
-    method = next((m.compress_type for m in members if m.compress_type not in _METHODS), None)
-    if len(members) > _MAX_MEMBERS:
-        problem = f"it contains {len(members):,} files; expected at most {_MAX_MEMBERS:,}"
+    size = sum(entry.file_size for entry in entries)
+    problem = ""
+    if len(entries) > _MAX_ENTRIES:
+        problem = f"it contains {len(entries):,} files; expected at most {_MAX_ENTRIES:,}"
     elif size > limit:
-        problem = f"its contents have {size:,} bytes, more than {limit:,}, a plausible size"
-    elif method is not None:
-        problem = f"it uses compression method {method}; expected stored or deflated"
-    else:
-        return
-    raise WeightsError(f"{path} is rejected: {problem}. {_ADVICE}")
+        problem = f"its contents have {size:,} bytes; expected at most {limit:,} for its size"
+    elif any(entry.compress_type not in _METHODS for entry in entries):
+        problem = "it uses an unsupported compression method; expected stored or deflated"
+    if problem:
+        raise WeightsError(
+            f"{path} is rejected: {problem}. If you trust the archive, unpack it and load the "
+            "directory."
+        )
 
 
-def _extract(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], root: Path) -> None:
+def _extract(archive: zipfile.ZipFile, root: Path) -> None:
+    # macOS adds files with attributes, named like the files themselves.
+    entries = [e for e in archive.infolist() if not e.filename.startswith("__MACOSX")]
     try:
-        for member in members:
-            if not member.filename.startswith("__MACOSX"):  # attributes, named like the files
-                archive.extract(member, root)
+        archive.extractall(root, entries)
     except OSError as error:
         raise output_error(root, error) from error
 
 
-def _only_model(root: Path, names: list[str], path: Path) -> Path:
+def _only_model(root: Path, path: Path) -> Path:
     """Return the directory that contains a model."""
-    folders = [root, *(entry for entry in root.rglob("*") if entry.is_dir())]
-    models = [folder for folder in folders if _is_model(folder)]
+    entries = sorted(root.rglob("*"))
+    models = [folder for folder in (root, *entries) if folder.is_dir() and _is_model(folder)]
     if len(models) == 1:
         return models[0]
+    listed = shortened(str(entry.relative_to(root)) for entry in models or entries)
     if models:
-        listed = ", ".join(sorted(str(model.relative_to(root)) for model in models))
         raise WeightsError(
             f"{path} contains several models, in {listed}. Unpack it and load the directory of one."
         )
-    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
     raise WeightsError(
-        f"{path} contains no model: expected options.json and an HDF5 file in one directory (or "
-        f"config.json and model.safetensors, or {' and '.join(manylangs.WEIGHTS)}), found "
-        f"{listed or 'no files'}."
+        f"{path} contains no model: expected options.json and an HDF5 file in one directory, or "
+        f"config.json and model.safetensors, or {' and '.join(elmo_for_many_langs.WEIGHTS)}; found "
+        f"{listed}."
     )
 
 
 def _is_model(folder: Path) -> bool:
-    names = [entry.name for entry in folder.iterdir()]
     return (
         modeldir.is_model_dir(folder)
-        or manylangs.is_many_langs_dir(folder)
-        or hdf5dir.is_model(names)
+        or elmo_for_many_langs.is_model_dir(folder)
+        or hdf5dir.is_model(entry.name for entry in folder.iterdir())
     )

@@ -1,4 +1,4 @@
-"""Describe a model from its files, for `elmo info` and the model card."""
+"""Describe models for `elmo info` and model cards."""
 
 from __future__ import annotations
 
@@ -10,85 +10,47 @@ from elmokit.config import BiLMConfig
 Facts = list[tuple[str, str]]
 
 
-def describe(config: BiLMConfig) -> dict[str, Any]:
-    """Return the shape of a biLM as JSON values."""
-    cnn, lexicon, lstm = config.char_cnn or config.lexicon, config.lexicon, config.lstm
-    shape: dict[str, Any] = {
-        "input": "lexicon" if lexicon else "characters" if cnn else "words",
-        "layers": config.n_layers,
-        "lstm_layers": lstm.n_layers,
-        "vector_dim": config.output_dim,
-        "projection_dim": lstm.projection_dim,
-        "cell_dim": lstm.dim,
-        "cell_clip": lstm.cell_clip,
-        "proj_clip": lstm.proj_clip,
-        "skip_connections": lstm.use_skip_connections,
-    }
-    if cnn is None:
-        return shape | {"words": config.n_words}
-    if lexicon is not None:
-        shape |= {
-            "words": lexicon.n_words,
-            "word_dim": lexicon.word_dim,
-            "characters": lexicon.n_characters,
-        }
-    return shape | {
-        "max_characters": cnn.max_characters_per_token,
-        "character_dim": cnn.embedding_dim,
-        "filters": [list(pair) for pair in cnn.filters],
-        "highways": cnn.n_highway,
-        "activation": cnn.activation,
-    }
-
-
 def lines(config: BiLMConfig) -> Facts:
-    """Return the shape of a biLM as pairs of a label and a text."""
+    """Return the architecture of a biLM as pairs of a label and a text."""
     cnn, lstm = config.char_cnn or config.lexicon, config.lstm
-    layers = "layer" if lstm.n_layers == 1 else "layers"
     facts = [("input", _input(config))]
     if cnn is not None and cnn.filters:
         widths = f"{min(width for width, _ in cnn.filters)} to {cnn.max_width}"
-        highways = f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}"
-        text = f"{cnn.n_filters} filters of width {widths}, {cnn.activation}, {highways}"
-        facts.append(("encoder", text))
+        text = f"{cnn.n_filters} filters of width {widths}, {cnn.activation}"
+        facts.append(("encoder", f"{text}, highway layers: {cnn.n_highway}"))
+    layers = "one for the token encoder and one for each LSTM layer"
+    clips = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
+    skip = "yes" if lstm.use_skip_connections else "no"
     return [
         *facts,
-        (
-            "layers",
-            f"{config.n_layers} vectors of {config.output_dim} per token: "
-            f"the token encoder and {lstm.n_layers} LSTM {layers}",
-        ),
+        ("layers", f"{config.n_layers} vectors of {config.output_dim} per token, {layers}"),
         ("LSTM", f"cell {lstm.dim}, projection {lstm.projection_dim} per direction"),
-        (
-            "clips",
-            f"cell {_or_none(lstm.cell_clip)}, projection {_or_none(lstm.proj_clip)}; "
-            f"skip connections {'yes' if lstm.use_skip_connections else 'no'}",
-        ),
+        ("clipping", f"{clips}; skip connections {skip}"),
     ]
 
 
 def _input(config: BiLMConfig) -> str:
-    if config.char_cnn is not None:
-        limit = config.char_cnn.max_characters_per_token
-        return f"characters, at most {limit} per token (marks included)"
-    if (lexicon := config.lexicon) is None:
+    if (cnn := config.char_cnn or config.lexicon) is None:
         return f"word ids, a closed vocabulary of {config.n_words:,}"
+    limit = f"at most {cnn.max_characters_per_token} per token (including markers)"
+    if (lexicon := config.lexicon) is None:
+        return f"characters, {limit}"
     tables = []
     if lexicon.n_words:
-        tables.append(f"{lexicon.n_words:,} words (vectors of {lexicon.word_dim})")
+        tables.append(f"{lexicon.n_words:,} words ({lexicon.word_dim} dimensions)")
     if lexicon.n_characters:
         tables.append(
-            f"{lexicon.n_characters:,} characters of Unicode (vectors of {lexicon.embedding_dim}), "
-            f"at most {lexicon.max_characters_per_token} per token (marks included)"
+            f"{lexicon.n_characters:,} Unicode characters ({lexicon.embedding_dim} dimensions), "
+            f"{limit}"
         )
     return f"a lexicon: {' and '.join(tables)}"
 
 
 def training_lines(metadata: Mapping[str, Any]) -> Facts:
-    """Return the facts about the training in the metadata of a model.
+    """Return what the metadata of a model says about its training.
 
-    A perplexity is stored with the training that measured it, or at the top level if the finished
-    model was measured again.
+    The perplexity is stored with the training run that measured it, or at the top level if the
+    finished model was evaluated again.
     """
     facts = []
     if isinstance(base := metadata.get("finetuned_from"), str):
@@ -123,12 +85,12 @@ _ONNX = "## ONNX"
 
 
 def is_generated(card: str) -> bool:
-    """Return whether a card was written by `write_card`, and has no header for the Hub."""
+    """Return whether a card was written by `write_card` and has no header for the Hub."""
     return _GENERATED in card and not card.startswith("---")
 
 
 def write_card(name: str, facts: Facts) -> str:
-    """Return a short card."""
+    """Return a generated model card."""
     return f"""# {name}
 
 A bidirectional language model (ELMo) in the format of elmokit.
@@ -148,13 +110,13 @@ its license.
 
 
 def onnx_card(card: str | None, name: str, config: BiLMConfig, about: Mapping[str, Any]) -> str:
-    """Return the card of an ONNX directory: the card of the model, and the differences.
+    """Return the card of an ONNX directory: the card of the model, and a section about ONNX.
 
     Args:
         card: The card of the model, if there is one.
-        name: Its name.
-        config: Its shape.
-        about: The storage of its weights, and the accuracy loss.
+        name: The name of the model.
+        config: The configuration of the model.
+        about: The data type of the weights, and the differences from the exact vectors.
     """
     if card is None or is_generated(card):
         card = f"# {name}\n\nA bidirectional language model (ELMo).\n\n{_table(lines(config))}\n"
@@ -180,7 +142,3 @@ torch by at most {max(error["largest_difference"]):.1e}; the mean cosine of each
 
 def _table(facts: Facts) -> str:
     return "| | |\n|---|---|\n" + "\n".join(f"| {label} | {text} |" for label, text in facts)
-
-
-def _or_none(clip: float | None) -> str:
-    return "none" if clip is None else f"{clip:g}"

@@ -1,10 +1,10 @@
 """Download a file over HTTP with the standard library, and resume interrupted downloads.
 
-`weights.hdf5.part` contains the bytes so far, `weights.hdf5.part.json` their URL and version, as
-reported by the server (its ETag, or the time of the last change). A download continues if the
-server still has that version; otherwise it starts again. `weights.hdf5.lock` is held by the process
-that downloads; other processes wait. Broken connections and temporary server errors are retried;
-permanent errors (no such file, no network) are raised immediately.
+`weights.hdf5.part` contains the bytes received so far, and `weights.hdf5.part.json` their URL and
+version (the ETag, or the time of the last change). If the server still has that version, the
+download continues; otherwise it starts again. The downloading process holds the lock
+`weights.hdf5.lock`, and other processes wait. Broken connections and temporary server errors are
+retried. Permanent errors (no such file, no network) are raised immediately.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from email.message import Message
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -31,8 +32,14 @@ from elmokit.storage.lock import file_lock
 from elmokit.storage.manifest import read_json, write_json
 
 _CHUNK = 1 << 18
+# Seconds without data after which a connection is closed.
+_TIMEOUT = 30.0
+# Maximum number of consecutive requests without new data.
+_TRIES = 5
+# Seconds before the second request; doubled before each further one.
+_WAIT = 1.0
 _MAX_WAIT = 30.0
-# Status codes that may be temporary; 416: the file has become shorter than what we have.
+# Status codes that may be temporary. 416: the file is now shorter than the part that we have.
 _TEMPORARY = (408, 416, 425, 429, 500, 502, 503, 504)
 _NETWORK_ERRORS = (
     urllib.error.URLError,
@@ -59,7 +66,7 @@ def is_url(text: str) -> bool:
 
 
 def cached_path(url: str) -> Path:
-    """Return where the file of a URL is cached: by host and path, so that it is easy to find."""
+    """Return the path in the cache for a URL, which consists of the host and path of the URL."""
     parts = urlsplit(url)
     *folders, name = unquote(parts.path).split("/")
     names = [parts.netloc, *folders, parts.query, name]
@@ -67,24 +74,12 @@ def cached_path(url: str) -> Path:
     return cache_dir().joinpath("web", *safe)
 
 
-def fetch(
-    url: str,
-    destination: Path,
-    *,
-    progress: bool = True,
-    timeout: float = 30.0,
-    tries: int = 5,
-    wait: float = 1.0,
-) -> Path:
-    """Download a file unless it exists.
+def fetch(url: str, destination: Path) -> Path:
+    """Download a file unless it exists, and show the progress on stderr.
 
     Args:
-        url: Its URL, http or https.
+        url: The HTTP(S) URL.
         destination: The file to create. Until it is complete, it is named `<name>.part`.
-        progress: Show size and progress on stderr.
-        timeout: Seconds without data after which a connection is closed.
-        tries: Maximum number of consecutive attempts without new data.
-        wait: Seconds before the second attempt; doubled before each further one.
 
     Returns:
         `destination`.
@@ -98,8 +93,8 @@ def fetch(
         with _download_lock(destination):
             if destination.exists():  # another process has just finished it
                 return destination
-            download = _Download(url, destination, progress, timeout)
-            download.run(tries, wait)
+            download = _Download(url, destination)
+            download.run()
             move_into_place(download.part, destination)
             download.note.unlink()
     except OSError as error:
@@ -121,11 +116,10 @@ def _download_lock(destination: Path) -> Iterator[None]:
 
 
 class _Download:
-    """Repeats requests until all bytes of a file have arrived."""
+    """Repeat requests until all bytes of a file have arrived."""
 
-    def __init__(self, url: str, destination: Path, progress: bool, timeout: float) -> None:
+    def __init__(self, url: str, destination: Path) -> None:
         self.url, self.destination = url, destination
-        self.progress, self.timeout = progress, timeout
         self.part = destination.with_name(destination.name + ".part")
         self.note = destination.with_name(destination.name + ".part.json")
 
@@ -133,16 +127,16 @@ class _Download:
     def size(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0
 
-    def run(self, tries: int, wait: float) -> None:
+    def run(self) -> None:
         """Repeat requests while they make progress."""
         failures, largest = 0, self.size
         while (reason := self._try()) is not None:
             # A server that always starts from zero and always disconnects early makes no progress.
             failures = 0 if self.size > largest else failures + 1
             largest = max(largest, self.size)
-            if failures >= tries:
-                raise self._error(f"{reason} ({tries} tries)")
-            time.sleep(min(wait * 2 ** max(failures - 1, 0), _MAX_WAIT))
+            if failures >= _TRIES:
+                raise self._error(f"{reason} ({_TRIES} tries)")
+            time.sleep(min(_WAIT * 2 ** max(failures - 1, 0), _MAX_WAIT))
 
     def _try(self) -> str | None:
         """Make one request; return None if the file is complete, otherwise the reason."""
@@ -163,19 +157,25 @@ class _Download:
             return f"the connection failed: {str(cause) or type(cause).__name__}"
 
     def _request(self) -> str | None:
+        from elmokit import __version__
+
         version = self._stored_version()
         start = self.size if version else 0
-        request = urllib.request.Request(self.url, headers=_headers(version, start))
-        with urllib.request.urlopen(request, timeout=self.timeout) as response:
-            new_version = _version(response)
+        headers = {"User-Agent": f"elmokit/{__version__}", "Accept-Encoding": "identity"}
+        if version and start:
+            # The server sends the rest if it still has this version, otherwise the whole new file.
+            headers |= {"Range": f"bytes={start}-", "If-Range": version}
+        request = urllib.request.Request(self.url, headers=headers)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+            new_version = _version(response.headers)
             if response.status != http.client.PARTIAL_CONTENT:
                 start = 0
                 write_json(self.note, {"url": self.url, "version": new_version})
-            elif new_version != version or _first_byte(response) != start:
+            elif new_version != version or _first_byte(response.headers) != start:
                 self.note.unlink()
                 return "the file on the server has changed"
-            length = response.headers.get("Content-Length")
-            total = start + int(length) if length and length.isdigit() else None
+            length = response.headers.get("Content-Length", "")
+            total = start + int(length) if length.isdigit() else None
             self._copy(response, start, total)
         missing = (total or 0) - self.size
         return f"the connection closed {missing:,} bytes before the end" if missing > 0 else None
@@ -207,7 +207,6 @@ class _Download:
                 unit="B",
                 unit_scale=True,
                 unit_divisor=1024,
-                disable=not self.progress,
             ) as bar,
         ):
             while data := response.read1(_CHUNK):
@@ -222,25 +221,12 @@ class _Download:
         )
 
 
-def _headers(version: str | None, start: int) -> dict[str, str]:
-    from elmokit import __version__
-
-    headers = {"User-Agent": f"elmokit/{__version__}", "Accept-Encoding": "identity"}
-    if version and start:
-        # The server sends the rest if it still has this version, otherwise the whole new file.
-        headers |= {"Range": f"bytes={start}-", "If-Range": version}
-    return headers
-
-
-def _version(response: Any) -> str | None:
+def _version(headers: Message) -> str | None:
     """Return what identifies the bytes on the server; weak ETags do not."""
-    etag: str | None = response.headers.get("ETag")
-    if etag and not etag.startswith("W/"):
-        return etag
-    modified: str | None = response.headers.get("Last-Modified")
-    return modified
+    etag = headers.get("ETag", "W/")
+    return headers.get("Last-Modified") if etag.startswith("W/") else etag
 
 
-def _first_byte(response: Any) -> int | None:
-    match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
+def _first_byte(headers: Message) -> int | None:
+    match = re.match(r"bytes (\d+)-", headers.get("Content-Range", ""))
     return int(match[1]) if match else None

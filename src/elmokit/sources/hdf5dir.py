@@ -1,4 +1,4 @@
-"""Models of bilm-tf and AllenNLP: options, an HDF5 file, and optionally a vocabulary.
+"""Find, load and save models of bilm-tf and AllenNLP: options, an HDF5 file, and a vocabulary.
 
 File names differ between publishers: `options.json` and `weights.hdf5`,
 `elmo_2x4096_512_2048cnn_2xhighway_options.json` and `..._weights.hdf5`, `model.hdf5`, ...
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elmokit.convert import bilm_hdf5
-from elmokit.errors import ElmoError, WeightsError, warn
+from elmokit.errors import ElmoError, WeightsError, shortened, warn
 from elmokit.sources.modeldir import VOCABULARY, ModelParts
 from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.text.vocab import Vocabulary
@@ -23,12 +23,12 @@ _SUFFIXES = (".hdf5", ".h5")
 
 
 def is_options(name: str) -> bool:
-    """Return whether a file name is that of an options file."""
+    """Return whether a file name is the name of an options file."""
     return name.lower().endswith(OPTIONS)
 
 
 def is_weights(name: str) -> bool:
-    """Return whether a file name is that of an HDF5 file."""
+    """Return whether a file name is the name of an HDF5 file."""
     return name.lower().endswith(_SUFFIXES)
 
 
@@ -70,10 +70,10 @@ def load(options: Path, weights: Path, *, vocab: Path | None = None) -> ModelPar
         try:
             vocabulary = Vocabulary.from_file(file)
         except ElmoError as error:
-            # A model that reads characters does not need the vocabulary that was found.
+            # A model with character inputs does not need the vocabulary.
             if vocab is not None or bilm.config.n_words is not None:
                 raise
-            warn(f"The vocabulary is ignored, because vectors do not depend on it. {error}")
+            warn(f"Ignoring the vocabulary, because vectors do not depend on it. {error}")
     parts = ModelParts(
         bilm,
         vocabulary=vocabulary,
@@ -107,11 +107,15 @@ def _choose(folder: Path, kind: str, partner: Path | None) -> Path:
     """Choose the only file, or the one whose name matches its partner, or the default name.
 
     Args:
-        folder: Where to look.
+        folder: The directory of the file.
         kind: "options" or "weights".
         partner: The other file, if known.
     """
-    is_kind, other = (is_options, "weights") if kind == "options" else (is_weights, "options")
+    is_kind, other, what = (
+        (is_options, "weights", "options file")
+        if kind == "options"
+        else (is_weights, "options", "HDF5 file")
+    )
     files = sorted(path for path in folder.iterdir() if path.is_file() and is_kind(path.name))
     matching = kind if partner is None else partner.stem.removesuffix(other) + kind
     for choice in (
@@ -122,13 +126,9 @@ def _choose(folder: Path, kind: str, partner: Path | None) -> Path:
     ):
         if len(choice) == 1:
             return choice[0]
-    what = "options file" if kind == "options" else "HDF5 file"
-    advice = (
-        "Pass the options file as the model, and the HDF5 file with --weights FILE (in Python: "
-        "weights=...)."
+    listed = shortened(path.name for path in files)
+    raise WeightsError(
+        f"Expected one {what} in {folder}, such as {OPTIONS if kind == 'options' else WEIGHTS}; "
+        f"found {listed}. Pass the options file as the model, and the HDF5 file with --weights "
+        "FILE (in Python: weights=...)."
     )
-    if not files:
-        expected = f"{OPTIONS} or ..._{OPTIONS}" if kind == "options" else ", ".join(_SUFFIXES)
-        raise WeightsError(f"No {what} ({expected}) found in {folder}. {advice}")
-    listed = ", ".join(path.name for path in files)
-    raise WeightsError(f"Found several {what}s in {folder}: {listed}. {advice}")

@@ -1,6 +1,6 @@
-"""Models on the Hugging Face Hub: `hf://user/model`, `hf://user/model@revision`.
+"""Load models from the Hugging Face Hub: `hf://user/model`, `hf://user/model@revision`.
 
-huggingface_hub (extra `hub`) downloads and caches them; its environment variables apply:
+huggingface_hub (extra `hub`) downloads and caches them, and its environment variables apply:
 `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. If the Hub cannot be reached, a cached copy
 is used with a warning. Only safetensors and HDF5 models are downloaded: no pickles and no code.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from elmokit.errors import (
     DownloadError,
@@ -18,6 +17,7 @@ from elmokit.errors import (
     WeightsError,
     optional_imports,
     output_error,
+    shortened,
     warn,
 )
 from elmokit.sources import hdf5dir, modeldir
@@ -66,23 +66,21 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
 def _fetch(name: str) -> Path:
     """Return the local directory of a model."""
     with optional_imports("hub", f"The model {name}"):
-        from huggingface_hub import constants, utils
+        from huggingface_hub import constants
     repo, revision = parse(name)
+    if constants.HF_HUB_OFFLINE:
+        return _cached(name, repo, revision, "HF_HUB_OFFLINE is set")
     try:
         return _download(name, repo, revision)
     except ElmoError:
         raise
-    except utils.OfflineModeIsEnabled:
-        return _cached(name, repo, revision, "HF_HUB_OFFLINE is set")
     except Exception as error:  # the type depends on the version of huggingface_hub
-        status = getattr(getattr(error, "response", None), "status_code", 500)
-        if isinstance(error, utils.HfHubHTTPError) and status < 500:
-            reason = " ".join(str(error).split())
-            raise DownloadError(f"Cannot download {name} from {_endpoint()}: {reason}") from error
+        cause = " ".join(str(error).split()) or type(error).__name__
+        if getattr(getattr(error, "response", None), "status_code", 500) < 500:
+            raise DownloadError(f"Cannot download {name} from {_endpoint()}: {cause}") from error
         if isinstance(error, OSError) and error.errno is not None:
             raise output_error(Path(constants.HF_HUB_CACHE), error) from error
-        cause = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        reason = f"The Hub {_endpoint()} cannot be reached ({cause})"
+    reason = f"The Hub {_endpoint()} cannot be reached ({cause[:200]})"
     folder = _cached(name, repo, revision, reason)
     warn(f"{reason}. Using the cached copy of {name} (commit {folder.name}); it may be outdated.")
     return folder
@@ -121,15 +119,14 @@ def _model_files(model: str, files: list[str]) -> list[str]:
             for name in top
             if hdf5dir.is_options(name) or hdf5dir.is_weights(name) or name == modeldir.VOCABULARY
         ]
-    listed = ", ".join(sorted(top)[:12]) or "no files"
     raise WeightsError(
         f"{model} is not a supported model: expected {modeldir.CONFIG} and {modeldir.WEIGHTS}, or "
-        f"options.json and an .hdf5 file; found {listed}. Pickle files (.bin, .pt, .pkl) are not "
-        "downloaded, because they can execute code."
+        f"options.json and an .hdf5 file; found {shortened(sorted(top))}. Pickle files "
+        "(.bin, .pt, .pkl) are not downloaded, because they can execute code."
     )
 
 
-def _snapshot(repo: str, revision: str, names: list[str], **options: Any) -> Path:
+def _snapshot(repo: str, revision: str, names: list[str], *, local: bool = False) -> Path:
     from huggingface_hub import constants, snapshot_download
 
     from elmokit import __version__
@@ -143,7 +140,7 @@ def _snapshot(repo: str, revision: str, names: list[str], **options: Any) -> Pat
             cache_dir=constants.HF_HUB_CACHE,
             library_name="elmokit",
             library_version=__version__,
-            **options,
+            local_files_only=local,
         )
     )
 
@@ -152,7 +149,7 @@ def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
     """Return the directory of the cached copy, if it is complete."""
     remedy = "Download it once with a network connection, or load a model from a local path."
     try:
-        folder = _snapshot(repo, revision, [modeldir.CONFIG], local_files_only=True)
+        folder = _snapshot(repo, revision, [modeldir.CONFIG], local=True)
     except FileNotFoundError as error:  # LocalEntryNotFoundError in all versions
         raise DownloadError(f"{reason}, and {name} is not in the cache. {remedy}") from error
     if not modeldir.is_model_dir(folder) and not hdf5dir.is_model(e.name for e in folder.iterdir()):

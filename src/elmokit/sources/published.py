@@ -1,4 +1,4 @@
-"""Published models by name: the four English models of AllenNLP.
+"""Load published models by name: the four English models of AllenNLP.
 
 Files are downloaded once into the cache; you can also copy them there. `ELMOKIT_ALLENNLP_URL`
 selects a mirror.
@@ -7,6 +7,8 @@ selects a mirror.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,19 +30,19 @@ class Published(NamedTuple):
 
     Attributes:
         folder: The directory of its files, which is also part of their names.
-        preset: The preset with its shape.
+        preset: The preset with its configuration.
     """
 
     folder: str
     preset: str
 
     def url(self, kind: str, base: str | None = None) -> str:
-        """Return the URL of the `options.json` or `weights.hdf5`."""
+        """Return the URL of "options.json" or "weights.hdf5"."""
         base = base or os.environ.get("ELMOKIT_ALLENNLP_URL") or _BASE
         return f"{base.rstrip('/')}/{self.folder}/elmo_{self.folder}_{kind}"
 
     def cached_path(self, kind: str) -> Path:
-        """Return where that file is cached, for any mirror."""
+        """Return the path of the file in the cache, which does not depend on the mirror."""
         return cache_dir() / "allennlp" / self.folder / f"elmo_{self.folder}_{kind}"
 
 
@@ -66,38 +68,39 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
     """
     if name not in PUBLISHED:
         raise WeightsError(
-            f"No published model '{name}'.{nearest(name, PUBLISHED)} Names: {', '.join(PUBLISHED)}."
+            f"No published model '{name}'.{nearest(name, PUBLISHED)} Expected one of: "
+            f"{', '.join(PUBLISHED)}."
         )
     model = PUBLISHED[name]
     options = fetch(model.url(hdf5dir.OPTIONS), model.cached_path(hdf5dir.OPTIONS))
-    _check_shape(options, model, name)  # before downloading hundreds of megabytes
+    expected = preset(model.preset)
+    with _advice(options):  # before downloading hundreds of megabytes
+        config = bilm_hdf5.read_options(options)
+        if config != expected:
+            raise WeightsError(
+                f"{options} does not match the configuration of {name}: expected {expected}, "
+                f"found {config}."
+            )
     weights = fetch(model.url(hdf5dir.WEIGHTS), model.cached_path(hdf5dir.WEIGHTS))
-    try:
+    with _advice(weights):
         parts = hdf5dir.load(options, weights, vocab=vocab)
-    except WeightsError as error:
-        raise WeightsError(f"{error} Delete {weights} to download it again.") from None
     parts.source = name
     parts.metadata["name"] = name
     return parts
 
 
+@contextmanager
+def _advice(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ConfigError, WeightsError) as error:
+        raise type(error)(f"{error} Delete {file} to download it again.") from None
+
+
 def cached_path(url: str) -> Path:
-    """Return where the file of a URL is cached; all URLs of a published model share one path."""
+    """Return the path in the cache for a URL; all URLs of a published model share one path."""
     for model in PUBLISHED.values():
         for kind in (hdf5dir.OPTIONS, hdf5dir.WEIGHTS):
             if url in (model.url(kind), model.url(kind, _BASE), model.url(kind, _OLD_BASE)):
                 return model.cached_path(kind)
     return download.cached_path(url)
-
-
-def _check_shape(options: Path, model: Published, name: str) -> None:
-    remedy = f"Delete {options} to download it again."
-    try:
-        config = bilm_hdf5.read_options(options)
-    except ConfigError as error:
-        raise ConfigError(f"{error} {remedy}") from None
-    if config != preset(model.preset):
-        raise WeightsError(
-            f"{options} does not have the shape of {name}: expected {preset(model.preset)}, found "
-            f"{config}. {remedy}"
-        )

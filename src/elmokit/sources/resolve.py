@@ -1,11 +1,13 @@
-"""Find and load a model from a directory, a file, a zip file, a URL or a name."""
+"""Find and load a model: a directory, a file, a zip file, a URL or a name."""
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
-from elmokit.errors import WeightsError, nearest
-from elmokit.sources import archive, hdf5dir, hub, manylangs, modeldir, onnxdir, published, tfdir
+from elmokit.convert import elmo_for_many_langs
+from elmokit.errors import WeightsError, nearest, shortened
+from elmokit.sources import archive, hdf5dir, hub, modeldir, onnxdir, published, tfdir
 from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.package import installed_models
@@ -16,7 +18,7 @@ from elmokit.storage.regular import check_regular_files
 DEFAULT_MODEL = "english"
 
 _MODELS = Path(__file__).resolve().parent.parent / "models"
-# Larger models are separate packages, built from `weights/` of a checkout.
+# Larger models are separate packages, built from `weights/` in a clone of the repository.
 _WEIGHTS = Path(__file__).resolve().parents[3] / "weights"
 _PACKAGED = ("english-original",)
 _KINDS = (
@@ -52,7 +54,7 @@ def load_parts(
     try:
         if hub.is_name(source) or published.is_name(source):
             if weights is not None:
-                raise _complete(source, weights)
+                raise _unneeded(source, weights)
             load = hub.load if hub.is_name(source) else published.load
             parts = load(source, vocab=words)
         else:
@@ -70,9 +72,9 @@ def load_parts(
 
 
 def named_models() -> dict[str, Path]:
-    """Return the models of this package, of its checkout and of installed packages, by name.
+    """Return the models of this package, of a clone of the repository and of other packages.
 
-    For a directory of the same name in the working directory, use ./NAME.
+    These names take precedence over files in the working directory, which can be loaded as ./NAME.
     """
     folders = [entry for root in (_MODELS, _WEIGHTS) if root.is_dir() for entry in root.iterdir()]
     own = {folder.name: folder for folder in sorted(folders) if modeldir.is_model_dir(folder)}
@@ -82,7 +84,8 @@ def named_models() -> dict[str, Path]:
 def _local(path: str | Path, *, weights: bool = False) -> Path:
     """Return the local path of a model or weight file: a name, a URL or a path."""
     text = str(path)
-    if not weights and text in (named := named_models()):
+    named = {} if weights else named_models()
+    if text in named:
         return named[text]
     if is_url(text):
         return fetch(text, published.cached_path(text))
@@ -98,9 +101,10 @@ def _local(path: str | Path, *, weights: bool = False) -> Path:
         hint = f" Install it with: pip install elmokit-{text}"
     elif f"allennlp:{text}" in published.PUBLISHED:
         hint = f" Did you mean 'allennlp:{text}'?"
-    hint = hint or nearest(text, _names())
+    names = [*named, *published.PUBLISHED]
     raise WeightsError(
-        f"Model {text!r} not found.{hint} Expected a path or one of: {', '.join(_names())}."
+        f"Model {text!r} not found.{hint or nearest(text, names)} Expected a path or one of: "
+        f"{', '.join(names)}."
     )
 
 
@@ -110,11 +114,11 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         if weights.is_dir():
             raise WeightsError(f"{weights} is a directory. Expected the weights, an HDF5 file.")
         if modeldir.is_model_dir(path):
-            raise _complete(path, weights)
+            raise _unneeded(path, weights)
         return hdf5dir.load(*hdf5dir.find(path, weights), vocab=vocab)
     if path.is_file() and path.name in (modeldir.CONFIG, modeldir.WEIGHTS):
         path = path.parent
-    if _is_zip(path):
+    if path.is_file() and (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path)):
         with archive.extracted(path) as folder:
             parts = _load(folder, None, vocab)
         parts.files = (path,)
@@ -124,54 +128,49 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
     if onnxdir.is_onnx_dir(path):
         raise WeightsError(
             f"{path} is an ONNX model, which can only compute embeddings, with elmokit.load in "
-            "Python, `elmo embed` and `elmo info`. Pass the model that it was converted from."
+            "Python, `elmo embed` and `elmo info`. Pass the model from which it was converted."
         )
-    if manylangs.is_many_langs_dir(path):
-        return manylangs.load(path, vocab=vocab)
+    if elmo_for_many_langs.is_model_dir(path):
+        return _load_many_langs(path, vocab)
     if _is_checkpoint(path):
         return tfdir.load(path, vocab=vocab)
     if _may_be_hdf5(path):
         return hdf5dir.load(*hdf5dir.find(path), vocab=vocab)
-    raise WeightsError(f"{path} is not a model: expected {_KINDS}{_listing(path)}.")
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    found = shortened(file.name for file in files)
+    raise WeightsError(f"{path} is not a model: expected {_KINDS}; found {found}.")
 
 
-def _is_zip(path: Path) -> bool:
-    return path.is_file() and (
-        path.suffix.lower() == ".zip" or _starts_with(path, b"PK\x03\x04", b"PK\x05\x06")
-    )
+def _load_many_langs(path: Path, vocab: Path | None) -> ModelParts:
+    if vocab is not None:
+        raise WeightsError(
+            f"{path} is a model of ELMoForManyLangs, which uses its own lexicon. Remove the "
+            f"vocabulary {vocab}."
+        )
+    bilm, files = elmo_for_many_langs.read(path)
+    metadata = {"converted_from": [file.name for file in files]}
+    parts = ModelParts(bilm, metadata=metadata, source=str(path), files=files)
+    parts.check()
+    return parts
 
 
 def _is_checkpoint(path: Path) -> bool:
     if not path.is_dir():
         return tfdir.prefix_of(path) is not None
-    # The checkpoints of bilm-tf and weights exported from them may be in one directory.
+    # A directory can contain checkpoints of bilm-tf and weights that were exported from them.
     return tfdir.is_tf_dir(path) and not any(hdf5dir.is_weights(e.name) for e in path.iterdir())
 
 
 def _may_be_hdf5(path: Path) -> bool:
-    if path.is_dir():
-        names = [entry.name for entry in path.iterdir()]
-        return any(hdf5dir.is_options(name) or hdf5dir.is_weights(name) for name in names)
-    named = hdf5dir.is_weights(path.name) or path.suffix.lower() == ".json"
-    return named or _starts_with(path, b"\x89HDF")
+    import h5py
+
+    names = [entry.name for entry in path.iterdir()] if path.is_dir() else [path.name]
+    return (
+        any(hdf5dir.is_options(name) or hdf5dir.is_weights(name) for name in names)
+        or path.suffix.lower() == ".json"
+        or h5py.is_hdf5(path)
+    )
 
 
-def _starts_with(path: Path, *starts: bytes) -> bool:
-    with path.open("rb") as file:
-        return file.read(8).startswith(starts)
-
-
-def _listing(path: Path) -> str:
-    if path.is_file():
-        return ""
-    names = sorted(entry.name for entry in path.iterdir())
-    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    return f"; it contains {listed or 'no files'}"
-
-
-def _complete(source: object, weights: object) -> WeightsError:
+def _unneeded(source: object, weights: object) -> WeightsError:
     return WeightsError(f"{source} includes its weights. Remove the other weights, {weights}.")
-
-
-def _names() -> list[str]:
-    return [*named_models(), *published.PUBLISHED]

@@ -1,6 +1,6 @@
-"""Read and write safetensors files; check names, shapes, types and values.
+"""Read and write safetensors files, and check names, shapes, types and values.
 
-Files are memory-mapped, so that a model of 374 MB opens in a fraction of a second.
+Files are memory-mapped, so that a model of 374 MB loads in a fraction of a second.
 
 To save space, weights can be stored as float16, or matrices as int8: the values are then q[n, k] *
 scale[n], with the float32 scales of the rows of `name` in `name.scale`. Both are converted to
@@ -31,11 +31,10 @@ STORAGES: tuple[str, ...] = get_args(Storage)
 _SCALE = ".scale"
 # Smaller matrices stay float32: int8 would save little and make character embeddings inexact.
 _SMALLEST_INT8 = 1 << 14
-_MAX_PARTS = 99
 
 # Supported types, which are converted to float32.
 _FLOATS = ("F32", "F16", "BF16", "F64")
-# A file of another model would have hundreds.
+# A file of another model has hundreds.
 _PROBLEMS_SHOWN = 5
 
 
@@ -117,12 +116,6 @@ def part_path(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def part_paths(path: Path) -> list[Path]:
-    """Return the existing parts of a file, and always the first."""
-    numbers = range(2, _MAX_PARTS + 1)
-    return [path, *(p for p in (part_path(path, n) for n in numbers) if p.is_file())]
-
-
 def _stored(name: str, tensor: Tensor, storage: Storage) -> dict[str, Tensor]:
     if storage == "int8" and tensor.dim() == 2 and tensor.numel() >= _SMALLEST_INT8:
         q, scale = quantize_rows(tensor)
@@ -166,13 +159,13 @@ def _opened(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the open file of each tensor, by the tensor's name."""
     with ExitStack() as stack:
         files: dict[str, Any] = {}
-        for part in part_paths(path):
+        for part in (path, *path.parent.glob(f"{path.stem}-[0-9]*{path.suffix}")):
             file = stack.enter_context(open_tensors(part, "pt", error=WeightsError))
             files |= dict.fromkeys(file.keys(), file)
         yield files
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    # A sum is four times faster than checking every value, and keeps NaN and infinity. Every value
-    # is checked only if the sum of finite values has overflowed.
+    # A sum is four times faster than checking every value, and is finite only if all values are.
+    # Every value is checked only if the sum overflows.
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())

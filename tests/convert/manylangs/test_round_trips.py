@@ -54,11 +54,13 @@ def test_hdf5_has_no_place_for_it(tmp_path: Path) -> None:
 def test_info_tells_of_the_lexicon(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     told = run(app, ["info", str(folder)]).stdout
-    assert "a lexicon: 9 words (vectors of 4) and 21 characters of Unicode (vectors of 5)" in told
-    assert "12 filters of width 1 to 3, relu, 2 highways" in told
+    assert "a lexicon: 9 words (4 dimensions) and 21 Unicode characters (5 dimensions)" in told
+    assert "12 filters of width 1 to 3, relu, highway layers: 2" in told
     facts = json.loads(run(app, ["info", str(folder), "--json"]).stdout)
     assert facts["input"] == "lexicon"
-    assert (facts["words"], facts["characters"], facts["max_characters"]) == (9, 21, MAX)
+    lexicon = facts["bilm"]["lexicon"]
+    assert (lexicon["n_words"], lexicon["n_characters"]) == (9, 21)
+    assert lexicon["max_characters_per_token"] == MAX
 
 
 @pytest.mark.filterwarnings("ignore:The warm state is the mean over only")
