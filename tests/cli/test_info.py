@@ -100,7 +100,7 @@ def test_a_word_model_says_so(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["info", str(tmp_path / "words")])
     assert "word ids, a closed vocabulary of 5" in result.stdout
     facts = json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "words"), "--json"]).stdout)
-    assert (facts["input"], facts["words"]) == ("words", 5)
+    assert (facts["bilm"]["n_words"], facts["bilm"]["char_cnn"]) == (5, None)
 
 
 def test_a_model_that_is_not_there_is_our_error() -> None:

@@ -13,7 +13,6 @@ import torch
 
 import elmokit
 from elmokit.cli.main import app
-from elmokit.convert import tf_checkpoint
 from elmokit.convert.tf_bundle import read_index
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
@@ -63,7 +62,7 @@ def test_all_layers_are_those_of_an_independent_computation(dtype: torch.dtype) 
             name = name.replace(theirs, dumped)
         weights[name.removeprefix("lm/")] = value.astype(np.float64)
     expected = elmo_layers(VERSE, OPTIONS, weights)
-    bilm = tf_checkpoint.read(FOLDER / "options.json", PREFIX).bilm.to(dtype)
+    bilm = load_parts(FOLDER).bilm.to(dtype)
     ids = torch.from_numpy(elmokit.batch_ids([["<S>", *VERSE, "</S>"]], 14))
     with torch.inference_mode():
         found = bilm(ids).layers[:, 0, 1:-1].numpy()

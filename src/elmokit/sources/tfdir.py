@@ -1,22 +1,37 @@
-"""Training checkpoints of bilm-tf.
+"""Load training checkpoints of bilm-tf: the biLM, its LM head and the accumulators of Adagrad.
 
-checkpoint                           names the newest checkpoint
-model.ckpt-12.index                  and .data-00000-of-00001: a checkpoint
-options.json                         the training options
-vocab.txt                            optional: the vocabulary
+    checkpoint                           names the newest checkpoint
+    model.ckpt-12.index                  and .data-00000-of-00001: a checkpoint
+    options.json                         the training options
+    vocab.txt                            optional: the vocabulary
+
+The variables are those of the HDF5 files (`bilm_hdf5.py`) with the names of TensorFlow's training
+graph. In addition, there are the softmax and, for each variable, its Adagrad accumulator (the sum
+of squared gradients), `<variable>/Adagrad`.
+
+    HDF5        RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0           W_P_0               B
+    checkpoint  lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel projection/kernel   bias
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from elmokit.convert import tf_checkpoint
-from elmokit.convert.tf_bundle import INDEX
-from elmokit.errors import WeightsError
+from elmokit.config import BiLMConfig
+from elmokit.convert import bilm_hdf5
+from elmokit.convert.tf_bundle import INDEX, StoredTensor, read_index
+from elmokit.convert.weights import Entry, build_module, read_parameters, same
+from elmokit.errors import ConfigError, WeightsError, shortened, warn
+from elmokit.model.bilm import BiLM
+from elmokit.model.softmax import LMHead
 from elmokit.sources.modeldir import VOCABULARY, ModelParts
 from elmokit.storage.manifest import read_json
 from elmokit.storage.regular import read_bounded
@@ -25,12 +40,26 @@ from elmokit.text.vocab import SPECIALS, Vocabulary
 OPTIONS = "options.json"
 _NEWEST = "checkpoint"
 _SHARD = re.compile(r"\.data-\d{5}-of-\d{5}$")
+_SLOT = "/Adagrad"
+_SOFTMAX_WEIGHT = "lm/softmax/W"
+_SOFTMAX_BIAS = "lm/softmax/b"
+_STEP = "global_step"
+#: Training variables that are not part of the model.
+_UNUSED = frozenset((_STEP, "train_perplexity"))
+_RENAMED = (
+    ("/RNN/", "/rnn/"),
+    ("/MultiRNNCell/Cell", "/multi_rnn_cell/cell_"),
+    ("/LSTMCell/", "/lstm_cell/"),
+    ("/W_P_0", "/projection/kernel"),
+    ("/W_0", "/kernel"),
+    ("/B", "/bias"),
+)
 
 
 def prefix_of(path: Path) -> Path | None:
-    """Return the prefix of a checkpoint, `model.ckpt-12`, for one of its files or itself.
+    """Return the prefix of a checkpoint, such as `model.ckpt-12`, for itself or a file.
 
-    For the file `checkpoint`, it is that of the newest checkpoint; for other paths, None.
+    For the file `checkpoint`, it is the prefix of the newest checkpoint; for other paths, None.
     """
     if path.name == _NEWEST and path.is_file():
         return _newest(path.parent)
@@ -46,9 +75,15 @@ def is_tf_dir(path: Path) -> bool:
 def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     """Load a model with its head and the accumulators of Adagrad.
 
+    The accumulators are loaded only if the checkpoint contains all of them.
+
     Args:
         path: A checkpoint, or a directory with checkpoints, of which the newest is loaded.
         vocab: The vocabulary. Default: `vocab.txt` in the same directory, if it exists.
+
+    Raises:
+        ConfigError: The options do not describe a biLM.
+        WeightsError: The checkpoint is damaged, or does not match the options.
     """
     prefix = _newest(path) if path.is_dir() else prefix_of(path)
     if prefix is None:
@@ -59,37 +94,93 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
             f"{options} does not exist. Copy it from the directory in which bilm-tf trained the "
             "model."
         )
-    checkpoint = tf_checkpoint.read(options, prefix)
+    tensors = read_index(prefix)
+    config = bilm_hdf5.read_options(options)
+    if not any(name.startswith("lm/RNN_1/") for name in tensors):
+        raise ConfigError(
+            f"{prefix} contains no backward language model (variables lm/RNN_1/...): it was "
+            "trained with 'bidirectional' false, or is not a checkpoint of bilm-tf. It contains "
+            f"{shortened(tensors)}."
+        )
+    entries = list(_entries(tensors, config))
+    parameters = read_parameters(entries, tensors.get, tensors, prefix)
+    of_head = _with_prefix(parameters, "head.")
+    training: dict[str, Any] = {"bilm_tf_options": read_json(options)}
+    if _STEP in tensors:
+        training = {"steps": int(np.asarray(tensors[_STEP]).sum()), **training}
+    shards = {tensor.shard for tensor in tensors.values()}
+    files = [options, prefix.with_name(prefix.name + INDEX), *sorted(shards)]
     if vocab is None and prefix.with_name(VOCABULARY).is_file():
         vocab = prefix.with_name(VOCABULARY)
-    files = checkpoint.files if vocab is None else (*checkpoint.files, vocab)
-    training: dict[str, Any] = {"bilm_tf_options": read_json(options)}
-    if checkpoint.step is not None:
-        training = {"steps": checkpoint.step, **training}
+    if vocab is not None:
+        files.append(vocab)
     parts = ModelParts(
-        checkpoint.bilm,
+        build_module(lambda: BiLM(config), _with_prefix(parameters, "bilm.")),
         vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
-        head=checkpoint.head,
-        accumulators=checkpoint.accumulators,
+        head=build_module(lambda: LMHead(*of_head["weight"].shape), of_head) if of_head else None,
+        accumulators=_read_accumulators(tensors, entries, prefix),
         metadata={"converted_from": [file.name for file in files], "training": training},
         source=str(prefix),
-        files=files,
+        files=tuple(files),
     )
     parts.check()
     _put_specials_first(parts)
     return parts
 
 
-def _put_specials_first(parts: ModelParts) -> None:
-    """Reorder the words of the head as training and scoring expect them.
+def _read_accumulators(
+    tensors: Mapping[str, StoredTensor], entries: list[Entry], prefix: Path
+) -> dict[str, Tensor] | None:
+    """Read the accumulators if there is one for every variable, and warn about other variables."""
+    slots = [dataclasses.replace(entry, name=entry.name + _SLOT) for entry in entries]
+    used = _UNUSED.union(entry.name for entry in (*entries, *slots))
+    if unused := sorted(tensors.keys() - used):
+        warn(f"Ignoring unknown variables in {prefix}: {shortened(unused)}.")
+    missing = [slot.name for slot in slots if slot.name not in tensors]
+    if not missing:
+        return read_parameters(slots, tensors.get, tensors, prefix)
+    if len(missing) < len(slots):
+        warn(
+            f"{prefix} lacks the Adagrad accumulators {shortened(missing)}. All accumulators are "
+            "ignored; further training starts with new ones."
+        )
+    return None
 
-    bilm-tf accepts the special symbols anywhere; one of its own vocabularies begins with `</S>`.
+
+def _entries(tensors: Mapping[str, StoredTensor], config: BiLMConfig) -> Iterator[Entry]:
+    """Yield the variables of a checkpoint and the parameters that they contain."""
+    for entry in bilm_hdf5.entries(config):
+        name = f"lm/{entry.name}"
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        # The name is shorter in a model with a single layer.
+        short = name.replace("/multi_rnn_cell/cell_0", "")
+        if name not in tensors and short in tensors:
+            name = short
+        parameters = tuple(f"bilm.{parameter}" for parameter in entry.parameters)
+        yield dataclasses.replace(entry, name=name, parameters=parameters)
+    if (bias := tensors.get(_SOFTMAX_BIAS)) is not None:
+        size = bias.shape[0] if len(bias.shape) == 1 else 0
+        # With `share_embedding_softmax`, the embeddings of a word-input model are the weight.
+        weight = _SOFTMAX_WEIGHT if _SOFTMAX_WEIGHT in tensors else "lm/embedding"
+        yield same(weight, (size, config.lstm.projection_dim), "head.weight")
+        yield same(_SOFTMAX_BIAS, (size,), "head.bias")
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def _put_specials_first(parts: ModelParts) -> None:
+    """Reorder the words of the head as training and scoring require.
+
+    In bilm-tf, the special symbols can have any index; one of its vocabularies begins with `</S>`.
     """
     words = () if parts.vocabulary is None else parts.vocabulary.words
     specials = [words.index(special) for special in SPECIALS if special in words]
     if (
         parts.head is None
-        or parts.bilm.config.n_words is not None  # its own table has that order, too
+        or parts.bilm.config.n_words is not None  # its embeddings have the same order
         or len(specials) < len(SPECIALS)
         or specials == list(range(len(SPECIALS)))
     ):
@@ -106,23 +197,23 @@ def _put_specials_first(parts: ModelParts) -> None:
 
 
 def _newest(folder: Path) -> Path:
-    """Return the prefix of the only checkpoint, or of the newest according to TensorFlow."""
-    named = _named(folder / _NEWEST)
-    if named is not None and (folder / (named + INDEX)).is_file():
-        return folder / named
+    """Return the prefix of the newest checkpoint according to TensorFlow, or of the only one."""
+    name = _newest_name(folder / _NEWEST)
+    if name is not None and (folder / (name + INDEX)).is_file():
+        return folder / name
     files = sorted(entry.name for entry in folder.glob("*" + INDEX))
     if len(files) == 1:
         return folder / files[0].removesuffix(INDEX)
     if files:
         raise WeightsError(
-            f"There are several checkpoints in {folder}: {', '.join(files[:8])}; and no file "
-            f"'{_NEWEST}' that names the newest. Pass the path of one."
+            f"{folder} contains several checkpoints ({shortened(files)}), but no file '{_NEWEST}' "
+            "that names the newest. Pass the path of one of them."
         )
-    raise WeightsError(f"No checkpoint {named or 'model.ckpt-N'}{INDEX} found in {folder}.")
+    raise WeightsError(f"No checkpoint {name or 'model.ckpt-N'}{INDEX} found in {folder}.")
 
 
-def _named(path: Path) -> str | None:
-    """Return the name in a file `checkpoint` without its path, often that of another machine."""
+def _newest_name(path: Path) -> str | None:
+    """Return the name in a file `checkpoint`; its directory may be on another machine."""
     if not path.is_file():
         return None
     text = read_bounded(path, WeightsError, most=1 << 20).decode("utf-8", "replace")

@@ -57,7 +57,6 @@ def test_info_tells_of_the_lexicon(tmp_path: Path) -> None:
     assert "a lexicon: 9 words (4 dimensions) and 21 Unicode characters (5 dimensions)" in told
     assert "12 filters of width 1 to 3, relu, highway layers: 2" in told
     facts = json.loads(run(app, ["info", str(folder), "--json"]).stdout)
-    assert facts["input"] == "lexicon"
     lexicon = facts["bilm"]["lexicon"]
     assert (lexicon["n_words"], lexicon["n_characters"]) == (9, 21)
     assert lexicon["max_characters_per_token"] == MAX
