@@ -241,6 +241,7 @@ def test_a_module_can_take_the_place_of_the_bilm(tiny: Files) -> None:
     output = elmo(torch.ones(1, 2, 50, dtype=torch.long))
     assert output["elmo_representations"][0].tolist() == [[[1.5, 1.5], [1.5, 1.5]]]
     assert output["mask"].tolist() == [[True, True]]
+    assert elmo(torch.ones(1, 2))["elmo_representations"][0].shape == (1, 2, 2)
     assert elmo.get_output_dim() == 2
     assert list(elmo.state_dict()) == [
         "scalar_mix_0.gamma",

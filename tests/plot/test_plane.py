@@ -43,7 +43,7 @@ def test_a_plane_is_turned_towards_another() -> None:
     angle = 2.0
     turn = np.array([[np.cos(angle), np.sin(angle)], [np.sin(angle), -np.cos(angle)]])
     turned = (reference @ turn).astype(np.float32)
-    assert np.abs(plane.aligned(turned, reference) - reference).max() < 1e-5
+    assert np.abs(plane.align(turned, reference) - reference).max() < 1e-5
 
 
 @pytest.mark.parametrize("k", [None, 3])

@@ -14,7 +14,7 @@ from elmokit.embed.static import StaticVectors
 from elmokit.errors import DataError
 from elmokit.probes import wic as module
 from elmokit.probes.reports import json_values
-from elmokit.probes.wic import WicPair, find_target, half_of, judge, measure_wic, read_wic
+from elmokit.probes.wic import WicPair, evaluate, find_target, half_of, measure_wic, read_wic
 from tests.conftest import TINY_MODEL
 
 SENTENCES = ["A play on words .", "They play well.", "She can't play the well-known play today."]
@@ -116,9 +116,9 @@ def test_the_scores_are_the_cosines_of_the_two_tokens(
 
     def spy(name: str, scores: Any, *args: Any, **options: Any) -> Any:
         seen[name] = scores
-        return judge(name, scores, *args, **options)
+        return evaluate(name, scores, *args, **options)
 
-    monkeypatch.setattr(module, "judge", spy)
+    monkeypatch.setattr(module, "evaluate", spy)
     measure_wic(elmo, pairs)
     for n, pair in enumerate(pairs):
         a, b = (elmo.embed(text).word("play") for text in (pair.sentence1, pair.sentence2))
@@ -169,7 +169,7 @@ def test_a_word_without_a_static_vector_is_judged_by_its_form(
     assert by_name["toy, the word"].overall == by_name["same form"].overall
 
 
-# ------------------------------------------------------------------------------------------ judging
+# --------------------------------------------------------------------------------------- evaluation
 
 
 def make_pairs(n: int) -> list[WicPair]:
@@ -190,7 +190,7 @@ def test_the_halves_never_move_and_hold_whole_lemmas() -> None:
 def test_a_perfect_score_is_right_everywhere() -> None:
     pairs = make_pairs(60)
     scores = np.array([0.9 if pair.same else 0.1 for pair in pairs])
-    result = judge("x", scores, pairs)
+    result = evaluate("x", scores, pairs)
     assert (result.overall.accuracy, result.overall.auc) == (1.0, 1.0)
     assert result.overall.interval == (1.0, 1.0)
     assert {pos: figure.n for pos, figure in result.by_pos.items()} == {"N": 30, "V": 30}
@@ -202,7 +202,7 @@ def test_the_threshold_of_a_half_is_used_on_the_other() -> None:
     same = np.array([pair.same for pair in pairs])
     # In half 0 the border is at 0.5, in half 1 at 5.5: each threshold is useless on the other half.
     scores = np.where(same, 1.0, 0.0) + np.where(half == 1, 5.0, 0.0)
-    result = judge("x", scores, pairs)
+    result = evaluate("x", scores, pairs)
     assert result.thresholds == (0.5, 5.5)
     expected = np.where(half == 1, same, ~same).mean()  # half 1: all "same"; half 0: all "not"
     assert result.overall.accuracy == pytest.approx(expected)

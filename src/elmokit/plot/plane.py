@@ -50,7 +50,7 @@ def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float
     return coordinates, (explained[0], explained[1])
 
 
-def aligned(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
+def align(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
     """Rotate and mirror points to match `reference` as closely as possible."""
     left, _, right = np.linalg.svd(coordinates.T @ reference)
     rotated: FloatArray = (coordinates @ (left @ right)).astype(np.float32)

@@ -21,7 +21,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
-from elmokit.plot.plane import aligned, cluster, principal_plane, silhouette
+from elmokit.plot.plane import align, cluster, principal_plane, silhouette
 from elmokit.search.index import TokenIndex
 from elmokit.text.lines import read_lines
 from elmokit.text.marked import Marked
@@ -51,7 +51,7 @@ class Plane:
         explained: Fraction of the variance that each axis explains.
         n_distinct: Number of distinct vectors.
         nearest_agree: Number of uses whose nearest use is in the same group; None if many uses have
-            the same vector or there is only one group.
+            the same vector, or if there is only one group.
         silhouette: Silhouette score of the groups; None if there is only one group.
     """
 
@@ -71,8 +71,8 @@ class Senses:
         word: The word.
         uses: Its uses.
         groups: The group of each use: its sense or its cluster.
-        colored_by: What the groups are: "sense" or "cluster".
-        planes: One per layer.
+        colored_by: The kind of groups, "sense" or "cluster".
+        planes: The projections, one per layer.
     """
 
     word: str
@@ -193,7 +193,7 @@ def _project(
     planes = []
     for (name, points), (coordinates, explained) in zip(vectors, projections, strict=True):
         if explained[0]:
-            coordinates = aligned(coordinates, reference)
+            coordinates = align(coordinates, reference)
         n_distinct = len(np.unique(points.round(_DIGITS), axis=0))
         # If many uses have the same vector, the nearest one is arbitrary.
         comparable = 2 * n_distinct > len(points) and len(names) > 1

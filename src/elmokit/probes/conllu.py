@@ -37,7 +37,12 @@ class Treebank(NamedTuple):
 
 
 def read_treebank(folder: str | Path, tags: TagSet) -> Treebank:
-    """Read the files `*train.conllu`, `*dev.conllu` and `*test.conllu`, see `read_conllu`."""
+    """Read the files `*train.conllu`, `*dev.conllu` and `*test.conllu` of a directory.
+
+    Args:
+        folder: The directory.
+        tags: See `read_conllu`.
+    """
     splits = []
     for split in Treebank._fields:
         paths = sorted(Path(folder).glob(f"*{split}.conllu*"))

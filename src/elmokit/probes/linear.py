@@ -147,10 +147,10 @@ def train_probe(
     bias = torch.zeros(n_classes, device=device, requires_grad=True)
     probe = LinearProbe(weight, bias, mean.to(device), scale.to(device))
     adam = torch.optim.Adam([weight, bias], lr=settings.learning_rate)
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     best, halved = (weight.detach().clone(), bias.detach().clone()), 0
     while probe.epochs < settings.max_epochs and halved <= settings.halvings:
-        for vectors, labels in train.batches(settings.batch, draw.permutation(len(train.rows))):
+        for vectors, labels in train.batches(settings.batch, rng.permutation(len(train.rows))):
             loss = cross_entropy(probe.logits(vectors), torch.from_numpy(labels).to(device))
             loss = loss + settings.l2 / 2 * weight.square().sum()
             adam.zero_grad()

@@ -1,16 +1,16 @@
-"""Morphology in layer 0: do words that are related by form find each other?
+"""Morphology in layer 0: do morphologically related words have similar vectors?
 
-Layer 0 reads characters, so it has a vector for any word, including unseen words. Each
-pair (word, related word, kind of relation) is measured in two ways:
+Layer 0 is computed from characters, so any word has a vector, including unseen words. Each pair
+(word, related word, kind of relation) is measured in two ways:
 
-    against random pairs   Is a word nearer to its related word than to those of other words of the
-                           same kind? Pairs of one kind share endings, so endings alone do not win.
-    rank                   At which rank is the related word among thousands of words by cosine?
+    random pairs   Is the word nearer to its related word than to the related words of other pairs
+                   of the same kind? These have the same endings, so endings alone are not enough.
+    rank           What is the rank of the related word among thousands of words by cosine?
 
-The bundled list has inflected, derived, compound, misspelled and invented words, and look-alikes as
-a control: words with similar spelling that are unrelated ("desert" / "dessert"). A layer that ranks
-those as high as related words represents letters, not meaning. Static vectors are measured on the
-pairs that they contain.
+The bundled list has inflected, derived, compound, misspelled and invented words. Look-alikes, which
+are unrelated words with similar spelling ("desert" / "dessert"), are the control: a layer that
+ranks them as high as related words represents spelling, not meaning. Static vectors are measured on
+the pairs that they contain.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class MorphologyReport:
     """Scores by kind of relation, for layer 0 and for static vectors.
 
     Attributes:
-        layer_0: The model.
-        layer_0_known: The same, over the pairs that the static vectors know; None without them.
-        static: The static vectors; None without them.
-        vocabulary: Number of words to rank among.
+        layer_0: Layer 0, all pairs.
+        layer_0_known: Layer 0, pairs that the static vectors contain; None without static vectors.
+        static: The static vectors, or None.
+        vocabulary: Number of candidate words.
         ranks: The rank of each related word in layer 0, in the order of the list.
     """
 
@@ -96,7 +96,7 @@ class MorphologyReport:
         """Return a table."""
         groups = {
             "layer 0": self.layer_0,
-            "layer 0, pairs that static vectors know": self.layer_0_known or {},
+            "layer 0, pairs in the static vectors": self.layer_0_known or {},
             "static": self.static or {},
         }
         return format_table(
@@ -112,7 +112,7 @@ class MorphologyReport:
 
 
 def bundled_pairs() -> list[WordPair]:
-    """Return the bundled list."""
+    """Return the bundled list of pairs."""
     return read_pairs(Path(__file__).with_name("morphology.tsv"))
 
 
@@ -141,7 +141,7 @@ def read_pairs(path: str | Path) -> list[WordPair]:
 
 
 def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
-    """Read the words to rank among: the first column of each line, n at most."""
+    """Read up to n candidate words: the first column of each line."""
     lines = (line.text.split() for line in read_lines([path]))
     words = _distinct((fields[0] for fields in lines if fields), n)
     if not words:
@@ -152,7 +152,7 @@ def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
 def vocabulary_of(
     model: ElmoModel, static: StaticVectors | None = None, n: int = VOCABULARY_WORDS
 ) -> list[str]:
-    """Return the words to rank among: the n most frequent of the model, or else of a table."""
+    """Return the n most frequent words of the model or, without a vocabulary, of a table."""
     if model.vocabulary is not None:
         words: Iterable[str] = model.vocabulary.words
     elif static is not None:
@@ -166,7 +166,7 @@ def vocabulary_of(
 
 
 def _distinct(words: Iterable[str], n: int) -> list[str]:
-    """Return the first n words that differ in more than case, as in a lowercased table."""
+    """Return the first n distinct words, ignoring case."""
     distinct: dict[str, str] = {}
     for word in words:
         distinct.setdefault(word.casefold(), word)
@@ -186,27 +186,27 @@ def measure_morphology(
     static: StaticVectors | None = None,
     seed: int = 0,
 ) -> MorphologyReport:
-    """Measure how related words find each other in layer 0.
+    """Measure how similar related words are in layer 0.
 
     Args:
         model: The model.
-        pairs: The list.
-        vocabulary: Words to rank the related word among; the word itself in another case is
-            skipped.
-        static: Static vectors to compare with; they rank among the words that they contain.
+        pairs: The pairs of related words.
+        vocabulary: Candidate words, among which the related word is ranked. The two words of the
+            pair are skipped, ignoring case.
+        static: Static vectors to compare with; only candidates that they contain are ranked.
         seed: Random seed for the random pairs.
     """
     words = list(dict.fromkeys([*vocabulary, *(word for pair in pairs for word in pair[:2])]))
     table = dict(zip(words, layer_0(model, words), strict=True))
-    own, ranks = _measure(pairs, table, vocabulary, seed)
-    own_known = static_results = None
+    results, ranks = _measure(pairs, table, vocabulary, seed)
+    known_results = static_results = None
     if static is not None:
         known = {word: unit(static.vector(word)) for word in words if word in static}
         both = [pair for pair in pairs if pair.word in known and pair.related in known]
         shared = [word for word in vocabulary if word in known]
-        own_known, _ = _measure(both, table, shared, seed)
+        known_results, _ = _measure(both, table, shared, seed)
         static_results, _ = _measure(pairs, known, shared, seed)
-    return MorphologyReport(own, own_known, static_results, len(vocabulary), tuple(ranks))
+    return MorphologyReport(results, known_results, static_results, len(vocabulary), tuple(ranks))
 
 
 def layer_0(model: ElmoModel, words: Sequence[str]) -> FloatArray:
@@ -226,8 +226,8 @@ def _measure(
     known = [pair for pair in pairs if pair.word in table and pair.related in table]
     cosines = np.array([float(table[p.word] @ table[p.related]) for p in known])
     ranks = np.array(_ranks(known, cosines, table, vocabulary))
-    draw = np.random.default_rng(seed)
-    random_cosines = [_random_cosines(pair, known, table, draw) for pair in known]
+    rng = np.random.default_rng(seed)
+    random_cosines = [_random_cosines(pair, known, table, rng) for pair in known]
     results = {}
     for kind in dict.fromkeys(pair.kind for pair in known):
         chosen = [i for i, pair in enumerate(known) if pair.kind == kind]
@@ -246,7 +246,7 @@ def _measure(
 
 
 def _random_cosines(
-    pair: WordPair, pairs: Sequence[WordPair], table: Table, draw: np.random.Generator
+    pair: WordPair, pairs: Sequence[WordPair], table: Table, rng: np.random.Generator
 ) -> list[float]:
     """Return the cosines of a word with random related words of other pairs of its kind."""
     others = [
@@ -256,7 +256,7 @@ def _random_cosines(
     ]
     if not others:
         return []
-    sample = draw.integers(len(others), size=_RANDOM_PER_PAIR)
+    sample = rng.integers(len(others), size=_RANDOM_PER_PAIR)
     return [float(table[pair.word] @ table[others[i]]) for i in sample]
 
 

@@ -53,7 +53,7 @@ class PosResult:
         unseen: Accuracy on forms that are not in the training data.
         by_seed: Accuracy with each seed; a single value for deterministic baselines.
         dev_accuracy: Accuracy on the dev data with each seed.
-        epochs: Epochs of each probe.
+        epochs: Number of training epochs with each seed.
     """
 
     name: str
@@ -71,12 +71,13 @@ class PosReport:
 
     Attributes:
         tags: The kind of tags: "upos" or "xpos".
-        classes: Distinct tags in the training data.
-        words: Words with a tag in the training, dev and test data.
-        sentences: Sentences in each.
-        untagged: Words without a tag, which are skipped, in all data.
-        unknown_tags: Test words whose tag is not in the training data; they count as errors.
-        unseen: Test words that are not in the training data.
+        classes: Number of distinct tags in the training data.
+        words: Number of tagged words in the training, dev and test data.
+        sentences: Number of sentences in the training, dev and test data.
+        untagged: Number of words without a tag, which are skipped.
+        unknown_tags: Number of test words whose tag is not in the training data, which count as
+            errors.
+        unseen: Number of test words that are not in the training data.
         results: One per method.
         difference: Layer 1 minus layer 2, if both were probed.
     """
@@ -176,7 +177,7 @@ def measure_pos(
     Args:
         model: The model.
         treebank: The data.
-        tags: The kind of tags, for the report.
+        tags: The kind of tags, "xpos" or "upos", for the report.
         layer: The layers to probe, as for `LayerChoice.parse_all`.
         mix: With layer "mix", its weights.
         static: Static vectors to compare with.
@@ -185,7 +186,7 @@ def measure_pos(
         settings: Settings for training the probes.
         cache: Directory of the layer cache. Default: a temporary directory.
         progress: Callback for the number of words embedded.
-        on_result: Called with each result and the correctness of each word (0 to 1).
+        on_result: Callback for each result and the fraction of probes that tag each word correctly.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     words = words_of(treebank)

@@ -32,9 +32,9 @@ class Instance(NamedTuple):
 
     Attributes:
         name: Its id.
-        sentence: The number of its sentence.
-        first: Its first word.
-        last: The word after its last one.
+        sentence: The index of its sentence.
+        first: The index of its first word.
+        last: The index of the word after its last one.
         entry: Its lemma and part of speech.
         pos: The part of speech as in the file.
         gold: The correct senses.
@@ -74,8 +74,8 @@ def f1_score(correct: ArrayLike, answered: ArrayLike) -> float:
 def read_sets(path: str | Path) -> list[EvaluationSet]:
     """Read a directory of datasets, the directory of one dataset, or one `NAME.data.xml`.
 
-    The datasets are in the order used in the literature. If there are several datasets but no ALL,
-    they are concatenated to ALL.
+    The datasets are returned in the order used in the literature. If there are several datasets but
+    no ALL, they are also concatenated to ALL.
 
     Raises:
         DataError: No dataset was found, or a file is invalid.
@@ -148,7 +148,7 @@ def _attributes(element: ElementTree.Element, path: Path) -> tuple[str, Entry, s
     if not (name and lemma) or pos not in _POS_TYPES:
         raise DataError(
             f"{path}: found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>; expected "
-            f"all three, and pos to be one of {', '.join(_POS_TYPES)}."
+            f"all three, with one of {', '.join(_POS_TYPES)} as pos."
         )
     return name, Entry(lemma.lower().replace(" ", "_"), _POS_TYPES[pos]), pos
 

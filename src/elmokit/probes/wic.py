@@ -5,7 +5,7 @@ lemmas are split into two fixed halves (by a digest of the lemma, see `half_of`)
 chosen on one half and tested on the other, and vice versa, so that each pair is tested once, with a
 threshold that does not depend on its lemma. Nothing else is learned.
 
-Baselines without context: static vectors and layer 0 only know how the two forms differ ("play" /
+Baselines without context: static vectors and layer 0 can only distinguish word forms ("play" /
 "plays"). The mean of the static vectors of each sentence represents its topic.
 
 Files are in the format of MCL-WiC (SemEval-2021 task 2): `NAME.data` and `NAME.gold`, both JSON.
@@ -81,7 +81,7 @@ class Separation:
     """How well a score separates same from different senses.
 
     Attributes:
-        n: Pairs tested.
+        n: Number of pairs.
         accuracy: Fraction of correct answers, with the threshold of the other half.
         interval: Its 95% interval, by a bootstrap over lemmas.
         auc: How often a pair with the same sense scores above one with different senses.
@@ -95,7 +95,7 @@ class Separation:
 
 @dataclass(frozen=True)
 class WicResult:
-    """One score on a dataset.
+    """The results of one scoring method.
 
     Attributes:
         name: A layer or a baseline.
@@ -112,12 +112,12 @@ class WicResult:
 
 @dataclass(frozen=True)
 class WicReport:
-    """All scores on a dataset.
+    """The results of all scoring methods.
 
     Attributes:
-        results: One for each way to score.
-        pairs: Pairs in the data.
-        lemmas: Distinct lemmas.
+        results: One per method.
+        pairs: Number of pairs in the data.
+        lemmas: Number of distinct lemmas.
         left_out: Ids of the pairs without a token at the given offsets.
     """
 
@@ -232,7 +232,7 @@ def measure_wic(
     vectors = span_vectors(model_layers(model, sentences, state, progress), spans)
     scores |= _cosines(vectors, {choice.label: choice for choice in choices})
     return WicReport(
-        tuple(judge(name, values, used, seed=seed) for name, values in scores.items()),
+        tuple(evaluate(name, values, used, seed=seed) for name, values in scores.items()),
         pairs=len(pairs),
         lemmas=len({pair.lemma for pair in pairs}),
         left_out=tuple(left_out),
@@ -262,7 +262,7 @@ def _cosines(
     }
 
 
-# ------------------------------------------------------------------------------------------ judging
+# --------------------------------------------------------------------------------------- evaluation
 
 
 def half_of(lemma: str) -> int:
@@ -270,7 +270,7 @@ def half_of(lemma: str) -> int:
     return hashlib.blake2b(lemma.lower().encode(), digest_size=8).digest()[-1] & 1
 
 
-def judge(
+def evaluate(
     name: str, scores: NDArray[np.float64], pairs: Sequence[WicPair], *, seed: int = 0
 ) -> WicResult:
     """Evaluate the scores of pairs; the module docstring describes the two halves."""

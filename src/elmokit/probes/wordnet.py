@@ -52,9 +52,11 @@ _EXPECTED = 'Expected {"tokens": [[form, pos, lemma, sense key or null], ...]}.'
 
 
 class Entry(NamedTuple):
-    """A lemma, in lower case with "_" for spaces, with a part of speech.
+    """A lemma and its part of speech.
 
-    pos: The type digit of the sense keys, "1" to "4".
+    Attributes:
+        lemma: In lower case, with "_" for spaces.
+        pos: The type digit of the sense keys, "1" to "4".
     """
 
     lemma: str
@@ -80,8 +82,8 @@ def read_wordnet(path: str | Path | None = None) -> WordNet:
     """Read the index of senses.
 
     Args:
-        path: The file or its directory. Default: $WNSEARCHDIR, then the directories in which
-            packages install it.
+        path: The file or its directory. Default: $WNSEARCHDIR, then the default directories of
+            common packages.
     """
     path = _find_index(path)
     numbered: dict[Entry, list[tuple[int, str]]] = defaultdict(list)
@@ -146,7 +148,7 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
 
 
 def split_form(form: str) -> list[str]:
-    """Split a form into words: "took place" and "took_place" are two.
+    """Split a form into words: "took place" and "took_place" are two words.
 
     Quotes and brackets of the Penn Treebank are replaced by those of raw text.
     """

@@ -61,13 +61,13 @@ class WsdReport:
     """The scores of all methods.
 
     Attributes:
-        instances: Words to disambiguate, by dataset.
-        backed_off: Instances whose lemma is not in the training text, by dataset.
-        unanswered: Instances that are not in WordNet either, by dataset.
-        senses: Senses with a mean vector.
-        uses: Words with a sense in the training text.
-        alternatives: Uses with several senses.
-        unknown: Annotated senses that are not in WordNet.
+        instances: Number of words to disambiguate, by dataset.
+        backed_off: Number of instances whose lemma is not in the training data, by dataset.
+        unanswered: Number of instances whose lemma is not in WordNet either, by dataset.
+        senses: Number of senses with a mean vector.
+        uses: Number of annotated words in the training data.
+        alternatives: Number of uses with several senses.
+        unknown: Number of annotated senses that are not in WordNet.
         results: One per method.
         difference: Layer 2 minus layer 1 on the last dataset, if both were measured.
     """
@@ -93,7 +93,7 @@ class WsdReport:
 
 @dataclass(frozen=True)
 class Senses:
-    """The senses that occur in the training text.
+    """The senses that occur in the training data.
 
     Attributes:
         keys: Their S sense keys.
@@ -250,8 +250,8 @@ def _results(
     sizes = (1 + answered[last]) / 2
     correct: dict[str, NDArray[np.bool_]] = {}
     results = []
-    for name, own in answers.items():
-        hits = np.array([answer in i.gold for answer, i in zip(own, instances, strict=True)])
+    for name, chosen in answers.items():
+        hits = np.array([answer in i.gold for answer, i in zip(chosen, instances, strict=True)])
         correct[name] = hits[last]
 
         def f1(rows: NDArray[np.bool_], hits: NDArray[np.bool_] = hits) -> float:

@@ -195,7 +195,7 @@ class ElmoLstm(layout.AllenNlpModule):
 
 
 def _directions(state: Tensor) -> Tensor:
-    """(L, B, 2 * size) -> (2, L, B, size)."""
+    """Split a state into directions: (L, B, 2 * size) -> (2, L, B, size)."""
     return torch.stack(state.chunk(2, dim=-1))
 
 
@@ -207,13 +207,13 @@ class BiLmOutput(TypedDict):
 
 
 class _ElmoBiLm(nn.Module):
-    """The biLM: all layers of every position, including boundaries.
+    """Computes all layers of every position, including both boundaries.
 
     Args:
         options_file: The `options.json`, or anything that `elmokit.load` accepts.
         weight_file: The HDF5 file.
         requires_grad: Whether the weights can be trained.
-        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first is padding.
+        vocab_to_cache: Words to encode in advance, for `word_inputs`; the first one is padding.
         stateful: See `ElmoLstm`.
     """
 
@@ -302,7 +302,7 @@ class _ElmoBiLm(nn.Module):
 
 
 def checked_mask(mask: Tensor, remedy: str) -> Tensor:
-    """Return a mask (B, T); raise an error for padding before the last token of a row."""
+    """Return a mask (B, T), or raise an error if a row has padding before its last token."""
     wrong = (mask[:, 1:] & ~mask[:, :-1]).any(dim=1)
     if wrong.any():
         raise DataError(

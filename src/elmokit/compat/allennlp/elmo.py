@@ -93,7 +93,7 @@ class ElmoOutput(TypedDict):
 
 
 class Elmo(nn.Module):
-    """ELMo for a task model: one pass of the biLM, mixed once per output.
+    """ELMo for a task model: a biLM with one mix of its layers per output.
 
     Args:
         options_file: The `options.json`: a path, a URL, or anything that `elmokit.load` accepts.
@@ -102,14 +102,14 @@ class Elmo(nn.Module):
         requires_grad: Whether the biLM can be trained.
         do_layer_norm: Normalize each layer before mixing, over all tokens of the batch.
         dropout: Dropout of the mixed vectors.
-        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first is padding.
+        vocab_to_cache: Words to encode in advance, for `word_inputs`; the first one is padding.
         keep_sentence_boundaries: Also return the positions of <S> and </S>.
         scalar_mix_parameters: Fixed weights of the layers, before the softmax.
         module: A replacement of the biLM, with `num_layers` and `get_output_dim()`;
             `module(inputs, word_inputs)` returns `activations` and `mask` with boundaries.
-        stateful: Each row of a batch starts with the final state of the same row of the previous
-            batch, as always in AllenNLP. False: with the zero state, so that the same input gives
-            the same vectors.
+        stateful: Start each row of a batch with the final state of the same row of the previous
+            batch, as AllenNLP does. If False, start with the zero state, so that the same input
+            gives the same vectors.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Elmo(nn.Module):
                 f"inputs is a {type(inputs).__name__}; expected the tensor of character ids that "
                 "batch_to_ids returns: elmo(batch_to_ids(sentences))."
             )
-        leading = inputs.shape[:-2]
+        leading = inputs.shape[:-2] or inputs.shape[:1]  # a custom module may read (B, T)
         if word_inputs is not None:
             leading = word_inputs.shape[:-1]
             word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
@@ -196,16 +196,15 @@ class Elmo(nn.Module):
         if not self._keep_sentence_boundaries:
             representations = [remove_boundaries(r, mask) for r in representations]
             mask = mask[:, 2:]
+        dropped = [self._dropout(r) for r in representations]
         return {
-            "elmo_representations": [
-                self._dropout(r).reshape(*leading, *r.shape[1:]) for r in representations
-            ],
+            "elmo_representations": [r.reshape(*leading, *r.shape[1:]) for r in dropped],
             "mask": mask.reshape(*leading, mask.shape[1]),
         }
 
 
 class ElmoTokenEmbedder(nn.Module):
-    """One mix with an optional projection, as a layer that returns a tensor.
+    """`Elmo` with one mix and an optional projection; returns a tensor.
 
     Args:
         options_file: See `Elmo`. Default: the original published model.

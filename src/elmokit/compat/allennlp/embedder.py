@@ -79,10 +79,10 @@ class ElmoEmbedder:
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
-        """Embed sentences in one batch; see `embed_sentences` for many.
+        """Embed the sentences of one batch.
 
-        An empty sentence among others consists of its two boundaries; a batch of only empty
-        sentences is not computed and does not change the state.
+        An empty sentence is computed from its two boundaries, unless all sentences are empty: then
+        nothing is computed, and the state does not change.
         """
         lengths = [len(sentence) for sentence in batch]
         if not any(lengths):
@@ -110,7 +110,7 @@ class ElmoEmbedder:
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
     ) -> None:
-        """Embed each line of a file, tokens separated by spaces, into an HDF5 file.
+        """Embed each line of a file, with tokens separated by spaces, and write an HDF5 file.
 
         The file has one dataset per line, named by its number from 0, and `sentence_to_index`, a
         JSON object from each line to its number. The input is closed at the end.

@@ -162,7 +162,7 @@ def _planes(
         rows.append(
             {
                 "name": choice.label,
-                "coordinates": np.round(plane.aligned(coordinates, reference), 5),
+                "coordinates": np.round(plane.align(coordinates, reference), 5),
                 "explained": explained,
                 "clusters": labels,
                 "sense_purity": purity,
