@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import DataError
-from elmokit.tasks.metrics.bootstrap import Figure, f1_figure, mean_figure
+from elmokit.tasks.metrics.bootstrap import Metric, f1_metric, mean_metric
 from elmokit.tasks.metrics.coref import MEASURES, Counts, without_singletons
 from elmokit.tasks.metrics.spans import Span, arguments_of, spans_of
 from elmokit.tasks.metrics.squad import answer_f1
@@ -33,7 +33,7 @@ METRIC = {
 }
 
 
-def counts_of(task: str, path: Path, score: float) -> tuple[NDArray[np.float64], Figure]:
+def counts_of(task: str, path: Path, score: float) -> tuple[NDArray[np.float64], Metric]:
     """Return the counts of each test example, and the function that turns their sum into a score.
 
     Args:
@@ -100,11 +100,11 @@ def _conll(sums: NDArray[np.float64]) -> float:
 
 
 # Coreference is scored with or without singleton clusters, depending on the training data.
-_COUNTS: dict[str, list[tuple[Callable[[Line], Row], Figure]]] = {
-    "ner": [(_spans, f1_figure)],
-    "sst5": [(_label("gold"), mean_figure)],
-    "snli": [(_label("gold_label"), mean_figure)],
-    "squad": [(_answer, mean_figure)],
-    "srl": [(_arguments, f1_figure)],
+_COUNTS: dict[str, list[tuple[Callable[[Line], Row], Metric]]] = {
+    "ner": [(_spans, f1_metric)],
+    "sst5": [(_label("gold"), mean_metric)],
+    "snli": [(_label("gold_label"), mean_metric)],
+    "squad": [(_answer, mean_metric)],
+    "srl": [(_arguments, f1_metric)],
     "coref": [(_clusters(singletons=True), _conll), (_clusters(singletons=False), _conll)],
 }

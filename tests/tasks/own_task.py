@@ -16,8 +16,8 @@ from torch import nn
 
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.nn.elmo import ElmoPlaces
-from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
 from elmokit.tasks.task import Task, TaskModel
+from elmokit.tasks.words import TokenEncoder, WordVectors
 from elmokit.text.lines import read_lines
 
 
@@ -78,7 +78,7 @@ class Digits(Task):
     def learn(self, examples):
         return {"labels": [0, 1]}
 
-    def model(self, config, facts, words, elmo):
+    def model(self, config, label_info, words, elmo):
         return Network(config, words, elmo)
 
     def score(self, examples, predictions):

@@ -223,7 +223,7 @@ NAN = float("nan")
         (
             [NAN, NAN, NAN, NAN],
             4,
-            "The dev f1 never was finite; using the last epoch. Try more epochs, more data or "
+            "The dev f1 never was finite. The last epoch is used. Try more epochs, more data or "
             "another learning rate.",
         ),
         ([-2.0, NAN, -1.0, -3.0], 3, ""),
@@ -261,7 +261,8 @@ def test_a_weight_without_an_axis_goes_on_as_it_was(
     def run() -> Any:
         model: Any = Scalar()
         position = checkpoint.Position(rate=1e-3)
-        return checkpoint.Run(tmp_path, {}, model, kind(model.parameters()), position)
+        settings, optimizer = config().train, kind(model.parameters())
+        return checkpoint.Run(tmp_path, {}, model, optimizer, settings, position)
 
     first, again = run(), run()
     step(first.model, first.optimizer)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elmokit.tasks.classify import Guess
-from elmokit.tasks.nn.attention import (
+from elmokit.tasks.nn.layers import (
     AttentivePool,
     attend,
     masked_softmax,

@@ -21,10 +21,10 @@ from elmokit.tasks.batches import Dataset, texts_of
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data
 from elmokit.tasks.loop import train
-from elmokit.tasks.nn.attention import Trilinear
+from elmokit.tasks.nn.layers import Trilinear
 from elmokit.tasks.saved import load_saved
 from elmokit.tasks.squad import SelfAttention, Squad, SquadModel, best_spans
-from elmokit.tasks.squad_data import Passage, Question, shortened
+from elmokit.tasks.squad_data import Passage, Question, truncate_passage
 from elmokit.text.lines import Line
 from tests.conftest import TINY_MODEL
 from tests.tasks.test_commands import elmo as command
@@ -225,19 +225,19 @@ def test_long_passages_are_cut_around_the_answer_in_training(
     context = " ".join(f"w{i}" for i in range(50))
     asked = [qa("What?", f"w{i} w{i + 1}", context, str(i)) for i in (0, 8, 9, 30, 48)]
     found = read(tmp_path, squad({"context": context, "qas": asked}))
-    short = [shortened(question, 10) for question in found]
+    short = [truncate_passage(question, 10) for question in found]
     assert [question.passage.tokens[0] for question in short] == ["w0", "w0", "w5", "w26", "w40"]
     for before, after in zip(found, short, strict=True):
         assert len(after.passage) == 10
         [(i, j)] = after.spans
         passage = after.passage
         assert (passage.text[passage.starts[i] : passage.ends[j]],) == before.answers
-    assert shortened(found[0], 50) is found[0]
+    assert truncate_passage(found[0], 50) is found[0]
     with pytest.warns(ElmoWarning, match="5 training questions .* more than 10 tokens"):
         assert TASK.training(found, settings("model.longest_passage=10")) == short
-    assert not shortened(found[0], 1).spans  # an answer of two tokens
+    assert not truncate_passage(found[0], 1).spans  # an answer of two tokens
 
-    monkeypatch.setattr(squad_data, "LONGEST", 31)
+    monkeypatch.setattr(squad_data, "MAX_TOKENS", 31)
     with pytest.warns(ElmoWarning) as caught:
         found = read(tmp_path, squad({"context": context, "qas": asked}))
     told = "\n".join(str(warning.message) for warning in caught)
@@ -330,7 +330,7 @@ def data(files: Files, elmo: ElmoModel, tmp_path_factory: Any) -> Data[Question]
 def network(data: Data[Question], *changes: str) -> SquadModel:
     assert data.elmo is not None
     torch.manual_seed(0)
-    return TASK.model(settings(*changes), data.facts, data.words, data.elmo)
+    return TASK.model(settings(*changes), data.label_info, data.words, data.elmo)
 
 
 def test_batch_mates_change_nothing(data: Data[Question], elmo: ElmoModel) -> None:

@@ -402,7 +402,7 @@ def test_many_predicates_are_tagged_in_parts(
     batch = data.dev.batch(range(20))
     model.eval()
     expected = model.decode(batch)
-    monkeypatch.setattr("elmokit.tasks.srl._AT_ONCE", 50)
+    monkeypatch.setattr("elmokit.tasks.srl._TOKENS_PER_CHUNK", 50)
     assert model.decode(batch) == expected
 
 
@@ -410,7 +410,7 @@ def test_many_predicates_are_tagged_in_parts(
 def plain(files: tuple[str, str]) -> tuple[Data[Sentence], SrlModel]:
     config = settings("elmo.place=none", "model.layers=1", "model.hidden=4")
     data = load_data(TASK, config, *files)
-    return data, TASK.model(config, data.facts, data.words, None).eval()
+    return data, TASK.model(config, data.label_info, data.words, None).eval()
 
 
 @given(st.integers(0, 2**31), st.floats(0.1, 1e4), st.lists(st.integers(1, 9), min_size=1))
@@ -452,7 +452,7 @@ def test_verbs_alone(files: tuple[str, str]) -> None:
     frames = [frame for s in data.train.examples for frame in s.frames or ()]
     assert len(frames) == len(data.train.examples) < len(everything.train.examples)
     assert all(frame.verb for frame in frames)
-    model = TASK.model(config, data.facts, data.words, None).eval()
+    model = TASK.model(config, data.label_info, data.words, None).eval()
     found = model.decode(data.dev.batch(range(len(data.dev))))
     scores = TASK.score(data.dev.examples, found)
     nouns = sum(not f.verb for s in everything.dev.examples for f in s.frames or ())

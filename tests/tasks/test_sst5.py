@@ -13,7 +13,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.settings import with_settings
 from elmokit.tasks.batches import Dataset
-from elmokit.tasks.classify import LONGEST, Guess
+from elmokit.tasks.classify import MAX_TOKENS, Guess
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import load_data, scored_examples
 from elmokit.tasks.sst5 import Review, Sst5, phrases_of
@@ -107,7 +107,7 @@ def test_bad_trees_are_named(tmp_path: Path, text: str, message: str) -> None:
 def test_a_very_long_text_is_cut_and_told_of() -> None:
     with pytest.warns(ElmoWarning, match=r"x, line 3: truncated a text of 600 tokens"):
         [review] = TASK.parse([Line("x", 3, "word " * 600)], "text")
-    assert len(review.tokens) == LONGEST
+    assert len(review.tokens) == MAX_TOKENS
 
 
 def test_text_json_and_trees_can_be_predicted_on() -> None:
@@ -146,7 +146,7 @@ def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.classes=two")
     with pytest.warns(ElmoWarning, match="neutral examples are not scored"):
         data = load_data(TASK, config, *files)
-    assert data.facts["labels"] == ["negative", "positive"]
+    assert data.label_info["labels"] == ["negative", "positive"]
     assert {e.label for e in data.train.examples} == {"negative", "positive"}
     guess = Guess("positive", {"negative": 0.2, "positive": 0.8})
     reviews = [Review(("a",), label) for label in "01234"]

@@ -11,8 +11,14 @@ import torch
 from elmokit.errors import DataError, WeightsError
 from elmokit.tasks.batches import TokenBatch
 from elmokit.tasks.config import StaticConfig
-from elmokit.tasks.nn.tokens import CharCnn, TokenEncoder, WordVectors
-from elmokit.tasks.words import UNKNOWN_ROW, Words, load_table
+from elmokit.tasks.words import (
+    UNKNOWN_ROW,
+    CharCnn,
+    TokenEncoder,
+    Words,
+    WordVectors,
+    load_table,
+)
 
 CPU = torch.device("cpu")
 

@@ -159,7 +159,7 @@ def evaluate(
     task = _task(context)
     examples = read_examples(task, file)
     saved = load_saved(directory, task, model=model, device=device)
-    examples = scored_examples(task, examples, saved.config, saved.facts)
+    examples = scored_examples(task, examples, saved.config, saved.label_info)
     scores = task.score(examples, saved.predict(examples))
     if as_json:
         print_json({"file": file, "examples": len(examples), **scores})

@@ -4,7 +4,7 @@
       weights.safetensors      the task model (without the frozen biLM)
       optimizer.safetensors    the optimizer state, by parameter index
       best.safetensors         the weights of the best epoch so far
-      run.json                 the position and the settings of the run
+      run.json                 the progress and the settings of the run
 
 The random state is not stored: every step is seeded by the seed and the step. Checkpoints are
 written atomically, and older ones are removed only afterwards.
@@ -23,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import WeightsError
-from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
+from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.storage.manifest import read_json, write_json
+from elmokit.tasks.config import TrainConfig
 from elmokit.tasks.task import TaskModel
 
 FOLDER = "checkpoints"
@@ -43,14 +44,14 @@ class Position:
 
     Attributes:
         rate: The learning rate.
-        step: Steps done.
-        epoch: Epochs done.
-        batch: Batches done in the current epoch.
-        loss: The sum of their losses.
+        step: Number of finished steps.
+        epoch: Number of finished epochs.
+        batch: Number of finished batches of the current epoch.
+        loss: Sum of the losses of these batches.
         best: The best dev score so far.
-        best_epoch: Its epoch, counted from 1.
-        since_best: Epochs since then.
-        since_halved: Epochs since then or since the rate was halved.
+        best_epoch: The epoch of the best score, counted from 1.
+        since_best: Epochs since the best epoch.
+        since_halved: Epochs since the best epoch or since the rate was last halved.
         seconds: Time spent so far.
     """
 
@@ -71,11 +72,12 @@ class Run:
     """The state of a training run, as stored in a checkpoint.
 
     Attributes:
-        out: Its directory.
+        out: The directory of the run.
         identity: The task, the settings and a digest of the data.
         model: The task model.
         optimizer: The optimizer.
-        position: Its progress.
+        settings: The training settings.
+        position: The progress of the run.
         best: The weights of the best epoch so far.
     """
 
@@ -83,10 +85,11 @@ class Run:
     identity: dict[str, Any]
     model: TaskModel[Any]
     optimizer: torch.optim.Optimizer
+    settings: TrainConfig
     position: Position
     best: Weights | None = None
-    _began: float = field(default_factory=time.monotonic)
-    _saved: float = field(default_factory=time.monotonic)
+    _start_time: float = field(default_factory=time.monotonic)
+    _save_time: float = field(default_factory=time.monotonic)
 
     def save(self) -> None:
         """Write a checkpoint, then remove the others."""
@@ -103,7 +106,7 @@ class Run:
         for other in (self.out / FOLDER).glob("step-*"):
             if other.name != name:
                 shutil.rmtree(other, ignore_errors=True)
-        self._saved = time.monotonic()
+        self._save_time = time.monotonic()
 
     def load(self, path: Path) -> None:
         """Load a checkpoint."""
@@ -119,7 +122,7 @@ class Run:
         self.set_rate(self.position.rate)
         if (path / BEST).is_file():
             self.best = read_weights(path / BEST, self.model)
-        self._began = time.monotonic() - self.position.seconds
+        self._start_time = time.monotonic() - self.position.seconds
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate."""
@@ -129,11 +132,11 @@ class Run:
 
     def unsaved_seconds(self) -> float:
         """Return the age of the last checkpoint."""
-        return time.monotonic() - self._saved
+        return time.monotonic() - self._save_time
 
     def seconds(self) -> float:
         """Return the total time spent so far, including earlier processes."""
-        return time.monotonic() - self._began
+        return time.monotonic() - self._start_time
 
 
 def newest(run: Path) -> Path | None:
@@ -160,5 +163,4 @@ def weights_of(model: nn.Module) -> Weights:
 
 def read_weights(path: Path, model: nn.Module) -> Weights:
     """Read the weights of a model."""
-    shapes: dict[str, Shape] = {k: tuple(v.shape) for k, v in model.state_dict().items()}
-    return read_tensors(path, shapes)
+    return read_tensors(path, {k: tuple(v.shape) for k, v in model.state_dict().items()})

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from elmokit.errors import DataError, warn
 from elmokit.tasks.batches import Batch, Example
-from elmokit.tasks.metrics.spans import set_figures
+from elmokit.tasks.metrics.spans import set_scores
 from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
@@ -21,11 +21,11 @@ from elmokit.text.tokenize import words
 from elmokit.text.treebank import unescape
 
 #: Longer texts are truncated, because the memory of attention is quadratic in the length.
-LONGEST = 512
+MAX_TOKENS = 512
 
 
 class Labeled(Example, Protocol):
-    """An example with one label, or None if it is to be predicted."""
+    """An example with one label, which is None if it is to be predicted."""
 
     @property
     def label(self) -> str | None:
@@ -40,7 +40,7 @@ class Guess(NamedTuple):
 
     Attributes:
         label: The most probable label.
-        probabilities: Probability of every label.
+        probabilities: The probability of each label.
     """
 
     label: str
@@ -53,7 +53,7 @@ class Guess(NamedTuple):
 
 
 class Classifier(TaskModel[L]):
-    """A network that scores every label of each example."""
+    """A network that scores all labels for each example."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__()
@@ -85,23 +85,16 @@ class Classification(Task[L]):
         """Collect the labels."""
         labels = sorted(self.count_labels(examples))
         if len(labels) < 2:
-            raise DataError(
-                f"All training examples have the label '{labels[0]}'; expected at least two labels."
-                if labels
-                else "The training data has no labeled examples."
-            )
+            found = f"only the label '{labels[0]}'" if labels else "no labels"
+            raise DataError(f"The training data has {found}; expected at least two labels.")
         return {"labels": labels}
 
     def score(self, examples: Sequence[L], predictions: Sequence[Any]) -> Scores:
         """Return the accuracy in percent, its counts, and the scores of each label."""
         gold = [{str(example.label)} for example in examples]
-        overall, labels = set_figures(gold, [{guess.label} for guess in predictions], str)
-        return {
-            "accuracy": overall["recall"],
-            "right": overall["right"],
-            "examples": len(gold),
-            "labels": labels,
-        }
+        overall, labels = set_scores(gold, [{guess.label} for guess in predictions], str)
+        counts = {"right": overall["right"], "examples": len(gold)}
+        return {"accuracy": overall["recall"], **counts, "labels": labels}
 
     def count_labels(self, examples: Sequence[L]) -> Counter[str]:
         """Count the examples with each label."""
@@ -115,17 +108,17 @@ def text_tokens(text: str, line: Line) -> tuple[str, ...]:
 
 
 def treebank_tokens(leaves: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Replace the escapes of a treebank by plain text."""
+    """Replace the escapes of the Penn Treebank by plain text."""
     return bounded([unescape(leaf) for leaf in leaves], line)
 
 
 def bounded(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Reject a text without tokens; truncate one that is too long, with a warning."""
+    """Reject an empty text, and truncate a long text with a warning."""
     if not tokens:
         raise line.error("empty text: expected at least one word. Add the text or remove the line.")
-    if len(tokens) > LONGEST:
+    if len(tokens) > MAX_TOKENS:
         warn(
             f"{line.path}, line {line.number}: truncated a text of {len(tokens):,} tokens to "
-            f"{LONGEST}. Check for missing line breaks."
+            f"{MAX_TOKENS}. Check for missing line breaks."
         )
-    return tuple(tokens[:LONGEST])
+    return tuple(tokens[:MAX_TOKENS])

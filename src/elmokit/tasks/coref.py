@@ -1,6 +1,6 @@
 """Coreference resolution: data, labels, scores and output.
 
-The network is in `coref_model.py`, and the data format is described in `conll2012.py`.
+The network is in `coref_model.py`, and the data formats are described in `documents.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from typing import Any, ClassVar
 
 from elmokit.errors import DataError, warn
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.conll2012 import columns_of, read_columns
 from elmokit.tasks.coref_model import CorefConfig, CorefModel, Resolved
-from elmokit.tasks.documents import Document, Mention, Oddities, read_jsonl, read_text
+from elmokit.tasks.documents import (
+    DataIssues,
+    Document,
+    Mention,
+    format_columns,
+    read_columns,
+    read_jsonl,
+    read_text,
+)
 from elmokit.tasks.metrics.coref import coref_scores, without_singletons
 from elmokit.tasks.metrics.spans import shown_span
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task
@@ -56,14 +63,15 @@ class Coref(Task[Document]):
 
     def read(self, path: str) -> list[Document]:
         """Read a file in columns, or all *.conll (otherwise *gold_conll) files of a directory."""
-        odd = Oddities()
-        everything = list(read_columns(read_lines(_files(path)), odd, labeled=True))
+        issues = DataIssues()
+        everything = list(read_columns(read_lines(_files(path)), issues, labeled=True))
         documents = [d for d in everything if d.tokens and not d.is_blank]
-        odd["empty documents, skipped"] = sum(not d.tokens for d in everything)
-        odd["documents with redacted text (____), skipped"] = sum(d.is_blank for d in everything)
+        issues["empty documents, skipped"] = sum(not d.tokens for d in everything)
+        issues["documents with redacted text (____), skipped"] = sum(d.is_blank for d in everything)
         crossing = "mentions that cross a sentence boundary, which the model cannot predict"
-        odd[crossing] = sum(d.n_crossing for d in documents)
-        _warn(odd, path)
+        issues[crossing] = sum(d.n_crossing for d in documents)
+        if problems := [f"{count:,} {issue}" for issue, count in issues.items() if count]:
+            warn(f"{path}: {'; '.join(problems)}.")
         return documents
 
     def learn(self, examples: Sequence[Document]) -> LabelInfo:
@@ -89,34 +97,31 @@ class Coref(Task[Document]):
         if not any(resolved.singletons for resolved in predictions):
             return plain
         scores = coref_scores(gold, predicted)
-        others = {f"{name} without singletons": f for name, f in plain["measures"].items()}
-        return {
-            **scores,
-            "conll_without_singletons": plain["conll"],
-            "measures": {**scores["measures"], **others},
-        }
+        for name, measure in plain["measures"].items():
+            scores["measures"][f"{name} without singletons"] = measure
+        return {**scores, "conll_without_singletons": plain["conll"]}
 
     def show(self, example: Document, prediction: Any, *, as_json: bool) -> str:
         """Return CoNLL-2012 columns, or an object with sentences and clusters."""
         if not as_json:
-            return columns_of(example, prediction.clusters)
+            return format_columns(example, prediction.clusters)
         values: dict[str, Any] = {"name": example.name} if example.name else {}
         values["sentences"] = example.sentences
-        values["clusters"] = _places(example, prediction.clusters)
+        values["clusters"] = _to_json(example, prediction.clusters)
         if example.clusters is not None:
-            values["gold"] = _places(example, example.clusters)
+            values["gold"] = _to_json(example, example.clusters)
         return json.dumps(values, ensure_ascii=False)
 
 
-def _places(document: Document, clusters: Iterable[Iterable[Mention]]) -> list[list[Any]]:
+def _to_json(document: Document, clusters: Iterable[Iterable[Mention]]) -> list[list[Any]]:
     """Return the position of each mention: its sentence and its tokens."""
 
-    def shown(mention: Mention) -> dict[str, Any]:
-        sentence, start, end = document.place(mention)
+    def position(mention: Mention) -> dict[str, Any]:
+        sentence, start, end = document.locate(mention)
         values = shown_span(document.tokens, document.offsets, *mention)
         return {"sentence": sentence, **values, "start": start, "end": end}
 
-    return [[shown(mention) for mention in cluster] for cluster in clusters]
+    return [[position(mention) for mention in cluster] for cluster in clusters]
 
 
 def _files(path: str) -> list[Path | str]:
@@ -127,10 +132,3 @@ def _files(path: str) -> list[Path | str]:
         if files := sorted(folder.rglob(pattern)):
             return list(files)
     raise DataError(f"{path} contains no *.conll or *gold_conll files.")
-
-
-def _warn(odd: Oddities, where: str) -> None:
-    """Warn about irregularities in the data."""
-    problems = [f"{count:,} {what}" for what, count in odd.items() if count]
-    if problems:
-        warn(f"{where}: {'; '.join(problems)}.")

@@ -1,6 +1,7 @@
-"""Coreference, and how ELMo is added to a model of documents (Peters et al. 2018, section 4).
+"""Coreference resolution with ELMo in a model of documents (Peters et al. 2018, section 4).
 
-Span ranking (Lee et al. 2017). All spans are scored as mentions, without a parser or rules:
+The span-ranking model of Lee et al. (2017). All spans are scored as mentions, without a parser or
+rules:
 
     x_k  = [word vector; character CNNs]
     h    = biLSTM([x_k; ELMo_k])                      each sentence; ELMo at the input
@@ -28,11 +29,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.settings import Expected, Fraction, Layers, Positive, Settings, Size
-from elmokit.tasks.batches import Batch, cut
+from elmokit.tasks.batches import Batch, group
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.documents import Document, Mention
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
-from elmokit.tasks.nn.rnn import BiLstm
+from elmokit.tasks.nn.layers import BiLstm
 from elmokit.tasks.nn.spans import (
     PairScorer,
     SpanEncoder,
@@ -42,21 +43,20 @@ from elmokit.tasks.nn.spans import (
     marginal_loss,
     scorer_layers,
 )
-from elmokit.tasks.nn.tokens import CharCnn, WordVectors
 from elmokit.tasks.task import LabelInfo, TaskModel
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import CharCnn, Words, WordVectors
 
-# Sizes of chunks, so that memory does not grow with the document.
-_TOKENS_AT_ONCE = 8192  # with padding
-_SPANS_AT_ONCE = 8192
+# Limit the memory that long documents need.
+_TOKENS_PER_CHUNK = 8192  # with padding
+_SPANS_PER_CHUNK = 8192
 
 
 class CorefConfig(Settings):
     """The architecture of the model.
 
     Attributes:
-        char_dim: Size of a character's embedding.
-        char_filters: Filters of each character CNN.
+        char_dim: Size of the character embeddings.
+        char_filters: Number of filters of each character CNN.
         char_widths: Widths of the filters in characters, such as "3,4,5"; empty: no character CNNs.
         hidden: Size of the LSTM, per direction.
         layers: Number of LSTM layers.
@@ -124,14 +124,14 @@ class Kept(NamedTuple):
 class CorefModel(TaskModel[Document]):
     """End-to-end coreference by span ranking."""
 
-    own: CorefConfig
+    settings: CorefConfig
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
-        own = self.own = config.model
-        self._genres = {genre: i for i, genre in enumerate(facts["genres"], 1)}  # 0: another
+        own = self.settings = config.model
+        self._genres = {genre: i for i, genre in enumerate(label_info["genres"], 1)}  # 0: others
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.chars = nn.ModuleList(
             CharCnn(dim=own.char_dim, filters=own.char_filters, width=int(width))
@@ -162,10 +162,10 @@ class CorefModel(TaskModel[Document]):
             h, x = self.encode(batch, row, excerpt)
             kept = self.keep(h, x, [len(document.sentences[i]) for i in excerpt])
             cluster = clusters_of(kept.starts, kept.ends, gold).to(h.device)
-            index, there = antecedents(len(cluster), self.own.antecedents, h.device)
-            same = (cluster[index] == cluster.unsqueeze(1)) & (cluster > 0).unsqueeze(1) & there
+            index, mask = antecedents(len(cluster), self.settings.antecedents, h.device)
+            same = (cluster[index] == cluster.unsqueeze(1)) & (cluster > 0).unsqueeze(1) & mask
             loss = marginal_loss(self.score_pairs(kept, document, first), same)
-            if self.own.singletons:
+            if self.settings.singletons:
                 loss = loss + self.mention_loss(kept, cluster, gold, h, x)
             losses.append(loss)
         return torch.stack(losses).mean()
@@ -175,8 +175,8 @@ class CorefModel(TaskModel[Document]):
         return [self._resolve(batch, row) for row in range(len(batch))]
 
     def excerpt(self, document: Document) -> range:
-        """Draw the sentences to train on: all, or consecutive ones of a long document."""
-        own, n, bounds = self.own, len(document.sentences), document.bounds
+        """Return the sentences to train on: all, or a random excerpt of a long document."""
+        own, n, bounds = self.settings, len(document.sentences), document.bounds
         # The last excerpt ends with the document, so that every sentence can be drawn.
         last = max(n - own.sentences, int(np.searchsorted(bounds, bounds[-1] - own.tokens)))
         start = int(torch.randint(min(max(last, 0), n - 1) + 1, ()))
@@ -187,10 +187,10 @@ class CorefModel(TaskModel[Document]):
         """Return h_k and x_k of all tokens of some sentences, (N, h_dim) and (N, x_dim)."""
         h, x = [], []
         lengths = np.array([len(sentence) for sentence in batch.examples[row].sentences])
-        for group in cut(sentences, lengths, len(lengths), _TOKENS_AT_ONCE):
-            tokens, layers = batch.part(row, group)
-            own = [part(tokens) for part in (self.words, *self.chars)]
-            x_k = self.word_dropout(torch.cat(own, dim=2))
+        for part in group(sentences, lengths, len(lengths), _TOKENS_PER_CHUNK):
+            tokens, layers = batch.part(row, part)
+            vectors = [encoder(tokens) for encoder in (self.words, *self.chars)]
+            x_k = self.word_dropout(torch.cat(vectors, dim=2))
             h_k = self.rnn(self.elmo.at_input(x_k, layers), tokens.lengths)  # [x_k; ELMo_k]
             h_k = self.elmo.at_output(self.dropout(h_k), layers)  # [h_k; ELMo_k]
             h.append(h_k[tokens.mask])
@@ -203,17 +203,15 @@ class CorefModel(TaskModel[Document]):
         All spans are scored, but without gradients, which would take most of the memory; only the
         kept spans are trained on.
         """
-        starts, ends = all_spans(lengths, self.own.width)
-        at, to = starts.to(h.device), ends.to(h.device)
+        starts, ends = all_spans(lengths, self.settings.width)
         with torch.no_grad():
-            scores = [
-                self.mention(self.spans(h, x, *span)).squeeze(1)
-                for span in zip(*(torch.split(t, _SPANS_AT_ONCE) for t in (at, to)), strict=True)
-            ]
-            order = torch.cat(scores).argsort(descending=True, stable=True).tolist()
-        n = max(1, int(self.own.kept * len(h)))
-        chosen = torch.tensor(keep_best(starts, ends, order, n), dtype=torch.long)
-        starts, ends = starts[chosen], ends[chosen]
+            spans = torch.stack([starts, ends]).to(h.device)
+            chunks = torch.split(spans, _SPANS_PER_CHUNK, dim=1)
+            scores = torch.cat([self.mention(self.spans(h, x, *chunk)) for chunk in chunks])
+            order = scores.squeeze(1).argsort(descending=True, stable=True).tolist()
+        n = max(1, int(self.settings.kept * len(h)))
+        selected = torch.tensor(keep_best(starts, ends, order, n), dtype=torch.long)
+        starts, ends = starts[selected], ends[selected]
         g = self.spans(h, x, starts.to(h.device), ends.to(h.device))
         return Kept(starts, ends, g, self.mention(g).squeeze(1))
 
@@ -226,23 +224,23 @@ class CorefModel(TaskModel[Document]):
             first: The first token of the excerpt in the document.
         """
         device = kept.g.device
-        index, there = antecedents(len(kept.g), self.own.antecedents, device)
+        index, mask = antecedents(len(kept.g), self.settings.antecedents, device)
         speakers = torch.from_numpy(document.speaker_numbers)[kept.starts + first].to(device)
         genre = torch.tensor(self._genres.get(document.genre, 0), device=device)
         s_a: Tensor = self.pairs(kept.g, speakers, genre, index)
         s = kept.s_m.unsqueeze(1) + kept.s_m[index] + s_a
-        return s.masked_fill(~there, -torch.inf)
+        return s.masked_fill(~mask, -torch.inf)
 
     def mention_loss(
         self, kept: Kept, cluster: Tensor, gold: NDArray[np.int64], h: Tensor, x: Tensor
     ) -> Tensor:
         """Return -log p(mention or not), summed over the kept spans and the gold ones."""
         loss = F.binary_cross_entropy_with_logits(kept.s_m, (cluster > 0).float(), reduction="sum")
-        found = set(zip(kept.starts.tolist(), kept.ends.tolist(), strict=True))
+        spans = set(zip(kept.starts.tolist(), kept.ends.tolist(), strict=True))
         missed = [
             (start, end)
             for start, end, _ in gold.tolist()
-            if (start, end) not in found and end - start <= self.own.width
+            if (start, end) not in spans and end - start <= self.settings.width
         ]
         if missed:
             g = self.spans(h, x, *torch.tensor(missed, device=h.device).T)
@@ -253,7 +251,7 @@ class CorefModel(TaskModel[Document]):
         document = batch.examples[row]
         lengths = [len(sentence) for sentence in document.sentences]
         if not sum(lengths):
-            return Resolved([], self.own.singletons)
+            return Resolved([], self.settings.singletons)
         kept = self.keep(*self.encode(batch, row, range(len(lengths))), lengths)
         scores = F.pad(self.score_pairs(kept, document, 0), (1, 0))  # s(i, none) = 0
         back = scores.argmax(dim=1).tolist()  # distance to the antecedent in spans; 0: none
@@ -267,9 +265,9 @@ class CorefModel(TaskModel[Document]):
         clusters = [
             cluster[i]
             for i in heads
-            if len(cluster[i]) > 1 or (self.own.singletons and mentions[i] > 0)
+            if len(cluster[i]) > 1 or (self.settings.singletons and mentions[i] > 0)
         ]
-        return Resolved(clusters, self.own.singletons)
+        return Resolved(clusters, self.settings.singletons)
 
 
 def clusters_of(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:

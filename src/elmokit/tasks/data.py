@@ -1,4 +1,4 @@
-"""Load the data of a run: examples with their layers, labels and words."""
+"""Load the data of a run: examples and their layers, labels and words."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.task import LabelInfo, Task
 from elmokit.tasks.words import Words, load_table
 
-# A longer text usually means that an empty line is missing.
-_LONG = 1000
+# In a longer text, an empty line is usually missing.
+_LONG_TEXT = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Data(Generic[E]):
-    """The data of a run. Runs that differ only in seed or model settings can share it."""
+    """The data of a run. Runs that differ only in the seed or the model settings can share it."""
 
     train: Dataset[E]
     dev: Dataset[E]
     test: Dataset[E] | None
-    facts: LabelInfo
+    label_info: LabelInfo
     words: Words
     elmo: BilmInfo | None
 
@@ -41,9 +41,9 @@ class Data(Generic[E]):
         """A digest of everything that affects the results: examples, labels, words, the biLM."""
         parts = [self.train, self.dev, *([] if self.test is None else [self.test])]
         examples = "\n\n".join("\n".join(map(repr, part.examples)) for part in parts)
-        facts = json.dumps(self.facts, sort_keys=True)
+        label_info = json.dumps(self.label_info, sort_keys=True)
         fingerprint = "" if self.elmo is None else self.elmo.fingerprint
-        return fingerprint_texts([examples, facts, self.words.digest, fingerprint])
+        return fingerprint_texts([examples, label_info, self.words.digest, fingerprint])
 
 
 def load_data(
@@ -63,11 +63,11 @@ def load_data(
 
     Args:
         task: The task.
-        config: The settings; share of the training data, words and state are used here.
-        train: The file to train on.
+        config: The settings.
+        train: The training file.
         dev: The file for early stopping.
         test: The file to evaluate the best model on.
-        elmo: The biLM, or a function that loads it; None: train without ELMo.
+        elmo: The biLM, or a function that loads it. None: train without ELMo.
         model: The name or path that `elmo` was loaded from.
         cache: The layer cache. Default: in the user's cache directory.
         device: Device of the task model.
@@ -76,32 +76,33 @@ def load_data(
     device = torch.device(device)
     cache = LayerCache(log=log) if cache is None else cache
     table = load_table(config.static)  # first, because an extra may be missing
-    about = None
+    bilm = None
     if elmo is not None:
         elmo = elmo if isinstance(elmo, ElmoModel) else elmo()
-        about = BilmInfo.of(elmo, model, config.elmo.state)
-        ElmoPlaces(config.elmo, about)  # rejects a mix with a wrong number of layers
+        bilm = BilmInfo.of(elmo, model, config.elmo.state)
+        ElmoPlaces(config.elmo, bilm)  # rejects a mix with a wrong number of layers
     examples: dict[str, list[E]] = {}
     for part, path in (("train", train), ("dev", dev), ("test", test)):
         if path is not None:
-            own = examples[part] = read_examples(task, path)
-            tokens = plural(sum(map(len, texts_of(own))), "token")
-            log(f"{part}: {plural(len(own), 'example')}, {tokens} ({path})")
+            examples[part] = read_examples(task, path)
+            tokens = plural(sum(map(len, texts_of(examples[part]))), "token")
+            log(f"{part}: {plural(len(examples[part]), 'example')}, {tokens} ({path})")
     n_read = len(examples["train"])
     examples["train"] = task.training(share_of(examples["train"], config.train.share), config)
     if len(examples["train"]) != n_read:
         log(f"train: {plural(len(examples['train']), 'training example')} from {n_read:,}")
-    facts = task.learn(examples["train"])
+    label_info = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
-        examples[part] = scored_examples(task, examples[part], config, facts)
-    others = [text for part in ("dev", "test") for text in texts_of(examples.get(part, []))]
-    words = Words.build(config.static, table, texts_of(examples["train"]), others)
+        examples[part] = scored_examples(task, examples[part], config, label_info)
+    texts = {part: texts_of(own) for part, own in examples.items()}
+    others = [*texts["dev"], *texts.get("test", [])]
+    words = Words.build(config.static, table, texts["train"], others)
+    options = {"state": config.elmo.state, "storage": config.elmo.storage}
     sets = {}
-    how = {"state": config.elmo.state, "storage": config.elmo.storage}
-    for part, own in examples.items():
-        layers = None if elmo is None else cache.layers(elmo, texts_of(own), device, **how)
-        sets[part] = Dataset(own, layers, device)
-    return Data(sets["train"], sets["dev"], sets.get("test"), facts, words, about)
+    for part in examples:
+        layers = None if elmo is None else cache.layers(elmo, texts[part], device, **options)
+        sets[part] = Dataset(examples[part], layers, device)
+    return Data(sets["train"], sets["dev"], sets.get("test"), label_info, words, bilm)
 
 
 def read_examples(task: Task[E], path: str) -> list[E]:
@@ -109,7 +110,7 @@ def read_examples(task: Task[E], path: str) -> list[E]:
     examples = task.read(path)
     if not examples:
         raise DataError(f"{path} contains no examples.")
-    if (longest := max(map(len, texts_of(examples)))) > _LONG:
+    if (longest := max(map(len, texts_of(examples)))) > _LONG_TEXT:
         warn(
             f"{path}: the longest text has {longest:,} tokens, which needs a lot of memory. Check "
             "for missing sentence boundaries."
@@ -118,22 +119,22 @@ def read_examples(task: Task[E], path: str) -> list[E]:
 
 
 def scored_examples(
-    task: Task[E], examples: Sequence[E], config: TaskConfig, facts: LabelInfo
+    task: Task[E], examples: Sequence[E], config: TaskConfig, label_info: LabelInfo
 ) -> list[E]:
     """Select the examples to score, and warn about labels that a model does not know."""
     scored = task.scored(examples, config)
-    labels = task.count_labels(scored)
-    unknown = [label for label in labels if all(label not in known for known in facts.values())]
+    counts = task.count_labels(scored)
+    unknown = [x for x in sorted(counts) if all(x not in known for known in label_info.values())]
     if unknown:
         warn(
-            f"{sum(labels[label] for label in unknown):,} gold labels are not in the training "
-            f"data and count as errors: {', '.join(sorted(unknown))}."
+            f"{sum(counts[label] for label in unknown):,} gold labels are not in the training "
+            f"data and count as errors: {', '.join(unknown)}."
         )
     return scored
 
 
 def share_of(examples: list[E], share: float) -> list[E]:
-    """Return a fraction of the examples, the same in every run; larger fractions include it."""
+    """Return a fraction of the examples; a larger fraction includes all smaller ones."""
     order = np.random.default_rng(2018).permutation(len(examples))
-    chosen = order[: max(1, round(share * len(examples)))]
-    return [examples[i] for i in sorted(chosen.tolist())]
+    selected = order[: max(1, round(share * len(examples)))]
+    return [examples[i] for i in sorted(selected.tolist())]

@@ -1,27 +1,53 @@
-"""Documents with clusters of mentions, and reading them from raw text and JSON lines.
+"""Documents with clusters of mentions, in CoNLL-2012 columns, raw text and JSON lines.
 
-Annotated documents are read by `conll2012.py`.
+    #begin document (bc/cctv/00/cctv_0000); part 000
+    bc/cctv/00/cctv_0000  0  0  Ann   ... speaker ...  (3)
+    bc/cctv/00/cctv_0000  0  1  met   ... speaker ...  -
+    bc/cctv/00/cctv_0000  0  2  her   ... speaker ...  (5|(3)
+    bc/cctv/00/cctv_0000  0  3  son   ... speaker ...  5)
+    (an empty line ends the sentence)
+    #end document
+
+The last column opens and closes mentions by the number of their cluster. Mentions can be nested.
+Files with three columns (number, token, mentions), two (token, mentions) or one (token) are also
+accepted. Files of three columns without empty lines, such as OntoGUM, are split into sentences by
+the rules for raw text. Comments such as "# name = value" are skipped.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from elmokit.progress import plural
 from elmokit.tasks.inputs import Token, read_objects, split_text
 from elmokit.text.lines import Line
+from elmokit.text.sentences import split_sentences
 
-#: Counts of irregularities in the data.
-Oddities = Counter[str]
+#: Counts of problems in the data, by their description.
+DataIssues = Counter[str]
+
+_BEGIN = re.compile(r"#\s*begin document\s*(?:\((.*)\)\s*;?\s*(?:part\s*(\d+))?|(.*?))\s*")
+_END = re.compile(r"#\s*end document")
+_COMMENT = re.compile(r"# .*=")  # a token may begin with "#"
+_PIECE = re.compile(r"\(([^()|\s]+)\)|\(([^()|\s]+)|([^()|\s]+)\)")
+_PIECES = re.compile(rf"(?:(?:{_PIECE.pattern})\|?)+")
+_EMPTY = frozenset({"", "-", "_", "*"})
+_COLUMNS = (
+    "Expected CoNLL-2012 columns (document, part, number, token, ..., mentions) or three columns "
+    "(number, token, mentions), with mentions such as (3), (3 or 3)|5)."
+)
+_FIX = "Fix the brackets or remove the document."
 
 
 class Mention(NamedTuple):
@@ -37,11 +63,11 @@ class Document:
 
     Attributes:
         sentences: The tokens of each sentence.
-        clusters: Mentions of the same entity; None if they are not known.
-        name: Its name.
+        clusters: Mentions of the same entity; None if unknown.
+        name: The name of the document.
         part: The number of the part, if a long document has several.
         speakers: The speaker of each token, "" if unknown; None: the data has no speakers.
-        offsets: (start, end) of each token in the text, if it was raw text.
+        offsets: The (start, end) of each token in the text, if it was raw text.
     """
 
     sentences: tuple[tuple[str, ...], ...]
@@ -71,7 +97,7 @@ class Document:
 
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
-        """The start of each sentence, and the end of the last."""
+        """The start of each sentence, and the end of the last one."""
         return np.cumsum([0, *map(len, self.sentences)], dtype=np.int64)
 
     @cached_property
@@ -80,27 +106,21 @@ class Document:
 
         Mentions that cross a sentence boundary are excluded.
         """
-        rows = self._mentions
-        return rows[rows[:, 1] <= self._sentence_ends(rows[:, 0])]
+        mentions = [(*m, k) for k, cluster in enumerate(self.clusters or (), 1) for m in cluster]
+        rows = np.array(sorted(mentions), dtype=np.int64).reshape(-1, 3)
+        sentence_ends = self.bounds[np.searchsorted(self.bounds, rows[:, 0], side="right")]
+        return rows[rows[:, 1] <= sentence_ends]
 
     @property
     def n_crossing(self) -> int:
         """The number of gold mentions that cross a sentence boundary."""
-        return len(self._mentions) - len(self.gold)
-
-    @cached_property
-    def _mentions(self) -> NDArray[np.int64]:
-        rows = [(*m, k) for k, cluster in enumerate(self.clusters or (), 1) for m in cluster]
-        return np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
-
-    def _sentence_ends(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self.bounds[np.searchsorted(self.bounds, tokens, side="right")]
+        return sum(map(len, self.clusters or ())) - len(self.gold)
 
     @cached_property
     def speaker_numbers(self) -> NDArray[np.int64]:
         """The number of the speaker of each token; 0: unknown."""
         numbers = {"": 0}
-        speakers = self.speakers if self.speakers is not None else [""] * int(self.bounds[-1])
+        speakers = self.speakers if self.speakers is not None else [""] * len(self.tokens)
         return np.array([numbers.setdefault(s, len(numbers)) for s in speakers], dtype=np.int64)
 
     @property
@@ -108,11 +128,14 @@ class Document:
         """Whether the text is redacted (tokens such as ____), as in the Reddit part of GUM."""
         return bool(self.tokens) and not any(token.strip("_") for token in self.tokens)
 
-    def place(self, mention: Mention) -> tuple[int, int, int]:
-        """Return sentence, start and end of a mention, relative to the sentence."""
+    def locate(self, mention: Mention) -> tuple[int, int, int]:
+        """Return the sentence of a mention, and its start and end within the sentence."""
         sentence = int(np.searchsorted(self.bounds, mention.start, side="right")) - 1
         first = int(self.bounds[sentence])
         return sentence, mention.start - first, mention.end - first
+
+
+# ---------------------------------------------------------------------------------- raw text, JSON
 
 
 def _document(text: str, name: str = "") -> Document:
@@ -124,13 +147,13 @@ def _document(text: str, name: str = "") -> Document:
 
 def read_text(lines: Iterable[Line]) -> Iterator[Document]:
     """Read raw text with empty lines between documents; offsets are relative to the document."""
-    written: list[str] = []
+    texts: list[str] = []
     for line in chain(lines, [Line("", 0, "")]):
         if line.text.strip():
-            written.append(line.text)
-        elif written:
-            yield _document("\n".join(written))
-            written = []
+            texts.append(line.text)
+        elif texts:
+            yield _document("\n".join(texts))
+            texts = []
 
 
 class _Item(BaseModel, strict=True):
@@ -149,3 +172,170 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Document]:
             yield Document(tuple(map(tuple, item.sentences)), name=item.name)
         else:
             raise line.error(f"found '{line.text[:60]}'. {expected}")
+
+
+# ---------------------------------------------------------------------------------------- columns
+
+
+class Layout(NamedTuple):
+    """The columns of a file."""
+
+    token: int
+    mentions: int | None
+    speaker: int | None = None
+
+
+_LAYOUTS = {1: Layout(0, None), 2: Layout(0, 1), 3: Layout(1, 2)}
+_CONLL_2012 = 12  # columns, plus one for each predicate of the sentence
+
+
+def read_columns(
+    lines: Iterable[Line], issues: DataIssues | None = None, *, labeled: bool
+) -> Iterator[Document]:
+    """Read documents in columns.
+
+    Args:
+        lines: The lines to read.
+        issues: Counter of problems.
+        labeled: Whether to read the mentions.
+    """
+    issues = DataIssues() if issues is None else issues
+    builder: _Builder | None = None
+    for line in lines:
+        begin, end = _BEGIN.fullmatch(line.text), _END.match(line.text)
+        if builder is not None and (begin or end or builder.path != line.path):
+            yield builder.document(issues)
+            builder = None
+        if begin:
+            name, part = begin[1] or begin[3] or "", int(begin[2] or 0)
+            builder = _Builder(line.path, name, part, labeled)
+        elif not line.text.strip():
+            if builder is not None and builder.sentences[-1]:
+                builder.sentences.append([])
+        elif not end and not _COMMENT.match(line.text):
+            # The first line of a file with one document is optional.
+            builder = builder or _Builder(line.path, "", 0, labeled)
+            builder.add(line)
+    if builder is not None:
+        yield builder.document(issues)
+
+
+def _layout(fields: Sequence[str]) -> Layout | None:
+    """Return the layout of a row; None if it is invalid."""
+    if len(fields) >= _CONLL_2012:
+        return Layout(3, len(fields) - 1, 9) if fields[2].isdecimal() else None
+    return None if len(fields) == 3 and not fields[0].isdecimal() else _LAYOUTS.get(len(fields))
+
+
+@dataclass
+class _Builder:
+    """A document that is being read."""
+
+    path: str
+    name: str
+    part: int
+    labeled: bool
+    sentences: list[list[str]] = field(default_factory=lambda: [[]])
+    speakers: list[str] = field(default_factory=list)
+    clusters: dict[str, list[Mention]] = field(default_factory=lambda: defaultdict(list))
+    opened: dict[str, list[tuple[int, Line]]] = field(default_factory=lambda: defaultdict(list))
+    layout: Layout | None = None
+
+    def add(self, line: Line) -> None:
+        """Add a token."""
+        fields = line.text.split("\t") if "\t" in line.text else line.text.split()
+        layout = _layout(fields)
+        problem = f"found {plural(len(fields), 'column')} ('{line.text[:60]}')"
+        if layout is None or (self.labeled and layout.mentions is None):
+            raise line.error(f"{problem}. {_COLUMNS}")
+        if self.layout is not None and layout.token != self.layout.token:
+            raise line.error(f"{problem}, but the lines above use a different layout. {_COLUMNS}")
+        self.layout = layout
+        if self.labeled and layout.mentions is not None:
+            self._add_mentions(line, fields[layout.mentions].strip())
+        self.sentences[-1].append(fields[layout.token].strip())
+        speaker = "" if layout.speaker is None else fields[layout.speaker]
+        self.speakers.append("" if speaker in _EMPTY else speaker)
+
+    def _add_mentions(self, line: Line, cell: str) -> None:
+        """Begin and end mentions at the next token."""
+        if cell in _EMPTY:
+            return
+        if not _PIECES.fullmatch(cell):
+            raise line.error(f"invalid mentions '{cell[:40]}'. {_COLUMNS}")
+        here = len(self.speakers)
+        for single, first, last in _PIECE.findall(cell):
+            if opening := single or first:
+                self.opened[opening].append((here, line))
+            if closing := single or last:
+                if not self.opened[closing]:
+                    raise line.error(f"'{closing})' closes a mention that was not opened. {_FIX}")
+                start, _ = self.opened[closing].pop()
+                self.clusters[closing].append(Mention(start, here + 1))
+
+    def document(self, issues: DataIssues) -> Document:
+        """Return the document."""
+        for cluster, mentions in self.opened.items():
+            for _, line in mentions:
+                raise line.error(
+                    f"mention '({cluster}' is not closed before the end of its document. {_FIX}"
+                )
+        issues["empty tokens, read as '_'"] += sum(not token for s in self.sentences for token in s)
+        sentences = [[token or "_" for token in s] for s in self.sentences if s]
+        if len(self.sentences) == 1 and self.layout == _LAYOUTS[3]:
+            sentences = _split_sentences(sentences[0])
+            issues["documents without empty lines, split into sentences by rules"] += 1
+        return Document(
+            tuple(map(tuple, sentences)),
+            self._distinct_clusters(issues) if self.labeled or not sentences else None,
+            self.name or Path(self.path).name.split(".")[0],
+            self.part,
+            tuple(self.speakers) if any(self.speakers) else None,
+        )
+
+    def _distinct_clusters(self, issues: DataIssues) -> tuple[tuple[Mention, ...], ...]:
+        """Assign each mention to its first cluster."""
+        cluster_of: dict[Mention, str] = {}
+        for cluster, mentions in self.clusters.items():
+            issues["duplicate mentions, read once"] += len(mentions) - len(set(mentions))
+            for mention in set(mentions):
+                if cluster_of.setdefault(mention, cluster) != cluster:
+                    issues["mentions in two clusters, assigned to the first"] += 1
+        clusters: dict[str, list[Mention]] = defaultdict(list)
+        for mention, cluster in sorted(cluster_of.items()):
+            clusters[cluster].append(mention)
+        return tuple(map(tuple, clusters.values()))
+
+
+def _split_sentences(tokens: Sequence[str]) -> list[list[str]]:
+    """Split a list of tokens into sentences, as if they were separated by spaces."""
+    starts = np.cumsum([0, *(len(token) + 1 for token in tokens)])[:-1]
+    first = [start for start, _ in split_sentences(" ".join(tokens))]
+    places = np.searchsorted(starts, first).tolist()
+    cuts = sorted({0, *places, len(tokens)})
+    return [list(tokens[a:b]) for a, b in pairwise(cuts)]
+
+
+def format_columns(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:
+    """Write a document with clusters in CoNLL-2012 columns.
+
+    Whitespace in the name, and "#" at its start, become "_".
+    """
+    cells: list[list[str]] = [[] for _ in document.tokens]
+    mentions = sorted((m, n) for n, cluster in enumerate(clusters) for m in cluster)
+    # The longest mention opens first and closes last, so that brackets nest.
+    for (start, end), number in sorted(mentions, key=lambda item: (item[0][0], -item[0][1])):
+        cells[start].append(f"({number})" if end - start == 1 else f"({number}")
+    for (start, end), number in sorted(mentions, key=lambda item: (item[0][1], -item[0][0])):
+        if end - start > 1:
+            cells[end - 1].append(f"{number})")
+    name = re.sub(r"\s|^#", "_", document.name) or "-"
+    speakers = document.speakers or [""] * len(cells)
+    rows = [f"#begin document ({name}); part {document.part:03d}"]
+    for first, tokens in zip(document.bounds.tolist(), document.sentences, strict=False):
+        for k, token in enumerate(tokens):
+            speaker, cell = speakers[first + k] or "-", "|".join(cells[first + k]) or "-"
+            row = [name, str(document.part), str(k), token, *["-"] * 5, speaker, "-", cell]
+            rows.append("\t".join(row))
+        rows.append("")
+    return "\n".join([*rows, "#end document"])

@@ -1,4 +1,4 @@
-"""Raw text and JSON lines as input of several tasks."""
+"""Readers of raw text and JSON lines that several tasks share."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from elmokit.text.lines import Line
 from elmokit.text.sentences import tokenize_sentences
 from elmokit.text.typed_json import M, parse_json
 
-#: Longer sentences, such as in text without punctuation, are split: the cost of some models is
-#: quadratic in the length.
-LONGEST = 512
+#: Longer sentences, which occur in text without punctuation, are split, because the cost of some
+#: models is quadratic in the length.
+MAX_TOKENS = 512
 
 Offsets = tuple[tuple[int, int], ...]
 
 
 def split_text(text: str) -> Iterator[tuple[tuple[str, ...], Offsets]]:
-    """Split a text into sentences; yield the tokens of each, and their (start, end) in the text."""
+    """Split a text into sentences; yield their tokens and the (start, end) of these in the text."""
     for sentence in tokenize_sentences(text):
-        for start in range(0, len(sentence), LONGEST):
-            part = sentence[start : start + LONGEST]
+        for start in range(0, len(sentence), MAX_TOKENS):
+            part = sentence[start : start + MAX_TOKENS]
             yield tuple(t.text for t in part), tuple((t.start, t.end) for t in part)
 
 
 def _check_token(token: str) -> str:
-    """Reject tokens that cannot be written in columns."""
+    """Reject a token that cannot be written in columns."""
     if not token.strip() or any(character in token for character in "\t\n\r"):
         raise ValueError(
             f"invalid token {json.dumps(token)[:60]}: tokens must not be blank or contain tabs or "
@@ -41,7 +41,7 @@ Token = Annotated[str, AfterValidator(_check_token)]
 
 
 class TextOrTokens(BaseModel, strict=True):
-    """A text: tokenized, or raw."""
+    """Tokens or raw text."""
 
     tokens: list[Token] | None = None
     text: str | None = None
@@ -56,12 +56,12 @@ class TextOrTokens(BaseModel, strict=True):
 def read_objects(
     kind: type[M], lines: Iterable[Line], expected: str = ""
 ) -> Iterator[tuple[Line, M]]:
-    """Read an object from every line that is not empty."""
+    """Read a JSON object from each line that is not blank."""
     for line in lines:
         if line.text.strip():
             yield line, read_object(kind, line, expected)
 
 
 def read_object(kind: type[M], line: Line, expected: str = "") -> M:
-    """Read the object in a line."""
+    """Read the JSON object in a line."""
     return parse_json(kind, line.text, f"{line.path}, line {line.number}", expected)

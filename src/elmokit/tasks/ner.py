@@ -1,4 +1,4 @@
-"""Named entity recognition, and how ELMo is added to a tagger (Peters et al. 2018, section 4).
+"""Named entity recognition with ELMo in a biLSTM-CRF tagger (Peters et al. 2018, section 4).
 
     x_k = [word vector; character CNN]           the task model's own token vector
     h   = biLSTM([x_k; ELMo_k])                  ELMo at the input
@@ -6,8 +6,9 @@
     p(y) = CRF(e_1, ..., e_T)                    one score for all tags of the sentence
 
 Data: one token per line in columns separated by spaces or tabs, with the tag in the last column
-and an empty line after each sentence; tags in IOB1, IOB2 or BIOES; lines that begin with -DOCSTART-
-separate documents. This is the format of CoNLL-2003; other spans, such as chunks, work as well.
+and an empty line after each sentence. Tags are IOB1, IOB2 or BIOES. Lines that begin with
+-DOCSTART- separate documents. This is the format of CoNLL-2003. Other kinds of spans, such as
+chunks, work as well.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,10 +34,9 @@ from elmokit.tasks.inputs import TextOrTokens, read_objects, split_text
 from elmokit.tasks.metrics.spans import OUTSIDE, Span, shown_span, span_scores, spans_of, tags_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
-from elmokit.tasks.nn.rnn import BiLstm
-from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
+from elmokit.tasks.nn.layers import BiLstm
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import TokenEncoder, Words, WordVectors
 from elmokit.text.lines import Line, read_lines
 
 DOCSTART = "-DOCSTART-"
@@ -58,7 +58,7 @@ class Sentence:
     Attributes:
         tokens: The tokens.
         tags: The tag of each token, as in the file.
-        offsets: For raw text, the (start, end) offsets of each token in its line.
+        offsets: The (start, end) of each token in its line, if it was raw text.
     """
 
     tokens: tuple[str, ...]
@@ -72,43 +72,36 @@ class Sentence:
 
     @cached_property
     def spans(self) -> list[Span]:
-        """The entities."""
+        """The entities, from the tags."""
         return spans_of(self.tags or ())
 
 
 def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
     """Read sentences in column format: the token in the first column, the tag in the last."""
-    columns: int | None = None
-    rows: list[list[str]] = []
-    for line in lines:
+    n_columns = 0  # of the first line
+    tokens: list[str] = []
+    tags: list[str] = []
+    for line in chain(lines, [Line("", 0, "")]):
         text = line.text.strip(" \t")  # other spaces may be part of a token
         fields = text.split("\t") if "\t" in text else re.split(" +", text)
         if not text.strip() or fields[0] == DOCSTART:
-            yield from _sentence(rows, tagged=tagged)
-            rows = []
+            if tokens:
+                yield Sentence(tuple(tokens), tuple(tags) if tagged else None)
+            tokens, tags = [], []
             continue
-        columns = len(fields) if columns is None else columns
-        if len(fields) != columns or (tagged and columns < 2):
-            expected = (
-                "at least 2" if len(fields) == columns else f"{columns}, as in the lines above"
-            )
-            raise line.error(
-                f"found {plural(len(fields), 'column')} ('{line.text[:60]}'), expected {expected}. "
-                f"{_COLUMNS}"
-            )
+        n_columns = n_columns or len(fields)
+        if len(fields) != n_columns or (tagged and n_columns < 2):
+            found = f"{plural(len(fields), 'column')} ('{line.text[:60]}')"
+            too_few = tagged and n_columns < 2
+            expected = "at least 2" if too_few else f"{n_columns}, as in the lines above"
+            raise line.error(f"found {found}, expected {expected}. {_COLUMNS}")
         if tagged and not _TAG.fullmatch(fields[-1]):
             raise line.error(
                 f"invalid tag '{fields[-1][:60]}'. Expected O or a BIO/IOBES tag such as "
                 f"B-PER. {_COLUMNS}"
             )
-        rows.append(fields)
-    yield from _sentence(rows, tagged=tagged)
-
-
-def _sentence(rows: list[list[str]], *, tagged: bool) -> Iterator[Sentence]:
-    if rows:
-        tags = tuple(row[-1] for row in rows) if tagged else None
-        yield Sentence(tuple(row[0] for row in rows), tags)
+        tokens.append(fields[0])
+        tags.append(fields[-1])
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
@@ -134,7 +127,7 @@ class NerConfig(Settings):
     """The architecture of the tagger.
 
     Attributes:
-        scheme: Internal tagging scheme: BIOES or BIO.
+        scheme: Internal tagging scheme, BIOES or BIO.
         char_dim: Size of the character embeddings.
         char_filters: Number of filters of the character CNN; 0: no character CNN.
         char_width: Width of the filters in characters.
@@ -154,14 +147,14 @@ class NerConfig(Settings):
     word_dropout: Fraction = 0.01
 
 
-# The transitions of a CRF grow with the square of the tags.
+# The number of transitions is the square of the number of tags.
 _MAX_LABELS = 2048
 
 
 def labels_of(types: Sequence[str], scheme: str) -> list[str]:
     """Return the tags for these entity types, with O first."""
-    prefixes = [prefix for prefix in scheme if prefix != OUTSIDE]
-    labels = [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes)]
+    prefixes = scheme.replace(OUTSIDE, "")
+    labels = [OUTSIDE, *(f"{prefix}-{label}" for label in types for prefix in prefixes)]
     if isinstance(types, str) or len(labels) > _MAX_LABELS:
         raise DataError(
             f"Invalid types or roles: expected a list that gives at most {_MAX_LABELS:,} tags."
@@ -189,24 +182,25 @@ class NerModel(TaskModel[Sentence]):
     """A biLSTM-CRF tagger."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
-        own: NerConfig = config.model
-        self.scheme = own.scheme
-        self.labels = labels_of(facts["types"], own.scheme)
+        settings: NerConfig = config.model
+        self.scheme = settings.scheme
+        self.labels = labels_of(label_info["types"], settings.scheme)
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self.encoder = TokenEncoder(
-            WordVectors(words, trainable=config.static.trainable, word_dropout=own.word_dropout),
-            *(own.char_dim, own.char_filters, own.char_width),
+            WordVectors(
+                words, trainable=config.static.trainable, word_dropout=settings.word_dropout
+            ),
+            *(settings.char_dim, settings.char_filters, settings.char_width),
         )
         self.elmo = ElmoPlaces(config.elmo, elmo)
-        self.dropout = nn.Dropout(own.dropout)
-        self.rnn = BiLstm(
-            self.encoder.dim + self.elmo.input_dim, own.hidden, own.layers, dropout=own.dropout
-        )
+        self.dropout = nn.Dropout(settings.dropout)
+        dim = self.encoder.dim + self.elmo.input_dim
+        self.rnn = BiLstm(dim, settings.hidden, settings.layers, dropout=settings.dropout)
         self.emit = nn.Linear(self.rnn.output_dim + self.elmo.output_dim, len(self.labels))
-        self.crf = Crf(allowed(self.labels, own.scheme))
+        self.crf = Crf(allowed(self.labels, settings.scheme))
 
     def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor]:
         """Return the score of every tag for every token, (B, T, K), and the mask, (B, T)."""
@@ -220,11 +214,11 @@ class NerModel(TaskModel[Sentence]):
     def loss(self, batch: Batch[Sentence]) -> Tensor:
         """Return -log p(gold tags), averaged over the sentences."""
         emissions, mask = self(batch)
-        gold = np.zeros(mask.shape, dtype=np.int64)
+        gold = torch.zeros(mask.shape, dtype=torch.long)
         for row, sentence in enumerate(batch.examples):
             tags = tags_of(sentence.spans, len(sentence.tokens), self.scheme)
-            gold[row, : len(tags)] = [self._label_ids[tag] for tag in tags]
-        mean: Tensor = self.crf(emissions, torch.from_numpy(gold).to(mask.device), mask).mean()
+            gold[row, : len(tags)] = torch.tensor([self._label_ids[tag] for tag in tags])
+        mean: Tensor = self.crf(emissions, gold.to(mask.device), mask).mean()
         return mean
 
     def decode(self, batch: Batch[Sentence]) -> list[Any]:
@@ -288,7 +282,7 @@ class Ner(Task[Sentence]):
         return Counter(span.type for sentence in examples for span in sentence.spans)
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
-        """Return F1 over spans, as conlleval does."""
+        """Return F1 over spans, computed like conlleval."""
         return span_scores([sentence.tags or () for sentence in examples], predictions)
 
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
@@ -300,7 +294,7 @@ class Ner(Task[Sentence]):
         values: dict[str, Any] = {"tokens": example.tokens, "tags": prediction, "entities": []}
         if example.tags is not None:
             values["gold"] = tags_of(example.spans, len(example.tags))
-        for start, end, kind in spans_of(prediction):
-            place = shown_span(example.tokens, example.offsets, start, end)
-            values["entities"].append({"type": kind, **place})
+        for start, end, label in spans_of(prediction):
+            position = shown_span(example.tokens, example.offsets, start, end)
+            values["entities"].append({"type": label, **position})
         return json.dumps(values, ensure_ascii=False)

@@ -1,14 +1,14 @@
 """A task directory: everything that `elmo task NAME predict` needs, without pickle.
 
-    config.json             the settings, which biLM, the scores, the learned mixes
+    config.json             the settings, the biLM, the scores and the learned mixes
     labels.json             labels and other information from the training data
     weights.safetensors     the task model, without the biLM
-    words/                  the words it has vectors for, see `words.py`
+    words/                  its vocabulary and word vectors, see `words.py`
     README.md               the model card
     metrics.jsonl           one line per epoch
-    test.jsonl              the predictions for the test set, if any
+    test.jsonl              the predictions for the test set, if there is one
 
-config.json is written last: if it exists, the directory is complete.
+config.json is written last, so the directory is complete if it exists.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from elmokit.device import choose_device
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_cache import LiveLayers
 from elmokit.embed.model import ElmoModel, load
-from elmokit.errors import ConfigError, WeightsError
+from elmokit.errors import ConfigError, OutputError, WeightsError
 from elmokit.model.blank import blank
+from elmokit.settings import differences
 from elmokit.sources.resolve import named_models
 from elmokit.sources.tensors import write_tensors
 from elmokit.storage.atomic import replace_directory, replace_file, write_text
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import check_regular_files
+from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import Dataset, E, plan, texts_of
 from elmokit.tasks.checkpoint import WEIGHTS, Weights, read_weights
 from elmokit.tasks.config import TaskConfig
@@ -41,6 +43,7 @@ from elmokit.tasks.nn.elmo import BilmInfo
 from elmokit.tasks.registry import command_of
 from elmokit.tasks.task import LabelInfo, Task, TaskModel
 from elmokit.tasks.words import Words
+from elmokit.train.metrics import FILE as METRICS
 
 FORMAT = "elmokit-task"
 FORMAT_VERSION = 1
@@ -49,19 +52,33 @@ LABELS = "labels.json"
 CARD = "README.md"
 TEST = "test.jsonl"
 WORDS = "words"
-FILES = (CONFIG, LABELS, WEIGHTS, WORDS, CARD, TEST)
 
-# Evaluation needs less memory than training.
-_WIDER = 4
+_FILES = {CONFIG, LABELS, WEIGHTS, WORDS, CARD, TEST, METRICS, checkpoint.FOLDER}
+# Settings that may change when a run is resumed: how often checkpoints are written and, before the
+# run is finished, its length.
+_MAY_CHANGE_ALWAYS = ("train.checkpoint_every", "train.checkpoint_seconds")
+_MAY_CHANGE = ("train.epochs", "train.patience", *_MAY_CHANGE_ALWAYS)
+# Larger than in training, because evaluation needs less memory.
+_EVALUATION_BATCH = 4
 
 
 @dataclass(frozen=True, eq=False)
 class SavedTask(Generic[E]):
-    """A trained task model with its biLM, ready to predict."""
+    """A trained task model and its biLM.
+
+    Attributes:
+        task: The task.
+        config: The settings of its training.
+        label_info: The result of `Task.learn`.
+        model: The task model.
+        elmo: The biLM; None: trained without ELMo.
+        device: Device to compute on.
+        results: The results of its training, see `TaskResult`.
+    """
 
     task: Task[E]
     config: TaskConfig
-    facts: LabelInfo
+    label_info: LabelInfo
     model: TaskModel[E]
     elmo: ElmoModel | None
     device: torch.device
@@ -71,10 +88,8 @@ class SavedTask(Generic[E]):
         """Return a prediction for each example."""
         layers = None
         if self.elmo is not None:
-            how = self.config.elmo
-            layers = LiveLayers(
-                self.elmo, texts_of(examples), self.device, state=how.state, storage=how.storage
-            )
+            options = {"state": self.config.elmo.state, "storage": self.config.elmo.storage}
+            layers = LiveLayers(self.elmo, texts_of(examples), self.device, **options)
         return predictions(self.model, Dataset(examples, layers, self.device), self.config)
 
 
@@ -83,9 +98,9 @@ def predictions(model: TaskModel[E], data: Dataset[E], config: TaskConfig) -> li
     """Return a prediction for each example, in the order of the examples."""
     model.eval()
     results: list[Any] = [None] * len(data)
-    train = config.train
-    for members in plan(data.sizes, _WIDER * train.batch_size, _WIDER * train.batch_tokens):
-        for i, prediction in zip(members, model.decode(data.batch(members)), strict=True):
+    size, tokens = config.train.batch_size, config.train.batch_tokens
+    for indices in plan(data.sizes, _EVALUATION_BATCH * size, _EVALUATION_BATCH * tokens):
+        for i, prediction in zip(indices, model.decode(data.batch(indices)), strict=True):
             results[i] = prediction
     return results
 
@@ -103,13 +118,13 @@ def save(
     weights: Weights,
     results: Mapping[str, Any],
 ) -> None:
-    """Write the files of a task directory."""
+    """Write a task directory."""
     path.mkdir(parents=True, exist_ok=True)
     with replace_file(path / WEIGHTS) as file:
         write_tensors(weights, file)
     with replace_directory(path / WORDS) as folder:
         data.words.save(folder)
-    write_json(path / LABELS, data.facts, ensure_ascii=False, indent=1)
+    write_json(path / LABELS, data.label_info, ensure_ascii=False, indent=1)
     elmo = None if data.elmo is None else replace(data.elmo, model=_stored(data.elmo.model, path))
     values = {
         "format": FORMAT,
@@ -125,15 +140,56 @@ def save(
     write_json(path / CONFIG, values, ensure_ascii=False)
 
 
+def check_folder(
+    out: Path, task: Task[Any], config: TaskConfig, *, resume: bool
+) -> dict[str, Any] | None:
+    """Check that a run with these settings can be started or resumed in a directory.
+
+    Called before data is read and layers are computed.
+
+    Returns:
+        The task, the settings and the data digest of the run in the directory, if there is one.
+    """
+    is_finished = is_task_dir(out)
+    # Names that begin with a dot are temporary files of killed runs.
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    if not is_finished and (others := sorted(names - _FILES)):
+        raise OutputError(
+            f"{out} contains other files ({', '.join(others[:5])}). Choose a new or empty "
+            "directory."
+        )
+    path = out if is_finished else checkpoint.newest(out)
+    if path is None:
+        return None
+    if not resume:
+        contents = "trained task model" if is_finished else f"run ({path.name})"
+        raise OutputError(
+            f"{out} already contains a {contents}. Continue it with --resume, or choose another "
+            "directory."
+        )
+    run = read_config(out) if is_finished else checkpoint.read_run(path)
+    if run["task"] != task.name:
+        raise ConfigError(f"The run in {out} is of the task '{run['task']}', not '{task.name}'.")
+    previous = TaskConfig.from_dict(run["config"], type(config.model))
+    ignored = _MAY_CHANGE_ALWAYS if is_finished else _MAY_CHANGE
+    if changed := differences(config, previous, ignore=ignored):
+        raise ConfigError(
+            f"The run in {out} was {'finished' if is_finished else 'started'} with different "
+            f"settings: {', '.join(changed)}. Use the same settings, or start a new run in another "
+            "directory."
+        )
+    return run
+
+
 def load_saved(
     path: Path, task: Task[E], *, model: str | None = None, device: str | torch.device = "auto"
 ) -> SavedTask[E]:
-    """Open a task directory.
+    """Load a task directory.
 
     Args:
         path: The directory.
         task: Its task.
-        model: The biLM, if it is not where it was during training.
+        model: The biLM, if it has moved since training.
         device: Device to compute on.
     """
     path = Path(path)
@@ -143,15 +199,15 @@ def load_saved(
         raise ConfigError(
             f"{path} contains a model of the task '{values['task']}', not '{task.name}'."
         )
-    kind = type(next(iter(task.presets.values())).model)
-    facts, words = read_json(path / LABELS), Words.load(path / WORDS)
+    label_info, words = read_json(path / LABELS), Words.load(path / WORDS)
     try:
-        config = TaskConfig.from_dict(values["config"], kind)
-        about = None if values["elmo"] is None else BilmInfo.from_dict(values["elmo"])
+        model_config = type(next(iter(task.presets.values())).model)
+        config = TaskConfig.from_dict(values["config"], model_config)
+        bilm = None if values["elmo"] is None else BilmInfo.from_dict(values["elmo"])
         with blank():  # a file may claim any size, so compare it with the weights first
-            claimed = task.model(config, facts, words, about)
+            claimed = task.model(config, label_info, words, bilm)
         weights = read_weights(path / WEIGHTS, claimed)
-        network = task.model(config, facts, words, about)
+        network = task.model(config, label_info, words, bilm)
     except ConfigError as error:
         raise ConfigError(f"{path / CONFIG}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -161,9 +217,9 @@ def load_saved(
         ) from error
     network.load_state_dict(weights)
     device = choose_device(device)
-    elmo = None if about is None else _load_elmo(path, about, config, model, device)
+    elmo = None if bilm is None else _load_elmo(path, bilm, config, model, device)
     network = network.to(device).eval()
-    return SavedTask(task, config, facts, network, elmo, device, dict(values["results"]))
+    return SavedTask(task, config, label_info, network, elmo, device, values["results"])
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -184,27 +240,30 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _load_elmo(
-    path: Path, about: BilmInfo, config: TaskConfig, model: str | None, device: torch.device
+    path: Path, bilm: BilmInfo, config: TaskConfig, model: str | None, device: torch.device
 ) -> ElmoModel:
     try:
-        elmo = load(model or _named(about.model, path), device=device, precision=about.precision)
+        elmo = load(model or _named(bilm.model, path), device=device, precision=bilm.precision)
     except WeightsError as error:
         raise WeightsError(
-            f"Cannot load the biLM that {path} was trained with ({about.model or 'the default'}): "
-            f"{error} Specify it with --model; for security, models that a file names are never "
-            "downloaded."
+            f"Cannot load the biLM that {path} was trained with ({bilm.model or 'the default'}): "
+            f"{error} Specify it with --model. For security, a model that is named in a file is "
+            "never downloaded."
         ) from error
-    if fingerprint(elmo, config.elmo.state) != about.fingerprint:
+    if fingerprint(elmo, config.elmo.state) != bilm.fingerprint:
         raise WeightsError(
-            f"{path} was trained with a different biLM "
-            f"({about.name or about.model or 'the default'}) than {elmo.source}. Specify the "
-            "right one with --model."
+            f"{path} was trained with a different biLM ({_title(bilm)}) than {elmo.source}. "
+            "Specify the original biLM with --model."
         )
     return elmo
 
 
+def _title(bilm: BilmInfo) -> str:
+    return bilm.name or bilm.model or "the default model"
+
+
 def _stored(model: str | None, path: Path) -> str | None:
-    """Return the biLM as stored in config.json: a name, or a path relative to the directory."""
+    """Return the biLM as stored in config.json: its name, or its path relative to `path`."""
     if model is None or not Path(model).exists():
         return model
     relative = Path(os.path.relpath(model, path.resolve())).as_posix()
@@ -212,7 +271,7 @@ def _stored(model: str | None, path: Path) -> str | None:
 
 
 def _named(model: str | None, path: Path) -> str | Path | None:
-    """Return the biLM of a config.json: an installed model, or a path relative to the directory.
+    """Return the biLM of a config.json: the name of an installed model, or its path.
 
     The file is not trusted: URLs and names of published models are treated as paths, so that
     nothing is downloaded.
@@ -225,8 +284,7 @@ def _card(
 ) -> str:
     rows: dict[str, Any] = {"task": task.name, "ELMo": "none"}
     if elmo is not None:
-        model = elmo.name or elmo.model or "the default model"
-        rows["ELMo"] = f"{model} ({elmo.fingerprint[:12]}), at: {config.elmo.place}"
+        rows["ELMo"] = f"{_title(elmo)} ({elmo.fingerprint[:12]}), at: {config.elmo.place}"
     rows |= {"static vectors": config.static.source, "seed": config.train.seed}
     for part in ("dev", "test"):
         if scores := results.get(part):

@@ -1,4 +1,4 @@
-"""Entailment, and how ELMo is added to a model of two sentences (Peters et al. 2018, section 4).
+"""Textual entailment with ELMo in a model of two sentences (Peters et al. 2018, section 4).
 
 ESIM (Chen et al. 2017), for a premise a and a hypothesis b:
 
@@ -10,9 +10,9 @@ ESIM (Chen et al. 2017), for a premise a and a hypothesis b:
     v    = biLSTM(m)                             composition
     p(label) = softmax(MLP([mean; max] of v, of both sentences))
 
-The data format is detected per line, so files of several formats can be concatenated: JSON lines
-as in SNLI and MultiNLI ("gold_label", "sentence1", "sentence2"); tab-separated columns with a
-header; or three columns: two sentences, and the label before or after them. 0 is entailment,
+The data format is detected for each line, so files of several formats can be concatenated: JSON
+lines as in SNLI and MultiNLI ("gold_label", "sentence1", "sentence2"); tab-separated columns with a
+header; or three columns, with the label before or after the two sentences. 0 is entailment,
 1 neutral, 2 contradiction. Pairs with the label "-" (no agreement) are skipped.
 """
 
@@ -28,19 +28,24 @@ import torch
 from pydantic import RootModel
 from torch import Tensor, nn
 
-from elmokit.errors import DataError, warn
+from elmokit.errors import warn
 from elmokit.progress import plural
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.classify import Classification, Classifier, text_tokens
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import read_object
-from elmokit.tasks.nn.attention import attend, max_pool, mean_pool
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
-from elmokit.tasks.nn.rnn import BiLstm, VariationalDropout, initialize_linear_layers
-from elmokit.tasks.nn.tokens import WordVectors
+from elmokit.tasks.nn.layers import (
+    BiLstm,
+    VariationalDropout,
+    attend,
+    initialize_linear_layers,
+    max_pool,
+    mean_pool,
+)
 from elmokit.tasks.task import LabelInfo, Reader
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import Words, WordVectors
 from elmokit.text.lines import Line, read_lines
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -53,9 +58,6 @@ _KNOWN = {
     UNDECIDED: UNDECIDED,
     "-1": UNDECIDED,
 }
-_SENTENCES = ("sentence1", "sentence2")
-_NAMES = (_SENTENCES, ("premise", "hypothesis"))
-_LABEL_NAMES = ("gold_label", "label")
 _EXPECTED = (
     f"Expected two sentences and a label ({', '.join(LABELS)}, or 0, 1, 2), separated by tabs, or "
     'a line of JSON with "sentence1", "sentence2" and "gold_label".'
@@ -88,7 +90,7 @@ def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None)
     Args:
         lines: The lines to read.
         labeled: Whether to read labels.
-        form: "text" (columns) or "jsonl"; None: detect it per line.
+        form: "text" (columns) or "jsonl". None: detect it for each line.
     """
     header: Sequence[str] | None = None
     for line in lines:
@@ -100,41 +102,39 @@ def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None)
             continue
         fields = line.text.split("\t")
         names = [field.strip().lower() for field in fields]
-        if any(set(pair) <= set(names) for pair in _NAMES):
+        if {"sentence1", "sentence2"} <= set(names) or {"premise", "hypothesis"} <= set(names):
             header = names
             continue
-        columns = header or _guessed(names)
+        columns = header or _column_names(names)
         if len(fields) != len(columns):
-            raise _wrong(line, f"found {plural(len(fields), 'column')}, expected {len(columns)}")
+            found = plural(len(fields), "column")
+            raise line.error(f"found {found}, expected {len(columns)}. {_EXPECTED}")
         yield _pair(line, dict(zip(columns, fields, strict=True)), labeled=labeled)
 
 
-def _guessed(fields: Sequence[str]) -> Sequence[str]:
-    """Name the columns of a line without a header; the label is first or last."""
+def _column_names(fields: Sequence[str]) -> Sequence[str]:
+    """Return the columns of a line without a header; the label is first or last."""
+    sentences, label = ["sentence1", "sentence2"], ["gold_label"]
     if len(fields) != 3:
-        return _SENTENCES
-    before = fields[2] not in _KNOWN and fields[0] in _KNOWN
-    return (_LABEL_NAMES[0], *_SENTENCES) if before else (*_SENTENCES, _LABEL_NAMES[0])
+        return sentences
+    is_first = fields[2] not in _KNOWN and fields[0] in _KNOWN
+    return label + sentences if is_first else sentences + label
 
 
 def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
     label = None
     if labeled:
-        text = str(next((values[name] for name in _LABEL_NAMES if name in values), ""))
+        text = str(values.get("gold_label", values.get("label", "")))
         label = _KNOWN.get(text.strip().lower())
         if label is None:
-            raise _wrong(line, f"invalid label '{text[:40]}'")
+            raise line.error(f"invalid label '{text[:40]}'. {_EXPECTED}")
         if label == UNDECIDED:
             return _SKIPPED
-    for names in _NAMES:
-        match [values.get(name) for name in names]:
-            case [str(premise), str(hypothesis)]:
-                return Pair(text_tokens(premise, line), text_tokens(hypothesis, line), label)
-    raise _wrong(line, f"found '{line.text[:40]}'")
-
-
-def _wrong(line: Line, problem: str) -> DataError:
-    return line.error(f"{problem}. {_EXPECTED}")
+    premise = values.get("sentence1", values.get("premise"))
+    hypothesis = values.get("sentence2", values.get("hypothesis"))
+    if not isinstance(premise, str) or not isinstance(hypothesis, str):
+        raise line.error(f"found '{line.text[:40]}'. {_EXPECTED}")
+    return Pair(text_tokens(premise, line), text_tokens(hypothesis, line), label)
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -156,23 +156,23 @@ class Esim(Classifier[Pair]):
     """Enhanced sequential inference model."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
-        super().__init__(facts["labels"])
-        own: SnliConfig = config.model
+        super().__init__(label_info["labels"])
+        settings: SnliConfig = config.model
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.elmo = ElmoPlaces(config.elmo, elmo)
-        self.dropout = VariationalDropout(own.dropout)
-        self.encoder = BiLstm(self.words.dim + self.elmo.input_dim, own.hidden, 1, dropout=0.0)
+        self.dropout = VariationalDropout(settings.dropout)
+        self.encoder = BiLstm(self.words.dim + self.elmo.input_dim, settings.hidden)
         dim = self.encoder.output_dim + self.elmo.output_dim
-        self.project = nn.Sequential(nn.Linear(4 * dim, own.hidden), nn.ReLU())
-        self.composer = BiLstm(own.hidden, own.hidden, 1, dropout=0.0)
+        self.project = nn.Sequential(nn.Linear(4 * dim, settings.hidden), nn.ReLU())
+        self.composer = BiLstm(settings.hidden, settings.hidden)
         self.classify = nn.Sequential(
-            nn.Dropout(own.dropout),
-            nn.Linear(4 * self.composer.output_dim, own.hidden),
+            nn.Dropout(settings.dropout),
+            nn.Linear(4 * self.composer.output_dim, settings.hidden),
             nn.ReLU(),
-            nn.Dropout(own.dropout),
-            nn.Linear(own.hidden, len(self.labels)),
+            nn.Dropout(settings.dropout),
+            nn.Linear(settings.hidden, len(self.labels)),
         )
         initialize_linear_layers(self)
 
@@ -228,14 +228,12 @@ class Snli(Classification[Pair]):
 
     def read(self, path: str) -> list[Pair]:
         """Read a file of labeled pairs; skip pairs without agreement, with a warning."""
-        everything = list(read_pairs(read_lines([path]), labeled=True))
-        pairs = [pair for pair in everything if pair.label != UNDECIDED]
-        if skipped := len(everything) - len(pairs):
-            warn(
-                f"{path}: skipped {skipped:,} of {plural(len(everything), 'pair')}: no gold label "
-                f"('{UNDECIDED}')."
-            )
-        return pairs
+        pairs = list(read_pairs(read_lines([path]), labeled=True))
+        labeled = [pair for pair in pairs if pair.label != UNDECIDED]
+        if skipped := len(pairs) - len(labeled):
+            total = plural(len(pairs), "pair")
+            warn(f"{path}: skipped {skipped:,} of {total}: no gold label ('{UNDECIDED}').")
+        return labeled
 
     def show(self, example: Pair, prediction: Any, *, as_json: bool) -> str:
         """Return the label and the sentences separated by tabs, or an object."""

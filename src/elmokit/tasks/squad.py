@@ -1,6 +1,7 @@
-"""Question answering, and how ELMo is added to the model (Peters et al. 2018, section 4).
+"""Question answering with ELMo (Peters et al. 2018, section 4).
 
-Bidirectional attention and self-attention (Clark and Gardner 2018), for a passage and a question:
+The model of Clark and Gardner (2018) for a passage and a question, with bidirectional attention and
+self-attention; alike is a trilinear similarity:
 
     x_k = [word vector; character CNN]
     h   = biGRU([x_k; ELMo_k])                   of both texts; ELMo at the input
@@ -28,7 +29,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -38,13 +38,17 @@ from elmokit.settings import Fraction, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.squad import squad_scores
-from elmokit.tasks.nn.attention import Trilinear, masked_softmax
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
-from elmokit.tasks.nn.rnn import BiGru, VariationalDropout, initialize_linear_layers
-from elmokit.tasks.nn.tokens import TokenEncoder, WordVectors
-from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, shortened
+from elmokit.tasks.nn.layers import (
+    BiGru,
+    Trilinear,
+    VariationalDropout,
+    initialize_linear_layers,
+    masked_softmax,
+)
+from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, truncate_passage
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import TokenEncoder, Words, WordVectors
 from elmokit.text.lines import read_lines
 
 
@@ -64,8 +68,8 @@ class SquadConfig(Settings):
     """The architecture and its training data.
 
     Attributes:
-        char_dim: Size of a character's embedding.
-        char_filters: Filters of the character CNN; 0: no character CNN.
+        char_dim: Size of the character embeddings.
+        char_filters: Number of filters of the character CNN; 0: no character CNN.
         char_width: Width of the filters in characters.
         hidden: Size of the GRUs, per direction.
         dropout: Dropout before and after the GRUs, with one mask per text.
@@ -96,10 +100,10 @@ class BiAttention(nn.Module):
         self.merge = nn.Sequential(nn.Linear(4 * dim, output_dim), nn.ReLU())
 
     def forward(self, h: Tensor, h_mask: Tensor, q: Tensor, q_mask: Tensor) -> Tensor:
-        alike = self.alike(h, q)  # (B, T, S)
-        alike = alike.masked_fill(~q_mask.unsqueeze(1), torch.finfo(alike.dtype).min)
-        a = alike.softmax(dim=2) @ q
-        c = masked_softmax(alike.amax(dim=2), h_mask).unsqueeze(1) @ h  # (B, 1, dim)
+        scores = self.alike(h, q)  # (B, T, S)
+        scores = scores.masked_fill(~q_mask.unsqueeze(1), torch.finfo(scores.dtype).min)
+        a = scores.softmax(dim=2) @ q
+        c = masked_softmax(scores.amax(dim=2), h_mask).unsqueeze(1) @ h  # (B, 1, dim)
         merged: Tensor = self.merge(torch.cat([h, a, h * a, h * c], dim=2))
         return merged
 
@@ -114,53 +118,53 @@ class SelfAttention(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.alike = Trilinear(dim)
-        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # attended to like a token
+        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # score of an additional position
         self.merge = nn.Sequential(nn.Linear(3 * dim, dim), nn.ReLU())
 
     def forward(self, g: Tensor, mask: Tensor) -> Tensor:
         others = ~torch.eye(g.shape[1], dtype=torch.bool, device=g.device) & mask.unsqueeze(1)
-        alike = self.alike(g, g).masked_fill(~others, -torch.inf)  # (B, T, T)
-        nothing = self.nothing.expand(*alike.shape[:2], 1)
-        b = torch.cat([alike, nothing], dim=2).softmax(dim=2)[:, :, :-1] @ g
+        scores = self.alike(g, g).masked_fill(~others, -torch.inf)  # (B, T, T)
+        nothing = self.nothing.expand(*scores.shape[:2], 1)
+        b = torch.cat([scores, nothing], dim=2).softmax(dim=2)[:, :, :-1] @ g
         merged: Tensor = self.merge(torch.cat([g, b, g * b], dim=2))
         return merged
 
 
-def best_spans(start: Tensor, end: Tensor, longest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the largest start_i + end_j among all spans with i <= j < i + longest.
+def best_spans(start: Tensor, end: Tensor, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the largest start_i + end_j among all spans with i <= j < i + max_length.
 
     Shape:
         start (B, T), end (B, T) -> i (B,), j (B,), the sum (B,)
     """
-    longest = min(longest, end.shape[1])
-    ends = F.pad(end, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)
-    best, place = (start.unsqueeze(2) + ends).flatten(1).max(dim=1)  # of (B, T * longest)
-    i = place // longest
-    return i, i + place % longest, best
+    n = min(max_length, end.shape[1])
+    ends = F.pad(end, (0, n - 1), value=-torch.inf).unfold(1, n, 1)
+    best, index = (start.unsqueeze(2) + ends).flatten(1).max(dim=1)  # of (B, T * n)
+    i = index // n
+    return i, i + index % n, best
 
 
 class SquadModel(TaskModel[Question]):
     """Bidirectional attention, self-attention, and pointers to start and end of the answer."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
-        own: SquadConfig = config.model
-        self.longest_answer = own.longest_answer
+        settings: SquadConfig = config.model
+        self.longest_answer = settings.longest_answer
         self.tokens = TokenEncoder(
             WordVectors(words, trainable=config.static.trainable),
-            *(own.char_dim, own.char_filters, own.char_width),
+            *(settings.char_dim, settings.char_filters, settings.char_width),
         )
         self.elmo = ElmoPlaces(config.elmo, elmo)
-        self.dropout = VariationalDropout(own.dropout)
-        self.encoder = BiGru(self.tokens.dim + self.elmo.input_dim, own.hidden)
+        self.dropout = VariationalDropout(settings.dropout)
+        self.encoder = BiGru(self.tokens.dim + self.elmo.input_dim, settings.hidden)
         dim = self.encoder.output_dim
         self.bi_attention = BiAttention(dim + self.elmo.output_dim, dim)
-        self.reader = BiGru(dim, own.hidden)
+        self.reader = BiGru(dim, settings.hidden)
         self.self_attention = SelfAttention(dim)
-        self.start_rnn = BiGru(dim, own.hidden)
-        self.end_rnn = BiGru(2 * dim, own.hidden)
+        self.start_rnn = BiGru(dim, settings.hidden)
+        self.end_rnn = BiGru(2 * dim, settings.hidden)
         self.start = nn.Linear(dim, 1)
         self.end = nn.Linear(dim, 1)
         initialize_linear_layers(self)
@@ -189,12 +193,12 @@ class SquadModel(TaskModel[Question]):
         With several gold answers, p is the sum of their probabilities.
         """
         log_p = self(batch)
-        gold = np.zeros(log_p.shape, dtype=np.bool_)
+        is_gold = torch.zeros(log_p.shape, dtype=torch.bool)
         for row, question in enumerate(batch.examples):
             for start, end in question.spans:
-                gold[0, row, start] = gold[1, row, end] = True
-        chosen = log_p.masked_fill(~torch.from_numpy(gold).to(batch.device), -torch.inf)
-        mean: Tensor = -chosen.logsumexp(dim=2).sum(dim=0).mean()
+                is_gold[0, row, start] = is_gold[1, row, end] = True
+        gold_log_p = log_p.masked_fill(~is_gold.to(batch.device), -torch.inf)
+        mean: Tensor = -gold_log_p.logsumexp(dim=2).sum(dim=0).mean()
         return mean
 
     def decode(self, batch: Batch[Question]) -> list[Any]:
@@ -256,26 +260,26 @@ class Squad(Task[Question]):
 
     def training(self, examples: Sequence[Question], config: TaskConfig) -> list[Question]:
         """Truncate long passages, and remove questions without a valid answer."""
-        longest = config.model.longest_passage
-        short = [shortened(question, longest) for question in examples]
-        if cut := sum(len(q.passage) > longest for q in examples):
+        limit = config.model.longest_passage
+        if n_truncated := sum(len(question.passage) > limit for question in examples):
             warn(
-                f"The passages of {cut:,} training questions have more than {longest} tokens and "
-                "were truncated around the answers (--set model.longest_passage=...)."
+                f"The passages of {n_truncated:,} training questions have more than {limit} tokens "
+                "and were truncated around the answers (--set model.longest_passage=...)."
             )
-        return [question for question in short if question.spans]
+        truncated = [truncate_passage(question, limit) for question in examples]
+        return [question for question in truncated if question.spans]
 
     def learn(self, examples: Sequence[Question]) -> LabelInfo:
-        """Check that there are answers; there are no labels."""
+        """Check that there are answers. There are no labels."""
         if not examples:
             raise DataError(
-                "No answer in the training data matches the passage at its answer_start (in "
-                "characters)."
+                "No answer in the training data is in its passage at answer_start, which counts "
+                "characters from 0. Check the offsets."
             )
         return {}
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Any]) -> Scores:
-        """Return F1 and exact match, as the official script does."""
+        """Return F1 and exact match, computed like the official script."""
         return squad_scores(
             [question.answers for question in examples], [answer.text for answer in predictions]
         )

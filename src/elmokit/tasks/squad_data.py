@@ -1,7 +1,7 @@
-"""Questions about passages: SQuAD v1.1 files, and simpler formats.
+"""Questions about passages, from SQuAD v1.1 files and simpler formats.
 
 Answers are given as characters and predicted as tokens. Answers that cannot be converted are
-counted and reported; nothing is dropped silently.
+counted and reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elmokit.text.tokenize import words
 from elmokit.text.typed_json import parse_json
 
 #: Longer passages are truncated, because the memory of attention is quadratic in the length.
-LONGEST = 1000
+MAX_TOKENS = 1000
 
 _EXPECTED = (
     'Expected SQuAD v1.1: {"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", '
@@ -30,16 +30,16 @@ _EXPECTED = (
     'per question: {"question": "...", "context": "...", "answers": [...]}.'
 )
 _UNANSWERED = "questions without an answer were skipped: the model always predicts an answer"
-_ELSEWHERE = (
+_MISPLACED = (
     "answers are empty or not at their answer_start, which counts characters from 0 (not bytes or "
     "UTF-16 units). They are ignored in training; evaluation compares their text"
 )
-_INSIDE = (
+_PARTIAL = (
     "answers begin or end inside a token. Training uses the whole token, so predictions may not "
     "match them exactly"
 )
-_LONG = (
-    f"questions, or their passages, were truncated to {LONGEST:,} tokens. Later answers are "
+_TRUNCATED = (
+    f"questions, or their passages, were truncated to {MAX_TOKENS:,} tokens. Later answers are "
     "ignored in training; evaluation compares their text. Use shorter texts"
 )
 _SHOWN_IDS = 3  # per warning
@@ -68,14 +68,14 @@ class Passage:
         return len(self.tokens)
 
     def between(self, start: int, end: int) -> Passage:
-        """Return some of the tokens, with their positions in the whole text."""
+        """Return a passage with the same text, but only some of its tokens."""
         part = slice(start, end)
         return Passage(self.text, self.tokens[part], self.starts[part], self.ends[part])
 
     def cover(self, start: int, end: int) -> tuple[int, int]:
         """Return the first and the last token that overlap the characters start:end.
 
-        If there is none, the last is before the first.
+        If no token overlaps them, the last is less than the first.
         """
         return bisect_right(self.ends, start), bisect_left(self.starts, end) - 1
 
@@ -88,9 +88,9 @@ class Question:
         text: The question.
         tokens: Its tokens.
         passage: The passage.
-        id: The id in its file.
-        answers: The gold answers, as text.
-        spans: First and last token of each answer that is in the passage.
+        id: The id in the file.
+        answers: The text of the gold answers.
+        spans: The first and the last token of each answer that is in the passage.
     """
 
     text: str
@@ -106,16 +106,16 @@ class Question:
         return (self.passage.tokens, self.tokens)
 
 
-def shortened(question: Question, longest: int) -> Question:
-    """Truncate a long passage around the first answer; other answers may be lost."""
+def truncate_passage(question: Question, max_tokens: int) -> Question:
+    """Truncate a long passage around the first answer. Other answers may be lost."""
     length = len(question.passage)
-    if length <= longest or not question.spans:
+    if length <= max_tokens or not question.spans:
         return question
     first, last = question.spans[0]
     start = 0
-    if last >= longest:
-        start = min(max(0, (first + last + 1 - longest) // 2), length - longest)
-    end = start + longest
+    if last >= max_tokens:
+        start = min(max(0, (first + last + 1 - max_tokens) // 2), length - max_tokens)
+    end = start + max_tokens
     spans = tuple((i - start, j - start) for i, j in question.spans if start <= i and j < end)
     return replace(question, passage=question.passage.between(start, end), spans=spans)
 
@@ -239,32 +239,27 @@ def _question(
     item: _Question, passage: Passage, answers: Sequence[_Answer], problems: _Problems
 ) -> Question:
     tokens = words(item.question)
-    if max(len(passage), len(tokens)) > LONGEST:
-        problems[_LONG].append(_name(item))
-    return Question(
-        item.question,
-        tuple(tokens[:LONGEST]),
-        passage if len(passage) <= LONGEST else passage.between(0, LONGEST),
-        None if item.id is None else str(item.id),
-        tuple(answer.text for answer in answers),
-        tuple(dict.fromkeys(_spans(answers, passage, _name(item), problems))),
-    )
-
-
-def _spans(
-    answers: Sequence[_Answer], passage: Passage, name: str, problems: _Problems
-) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last token of each answer that can be trained on."""
+    if max(len(passage), len(tokens)) > MAX_TOKENS:
+        problems[_TRUNCATED].append(_name(item))
+    spans: dict[tuple[int, int], None] = {}  # distinct, in the order of the answers
     for answer in answers:
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first, last = passage.cover(start, end)
         is_there = start >= 0 and passage.text[start:end] == answer.text
         if not is_there or not answer.text.strip() or first > last:
-            problems[_ELSEWHERE].append(name)
-        elif last < LONGEST:
+            problems[_MISPLACED].append(_name(item))
+        elif last < MAX_TOKENS:
             if passage.text[passage.starts[first] : passage.ends[last]] != answer.text.strip():
-                problems[_INSIDE].append(name)
-            yield first, last
+                problems[_PARTIAL].append(_name(item))
+            spans[first, last] = None
+    return Question(
+        item.question,
+        tuple(tokens[:MAX_TOKENS]),
+        passage if len(passage) <= MAX_TOKENS else passage.between(0, MAX_TOKENS),
+        None if item.id is None else str(item.id),
+        tuple(answer.text for answer in answers),
+        tuple(spans),
+    )
 
 
 def _name(question: _Question) -> str:

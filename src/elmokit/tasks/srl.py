@@ -1,6 +1,6 @@
-"""Semantic roles, and how ELMo is added to a deep tagger (Peters et al. 2018, section 4).
+"""Semantic role labeling with ELMo in a deep tagger (Peters et al. 2018, section 4).
 
-The model of He et al. (2017): who did what to whom, for one predicate p of a sentence at a time.
+The model of He et al. (2017) labels who did what to whom, for one predicate p of a sentence:
 
     x_k = word vector
     m_k = embedding of "k is p" or of "k is not p"
@@ -12,7 +12,8 @@ If the predicates are not given, as in raw text, a small separate network predic
 
     p(k is a predicate) = sigmoid(MLP([x_{k-1}; x_k; x_{k+1}]))               x_k with ELMo_k
 
-It is trained together with the tagger, without gradients into it. Data: see `propbank.py`.
+It is trained together with the tagger, but its gradients do not affect the tagger. For the data
+formats, see `propbank.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,20 +33,19 @@ from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
-from elmokit.tasks.metrics.spans import PREDICATE, Span, shown_span, spans_of, srl_scores
+from elmokit.tasks.metrics.spans import PREDICATE, shown_span, spans_of, srl_scores
 from elmokit.tasks.ner import allowed, labels_of
 from elmokit.tasks.nn.crf import viterbi
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.highway import AlternatingLstm
-from elmokit.tasks.nn.tokens import WordVectors
 from elmokit.tasks.propbank import NO_TARGET, Frame, Sentence, read_frames, read_jsonl, read_text
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import Words, WordVectors
 from elmokit.text.lines import read_lines
 
 _IGNORED = -100
-_FINDER = 100  # hidden size of the network that predicts predicates
-_AT_ONCE = 1 << 14  # tokens per chunk in prediction
+_FINDER = 100  # hidden size of the network that finds predicates
+_TOKENS_PER_CHUNK = 1 << 14  # in prediction
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -56,10 +55,10 @@ class SrlConfig(Settings):
     """The architecture of the tagger, and the predicates to label.
 
     Attributes:
-        predicates: "all", or "verbs": other predicates are ignored in training and scoring.
+        predicates: "all", or "verbs" to ignore other predicates in training and scoring.
         mark_dim: Size of the embedding that marks the predicate.
         hidden: Size of the LSTMs.
-        layers: Number of LSTM layers; their directions alternate.
+        layers: Number of LSTM layers, whose directions alternate.
         dropout: Dropout on h_t of each layer, with one mask per sentence.
     """
 
@@ -69,136 +68,123 @@ class SrlConfig(Settings):
     layers: Layers = 8
     dropout: Fraction = 0.1
 
-    def wants(self, frame: Frame) -> bool:
-        """Return whether a predicate is to be labeled."""
+    def selects(self, frame: Frame) -> bool:
+        """Return whether to label a predicate."""
         return frame.verb or self.predicates == "all"
 
 
 class SrlModel(TaskModel[Sentence]):
-    """A deep tagger of the arguments of a predicate, and a small network for the predicates."""
+    """A deep tagger of the arguments of a predicate, and a small network that finds predicates."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
-        self.own: SrlConfig = config.model
-        self.labels = labels_of(facts["roles"], "BIO")
+        settings: SrlConfig = config.model
+        self.labels = labels_of(label_info["roles"], "BIO")
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.elmo = ElmoPlaces(config.elmo, elmo)
-        self.marks = nn.Embedding(2, self.own.mark_dim)
+        self.marks = nn.Embedding(2, settings.mark_dim)
         dim = self.words.dim + self.elmo.input_dim
         self.rnn = AlternatingLstm(
-            dim + self.own.mark_dim, self.own.hidden, self.own.layers, dropout=self.own.dropout
+            dim + settings.mark_dim, settings.hidden, settings.layers, dropout=settings.dropout
         )
-        self.emit = nn.Linear(self.rnn.output_dim + self.elmo.output_dim, len(self.labels))
+        self.emit = nn.Linear(settings.hidden + self.elmo.output_dim, len(self.labels))
         self.find = nn.Sequential(nn.Linear(3 * dim, _FINDER), nn.ReLU(), nn.Linear(_FINDER, 1))
         nn.init.normal_(self.marks.weight, std=0.01)
         nn.init.orthogonal_(self.emit.weight)
         nn.init.zeros_(self.emit.bias)
-        self._rules = allowed(self.labels, "BIO").scores()
-        itself = (PREDICATE, f"C-{PREDICATE}")
-        self._is_other = torch.tensor([label[2:] not in itself for label in self.labels])
+        self._constraints = allowed(self.labels, "BIO").scores()
+        own_labels = (PREDICATE, f"C-{PREDICATE}")
+        self._is_other = torch.tensor([label[2:] not in own_labels for label in self.labels])
 
     def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor, TokenBatch]:
         """Score the tags for the first predicate of each sentence.
 
         Returns:
-            The score of every tag for every token, (B, T, K), the score of being a predicate,
-            (B, T), and the tokens.
+            The score of every tag for every token, (B, T, K), the score of every token for being a
+            predicate, (B, T), and the tokens.
         """
-        tokens, x, layers = self._read(batch)
-        first = torch.tensor([_frames(sentence)[0].predicate for sentence in batch.examples])
-        emissions = self._tag(x, layers, first.to(batch.device), tokens.lengths)
-        return emissions, self._predicates(x.detach(), tokens.mask), tokens
+        tokens, x, layers = self._encode(batch)
+        predicates = torch.tensor([_frames(example)[0].predicate for example in batch.examples])
+        emissions = self._tag(x, layers, predicates.to(batch.device), tokens.lengths)
+        return emissions, self._score_predicates(x.detach(), tokens.mask), tokens
 
     def loss(self, batch: Batch[Sentence]) -> Tensor:
         """Return -log p(gold tags), the mean over the examples, plus the loss of the predicates."""
-        emissions, predicates, tokens = self(batch)
-        shape = tokens.mask.shape
-        gold, places = np.full(shape, _IGNORED, dtype=np.int64), np.zeros(shape, dtype=np.float32)
+        emissions, predicate_scores, tokens = self(batch)
+        tags = torch.full(tokens.mask.shape, _IGNORED)
+        is_predicate = torch.zeros(tokens.mask.shape)
         for row, sentence in enumerate(batch.examples):
-            gold[row, : len(sentence.tokens)] = [self._label_ids[tag] for tag in sentence.tags]
-            places[row, list(sentence.predicates or ())] = 1
-        tagged = F.cross_entropy(
+            tag_ids = [self._label_ids[tag] for tag in sentence.tags]
+            tags[row, : len(tag_ids)] = torch.tensor(tag_ids)
+            is_predicate[row, list(sentence.predicates or ())] = 1
+        tag_loss = F.cross_entropy(
             emissions.flatten(0, 1),
-            torch.from_numpy(gold).to(batch.device).flatten(),
+            tags.to(batch.device).flatten(),
             ignore_index=_IGNORED,
             reduction="sum",
         )
-        placed = F.binary_cross_entropy_with_logits(
-            predicates,
-            torch.from_numpy(places).to(batch.device),
+        predicate_loss = F.binary_cross_entropy_with_logits(
+            predicate_scores,
+            is_predicate.to(batch.device),
             tokens.mask.float(),
             reduction="sum",
         )
-        loss: Tensor = tagged / len(batch) + placed / sum(tokens.lengths)
+        loss: Tensor = tag_loss / len(batch) + predicate_loss / sum(tokens.lengths)
         return loss
 
     def decode(self, batch: Batch[Sentence]) -> list[Any]:
-        """Return the frames of each sentence: for its predicates, or else for predicted ones."""
-        tokens, x, layers = self._read(batch)
-        is_predicate = ((self._predicates(x, tokens.mask) > 0) & tokens.mask).tolist()
-        frames: list[list[Frame]] = [[] for _ in batch.examples]
+        """Return the frames of each sentence, for its predicates or else for predicted ones."""
+        tokens, x, layers = self._encode(batch)
+        is_predicate = (self._score_predicates(x, tokens.mask) > 0) & tokens.mask
+        predicted = [row.nonzero().flatten().tolist() for row in is_predicate.cpu()]
         pairs = [
-            (row, place)
+            (row, predicate)
             for row, sentence in enumerate(batch.examples)
-            for place in (
-                [k for k, yes in enumerate(is_predicate[row]) if yes]
-                if sentence.predicates is None
-                else sentence.predicates
+            for predicate in (
+                predicted[row] if sentence.predicates is None else sentence.predicates
             )
         ]
-        size = max(1, _AT_ONCE // x.shape[1])
+        frames: list[list[Frame]] = [[] for _ in batch.examples]
+        size = max(1, _TOKENS_PER_CHUNK // x.shape[1])
         for start in range(0, len(pairs), size):
-            part = pairs[start : start + size]
-            arguments = self._best(part, tokens, x, layers)
-            for (row, place), spans in zip(part, arguments, strict=True):
-                frames[row].append(Frame(place, spans))
+            chunk = pairs[start : start + size]
+            rows, predicates = torch.tensor(chunk, device=x.device).unbind(dim=1)
+            lengths = [tokens.lengths[row] for row, _ in chunk]
+            at_output = layers[:, rows] if layers is not None and self.elmo.output_dim else None
+            emissions = self._tag(x[rows], at_output, predicates, lengths)
+            # A predicate is V or a continuation of V, and never an argument of itself.
+            every = torch.arange(len(chunk), device=x.device)
+            own = emissions[every, predicates]
+            is_other = self._is_other.to(x.device)
+            emissions[every, predicates] = own.masked_fill(is_other, -torch.inf)
+            constraints = (scores.to(x.device) for scores in self._constraints)
+            best = viterbi(emissions, tokens.mask[rows], *constraints).tolist()
+            for (row, predicate), length, label_ids in zip(chunk, lengths, best, strict=True):
+                tags = [self.labels[i] for i in label_ids[:length]]
+                frames[row].append(Frame(predicate, tuple(spans_of(tags))))
         return frames
 
-    def _read(self, batch: Batch[Sentence]) -> tuple[TokenBatch, Tensor, Tensor | None]:
+    def _encode(self, batch: Batch[Sentence]) -> tuple[TokenBatch, Tensor, Tensor | None]:
         tokens, layers = batch.tokens(), batch.layers()
         return tokens, self.elmo.at_input(self.words(tokens), layers), layers  # [x_k; ELMo_k]
 
     def _tag(
         self, x: Tensor, layers: Tensor | None, predicates: Tensor, lengths: Sequence[int]
     ) -> Tensor:
-        places = torch.arange(x.shape[1], device=x.device)
-        marks = self.marks((places == predicates.unsqueeze(1)).long())
+        positions = torch.arange(x.shape[1], device=x.device)
+        marks = self.marks((positions == predicates.unsqueeze(1)).long())
         h = self.rnn(torch.cat([x, marks], dim=2), lengths)
         scores: Tensor = self.emit(self.elmo.at_output(h, layers))  # [h_k; ELMo_k]
         return scores
 
-    def _predicates(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return the score of each token for being a predicate; above 0 it is one."""
+    def _score_predicates(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return the score of each token for being a predicate, which is positive if it is one."""
         x = F.pad(x * mask.unsqueeze(2), (0, 0, 1, 1))
         scores: Tensor = self.find(torch.cat([x[:, :-2], x[:, 1:-1], x[:, 2:]], dim=2))
         return scores.squeeze(2)
-
-    def _best(
-        self,
-        pairs: Sequence[tuple[int, int]],
-        tokens: TokenBatch,
-        x: Tensor,
-        layers: Tensor | None,
-    ) -> list[tuple[Span, ...]]:
-        """Return the best arguments of some predicates, given as (sentence, position)."""
-        rows, predicates = torch.tensor(pairs, device=x.device).unbind(dim=1)
-        lengths = [tokens.lengths[row] for row, _ in pairs]
-        at_output = layers[:, rows] if layers is not None and self.elmo.output_dim else None
-        emissions = self._tag(x[rows], at_output, predicates, lengths)
-        # A predicate is V or a continuation of it, and never its own argument.
-        every = torch.arange(len(pairs), device=x.device)
-        own = emissions[every, predicates]
-        is_other = self._is_other.to(x.device)
-        emissions[every, predicates] = own.masked_fill(is_other, -torch.inf)
-        rules = (scores.to(x.device) for scores in self._rules)
-        best = viterbi(emissions, tokens.mask[rows], *rules).tolist()
-        return [
-            tuple(spans_of([self.labels[number] for number in row[:length]]))
-            for row, length in zip(best, lengths, strict=True)
-        ]
 
 
 def _frames(sentence: Sentence) -> tuple[Frame, ...]:
@@ -253,14 +239,12 @@ class Srl(Task[Sentence]):
         return sentences
 
     def training(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
-        """Create one example per predicate that is not ignored."""
-        own: SrlConfig = config.model
-        made = []
-        for sentence in examples:
-            frames = [frame for frame in _frames(sentence) if own.wants(frame)]
-            places = tuple(frame.predicate for frame in frames)
-            made += [replace(sentence, frames=(frame,), predicates=places) for frame in frames]
-        return made
+        """Create one example for each predicate that is not ignored."""
+        return [
+            replace(sentence, frames=(frame,))
+            for sentence in self._select(examples, config)
+            for frame in _frames(sentence)
+        ]
 
     def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the roles."""
@@ -281,11 +265,15 @@ class Srl(Task[Sentence]):
 
     def scored(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
         """Remove the predicates that are ignored, with a warning."""
-        own: SrlConfig = config.model
-        scored = [Sentence.of(s.tokens, filter(own.wants, _frames(s))) for s in examples]
-        if ignored := sum(len(_frames(s)) for s in examples) - sum(len(_frames(s)) for s in scored):
-            warn(f"{ignored:,} predicates that are not verbs are not scored.")
-        return scored
+        selected = self._select(examples, config)
+        n_all, n_selected = (sum(len(_frames(s)) for s in part) for part in (examples, selected))
+        if n_selected < n_all:
+            warn(f"{n_all - n_selected:,} predicates that are not verbs are not scored.")
+        return selected
+
+    def _select(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
+        settings: SrlConfig = config.model
+        return [Sentence.of(s.tokens, filter(settings.selects, _frames(s))) for s in examples]
 
     def count_labels(self, examples: Sequence[Sentence]) -> Counter[str]:
         """Count the arguments with each role."""
@@ -294,35 +282,37 @@ class Srl(Task[Sentence]):
     def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return the columns of CoNLL-2005, or an object with tokens and frames."""
         if not as_json:
-            return _columns(example, prediction)
-        frames = []
-        for number, frame in enumerate(prediction):
-            shown = {
+            return _format_columns(example, prediction)
+        frames = [
+            {
                 "predicate": frame.predicate,
                 "word": example.tokens[frame.predicate],
-                "roles": [_role(example, span) for span in frame.arguments],
+                "roles": _roles(example, frame),
             }
-            if example.frames is not None:
-                gold = example.frames[number].arguments
-                shown["gold"] = [_role(example, span) for span in gold]
-            frames.append(shown)
+            for frame in prediction
+        ]
+        for values, gold in zip(frames, example.frames or (), strict=False):
+            values["gold"] = _roles(example, gold)
         return json.dumps({"tokens": example.tokens, "frames": frames}, ensure_ascii=False)
 
 
-def _role(sentence: Sentence, span: Span) -> dict[str, Any]:
-    start, end, label = span
-    return {"label": label, **shown_span(sentence.tokens, sentence.offsets, start, end)}
+def _roles(sentence: Sentence, frame: Frame) -> list[dict[str, Any]]:
+    return [
+        {"label": label, **shown_span(sentence.tokens, sentence.offsets, start, end)}
+        for start, end, label in frame.arguments
+    ]
 
 
-def _columns(sentence: Sentence, frames: Sequence[Frame]) -> str:
+def _format_columns(sentence: Sentence, frames: Sequence[Frame]) -> str:
     """Write tokens, targets, and a column of brackets for each frame, in the order of the tokens.
 
-    Columns are separated by spaces, so a space in a token is written as "_"; so is the target "-".
+    Whitespace in a token is written as "_", because it separates columns. The target "-" is also
+    written as "_".
     """
     rows = [[re.sub(r"\s", "_", token), NO_TARGET] for token in sentence.tokens]
     for frame in sorted(frames, key=lambda frame: frame.predicate):
-        word = rows[frame.predicate][0]
-        rows[frame.predicate][1] = "_" if word == NO_TARGET else word
+        target = rows[frame.predicate]
+        target[1] = "_" if target[0] == NO_TARGET else target[0]
         cells = ["*"] * len(rows)
         for start, end, label in frame.arguments:
             cells[start] = f"({label}{cells[start]}"

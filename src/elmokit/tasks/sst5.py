@@ -1,6 +1,6 @@
-"""Sentiment in five classes, and ELMo in a classifier (Peters et al. 2018, section 4).
+"""Sentiment in five classes with ELMo in a classifier (Peters et al. 2018, section 4).
 
-The biattentive classification network of McCann et al. (2017), for one sentence:
+The biattentive classification network of McCann et al. (2017) for one sentence:
 
     x_k = word vector
     e_k = ReLU(W [x_k; ELMo_k])                  ELMo at the input
@@ -31,20 +31,18 @@ from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import TextOrTokens, read_objects
-from elmokit.tasks.nn.attention import AttentivePool, attend, max_pool, mean_pool, min_pool
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
-from elmokit.tasks.nn.rnn import BiLstm
-from elmokit.tasks.nn.tokens import WordVectors
+from elmokit.tasks.nn.layers import AttentivePool, BiLstm, attend, max_pool, mean_pool, min_pool
 from elmokit.tasks.task import LabelInfo, Reader
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import Words, WordVectors
 from elmokit.text.lines import Line, read_lines
 
 LABELS = ("0", "1", "2", "3", "4")
 #: The labels of the two-class task; neutral examples are excluded.
 TWO = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
 
-_PART = re.compile(r"\([ \t]*[^() \t]*|\)|[^() \t]+")  # other spaces may be part of a word
-_BEFORE = {"(": ("", "(", ")"), "word": ("(",), ")": ("word", ")")}
+_TOKEN = re.compile(r"\([ \t]*[^() \t]*|\)|[^() \t]+")  # other spaces may be part of a word
+_PREVIOUS = {"(": ("", "(", ")"), "word": ("(",), ")": ("word", ")")}  # allowed before a token
 _TREE = "Expected one tree per line, such as (3 (2 It) (4 (2 's) (4 lovely)))."
 
 
@@ -72,25 +70,25 @@ class Review:
 
 
 def read_tree(line: Line) -> Review:
-    """Read a tree in brackets."""
+    """Read a tree in bracket notation."""
     leaves: list[str] = []
     phrases: list[tuple[int, int, str]] = []
     nodes: list[tuple[str, int]] = []  # label and first word, from the root to the current node
-    before = ""
-    for part in _PART.findall(line.text):
-        kind = part[0] if part[0] in "()" else "word"
-        label = part[1:].strip()
+    previous = ""
+    for token in _TOKEN.findall(line.text):
+        kind = token[0] if token[0] in "()" else "word"
+        label = token[1:].strip()
         is_over = bool(phrases) and not nodes
-        if is_over or before not in _BEFORE[kind] or (kind == "(" and label not in LABELS):
-            raise line.error(f"unexpected '{part[:40]}'. {_TREE}")
+        if is_over or previous not in _PREVIOUS[kind] or (kind == "(" and label not in LABELS):
+            raise line.error(f"unexpected '{token[:40]}'. {_TREE}")
         if kind == "(":
             nodes.append((label, len(leaves)))
         elif kind == "word":
-            leaves.append(part)
+            leaves.append(token)
         else:
             label, start = nodes.pop()
             phrases.append((start, len(leaves), label))
-        before = kind
+        previous = kind
     if nodes or not phrases:
         raise line.error(f"{len(nodes)} unclosed brackets. {_TREE}")
     tokens = treebank_tokens(leaves, line)
@@ -140,9 +138,9 @@ class Sst5Config(Settings):
 
     Attributes:
         subtrees: Train on all phrases of the sentences, as in published results.
-        distinct: Train only once on a phrase that occurs in several sentences; most are single
-            words, and the label is always the same.
-        classes: "five", or "two": positive and negative, without neutral examples.
+        distinct: Train only once on a phrase that occurs in several sentences. Most of these are
+            single words, and the label is always the same.
+        classes: "five", or "two" for positive and negative without neutral examples.
         hidden: Size of the encoder and of both LSTMs, per direction.
         pieces: Linear functions per output of a maxout layer.
         dropout: Dropout on [x_k; ELMo_k].
@@ -165,7 +163,7 @@ class Sst5Config(Settings):
 
 
 class Maxout(nn.Module):
-    """Each output is the largest of `pieces` linear functions (Goodfellow et al. 2013).
+    """Maxout: each output is the maximum of `pieces` linear functions (Goodfellow et al. 2013).
 
     Shape:
         (..., input_dim) -> (..., output_dim)
@@ -177,37 +175,37 @@ class Maxout(nn.Module):
         self.linear = nn.Linear(input_dim, output_dim * pieces)
 
     def forward(self, x: Tensor) -> Tensor:
-        largest: Tensor = self.linear(x).unflatten(-1, (-1, self.pieces)).amax(dim=-1)
-        return largest
+        maximum: Tensor = self.linear(x).unflatten(-1, (-1, self.pieces)).amax(dim=-1)
+        return maximum
 
 
 class Bcn(Classifier[Review]):
     """A biattentive classification network."""
 
     def __init__(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
-        super().__init__(facts["labels"])
-        own: Sst5Config = config.model
+        super().__init__(label_info["labels"])
+        settings: Sst5Config = config.model
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.elmo = ElmoPlaces(config.elmo, elmo)
-        self.dropout = nn.Dropout(own.dropout)
+        self.dropout = nn.Dropout(settings.dropout)
         self.encoder = nn.Sequential(
-            nn.Linear(self.words.dim + self.elmo.input_dim, own.hidden),
+            nn.Linear(self.words.dim + self.elmo.input_dim, settings.hidden),
             nn.ReLU(),
-            nn.Dropout(own.encoder_dropout),
+            nn.Dropout(settings.encoder_dropout),
         )
-        self.rnn = BiLstm(own.hidden, own.hidden, 1, dropout=0.0)
-        self.integrator = BiLstm(3 * self.rnn.output_dim, own.hidden, 1, dropout=0.0)
+        self.rnn = BiLstm(settings.hidden, settings.hidden)
+        self.integrator = BiLstm(3 * self.rnn.output_dim, settings.hidden)
         dim = self.integrator.output_dim + self.elmo.output_dim
         self.attentive_pool = AttentivePool(dim)
         self.classify = nn.Sequential(
-            nn.Dropout(own.pool_dropout),
-            Maxout(4 * dim, 4 * own.hidden, own.pieces),
-            nn.Dropout(own.maxout_dropout),
-            Maxout(4 * own.hidden, 2 * own.hidden, own.pieces),
-            nn.Dropout(own.last_dropout),
-            Maxout(2 * own.hidden, len(self.labels), own.pieces),
+            nn.Dropout(settings.pool_dropout),
+            Maxout(4 * dim, 4 * settings.hidden, settings.pieces),
+            nn.Dropout(settings.maxout_dropout),
+            Maxout(4 * settings.hidden, 2 * settings.hidden, settings.pieces),
+            nn.Dropout(settings.last_dropout),
+            Maxout(2 * settings.hidden, len(self.labels), settings.pieces),
         )
 
     def forward(self, batch: Batch[Review]) -> Tensor:
@@ -260,12 +258,13 @@ class Sst5(Classification[Review]):
 
     def training(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
         """Select phrases and classes as configured."""
-        own: Sst5Config = config.model
-        chosen: Iterable[Review] = (
-            phrases_of(examples) if own.subtrees else [replace(e, phrases=()) for e in examples]
-        )
-        chosen = dict.fromkeys(chosen) if own.distinct else chosen
-        return list(in_two_classes(chosen) if own.classes == "two" else chosen)
+        settings: Sst5Config = config.model
+        selected = phrases_of(examples)
+        if not settings.subtrees:
+            selected = (replace(example, phrases=()) for example in examples)
+        if settings.distinct:
+            selected = iter(dict.fromkeys(selected))
+        return list(in_two_classes(selected) if settings.classes == "two" else selected)
 
     def scored(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
         """Remove neutral examples if there are two classes, with a warning."""

@@ -1,7 +1,8 @@
-"""Base class of tasks: reading, labels, model, score. A new task is one file with a `Task`.
+"""Base class of tasks. A custom task is a single file that defines a subclass of `Task`.
 
-The framework does the rest: it computes ELMo's layers once, makes batches, trains, stops early,
-saves, resumes, evaluates and predicts. See `elmokit/tasks/ner.py` for an example.
+A task reads its data, collects labels, creates a model and computes scores. The framework computes
+ELMo's layers once, creates batches, trains, stops early, saves, resumes, evaluates and predicts.
+See `elmokit/tasks/ner.py` for an example.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from elmokit.text.lines import Line
 
 #: Reads examples without labels.
 Reader = Callable[[Iterable[Line]], Iterator[E]]
-#: What a task collects from its training data, such as labels, as JSON values.
+#: Labels and other information from the training data, as JSON values.
 LabelInfo = dict[str, Any]
 #: The results of an evaluation; the task's `metric` is one of them.
 Scores = dict[str, Any]
 
 
 class TaskModel(nn.Module, ABC, Generic[E]):
-    """A task's network.
+    """The network of a task.
 
     Attributes:
-        elmo: Adds ELMo; its penalty is added to the loss by the training loop.
+        elmo: Adds ELMo. The training loop adds its penalty to the loss.
     """
 
     elmo: ElmoPlaces
@@ -46,14 +47,14 @@ class TaskModel(nn.Module, ABC, Generic[E]):
 
 
 class Task(ABC, Generic[E]):
-    """A task, without state.
+    """A task. It has no state.
 
     Attributes:
-        name: Its name.
+        name: Name of the task.
         metric: The dev score that selects the best epoch; larger is better.
         presets: Complete settings by name; the first is the default.
-        inputs: Reader of examples without labels for each input format; the first is the default.
-        network: The class of the network; its arguments are those of `model`.
+        inputs: Reader of unlabeled examples for each input format; the first is the default.
+        network: The class of the network, which gets the arguments of `model`.
     """
 
     name: ClassVar[str]
@@ -67,46 +68,46 @@ class Task(ABC, Generic[E]):
         """Read a file of labeled examples.
 
         Raises:
-            DataError: The file is invalid; the message has file and line.
+            DataError: The file is invalid; the message names the file and line.
         """
 
     def parse(self, lines: Iterable[Line], form: str) -> Iterator[E]:
-        """Read examples without labels, in one of the formats of `inputs`."""
+        """Read unlabeled examples in one of the formats of `inputs`."""
         return self.inputs[form](lines)
 
     def training(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
-        """Convert the training data to training examples, such as all phrases of its sentences."""
+        """Convert the training data to training examples, such as the phrases of sentences."""
         return list(examples)
 
     @abstractmethod
     def learn(self, examples: Sequence[E]) -> LabelInfo:
-        """Collect the labels from the training data."""
+        """Collect the labels of the training data."""
 
     def model(
-        self, config: TaskConfig, facts: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> TaskModel[E]:
         """Create the network.
 
         Args:
             config: The settings.
-            facts: Result of `learn`.
+            label_info: Result of `learn`.
             words: The words that the task model has vectors for.
-            elmo: The biLM; None: without ELMo.
+            elmo: The biLM. None: train without ELMo.
         """
-        return type(self).network(config, facts, words, elmo)
+        return type(self).network(config, label_info, words, elmo)
 
     @abstractmethod
     def score(self, examples: Sequence[E], predictions: Sequence[Any]) -> Scores:
-        """Score predictions, as the official script does."""
+        """Score predictions like the official script."""
 
     @abstractmethod
     def show(self, example: E, prediction: Any, *, as_json: bool) -> str:
         """Return a prediction as text, in the format of the task or as a JSON line."""
 
     def scored(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
-        """Convert evaluation data to the examples that a model with these settings is scored on."""
+        """Return the examples that a model with these settings is scored on."""
         return list(examples)
 
     def count_labels(self, examples: Sequence[E]) -> Counter[str]:
-        """Count the labels in the data, to warn about those that `learn` has not collected."""
+        """Count the labels, to warn about those that `learn` has not collected."""
         return Counter()

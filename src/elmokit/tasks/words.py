@@ -1,6 +1,7 @@
-"""The vocabulary of a task model: words of its training data, and others from a table.
+"""x_k of a task model: the vocabulary with its word vectors, and a character CNN.
 
-A word is looked up as written, then lowercased; unknown words use row 0.
+The vocabulary contains the words of the training data, and others from a table. A word is looked
+up as written, then lowercased. Unknown words use row 0.
 
     words.txt              one word per line, in the order of the rows, without row 0
     words.safetensors      their vectors, float16: `training` (row 0 first) and `others`
@@ -16,20 +17,24 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from elmokit.embed.static import StaticVectors, load_static
 from elmokit.errors import WeightsError
+from elmokit.model.chars import N_CHARACTERS, char_ids_table, spelled_length
 from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.regular import read_bounded
+from elmokit.tasks.batches import TokenBatch
 from elmokit.tasks.config import StaticConfig
 
 UNKNOWN_ROW = 0
 FILE = "words.txt"
 VECTORS = "words.safetensors"
 
-# Minimum count of a word that is not in the table.
-_SEEN = 2
+# Minimum count of a training word that is not in the table.
+_MIN_COUNT = 2
 
 
 class Words:
@@ -62,10 +67,9 @@ class Words:
 
     @property
     def digest(self) -> str:
-        """A digest of words and vectors."""
-        digest = hashlib.blake2b("\n".join(self.words).encode("utf-8", "surrogatepass"))
-        digest.update(np.ascontiguousarray(self.vectors).data)
-        return digest.hexdigest()[:32]
+        """A digest of the words and the vectors."""
+        words = "\n".join(self.words).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(words + self.vectors.tobytes()).hexdigest()[:32]
 
     @classmethod
     def build(
@@ -74,8 +78,6 @@ class Words:
         table: StaticVectors | None,
         training: Iterable[Sequence[str]],
         others: Iterable[Sequence[str]] = (),
-        *,
-        seed: int = 0,
     ) -> Words:
         """Collect the words of the data with their vectors.
 
@@ -83,32 +85,40 @@ class Words:
             config: Number of words to keep, and the size of vectors without a table.
             table: Pretrained vectors, see `load_table`.
             training: Training texts.
-            others: Other texts, such as those of the dev set; only their words with vectors in
+            others: Other texts, such as those of the dev set. Only their words with vectors in
                 the table are added.
-            seed: Random seed for the vectors of words that are not in the table.
         """
-        counts = Counter(token for text in training for token in text)
-        places: dict[str, int | None] = {}  # a word -> its row in the table
-        without: Counter[str] = Counter()  # lowercased words that are not in the table
-        for token, count in counts.items():
-            if table is None or (place := table.place(token)) is None:
-                without[token.lower()] += count
+        rows: dict[str, int | None] = {}  # of each word in the table
+        missing: Counter[str] = Counter()  # lowercased words that are not in the table
+        for token, count in Counter(token for text in training for token in text).items():
+            if table is None or (row := table.place(token)) is None:
+                missing[token.lower()] += count
             else:
-                places[table.words[place]] = place
-        for token, count in without.items():
-            if count >= _SEEN:
-                places.setdefault(token, None)
-        n_training = len(places) + 1
+                rows[table.words[row]] = row
+        for token, count in missing.items():
+            if count >= _MIN_COUNT:
+                rows.setdefault(token, None)
+        n_training = len(rows) + 1
+        dim, scale = config.dim, 0.1
         if table is not None:
             for token in dict.fromkeys(token for text in others for token in text):
-                if (place := table.place(token)) is not None:
-                    places.setdefault(table.words[place], place)
-            for place, word in enumerate(table.words[: config.words]):
-                places.setdefault(word, place)
-        return cls(list(places), n_training, _vectors(table, config.dim, places, seed))
+                if (row := table.place(token)) is not None:
+                    rows.setdefault(table.words[row], row)
+            for row, word in enumerate(table.words[: config.words]):
+                rows.setdefault(word, row)
+            dim = int(table.vectors.shape[1])
+            scale = float(np.asarray(table.vectors[:10_000], dtype=np.float32).std())
+        random = np.random.default_rng(0)
+        vectors = np.empty((len(rows) + 1, dim), dtype=np.float16)
+        for i, row in enumerate([None, *rows.values()]):
+            if table is None or row is None:
+                vectors[i] = random.normal(0, scale, dim)
+            else:
+                vectors[i] = table.vectors[row]
+        return cls(list(rows), n_training, vectors)
 
     def save(self, folder: Path) -> None:
-        """Write words and vectors to a directory."""
+        """Write the words and the vectors to a directory."""
         lines = (word.replace("\n", " ").replace("\r", " ") for word in self.words)
         text = "".join(f"{line}\n" for line in lines)
         (folder / FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -122,8 +132,7 @@ class Words:
     def load(cls, folder: Path) -> Words:
         """Read what `save` wrote."""
         restore_directory(folder)
-        shapes = read_shapes(folder / VECTORS)
-        tensors = read_tensors(folder / VECTORS, shapes)
+        tensors = read_tensors(folder / VECTORS, read_shapes(folder / VECTORS))
         try:
             text = read_bounded(folder / FILE, WeightsError).decode("utf-8", "surrogatepass")
         except (OSError, UnicodeDecodeError) as error:
@@ -136,8 +145,8 @@ class Words:
         vectors = torch.cat([tensors["training"], tensors["others"]]).numpy().astype(np.float16)
         if len(vectors) != len(words) + 1:
             raise WeightsError(
-                f"{folder / FILE} has {len(words):,} words and {VECTORS} {len(vectors) - 1:,} "
-                "vectors. The files are of different models."
+                f"{folder / FILE} has {len(words):,} words, but {VECTORS} has "
+                f"{len(vectors) - 1:,} vectors. The files are from different models."
             )
         return cls(words, len(tensors["training"]), vectors)
 
@@ -147,18 +156,87 @@ def load_table(config: StaticConfig) -> StaticVectors | None:
     return None if config.source == "none" else load_static(config.source)
 
 
-def _vectors(
-    table: StaticVectors | None, dim: int, places: dict[str, int | None], seed: int
-) -> NDArray[np.float16]:
-    random = np.random.default_rng(seed)
-    scale = 0.1
-    if table is not None:
-        dim = int(table.vectors.shape[1])
-        scale = float(np.asarray(table.vectors[:10_000], dtype=np.float32).std())
-    vectors = np.empty((len(places) + 1, dim), dtype=np.float16)
-    for row, place in enumerate([None, *places.values()]):
-        if table is None or place is None:
-            vectors[row] = random.normal(0, scale, dim)
-        else:
-            vectors[row] = table.vectors[place]
-    return vectors
+# ---------------------------------------------------------------------------------------- modules
+
+
+class WordVectors(nn.Module):
+    """The vectors of `Words`. Only those of training words can be trained."""
+
+    fixed: Tensor
+
+    def __init__(self, words: Words, *, trainable: bool, word_dropout: float = 0.0) -> None:
+        super().__init__()
+        self.words = words
+        self.word_dropout = word_dropout
+        self.n_tuned = words.n_training
+        self.dim = words.dim
+        vectors = torch.from_numpy(words.vectors).float()
+        self.tuned = nn.Parameter(vectors[: self.n_tuned].clone(), requires_grad=trainable)
+        # Saved with the words and not with the weights.
+        self.register_buffer("fixed", vectors[self.n_tuned :].clone(), persistent=False)
+
+    def forward(self, tokens: TokenBatch) -> Tensor:
+        """Return the vectors of tokens, (B, T, dim)."""
+        rows = torch.tensor(self.words.rows(tokens.types), device=tokens.index.device)
+        ids = rows[tokens.index]
+        if self.training and self.word_dropout:
+            dropped = torch.rand(ids.shape, device=ids.device) < self.word_dropout
+            ids = ids.masked_fill(dropped, UNKNOWN_ROW)
+        vectors = F.embedding(ids.clamp(max=self.n_tuned - 1), self.tuned)
+        if not len(self.fixed):
+            return vectors
+        others = F.embedding((ids - self.n_tuned).clamp(min=0), self.fixed)
+        return torch.where((ids < self.n_tuned).unsqueeze(2), vectors, others)
+
+
+class CharCnn(nn.Module):
+    """Word vectors from characters: embeddings, a convolution and max pooling.
+
+    Reads UTF-8 bytes like the biLM, so it needs no vocabulary.
+    """
+
+    def __init__(self, *, dim: int, filters: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.embedding = nn.Embedding(N_CHARACTERS, dim)
+        self.convolution = nn.Conv1d(dim, filters, width)
+
+    def forward(self, tokens: TokenBatch) -> Tensor:
+        """Return the vectors of tokens, (B, T, filters); each distinct word is computed once."""
+        table = char_ids_table(tokens.types)
+        # Pad to `width` characters after the longest word, so that at least one window after every
+        # word contains only padding: then the maximum does not depend on the other words.
+        longest = int(spelled_length(table).max()) + self.width
+        ids = torch.from_numpy(table).to(tokens.index.device)
+        ids = F.pad(ids, (0, longest - ids.shape[1]), value=N_CHARACTERS - 1)  # may be negative
+        windows = self.convolution(self.embedding(ids).transpose(1, 2))  # (n, filters, C')
+        vectors: Tensor = torch.relu(windows.amax(dim=2))
+        return vectors[tokens.index]
+
+
+class TokenEncoder(nn.Module):
+    """[word vector; character vector] of each token.
+
+    Args:
+        words: The word vectors.
+        char_dim: Size of the character embeddings.
+        char_filters: Number of filters of the character CNN; 0: no character CNN.
+        char_width: Width of the filters in characters.
+
+    Attributes:
+        dim: The size of x_k.
+    """
+
+    def __init__(
+        self, words: WordVectors, char_dim: int = 0, char_filters: int = 0, char_width: int = 0
+    ) -> None:
+        super().__init__()
+        self.words = words
+        self.chars: CharCnn | None = None
+        if char_filters:
+            self.chars = CharCnn(dim=char_dim, filters=char_filters, width=char_width)
+        self.dim = words.dim + char_filters
+
+    def forward(self, tokens: TokenBatch) -> Tensor:
+        words: Tensor = self.words(tokens)
+        return words if self.chars is None else torch.cat([words, self.chars(tokens)], dim=2)

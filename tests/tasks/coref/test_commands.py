@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from elmokit.tasks.conll2012 import read_columns
 from elmokit.tasks.data import load_data
-from elmokit.tasks.documents import Oddities
+from elmokit.tasks.documents import DataIssues, read_columns
 from elmokit.tasks.loop import train
 from elmokit.text.lines import Line
 from tests.conftest import TINY_MODEL
@@ -61,7 +60,7 @@ def test_from_training_to_prediction(files: tuple[str, str], tmp_path: Path) -> 
     done = command("task", "coref", "predict", out, "-", "--device", "cpu", given=text)
     assert done.exit_code == 0, done.stderr
     lines = [Line("x", i, line) for i, line in enumerate(done.stdout.splitlines(), 1)]
-    again = list(read_columns(lines, Oddities(), labeled=True))
+    again = list(read_columns(lines, DataIssues(), labeled=True))
     assert [d.sentences[0] for d in again] == [("Ann", "met", "Bob", "."), ("Tom", "left", ".")]
     done = command("task", "coref", "predict", out, "-", "--json", "--device", "cpu", given=text)
     assert [len(json.loads(line)["sentences"]) for line in done.stdout.splitlines()] == [2, 1]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import ConfigError, DataError, ElmoWarning
-from elmokit.tasks.conll2012 import columns_of, read_columns
-from elmokit.tasks.documents import Document, Mention, Oddities
+from elmokit.tasks.documents import DataIssues, Document, Mention, format_columns, read_columns
 from elmokit.text.lines import Line
 from tests.tasks.coref.conftest import TASK, read, settings
 
@@ -65,7 +64,7 @@ def test_a_token_may_begin_with_the_sign_of_a_comment(token: str, row: str) -> N
         text = ["# name = #1", "# newdoc id = x\ty", *before, written, *behind]
         lines = [Line("x", i, line) for i, line in enumerate(text, 1)]
         for labeled in (False, True) if "-" in row or "(" in row else (False,):
-            [found] = read_columns(lines, Oddities(), labeled=labeled)
+            [found] = read_columns(lines, DataIssues(), labeled=labeled)
             assert sorted(found.tokens) == sorted([token, "b"])
 
 
@@ -87,7 +86,7 @@ def test_remarks_are_refused_and_no_tokens(remark: str) -> None:
     lines = [Line("x", i, line) for i, line in enumerate(text, 1)]
     for labeled in (False, True):
         with pytest.raises(DataError, match=r"line 2: found"):
-            list(read_columns(lines, Oddities(), labeled=labeled))
+            list(read_columns(lines, DataIssues(), labeled=labeled))
 
 
 def test_a_document_whose_name_begins_with_the_sign_of_a_comment(tmp_path: Path) -> None:
@@ -98,9 +97,9 @@ def test_a_document_whose_name_begins_with_the_sign_of_a_comment(tmp_path: Path)
 @pytest.mark.parametrize("name", ["#1", "a\tb", "a\nb c", "#begin document (x)", "#\u2028", ""])
 def test_odd_names_are_written_so_that_they_can_be_read(name: str) -> None:
     document = Document((("#a", "=", "New York"),), ((Mention(0, 1), Mention(1, 2)),), name)
-    text = columns_of(document, document.clusters or ())
+    text = format_columns(document, document.clusters or ())
     lines = [Line("f", i + 1, line) for i, line in enumerate(text.split("\n"))]
-    [again] = read_columns(lines, Oddities(), labeled=True)
+    [again] = read_columns(lines, DataIssues(), labeled=True)
     assert (again.sentences, again.clusters) == (document.sentences, document.clusters)
     assert not any(c.isspace() for c in again.name)
 
@@ -129,9 +128,9 @@ def test_what_is_written_is_read_again(files: tuple[str, str]) -> None:
     )
     for document in [nested, *TASK.read(files[1])]:
         assert document.clusters is not None
-        text = columns_of(document, document.clusters)
+        text = format_columns(document, document.clusters)
         lines = [Line("f", i + 1, line) for i, line in enumerate(text.split("\n"))]
-        [again] = read_columns(lines, Oddities(), labeled=True)
+        [again] = read_columns(lines, DataIssues(), labeled=True)
         assert again.clusters is not None
         assert set(map(frozenset, again.clusters)) == set(map(frozenset, document.clusters))
         assert (again.sentences, again.speakers) == (document.sentences, document.speakers)

@@ -27,7 +27,7 @@ from tests.tasks.trials import check_gradients, learn
 
 def make(data: Data[Document], config: TaskConfig) -> CorefModel:
     torch.manual_seed(0)
-    return TASK.model(config, data.facts, data.words, data.elmo)
+    return TASK.model(config, data.label_info, data.words, data.elmo)
 
 
 @pytest.mark.parametrize(
@@ -160,26 +160,26 @@ def test_long_documents_need_bounded_memory(
     def watch(name: str, size: int) -> None:
         seen[name] = max(seen[name], size)
 
-    part, score, encode = batch.part, model.pairs._score, model.spans.forward
-    monkeypatch.setattr(coref_model, "_TOKENS_AT_ONCE", 60)
-    monkeypatch.setattr(coref_model, "_SPANS_AT_ONCE", 70)
-    monkeypatch.setattr(pairing, "_PAIRS_AT_ONCE", 80)
+    part, product, encode = batch.part, model.pairs.product.forward, model.spans.forward
+    monkeypatch.setattr(coref_model, "_TOKENS_PER_CHUNK", 60)
+    monkeypatch.setattr(coref_model, "_SPANS_PER_CHUNK", 70)
+    monkeypatch.setattr(pairing, "_PAIRS_PER_CHUNK", 80)
 
     def watched_part(row: int, texts: range) -> Any:
         tokens, found = part(row, texts)
         watch("tokens", tokens.mask.numel())
         return tokens, found
 
-    def watched_score(rows: Tensor, index: Tensor, *rest: Tensor) -> Tensor:
-        watch("pairs", index.numel())
-        return score(rows, index, *rest)
+    def watched_product(pairs: Tensor) -> Tensor:
+        watch("pairs", pairs.shape[:-1].numel())
+        return product(pairs)
 
     def watched_spans(h: Tensor, x: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
         watch("spans", len(starts))
         return encode(h, x, starts, ends)
 
     monkeypatch.setattr(batch, "part", watched_part)
-    monkeypatch.setattr(model.pairs, "_score", watched_score)
+    monkeypatch.setattr(model.pairs.product, "forward", watched_product)
     monkeypatch.setattr(model.spans, "forward", watched_spans)
     assert model.decode(batch) == wanted
     kept = int(0.6 * len(long.tokens))

@@ -124,8 +124,8 @@ def explicit(pairs: PairScorer, g: Tensor, said: Tensor, genre: int, i: int, j: 
 def test_pairs_are_scored_by_the_formula_whatever_fits_into_memory(
     monkeypatch: pytest.MonkeyPatch, at_once: int, kept: int
 ) -> None:
-    monkeypatch.setattr(pairing, "_PAIRS_AT_ONCE", at_once)
-    monkeypatch.setattr(pairing, "_KEPT_NUMBERS", kept)
+    monkeypatch.setattr(pairing, "_PAIRS_PER_CHUNK", at_once)
+    monkeypatch.setattr(pairing, "_MAX_SAVED_VALUES", kept)
     torch.manual_seed(0)
     pairs, g = PairScorer(6, 5, 2, 3, dropout=0.0), torch.randn(72, 6, requires_grad=True)
     said = torch.randint(0, 3, (72,))

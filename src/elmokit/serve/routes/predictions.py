@@ -124,7 +124,7 @@ def _describe(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
         "place": None if elmo is None else saved.config.elmo.place,
         "mixes": results.get("mixes", {}),
         "scores": {part: results[part] for part in ("dev", "test") if results.get(part)},
-        "labels": saved.facts,
+        "labels": saved.label_info,
     }
 
 

@@ -1,9 +1,9 @@
-"""Confidence of the difference between two systems: paired bootstrap over test examples.
+"""Confidence intervals for the difference of two systems: a paired bootstrap over test examples.
 
 The test set is resampled many times with replacement, and both systems are scored on the same
-samples (Efron and Tibshirani 1993; Koehn 2004). All scores here are functions of sums over
-examples, such as F1 of span counts, so a sample is scored by adding rows. A system can consist of
-several runs with different seeds; its score is their mean.
+samples (Efron and Tibshirani 1993; Koehn 2004). All metrics are functions of sums over examples,
+such as F1 of span counts, so that a sample is scored by adding rows. A system can consist of
+several runs with different seeds, whose mean is its score.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from elmokit.errors import DataError
 
 #: Converts the summed rows of some examples to a score in percent.
-Figure = Callable[[NDArray[np.float64]], float]
+Metric = Callable[[NDArray[np.float64]], float]
 
-_AT_ONCE = 64  # draws
+_DRAWS_PER_CHUNK = 64  # limits memory
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Difference:
     """Two systems on the same test set, in percent.
 
     Attributes:
-        base: Score of the first.
-        other: Score of the second.
+        base: Score of the first system.
+        other: Score of the second system.
         difference: other - base.
         low: Lower end of the confidence interval of the difference.
-        high: Its upper end.
-        not_better: Fraction of the samples in which the second is not better.
+        high: Upper end of the confidence interval.
+        not_better: Fraction of the samples in which the second system is not better.
         level: Confidence level.
         draws: Number of samples.
-        examples: Test examples.
+        examples: Number of test examples.
     """
 
     base: float
@@ -52,7 +52,7 @@ class Difference:
 def paired_bootstrap(
     base: Sequence[NDArray[np.float64]],
     other: Sequence[NDArray[np.float64]],
-    figure: Figure,
+    metric: Metric,
     *,
     draws: int = 2000,
     level: float = 0.95,
@@ -61,9 +61,9 @@ def paired_bootstrap(
     """Compare two systems.
 
     Args:
-        base: The runs of the first: for each test example a row of counts, (N, C).
-        other: The runs of the second, on the same examples in the same order.
-        figure: Converts summed rows to a score.
+        base: The runs of the first system. Each has a row of counts per test example, (N, C).
+        other: The runs of the second system on the same examples in the same order.
+        metric: Converts summed rows to a score.
         draws: Number of samples.
         level: Confidence level.
         seed: Random seed.
@@ -79,39 +79,40 @@ def paired_bootstrap(
         )
     n = next(iter(shapes))[0]
     random = np.random.default_rng(seed)
-    differences: list[float] = []
-    for first in range(0, draws, _AT_ONCE):
-        size = min(_AT_ONCE, draws - first)
-        times = random.multinomial(n, np.full(n, 1 / n), size=size).astype(np.float64)
-        scored = zip(_scores(times, base, figure), _scores(times, other, figure), strict=True)
-        differences += [b - a for a, b in scored]
-    once = np.ones((1, n))
-    [base_score], [other_score] = _scores(once, base, figure), _scores(once, other, figure)
-    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
-    not_better = float(np.mean(np.array(differences) <= 0))
+    chunks = []
+    for first in range(0, draws, _DRAWS_PER_CHUNK):
+        size = min(_DRAWS_PER_CHUNK, draws - first)
+        counts = random.multinomial(n, np.full(n, 1 / n), size=size).astype(np.float64)
+        chunks.append(_scores(counts, other, metric) - _scores(counts, base, metric))
+    differences = np.concatenate(chunks)
+    [base_score, other_score] = (
+        float(_scores(np.ones((1, n)), runs, metric)[0]) for runs in (base, other)
+    )
+    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    not_better = float(np.mean(differences <= 0))
     scores = (base_score, other_score, other_score - base_score)
-    return Difference(*scores, float(low), float(high), not_better, level, draws, n)
+    return Difference(*scores, low, high, not_better, level, draws, n)
 
 
 def _scores(
-    times: NDArray[np.float64], runs: Sequence[NDArray[np.float64]], figure: Figure
-) -> list[float]:
-    """Return the mean score of runs for each sample; `times` counts each example in it.
+    counts: NDArray[np.float64], runs: Sequence[NDArray[np.float64]], metric: Metric
+) -> NDArray[np.float64]:
+    """Return the mean score of the runs for each sample.
 
-    Shape:
-        times (draws, N)
+    `counts` says how often each example is in each sample, (draws, N).
     """
-    scores = [[figure(sums) for sums in times @ rows] for rows in runs]
-    return [float(value) for value in np.mean(scores, axis=0)]
+    scores = np.array([[metric(sums) for sums in counts @ rows] for rows in runs])
+    mean: NDArray[np.float64] = scores.mean(axis=0)
+    return mean
 
 
-def f1_figure(sums: NDArray[np.float64]) -> float:
-    """Return F1 of sums of (gold, predicted, correct)."""
-    gold, predicted, right = sums
-    return float(200 * right / (gold + predicted)) if gold + predicted else 0.0
+def f1_metric(sums: NDArray[np.float64]) -> float:
+    """Return F1 in percent, from sums of (gold, predicted, correct)."""
+    gold, predicted, correct = sums
+    return float(200 * correct / (gold + predicted)) if gold + predicted else 0.0
 
 
-def mean_figure(sums: NDArray[np.float64]) -> float:
-    """Return the mean, in percent, of sums of (value, weight): accuracy, or F1 of answers."""
+def mean_metric(sums: NDArray[np.float64]) -> float:
+    """Return the mean in percent, such as an accuracy, from sums of (value, weight)."""
     value, weight = sums
     return float(100 * value / weight) if weight else 0.0

@@ -4,8 +4,9 @@
     B3     each mention: how much of its cluster is shared                  (Bagga and Baldwin 1998)
     CEAFe  clusters paired one to one, 2 |K & R| / (|K| + |R|) for a pair   (Luo 2005)
 
-The score of CoNLL-2012 is the mean of their three F1. As in version 8 of the scorer (Pradhan et al.
-2014) mentions that only one side has are not modified, and counts are summed over documents.
+The score of CoNLL-2012 is the mean of the three F1 scores. As in version 8 of the scorer (Pradhan
+et al. 2014), mentions that only one side has are not modified, and counts are summed over
+documents.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from elmokit.tasks.metrics.spans import f_score, percent
 with optional_imports("coref", "Coreference"):
     from scipy.optimize import linear_sum_assignment
 
-#: The clusters of a document; a mention is in one of them at most.
+#: The clusters of a document. A mention is in at most one of them.
 Clusters = Sequence[Collection[Hashable]]
 
 
 class Counts(NamedTuple):
-    """Numerators and denominators of recall and precision; counts of documents can be added."""
+    """Numerators and denominators of recall and precision, which can be summed over documents."""
 
     recalled: float
     gold: int
@@ -67,21 +68,21 @@ def without_singletons(clusters: Clusters) -> list[Collection[Hashable]]:
 
 
 def mentions(gold: Clusters, predicted: Clusters) -> Counts:
-    """Count the mentions that both sides have."""
+    """Count the mentions that are in both."""
     n_gold, n_predicted = (sum(len(c) for c in side) for side in (gold, predicted))
     right = sum(_shared(gold, predicted).values())
     return Counts(right, n_gold, right, n_predicted)
 
 
 def muc(gold: Clusters, predicted: Clusters) -> Counts:
-    """Count links: n mentions of a gold cluster that share a predicted one have n - 1."""
+    """Count links: n mentions of a gold cluster in the same predicted cluster have n - 1 links."""
     right = sum(n - 1 for n in _shared(gold, predicted).values())
     n_gold, n_predicted = (sum(len(c) - 1 for c in side if c) for side in (gold, predicted))
     return Counts(right, n_gold, right, n_predicted)
 
 
 def b3(gold: Clusters, predicted: Clusters) -> Counts:
-    """Sum over mentions the share of their gold and of their predicted cluster that is common."""
+    """Sum over mentions the overlap of their gold cluster and their predicted cluster."""
     shared = _shared(gold, predicted)
     recalled = sum(n * n / len(gold[k]) for (k, _), n in shared.items())
     right = sum(n * n / len(predicted[r]) for (_, r), n in shared.items())
@@ -91,10 +92,10 @@ def b3(gold: Clusters, predicted: Clusters) -> Counts:
 
 def ceafe(gold: Clusters, predicted: Clusters) -> Counts:
     """Sum the similarity of clusters, aligned to maximize the sum."""
-    alike = np.zeros((len(gold), len(predicted)))
+    similarity = np.zeros((len(gold), len(predicted)))
     for (k, r), n in _shared(gold, predicted).items():
-        alike[k, r] = 2 * n / (len(gold[k]) + len(predicted[r]))
-    total = float(alike[linear_sum_assignment(alike, maximize=True)].sum())
+        similarity[k, r] = 2 * n / (len(gold[k]) + len(predicted[r]))
+    total = float(similarity[linear_sum_assignment(similarity, maximize=True)].sum())
     n_gold, n_predicted = (sum(len(c) > 0 for c in side) for side in (gold, predicted))
     return Counts(total, n_gold, total, n_predicted)
 

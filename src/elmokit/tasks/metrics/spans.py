@@ -1,12 +1,12 @@
 """Labeled spans in sequences of tags, arguments of predicates, and their F1.
 
-Spans are scored as by `conlleval`: a span begins at B-X, or at I-X after O or after a tag
-of another type; it ends before the next tag that does not continue it. So IOB1, IOB2 and invalid
-sequences of either are all accepted, and E-X and S-X (also called L-X and U-X) close a span.
+Spans are scored like in `conlleval`: a span begins at B-X, or at I-X after O or after a tag of
+another type, and ends before the next tag that does not continue it. Therefore IOB1, IOB2 and
+invalid sequences of either are all accepted. E-X and S-X (also called L-X and U-X) end a span.
 
-Arguments are scored as by `srl-eval.pl` of CoNLL-2005: an argument is correct if its label and all
-its pieces are. C-X continues the preceding argument X; if there is none, it is an argument X. The
-predicate itself (V) and its continuations are not scored.
+Arguments are scored like in `srl-eval.pl` of CoNLL-2005: an argument is correct if its label and
+all its pieces are. C-X continues the preceding argument X; if there is none, it is an argument X.
+The predicate itself (V) and its continuations are not scored.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ def shown_span(
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the spans in a sequence of tags."""
     spans: list[Span] = []
-    start, before = 0, (OUTSIDE, "")
-    for place, tag in enumerate([*tags, OUTSIDE]):
-        here = _parts(tag)
-        continues = here[0] in "IE" and before[0] in "BI" and here[1] == before[1]
-        if not continues:
-            if before[0] != OUTSIDE:
-                spans.append(Span(start, place, before[1]))
-            start = place
-        before = here
+    start, last_prefix, last_type = 0, OUTSIDE, ""
+    for k, tag in enumerate([*tags, OUTSIDE]):
+        prefix, _, type_ = tag.partition("-")
+        prefix = _SAME.get(prefix, prefix)
+        if not (prefix in "IE" and last_prefix in "BI" and type_ == last_type):
+            if last_prefix != OUTSIDE:
+                spans.append(Span(start, k, last_type))
+            start = k
+        last_prefix, last_type = prefix, type_
     return spans
 
 
 def tags_of(spans: Iterable[Span], length: int, scheme: str = "BIO") -> list[str]:
-    """Write spans as tags: "BIO" (IOB2) or "BIOES"."""
+    """Convert spans to tags of the scheme "BIO" (IOB2) or "BIOES"."""
     tags = [OUTSIDE] * length
-    for start, end, kind in spans:
-        tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
+    for start, end, label in spans:
+        tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
         if scheme == "BIOES":
-            tags[end - 1] = f"S-{kind}" if end - start == 1 else f"E-{kind}"
+            tags[end - 1] = f"S-{label}" if end - start == 1 else f"E-{label}"
     return tags
 
 
@@ -73,57 +73,41 @@ def span_scores(
     """Score predicted tags against gold ones, sentence by sentence.
 
     Returns:
-        precision, recall and f1 over all spans, in percent; accuracy of the tokens, both sides
-        written as IOB2; the numbers of spans; and the same for each type under "types".
+        f1, precision and recall of all spans, in percent; the numbers of spans; the accuracy of
+        the tags in IOB2; and, under "types", the scores of each type.
     """
     true, guess = ([set(spans_of(tags)) for tags in side] for side in (gold, predicted))
-    overall, types = set_figures(true, guess, lambda span: span.type)
-    written, guessed = (
+    overall, types = set_scores(true, guess, lambda span: span.type)
+    gold_tags, predicted_tags = (
         [tag for spans, tags in zip(side, gold, strict=True) for tag in tags_of(spans, len(tags))]
         for side in (true, guess)
     )
-    same = sum(a == b for a, b in zip(written, guessed, strict=True))
-    return {**overall, "accuracy": percent(same, len(written)), "types": types}
+    correct = sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True))
+    return {**overall, "accuracy": percent(correct, len(gold_tags)), "types": types}
 
 
-def set_figures(
+def set_scores(
     gold: Iterable[Set[T]], predicted: Iterable[Set[T]], label_of: Callable[[T], str]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Compare sets of labeled items, example by example.
+    """Compare sets of labeled items example by example.
 
     Returns:
         The scores of all items, and those of each label.
     """
-    n_gold: Counter[str] = Counter()
-    n_predicted: Counter[str] = Counter()
-    right: Counter[str] = Counter()
+    counts: list[Counter[str]] = [Counter(), Counter(), Counter()]  # gold, predicted, correct
     for true, guess in zip(gold, predicted, strict=True):
-        n_gold.update(map(label_of, true))
-        n_predicted.update(map(label_of, guess))
-        right.update(map(label_of, true & guess))
-    labels = {
-        label: figures(n_gold[label], n_predicted[label], right[label])
-        for label in sorted(n_gold | n_predicted)
-    }
-    return figures(n_gold.total(), n_predicted.total(), right.total()), labels
+        for count, items in zip(counts, (true, guess, true & guess), strict=True):
+            count.update(map(label_of, items))
+    found = sorted(counts[0] | counts[1])
+    labels = {label: _scores(*(count[label] for count in counts)) for label in found}
+    return _scores(*(count.total() for count in counts)), labels
 
 
-def _parts(tag: str) -> tuple[str, str]:
-    prefix, _, kind = tag.partition("-")
-    return _SAME.get(prefix, prefix), kind
-
-
-def figures(gold: int, predicted: int, right: int) -> dict[str, float]:
+def _scores(gold: int, predicted: int, correct: int) -> dict[str, float]:
     """Return F1, precision and recall in percent, and their counts."""
-    precision, recall = percent(right, predicted), percent(right, gold)
-    return {
-        "f1": f_score(precision, recall),
-        "precision": precision,
-        "recall": recall,
-        "gold": gold,
-        "predicted": predicted,
-        "right": right,
-    }
+    precision, recall = percent(correct, predicted), percent(correct, gold)
+    scores = {"f1": f_score(precision, recall), "precision": precision, "recall": recall}
+    return scores | {"gold": gold, "predicted": predicted, "right": correct}
 
 
 def f_score(precision: float, recall: float) -> float:
@@ -137,7 +121,7 @@ def percent(part: float, total: int) -> float:
 
 
 class Argument(NamedTuple):
-    """A label, and (start, end) of its pieces from left to right."""
+    """A label, and the (start, end) of its pieces from left to right."""
 
     label: str
     pieces: tuple[tuple[int, int], ...]
@@ -146,10 +130,10 @@ class Argument(NamedTuple):
 def arguments_of(spans: Iterable[Span]) -> set[Argument]:
     """Join pieces into arguments, without the predicate."""
     arguments: list[tuple[str, list[tuple[int, int]]]] = []
-    last: dict[str, list[tuple[int, int]]] = {}  # the pieces of the last argument of a label
-    for start, end, kind in sorted(spans):
-        label = kind.removeprefix(CONTINUED)
-        if label != kind and label in last:
+    last: dict[str, list[tuple[int, int]]] = {}  # the pieces of the last argument with a label
+    for start, end, piece_label in sorted(spans):
+        label = piece_label.removeprefix(CONTINUED)
+        if label != piece_label and label in last:
             last[label].append((start, end))
             continue
         last[label] = [(start, end)]
@@ -160,15 +144,15 @@ def arguments_of(spans: Iterable[Span]) -> set[Argument]:
 def srl_scores(
     gold: Sequence[Iterable[Span]], predicted: Sequence[Iterable[Span]]
 ) -> dict[str, Any]:
-    """Score the arguments of predicates, one predicate after the other.
+    """Score the arguments of predicates, predicate by predicate.
 
     Returns:
-        f1, precision and recall over all arguments, in percent; the numbers behind them; how many
-        predicates have exactly the correct arguments, in percent; and scores of each label.
+        f1, precision and recall of all arguments, in percent; their counts; under "perfect", the
+        percentage of predicates whose arguments are all correct; and the scores of each label.
     """
-    theirs, ours = ([arguments_of(spans) for spans in side] for side in (gold, predicted))
-    overall, roles = set_figures(theirs, ours, lambda argument: argument.label)
-    perfect = sum(a == b for a, b in zip(theirs, ours, strict=True))
+    true, guess = ([arguments_of(spans) for spans in side] for side in (gold, predicted))
+    overall, roles = set_scores(true, guess, lambda argument: argument.label)
+    perfect = sum(a == b for a, b in zip(true, guess, strict=True))
     return {
         **overall,
         "predicates": len(gold),

@@ -19,8 +19,8 @@ class BilmInfo(Settings):
 
     Attributes:
         model: Argument of `elmokit.load`; None: the bundled model.
-        name: Its name in the metadata.
-        fingerprint: A digest of its weights.
+        name: Name in the model's metadata.
+        fingerprint: Digest of the weights.
         n_layers: L + 1.
         dim: 2D.
         precision: "exact" or "fast".
@@ -35,7 +35,7 @@ class BilmInfo(Settings):
 
     @classmethod
     def of(cls, elmo: ElmoModel, model: str | None, state: str) -> BilmInfo:
-        """Describe a model that was loaded by the name `model`."""
+        """Describe a biLM that was loaded with `elmokit.load(model)`."""
         if model is not None and Path(model).exists():
             model = str(Path(model).resolve())
         name = elmo.metadata.get("name")
@@ -50,13 +50,13 @@ class BilmInfo(Settings):
 
 
 class ElmoPlaces(nn.Module):
-    """The mixes of a task model, one for each place where ELMo is added.
+    """The layer mixes of a task model, one for each place where ELMo is added.
 
     The layers are precomputed by a frozen biLM, so gradients stop at the mixes.
 
     Attributes:
         input_dim: Dimensions that ELMo adds to the input: 2D or 0.
-        output_dim: The same at the output.
+        output_dim: Dimensions that ELMo adds to the output: 2D or 0.
     """
 
     def __init__(self, config: ElmoConfig, bilm: BilmInfo | None) -> None:
@@ -96,24 +96,15 @@ class ElmoPlaces(nn.Module):
 
     def penalty(self) -> Tensor | float:
         """Return lambda * ||w||^2, summed over the mixes; the training loop adds it to the loss."""
-        penalties = [
-            mix.penalty(self.strength)
-            for mix in self.mixes.values()
-            if isinstance(mix, ScalarMix) and mix.w.requires_grad
-        ]
-        return sum(penalties)
+        return sum(mix.penalty(self.strength) for mix in self._mixes() if mix.w.requires_grad)
 
     def learned(self) -> dict[str, dict[str, object]]:
         """Return the current weights s_j and gamma of each place."""
-        mixes: dict[str, dict[str, object]] = {}
-        for place, mix in self.mixes.items():
-            assert isinstance(mix, ScalarMix)
-            s = mix.s.detach().cpu()
-            if mix.top_only:
-                s = torch.zeros_like(s)
-                s[-1] = 1.0
-            mixes[place] = {
-                "s": [round(float(v), 4) for v in s],
-                "gamma": round(float(mix.gamma.detach()), 4),
-            }
-        return mixes
+        learned: dict[str, dict[str, object]] = {}
+        for place, mix in zip(self.mixes, self._mixes(), strict=True):
+            s = [0.0] * (len(mix.w) - 1) + [1.0] if mix.top_only else mix.s.tolist()
+            learned[place] = {"s": [round(v, 4) for v in s], "gamma": round(mix.gamma.item(), 4)}
+        return learned
+
+    def _mixes(self) -> list[ScalarMix]:
+        return [mix for mix in self.mixes.values() if isinstance(mix, ScalarMix)]

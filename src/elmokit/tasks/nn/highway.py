@@ -8,9 +8,9 @@ A layer, with * for elementwise products and d one dropout mask per sentence:
     h_t        = d * (r * o * tanh(c_t) + (1 - r) * W_h x_t)
 
 The first layer reads from left to right, the second reads the output of the first from right to
-left, and so on. On a GPU the time depends on the number of small operations, so the products with x
-are computed for all steps at once, and the backward pass is written by hand: nine operations per
-step forward, five backward.
+left, and so on. On a GPU the time depends on the number of small operations. Therefore the products
+with x are computed for all steps at once, and the backward pass is implemented manually: nine
+operations per step forward, five backward.
 
 Notation: B sentences, T steps, D size of the input, H size of the state.
 """
@@ -36,21 +36,20 @@ class AlternatingLstm(nn.Module):
 
     def __init__(self, input_dim: int, hidden: int, n_layers: int, *, dropout: float) -> None:
         super().__init__()
-        self.output_dim = hidden
         self.layers = nn.ModuleList(
             HighwayLstm(hidden if number else input_dim, hidden, dropout=dropout)
             for number in range(n_layers)
         )
 
     def forward(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        turned = _turned(lengths, x.shape[1]).to(x.device)
+        reversal = _reversal(lengths, x.shape[1]).to(x.device)
         x = x.transpose(0, 1)
         for layer in self.layers:
-            # Sentences are reversed, not the direction, so that padding always comes last and
-            # is never read.
-            x = _turn(layer(x), turned)
+            # Reverses the sentences instead of the direction, so that padding always comes last
+            # and is never read.
+            x = _reverse(layer(x), reversal)
         if len(self.layers) % 2:
-            x = _turn(x, turned)
+            x = _reverse(x, reversal)
         return x.transpose(0, 1)
 
 
@@ -72,7 +71,7 @@ class HighwayLstm(nn.Module):
                 nn.init.orthogonal_(gate)
         with torch.no_grad():
             self.read.bias.zero_()
-            self.read.bias[_FORGET * hidden : (_FORGET + 1) * hidden] = 1.0  # starts open
+            self.read.bias[_FORGET * hidden : (_FORGET + 1) * hidden] = 1.0  # initially open
 
     def forward(self, x: Tensor) -> Tensor:
         carried = self.carry(x)
@@ -158,11 +157,11 @@ class _Recurrence(torch.autograd.Function):
         return d_gates, d_carried, d_weight, None
 
 
-def _turned(lengths: Sequence[int], longest: int) -> Tensor:
+def _reversal(lengths: Sequence[int], longest: int) -> Tensor:
     """Return the indices that reverse each sentence, (T, B); padding stays in place."""
-    place, length = torch.arange(longest).unsqueeze(1), torch.tensor(lengths)
-    return torch.where(place < length, length - 1 - place, place)
+    position, length = torch.arange(longest).unsqueeze(1), torch.tensor(lengths)
+    return torch.where(position < length, length - 1 - position, position)
 
 
-def _turn(x: Tensor, turned: Tensor) -> Tensor:
-    return x.gather(0, turned.unsqueeze(2).expand_as(x))
+def _reverse(x: Tensor, reversal: Tensor) -> Tensor:
+    return x.gather(0, reversal.unsqueeze(2).expand_as(x))
