@@ -10,6 +10,7 @@ from torch import Tensor
 from elmokit.tasks.nn.highway import AlternatingLstm, HighwayLstm, _Recurrence
 
 LENGTHS = [7, 1, 4, 7, 3]
+HIDDEN = 5
 
 
 def plain_layer(layer: HighwayLstm, x: Tensor, *, backward: bool, keep: Tensor) -> Tensor:
@@ -28,7 +29,7 @@ def plain_layer(layer: HighwayLstm, x: Tensor, *, backward: bool, keep: Tensor) 
 
 
 def plain(model: AlternatingLstm, x: Tensor, lengths: list[int], keeps: list[Tensor]) -> Tensor:
-    out = x.new_zeros(*x.shape[:2], model.output_dim)
+    out = x.new_zeros(*x.shape[:2], HIDDEN)
     for row, length in enumerate(lengths):
         h = x[row, :length]
         for number, layer in enumerate(model.layers):
@@ -40,7 +41,7 @@ def plain(model: AlternatingLstm, x: Tensor, lengths: list[int], keeps: list[Ten
 
 def given(n_layers: int, dropout: float = 0.0) -> tuple[AlternatingLstm, Tensor, Tensor]:
     torch.manual_seed(n_layers)
-    model = AlternatingLstm(6, 5, n_layers, dropout=dropout).double()
+    model = AlternatingLstm(6, HIDDEN, n_layers, dropout=dropout).double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     x = torch.randn(len(LENGTHS), max(LENGTHS), 6, dtype=torch.float64)
@@ -55,7 +56,7 @@ def test_values_and_gradients_are_those_of_the_equations(n_layers: int, dropout:
     torch.manual_seed(9)
     found = model(x.requires_grad_(), LENGTHS)
     torch.manual_seed(9)
-    shape = (len(LENGTHS), model.output_dim)
+    shape = (len(LENGTHS), HIDDEN)
     keeps = [
         torch.empty(shape, dtype=torch.float64).bernoulli_(1 - dropout) / (1 - dropout)
         if dropout

@@ -1,4 +1,4 @@
-"""All settings of a task's training run, which can be saved as JSON."""
+"""The settings of a task's training run."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ _NUMBER = r"-?(\d+\.?\d*|\.\d+)([eE]-?\d{1,2})?"
 
 
 class ElmoConfig(Settings):
-    """How ELMo enters a task model.
+    """How ELMo is added to a task model.
 
     Attributes:
-        place: "input": [x_k; ELMo_k]. "output": [h_k; ELMo_k] after the task's RNN. "both", "none".
-        layer: "mix": a mix of all layers. "top": only the last layer, as in CoVe and TagLM.
+        place: "input" for [x_k; ELMo_k], "output" for [h_k; ELMo_k] after the task's RNN, "both" or
+            "none".
+        layer: "mix" for a mix of all layers, "top" for the last layer (as in CoVe and TagLM),
             "average", or the number of a single layer.
-        mix: With layer "mix", fixed weights s_j that sum to 1, such as "0.2,0.5,0.3". Empty: they
-            are learned.
-        penalty: lambda of the paper's lambda * ||w||^2. Large values keep the mix near the average.
-        layer_norm: Normalize every h_{k,j} to mean 0 and variance 1 before mixing.
+        mix: With layer "mix", fixed weights s_j that sum to 1, such as "0.2,0.5,0.3". Empty: the
+            weights are learned.
+        penalty: The regularization strength lambda of lambda * ||w||^2. Large values keep the mix
+            near the average.
+        layer_norm: Normalize each h_{k,j} to mean 0 and variance 1 before mixing.
         dropout: Dropout on ELMo_k.
         state: Initial state of each sentence, "reset" or "warm".
         storage: Data type of stored layers, "float16" or "float32".
@@ -82,14 +84,15 @@ class ElmoConfig(Settings):
 
 
 class StaticConfig(Settings):
-    """The task model's own word vectors x_k, concatenated with ELMo_k.
+    """The static word vectors of a task model.
 
     Attributes:
-        source: `glove-6b-50d`, a text file of word2vec or GloVe, or "none": random initial vectors.
+        source: `glove-6b-50d`, a text file in word2vec or GloVe format, or "none" for random
+            initial vectors.
         dim: Size of the vectors if there is no source.
-        trainable: Train the vectors of words in the training data; otherwise they are frozen.
-        words: Number of most frequent words of the source to store for unseen text, in addition
-            to those in the data.
+        trainable: Train the vectors of training words. Otherwise, all vectors are frozen.
+        words: Number of most frequent words of the source to store for unseen text, in addition to
+            the words of the data.
     """
 
     source: str = "glove-6b-50d"
@@ -105,7 +108,7 @@ class TrainConfig(Settings):
         optimizer: adam, adamw, adadelta, adagrad or sgd.
         learning_rate: The learning rate.
         weight_decay: The weight decay.
-        clip: Maximum norm of the gradient; 0: no limit.
+        clip: Maximum norm of the gradient; 0: no clipping.
         batch_size: Maximum number of examples per batch.
         batch_tokens: Maximum number of tokens per batch, including padding.
         epochs: Maximum number of passes over the training data.
@@ -113,9 +116,9 @@ class TrainConfig(Settings):
             score that is not 0; 0: never.
         halve_after: Halve the learning rate after this many epochs without a better dev score,
             counted in the same way; 0: never.
-        checkpoint_every: Steps between checkpoints, besides those at the end of epochs; 0: none.
-        checkpoint_seconds: Minimum age of the last checkpoint for writing one at the end of an
-            epoch, so that short runs do not spend their time writing files.
+        checkpoint_every: Steps between additional checkpoints within epochs; 0: none.
+        checkpoint_seconds: Minimum time between checkpoints at the end of epochs, so that short
+            runs do not spend their time writing files.
         seed: Random seed for initial weights, data order and dropout.
         share: Fraction of the training data to use; smaller fractions are subsets of larger ones.
     """

@@ -57,7 +57,7 @@ class CorefConfig(Settings):
     Attributes:
         char_dim: Size of the character embeddings.
         char_filters: Number of filters of each character CNN.
-        char_widths: Widths of the filters in characters, such as "3,4,5"; empty: no character CNNs.
+        char_widths: Widths of the filters in characters, such as "3,4,5". Empty: no character CNNs.
         hidden: Size of the LSTM, per direction.
         layers: Number of LSTM layers.
         scorer: Size of the two hidden layers of the mention and pair scorers.
@@ -65,8 +65,8 @@ class CorefConfig(Settings):
         width: Maximum number of tokens in a span.
         kept: Number of spans to keep, per token of the document.
         antecedents: Maximum number of candidate antecedents of a span.
-        singletons: Train on and predict mentions without coreference; OntoNotes has none.
-        sentences: Maximum number of sentences of a training excerpt, which is drawn at random.
+        singletons: Train on and predict mentions without coreference. OntoNotes has none.
+        sentences: Maximum number of sentences of a random training excerpt.
         tokens: Maximum number of tokens of a training excerpt.
         dropout: Dropout on h_k, on features and in the scorers.
         word_dropout: Dropout on x_k.
@@ -97,7 +97,7 @@ class Resolved(NamedTuple):
     """The predicted clusters of a document.
 
     Attributes:
-        clusters: Their mentions, in the order of the text.
+        clusters: The mentions of each cluster, in the order of the text.
         singletons: Whether the model predicts clusters of one mention.
     """
 
@@ -109,10 +109,10 @@ class Kept(NamedTuple):
     """The M spans of an excerpt that are kept, in the order of the text.
 
     Attributes:
-        starts: Their first tokens, relative to the excerpt.
-        ends: The tokens after their last ones.
-        g: Their vectors, (M, dim).
-        s_m: Their mention scores, (M,).
+        starts: The first token of each span, relative to the excerpt, (M,).
+        ends: The token after the last token of each span, (M,).
+        g: The vector of each span, (M, dim).
+        s_m: The mention score of each span, (M,).
     """
 
     starts: Tensor
@@ -200,8 +200,8 @@ class CorefModel(TaskModel[Document]):
     def keep(self, h: Tensor, x: Tensor, lengths: Sequence[int]) -> Kept:
         """Keep the spans that are most likely mentions.
 
-        All spans are scored, but without gradients, which would take most of the memory; only the
-        kept spans are trained on.
+        All spans are scored without gradients, which would take most of the memory. Only the kept
+        spans are trained on.
         """
         starts, ends = all_spans(lengths, self.settings.width)
         with torch.no_grad():
@@ -219,9 +219,9 @@ class CorefModel(TaskModel[Document]):
         """Return s(i, j) for the antecedents of each span, nearest first, (M, K).
 
         Args:
-            kept: The spans.
-            document: Their document.
-            first: The first token of the excerpt in the document.
+            kept: The kept spans.
+            document: The document.
+            first: The first token of the excerpt.
         """
         device = kept.g.device
         index, mask = antecedents(len(kept.g), self.settings.antecedents, device)
@@ -254,24 +254,22 @@ class CorefModel(TaskModel[Document]):
             return Resolved([], self.settings.singletons)
         kept = self.keep(*self.encode(batch, row, range(len(lengths))), lengths)
         scores = F.pad(self.score_pairs(kept, document, 0), (1, 0))  # s(i, none) = 0
-        back = scores.argmax(dim=1).tolist()  # distance to the antecedent in spans; 0: none
-        mentions = kept.s_m.tolist()
+        distances = scores.argmax(dim=1).tolist()  # to the antecedent, in spans; 0: none
         spans = map(Mention, kept.starts.tolist(), kept.ends.tolist())
-        cluster: dict[int, list[Mention]] = {}
-        for i, span in enumerate(spans):
-            cluster[i] = cluster[i - back[i]] if back[i] else []
-            cluster[i].append(span)
-        heads = [i for i in cluster if not back[i]]
+        cluster_of: list[list[Mention]] = []  # the cluster of each span
+        for span, distance in zip(spans, distances, strict=True):
+            cluster_of.append(cluster_of[-distance] if distance else [])
+            cluster_of[-1].append(span)
         clusters = [
-            cluster[i]
-            for i in heads
-            if len(cluster[i]) > 1 or (self.settings.singletons and mentions[i] > 0)
+            cluster
+            for cluster, distance, s_m in zip(cluster_of, distances, kept.s_m.tolist(), strict=True)
+            if not distance and (len(cluster) > 1 or (self.settings.singletons and s_m > 0))
         ]
         return Resolved(clusters, self.settings.singletons)
 
 
 def clusters_of(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:
-    """Return the number of the gold cluster of each span; 0 if it is not a gold mention."""
+    """Return the number of the gold cluster of each span, or 0 if it is not a gold mention."""
     numbers = {(start, end): number for start, end, number in gold.tolist()}
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     return torch.tensor([numbers.get(span, 0) for span in spans], dtype=torch.long)

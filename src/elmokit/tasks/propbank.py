@@ -1,13 +1,13 @@
 """Predicates and their arguments, in the formats of PropBank data.
 
 - JSON lines: {"words": [...], "pos": [...], "frames": [{"pred": 1, "args": [[0, 0, "ARG0"]]}]},
-  with the index of the last token of an argument; "pos" is optional. Or the output of
-  `predict --json`:
+  where "pos" is optional and the end of an argument is inclusive.
+- JSON lines as written by `predict --json`:
   {"tokens": [...], "frames": [{"predicate": 1, "roles": [{"label": "A0", "start": 0, "end": 1}]}]},
   where "end" is exclusive.
 - CoNLL-2005 columns: words, any other columns, the target verbs ("-" if the word is not a target),
-  then a column of arguments such as (A0* * *) for each target.
-- CoNLL-2012 columns, the *_gold_conll files of OntoNotes, recognized by "#begin document".
+  and a column of arguments such as (A0* * *) for each target.
+- CoNLL-2012 columns: the *_gold_conll files of OntoNotes, recognized by "#begin document".
 
 A file is read as JSON if its first line looks like a JSON object.
 """
@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AliasChoices, BaseModel, Field, StringConstraints, model_validator
@@ -32,7 +33,7 @@ NO_TARGET = "-"
 
 _ONTONOTES = "_conll"  # suffix of its file names
 _BOUND = re.compile(r"#\s*(?:begin|end) document")  # of a document, in CoNLL-2012
-_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # not a row whose word begins with a brace
+_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # but not a row whose word begins with a brace
 _WORD, _POS, _ROLES = 3, 4, 11  # columns of CoNLL-2012; the last column, coreference, is ignored
 _CELL = re.compile(r"((?:\([^()*]+)*)\*((?:[^()*]*\))*)")
 _JSON = (
@@ -54,7 +55,7 @@ class Frame:
     Attributes:
         predicate: The position of the predicate.
         arguments: The spans of the arguments, including the predicate itself (V).
-        verb: Whether it is a verb, if the data has parts of speech.
+        verb: Whether the predicate is a verb; True if the data has no parts of speech.
     """
 
     predicate: int
@@ -63,7 +64,7 @@ class Frame:
 
     @classmethod
     def of(cls, predicate: int, spans: Iterable[Span], *, verb: bool) -> Frame:
-        """Create a frame; if no span is labeled V, add the predicate as V."""
+        """Create a frame. If no span has the label V, the predicate gets it."""
         arguments = set(spans)
         if not any(span.type == PREDICATE for span in arguments):
             arguments.add(Span(predicate, predicate + 1, PREDICATE))
@@ -71,13 +72,12 @@ class Frame:
 
     @cached_property
     def apart(self) -> tuple[Span, ...]:
-        """The arguments that tags can represent: of overlapping ones V, otherwise the longest."""
-        chosen: list[Span] = []
-        order = sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s))
-        for span in order:
-            if all(span.end <= other.start or other.end <= span.start for other in chosen):
-                chosen.append(span)
-        return tuple(sorted(chosen))
+        """The arguments without overlaps, which tags can represent; V and long ones are kept."""
+        kept: list[Span] = []
+        for span in sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s)):
+            if all(span.end <= other.start or other.end <= span.start for other in kept):
+                kept.append(span)
+        return tuple(sorted(kept))
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class Sentence:
     """A sentence and its predicates.
 
     Attributes:
-        tokens: Its tokens.
-        frames: Its predicates with their arguments; None: to be predicted.
-        predicates: The positions of its predicates; None: to be predicted.
-        offsets: (start, end) of each token in its line, if it was raw text.
+        tokens: The tokens.
+        frames: The predicates with their arguments. None: to be predicted.
+        predicates: The positions of the predicates. None: to be predicted.
+        offsets: The (start, end) of each token in its line, if it was raw text.
     """
 
     tokens: tuple[str, ...]
@@ -162,7 +162,7 @@ class _Item(BaseModel, strict=True):
     predicates: list[int] | None = None
 
     @property
-    def places(self) -> list[int] | None:
+    def positions(self) -> list[int] | None:
         """The positions of the predicates, if known."""
         if self.predicates is None and self.frames is not None:
             return [frame.predicate for frame in self.frames]
@@ -175,9 +175,9 @@ class _Item(BaseModel, strict=True):
         length = len(self.tokens or ())
         if self.pos is not None and len(self.pos) != length:
             raise ValueError('"pos" must be a list with one value per word')
-        for place in self.places or ():
-            if not 0 <= place < length:
-                raise ValueError(f"invalid predicate {place} in a sentence of {length} words")
+        for position in self.positions or ():
+            if not 0 <= position < length:
+                raise ValueError(f"invalid predicate {position} in a sentence of {length} words")
         for role in (role for frame in self.frames or () for role in frame.roles):
             if not 0 <= role.start < role.end <= length:
                 raise ValueError(f"invalid argument ({role}) in a sentence of {length} words")
@@ -197,19 +197,19 @@ def _json_sentence(line: Line) -> Sentence:
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Read sentences to predict on: {"tokens": [...], "predicates": [...]} or {"text": "..."}.
+    """Read unlabeled sentences: {"tokens": [...], "predicates": [...]} or {"text": "..."}.
 
-    "words" is the same as "tokens". Without "predicates", those of "frames" are used; without
-    either, they are predicted.
+    "words" is an alias of "tokens". The default of "predicates" are the predicates of "frames".
+    Without either, they are predicted.
     """
     for line, item in read_objects(_Item, lines, _JSON):
         if item.tokens is None:
             yield from read_text([line._replace(text=item.text or "")])
             continue
-        places = item.places
-        if places is not None and len(set(places)) < len(places):
-            raise line.error(f"duplicate predicates in {places}. Remove one of them.")
-        yield Sentence(tuple(item.tokens), predicates=None if places is None else tuple(places))
+        predicates = None if item.positions is None else tuple(item.positions)
+        if predicates and len(set(predicates)) < len(predicates):
+            raise line.error(f"duplicate predicates in {item.positions}. Remove the duplicates.")
+        yield Sentence(tuple(item.tokens), predicates=predicates)
 
 
 # ---------------------------------------------------------------------------------------- columns
@@ -223,9 +223,9 @@ class _Row(NamedTuple):
 
 
 def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
-    """Yield the rows of each sentence, and check that they have the same number of columns."""
+    """Yield the rows of each sentence, which have the same number of columns."""
     rows: list[_Row] = []
-    for line in lines:
+    for line in chain(lines, [Line("", 0, "")]):
         fields = line.text.split()
         if not fields or (comments and line.text.startswith("#")):
             if rows:
@@ -238,8 +238,6 @@ def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
                 f"line above. {_COLUMNS}"
             )
         rows.append(_Row(line, fields))
-    if rows:
-        yield rows
 
 
 def _conll2012_sentence(rows: list[_Row]) -> Sentence:
@@ -251,11 +249,11 @@ def _conll2012_sentence(rows: list[_Row]) -> Sentence:
     frames = []
     for column in range(_ROLES, len(fields) - 1):
         spans = _spans(rows, column)
-        place = next((span.start for span in spans if span.type == PREDICATE), None)
-        if place is None:
+        predicate = next((span.start for span in spans if span.type == PREDICATE), None)
+        if predicate is None:
             raise line.error(f"column {column + 1} has no predicate (V*).")
-        verb = rows[place].fields[_POS].startswith("V")
-        frames.append(Frame.of(place, spans, verb=verb))
+        verb = rows[predicate].fields[_POS].startswith("V")
+        frames.append(Frame.of(predicate, spans, verb=verb))
     return Sentence.of(_words(rows, _WORD), frames)
 
 
@@ -289,16 +287,16 @@ def _spans(rows: list[_Row], column: int) -> list[Span]:
     """Read a column of brackets such as (A0* * *)."""
     opened: list[tuple[int, str]] = []
     spans = []
-    for place, (line, fields) in enumerate(rows):
+    for k, (line, fields) in enumerate(rows):
         cell = _CELL.fullmatch(fields[column])
         if cell is None:
             raise line.error(f"found '{fields[column][:40]}' in column {column + 1}. {_COLUMNS}")
-        opened += [(place, label) for label in cell[1].split("(")[1:]]
+        opened += [(k, label) for label in cell[1].split("(")[1:]]
         for _ in range(cell[2].count(")")):
             if not opened:
                 raise line.error(f"unmatched closing bracket in column {column + 1}. {_COLUMNS}")
             start, label = opened.pop()
-            spans.append(Span(start, place + 1, label))
+            spans.append(Span(start, k + 1, label))
     if opened:
         start, label = opened[-1]
         raise rows[start].line.error(f"argument '({label}*' is not closed. {_COLUMNS}")

@@ -1,6 +1,6 @@
-"""The tasks by name. Custom tasks are Python files, see `load_task`.
+"""The built-in tasks by name, and custom tasks from Python files.
 
-Does not import torch, so that `elmo task --help` is fast.
+This module does not import torch, so that `elmo task --help` is fast.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ TASKS = {
 
 
 def is_file(name: str) -> bool:
-    """Return whether a name is that of a file with a custom task."""
+    """Return whether a task is specified as a Python file."""
     return name.endswith(".py")
 
 
 def command_of(name: str) -> str:
-    """Return the command of a task; for custom tasks, the file name is a placeholder."""
+    """Return the command of a task. For custom tasks, the file name is a placeholder."""
     return f"elmo task {name if name in TASKS else 'my_task.py'}"
 
 
 def load_task(name: str) -> Task[Any]:
-    """Return a task by name, or the task that a Python file defines."""
+    """Return a built-in task by name, or the task that a Python file defines."""
     if name in TASKS:
         module = importlib.import_module(f"elmokit.tasks.{name}")
     elif is_file(name):

@@ -3,8 +3,10 @@
     score(y) = start[y_1] + sum_k emission_k[y_k] + sum_k transition[y_k, y_{k+1}] + end[y_T]
     p(y) = exp(score(y)) / Z
 
-Label sequences that are not allowed do not contribute to Z and are never decoded. Everything is
-computed for a batch at once, step by step; B sentences, T tokens, K labels.
+Label sequences that are not allowed do not contribute to Z and are never decoded. All functions
+process a batch step by step.
+
+Notation: B sentences, T tokens, K labels.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ _NEVER = -1e4
 
 
 class Allowed(NamedTuple):
-    """Which labels may follow which; True is allowed.
+    """The allowed transitions between labels, as boolean masks.
 
     Attributes:
-        transitions: (K, K): from label, to label.
-        start: (K,): labels a sequence may begin with.
-        end: (K,): labels it may end with.
+        transitions: Whether the second label may follow the first, (K, K).
+        start: Labels that a sequence may begin with, (K,).
+        end: Labels that a sequence may end with, (K,).
     """
 
     transitions: Tensor
@@ -38,10 +40,10 @@ class Allowed(NamedTuple):
 
 
 class Crf(nn.Module):
-    """Transition scores, the likelihood of a labeling, and the best labeling.
+    """A conditional random field layer.
 
     Args:
-        allowed: The constraints; their size is the number of labels.
+        allowed: The allowed transitions.
     """
 
     _transitions: Tensor
@@ -80,9 +82,9 @@ class Crf(nn.Module):
         return start[labels[:, 0]] + emitted + moved + end[last]
 
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Return log Z by the forward algorithm, shape (B,).
+        """Return log Z, computed with the forward algorithm, shape (B,).
 
-        Runs from both ends of each sentence and meets in the middle: on a GPU the time depends on
+        Runs from both ends of each sentence to the middle, because on a GPU the time depends on
         the number of steps, which is halved.
         """
         transitions, start, end = self._scores()
@@ -95,21 +97,23 @@ class Crf(nn.Module):
         both = torch.stack([emissions[:, : len(k)], backward])  # (2, B, T / 2, K)
         on = k < torch.stack([left, right]).unsqueeze(2)
         moves = torch.stack([transitions, transitions.T]).unsqueeze(1)
-        # Log of the sum over all paths from this end to here, (2, B, K).
+        # Log of the sum over all paths from either end to the current token, (2, B, K).
         alpha = torch.stack([start, end]).unsqueeze(1) + both[:, :, 0]
         emitted, here = both.unbind(dim=2), on.unsqueeze(3).unbind(dim=2)
         for step in range(1, len(k)):
-            ways = torch.logsumexp(alpha.unsqueeze(3) + moves, dim=2) + emitted[step]
-            alpha = torch.where(here[step], ways, alpha)
+            paths = torch.logsumexp(alpha.unsqueeze(3) + moves, dim=2) + emitted[step]
+            alpha = torch.where(here[step], paths, alpha)
         a, b = alpha
         met = torch.logsumexp((a.unsqueeze(2) + transitions + b.unsqueeze(1)).flatten(1), dim=1)
-        return torch.where(right > 0, met, torch.logsumexp(a + end, dim=1))  # one token: no right
+        return torch.where(
+            right > 0, met, torch.logsumexp(a + end, dim=1)
+        )  # with one token, right is empty
 
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Return the best allowed labels, shape (B, T); 0 in padding.
 
-        A sentence without allowed labels (for example, one token if all labels need two) gets
-        the labels with the best score.
+        A sentence for which no sequence is allowed (for example, one token if all labels need two)
+        gets the labels with the best score.
         """
         return viterbi(emissions, mask, *self._scores())
 
@@ -137,7 +141,7 @@ def viterbi(
         score, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
         here = mask[:, k : k + 1]
         best = torch.where(here, score + emissions[:, k], best)
-        # In the padding every label points at itself, so that backtracking passes through.
+        # In the padding, each label points to itself.
         pointers.append(torch.where(here, pointer, itself))
     label = (best + end).argmax(dim=1, keepdim=True)  # (B, 1)
     labels = [label]
