@@ -25,6 +25,6 @@ PRESETS: dict[str, BiLMConfig] = {
 
 
 def preset(name: str) -> BiLMConfig:
-    """Return a shape by name."""
+    """Return the configuration of a preset."""
     check_choice("preset", name, PRESETS)
     return PRESETS[name]
