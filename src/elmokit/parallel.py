@@ -1,4 +1,4 @@
-"""Threads and processes that work ahead of their consumer.
+"""Threads and processes that work in advance of their consumer.
 
 Processes are spawned, which works on every system and with threads. They exit with the process that
 started them, even if it is killed.
@@ -13,7 +13,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -47,22 +48,69 @@ def prefetched(items: Iterator[Item], n: int = 2) -> Generator[Item, None, None]
                 future.cancel()
 
 
+def run_futures(
+    submit: Callable[[Item], Future[Result]],
+    items: Iterable[Item],
+    limit: int,
+    *,
+    in_order: bool = False,
+) -> Generator[Result, None, None]:
+    """Submit items, at most `limit` at a time, and yield the results as they finish.
+
+    After an error, no more items are submitted. The error is raised after all results of the items
+    that were submitted before it.
+
+    Args:
+        submit: Starts the work on an item.
+        items: The items.
+        limit: Maximum number of unfinished items.
+        in_order: Yield the results in the order of the items.
+    """
+    source = iter(items)
+    running: list[Future[Result]] = []
+    failure: Exception | None = None
+    while True:
+        if failure is None and len(running) < limit:
+            try:
+                item = next(source, None)
+                if item is None:
+                    limit = 0
+                else:
+                    running.append(submit(item))
+            except Exception as error:
+                failure = error
+        elif running:
+            wait_for(running[:1] if in_order else running, return_when=FIRST_COMPLETED)
+        else:
+            break
+        while finished := [f for f in (running[:1] if in_order else running) if f.done()]:
+            running.remove(finished[0])
+            try:
+                result = finished[0].result()
+            except Exception as error:
+                failure = failure or error
+            else:
+                yield result
+    if failure is not None:
+        raise failure
+
+
 @contextmanager
 def process_pool(
-    n: int, start: Callable[..., None] | None = None, *arguments: Any
+    n: int, setup: Callable[..., None] | None = None, *arguments: Any
 ) -> Iterator[ProcessPoolExecutor]:
     """Start processes on demand; they exit with this process, or at the end of the block.
 
     Args:
         n: Maximum number of processes.
-        start: Called at the start of each.
-        arguments: Its arguments.
+        setup: Called at the start of each process.
+        arguments: The arguments of `setup`.
     """
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
-    # Otherwise the first process starts it, with SIGINT unblocked.
+    # Otherwise the first process would start the tracker, with SIGINT unblocked.
     resource_tracker.ensure_running()
-    with _Pool(n, context, initializer=_begin, initargs=(theirs, start, arguments)) as pool:
+    with _Pool(n, context, initializer=_start, initargs=(theirs, setup, arguments)) as pool:
         try:
             yield pool
         finally:
@@ -85,16 +133,13 @@ def parallel_map(
     if n_workers == 1 or len(first) < 2:
         yield from map(work, rest)
         return
-    pending: deque[Future[Result]] = deque()
     try:
         with process_pool(n_workers) as pool:
             try:
-                for job in rest:
-                    pending.append(pool.submit(work, job))
-                    if len(pending) > 2 * n_workers:  # no process waits, and memory stays bounded
-                        yield pending.popleft().result()
-                while pending:
-                    yield pending.popleft().result()
+                limit = 2 * n_workers + 1  # no process waits, and memory stays bounded
+                yield from run_futures(
+                    lambda job: pool.submit(work, job), rest, limit, in_order=True
+                )
             finally:
                 # A process that exits while it sends a large result would block the pool forever.
                 pool.shutdown(cancel_futures=True)
@@ -108,25 +153,25 @@ def parallel_map(
 class _Pool(ProcessPoolExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> Any:
         # This may start a process. Ctrl-C goes to this process, which then ends the others.
-        with _interrupts_blocked(), _main_hidden():
+        with _block_interrupts(), _hide_main():
             return super().submit(*args, **kwargs)
 
 
-def _begin(parent: Connection, start: Callable[..., None] | None, arguments: Any) -> None:
+def _start(parent: Connection, setup: Callable[..., None] | None, arguments: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
-    if start is not None:
-        start(*arguments)
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    if setup is not None:
+        setup(*arguments)
 
 
-def _exit_with(parent: Connection) -> None:
+def _exit_with_parent(parent: Connection) -> None:
     """Exit when the process that started this one closes the pipe or dies."""
     parent.poll(None)
     os._exit(1)
 
 
 @contextmanager
-def _main_hidden() -> Iterator[None]:
+def _hide_main() -> Iterator[None]:
     """Keep new processes from importing the main module.
 
     They do not need it, and a script without `if __name__ == "__main__"` would run again in each.
@@ -142,7 +187,7 @@ def _main_hidden() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
+def _block_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # not a POSIX system
         yield
         return

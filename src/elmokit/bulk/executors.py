@@ -14,8 +14,7 @@ from __future__ import annotations
 import multiprocessing
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.embed.loading import is_onnx, load, need_torch, threads_of, use_threads
 from elmokit.embed.onnx_model import check_device
 from elmokit.errors import ElmoError, ElmoWarning
-from elmokit.parallel import available_cores, prefetched, process_pool
+from elmokit.parallel import available_cores, prefetched, process_pool, run_futures
 from elmokit.text.lines import STDIN
 
 if TYPE_CHECKING:
@@ -43,53 +42,6 @@ _GPU_TOKENIZERS = 4
 _GPU_WRITERS = 10
 # Starting a process pool pays off only for at least this many chunks.
 _POOL_CHUNKS = 16
-
-
-def run_futures(
-    submit: Callable[[Item], Future[Result]],
-    items: Iterable[Item],
-    limit: int,
-    *,
-    in_order: bool = False,
-) -> Generator[Result, None, None]:
-    """Submit items, at most `limit` at a time, and yield the results as they finish.
-
-    After an error, no more items are submitted. The error is raised after all results of the items
-    that were submitted before it.
-
-    Args:
-        submit: Starts the work on an item.
-        items: The items.
-        limit: Maximum number of unfinished items.
-        in_order: Yield the results in the order of the items.
-    """
-    source = iter(items)
-    running: list[Future[Result]] = []
-    failure: Exception | None = None
-    while True:
-        if failure is None and len(running) < limit:
-            try:
-                item = next(source, None)
-                if item is None:
-                    limit = 0
-                else:
-                    running.append(submit(item))
-            except Exception as error:
-                failure = error
-        elif running:
-            wait_for(running[:1] if in_order else running, return_when=FIRST_COMPLETED)
-        else:
-            break
-        while finished := [f for f in (running[:1] if in_order else running) if f.done()]:
-            running.remove(finished[0])
-            try:
-                result = finished[0].result()
-            except Exception as error:
-                failure = failure or error
-            else:
-                yield result
-    if failure is not None:
-        raise failure
 
 
 @dataclass(frozen=True)
