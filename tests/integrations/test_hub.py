@@ -242,7 +242,9 @@ def test_what_is_saved_can_be_pushed_and_loaded(hub: Hub, tmp_path: Path) -> Non
 
 
 def test_the_card_has_a_header_that_the_hub_understands(tmp_path: Path) -> None:
-    elmo = elmokit.load(TINY_MODEL)
+    source = tmp_path / "source"
+    shutil.copytree(TINY_MODEL, source, ignore=shutil.ignore_patterns("README.md"))
+    elmo = elmokit.load(source)
     folder = save_pretrained(
         elmo, tmp_path / "mine", license="My Own: 1", language=["de", "nds"], tags=["bible"]
     )
@@ -270,6 +272,12 @@ def test_a_header_that_is_there_stays(tmp_path: Path) -> None:
     (source / "README.md").write_text("---\nlicense: mit\n---\n# mine\n", "utf-8")
     folder = save_pretrained(source, tmp_path / "mine", license="apache-2.0")
     assert (folder / "README.md").read_text("utf-8") == "---\nlicense: mit\n---\n# mine\n"
+
+
+def test_a_loaded_model_keeps_its_card(tmp_path: Path) -> None:
+    folder = save_pretrained(elmokit.load(TINY_MODEL), tmp_path / "mine")
+    card = (folder / "README.md").read_text("utf-8")
+    assert card.endswith((TINY_MODEL / "README.md").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("bad", [{"license": ""}, {"language": 7}, {"language": [""]}])

@@ -86,7 +86,7 @@ class ElmoModel(Embedder):
         precision: str = "exact",
     ) -> None:
         super().__init__(parts.bilm.config, parts, precision)
-        self._parts = parts
+        self.parts = parts
         self.device = choose_device(device)
         self.bilm = parts.bilm.to(self.device).eval().requires_grad_(False)
         self.head = None if parts.head is None else parts.head.to(self.device).eval()
@@ -114,7 +114,7 @@ class ElmoModel(Embedder):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the weights; the copy has its own lock, cache and engine."""
         make = partial(ElmoModel, device=str(self.device), precision=self.precision)
-        return make, (self._parts,)
+        return make, (self.parts,)
 
     # ----------------------------------------------------------------------- what embedding needs
 

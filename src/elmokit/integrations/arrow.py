@@ -5,7 +5,7 @@
     from_arrow(table)                   `SentenceVectors` from any of the three
 
 A row has `sentence`, `token_index`, `token`, `start`, `end` (null for tokenized input) and
-`layer_0`, `layer_1`, ... (fixed-size lists of 2D numbers), or `vector` for one vector per token, as
+`layer_0`, `layer_1`, ... (fixed-size lists of 2D values), or `vector` for one vector per token, as
 in the Parquet files of `elmo embed`. Layers are not copied: every sentence is a chunk of the table
 that shares the memory of its vectors.
 """
@@ -26,7 +26,7 @@ with optional_imports("arrow", "Arrow output"):
     import pyarrow as pa
 
 _LAYER = "layer_"
-_PLAIN = ("sentence", "token_index", "token", "start", "end")
+_COLUMNS = ("sentence", "token_index", "token", "start", "end")
 
 
 def to_arrow(
@@ -59,17 +59,13 @@ def to_arrow(
 
 def _batch(vectors: SentenceVectors, sentence: int, choice: LayerChoice) -> pa.RecordBatch:
     n_tokens = len(vectors)
-    starts, ends = (
-        (pa.nulls(n_tokens, pa.int64()),) * 2
-        if vectors.offsets is None
-        else (pa.array([o[side] for o in vectors.offsets], pa.int64()) for side in (0, 1))
-    )
+    offsets: Sequence[tuple[int | None, int | None]] = vectors.offsets or [(None, None)] * n_tokens
     columns: dict[str, Any] = {
         "sentence": pa.array(np.full(n_tokens, sentence, np.int64)),
         "token_index": pa.array(np.arange(n_tokens, dtype=np.int32)),
         "token": _strings(vectors.tokens),
-        "start": starts,
-        "end": ends,
+        "start": pa.array([start for start, _ in offsets], pa.int64()),
+        "end": pa.array([end for _, end in offsets], pa.int64()),
     }
     if choice.name == "all":
         columns |= {f"{_LAYER}{j}": _lists(h) for j, h in enumerate(vectors.layers)}
@@ -118,14 +114,15 @@ def matrix(column: Any) -> FloatArray:
             f"{column.type} with {column.null_count} nulls."
         )
     dim = column.type.list_size
+    empty = np.empty((0, dim), np.float32)
     chunks = [column] if isinstance(column, pa.Array) else column.chunks
     parts = [chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, dim) for chunk in chunks]
-    vectors: FloatArray = parts[0] if len(parts) == 1 else np.empty((0, dim), np.float32)
-    return vectors if len(parts) == 1 else np.concatenate([vectors, *parts])
+    vectors: FloatArray = parts[0] if len(parts) == 1 else np.concatenate([empty, *parts])
+    return vectors
 
 
 def from_arrow(table: Any) -> list[SentenceVectors]:
-    """Return the sentences of a table of `to_arrow` with all layers.
+    """Return the sentences of a table that `to_arrow` created with all layers.
 
     The vectors are copied to one array per sentence. A sentence without tokens has no row; it is
     restored if a later sentence has tokens.
@@ -135,7 +132,7 @@ def from_arrow(table: Any) -> list[SentenceVectors]:
     """
     table = pa.table(table)
     names = [name for name in table.column_names if name.startswith(_LAYER)]
-    expected = {*_PLAIN, *(f"{_LAYER}{j}" for j in range(max(len(names), 1)))}
+    expected = {*_COLUMNS, *(f"{_LAYER}{j}" for j in range(max(len(names), 1)))}
     if missing := sorted(expected - set(table.column_names)):
         raise DataError(
             f"The table has no column {', '.join(missing)}, so it does not contain all layers; "

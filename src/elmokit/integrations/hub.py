@@ -1,10 +1,10 @@
 """Model directories for the Hugging Face Hub, which `elmokit.load("hf://user/model")` reads.
 
     save_pretrained("run/model", "my-elmo", license="cc-by-sa-4.0", language="de")
-    # then, with the command of the Hub:   hf upload user/my-elmo my-elmo
+    # Then upload it:  hf upload user/my-elmo my-elmo
 
-The directory is an ordinary model directory, safetensors and JSON. Its card begins with the header
-that the Hub reads: license, language, library, tags. This module uploads nothing.
+The directory is an ordinary model directory: safetensors and JSON. Its card begins with the header
+that the Hub reads: license, language, library, tags. This module does not upload anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError
 from elmokit.sources import modeldir
-from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.sources.tensors import Storage
 
@@ -46,8 +45,7 @@ def save_pretrained(
     """Write a model directory that can be uploaded.
 
     Args:
-        model: A loaded model, or an argument of `elmokit.load`. With a path or a name, a card
-            written by hand is kept; a loaded model does not have it.
+        model: A loaded model, or an argument of `elmokit.load`.
         folder: The directory to write.
         license: The license of the weights. Default: as in the model's metadata.
         language: One or several language codes ("de"). Default: as in the model's metadata.
@@ -59,7 +57,7 @@ def save_pretrained(
         The directory.
     """
     folder = Path(folder)
-    parts = _parts(model) if isinstance(model, ElmoModel) else load_parts(model)
+    parts = model.parts if isinstance(model, ElmoModel) else load_parts(model)
     metadata = parts.metadata
     values: dict[str, Any] = {
         **_license(license if license is not None else metadata.get("license")),
@@ -80,17 +78,6 @@ def save_pretrained(
         dataclasses.replace(parts, card=card), folder, overwrite=overwrite, storage=storage
     )
     return folder
-
-
-def _parts(elmo: ElmoModel) -> ModelParts:
-    return ModelParts(
-        elmo.bilm,
-        vocabulary=elmo.vocabulary,
-        head=elmo.head,
-        warm=elmo.warm,
-        metadata=elmo.metadata,
-        source=elmo.source,
-    )
 
 
 def _license(license: object) -> dict[str, str]:

@@ -87,7 +87,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> ElmoTokens:
-        """Load a directory of `save`, from disk or the Hugging Face Hub."""
+        """Load a directory written by `save`, from disk or the Hugging Face Hub."""
         keys = ("token", "cache_folder", "revision", "local_files_only")
         hub = {key: options[key] for key in keys if key in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **hub)

@@ -192,36 +192,27 @@ def _elmo(doc: Doc) -> SentenceVectors | None:
     return SentenceVectors([token.text for token in doc], offsets, layers)
 
 
-def _part(piece: Doc | Span | Token) -> tuple[Doc, slice]:
-    if isinstance(piece, Token):
-        return piece.doc, slice(piece.i, piece.i + 1)
-    if isinstance(piece, Span):
-        return piece.doc, slice(piece.start, piece.end)
-    return piece, slice(0, len(piece))
-
-
-def _rows(doc: Doc, part: slice) -> FloatArray:
-    layers: FloatArray | None = doc.user_data.get(LAYERS)
-    if layers is None or layers.shape[1] != len(doc):
-        # Part of another doc, or with merged tokens: spaCy has changed the tensor accordingly.
-        rows: FloatArray = doc.tensor[part]
-        return rows
-    # Not the tensor, which a later component may have replaced.
-    choice = LayerChoice.parse(n_layers=len(layers), **doc.user_data[CHOICE])
-    return choice.apply(layers[:, part])
+def _span(piece: Doc | Span | Token) -> Span:
+    return piece.doc[piece.i : piece.i + 1] if isinstance(piece, Token) else piece[:]
 
 
 def _vector(piece: Doc | Span | Token) -> FloatArray:
-    doc, part = _part(piece)
-    rows = _rows(doc, part)
-    words = rows[[not token.is_space for token in doc[part]]]
+    span = _span(piece)
+    layers: FloatArray | None = span.doc.user_data.get(LAYERS)
+    if layers is None or layers.shape[1] != len(span.doc):
+        # Part of another doc, or with merged tokens: spaCy has changed the tensor accordingly.
+        rows: FloatArray = span.doc.tensor[span.start : span.end]
+    else:
+        # Not the tensor, which a later component may have replaced.
+        choice = LayerChoice.parse(n_layers=len(layers), **span.doc.user_data[CHOICE])
+        rows = choice.apply(layers[:, span.start : span.end])
+    words = rows[[not token.is_space for token in span]]
     mean: FloatArray = words.mean(axis=0) if len(words) else np.zeros(rows.shape[1], np.float32)
     return mean
 
 
 def _has_vector(piece: Doc | Span | Token) -> bool:
-    doc, part = _part(piece)
-    return any(not token.is_space for token in doc[part])
+    return any(not token.is_space for token in _span(piece))
 
 
 def _similarity(piece: Doc | Span | Token, other: Any) -> float:
