@@ -23,7 +23,7 @@ from elmokit.settings import (
 )
 
 Activation = Literal["relu", "tanh"]
-#: Characters of a token: at least one besides the marks of begin and end.
+#: Characters of a token: at least one in addition to the begin and end markers.
 Characters = Annotated[int, Bounds(ge=3, le=1024)]
 Highways = Annotated[int, Bounds(ge=0, le=128)]
 #: Integers are not converted to floats, because they are part of a model's fingerprint.
@@ -34,10 +34,10 @@ Filters = Annotated[
     Expected("a list of [width, count] pairs, at most 64 of them, each number from 1 to 65536"),
 ]
 
-# The size of highways is its square.
+# The number of parameters of a highway layer grows with its square.
 _MAX_FILTERS = 1 << 16
 
-#: The filters of every released model: (width, count), 2048 in all.
+#: The filters of every released model: (width, count), 2048 in total.
 RELEASED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
@@ -62,7 +62,7 @@ class _Convolutions:
         if not self.filters:
             raise invalid("filters", self.filters, "at least one [width, count] pair")
         if self.n_filters > _MAX_FILTERS:
-            raise invalid("filters", self.filters, f"at most {_MAX_FILTERS:,} filters in all")
+            raise invalid("filters", self.filters, f"at most {_MAX_FILTERS:,} filters in total")
         if self.max_width > limit:
             expected = f"widths up to max_characters_per_token ({limit})"
             raise invalid("filters", self.filters, expected)

@@ -1,7 +1,7 @@
 """HTML for the representation of objects in notebooks.
 
-It loads nothing, does not affect the style of the page, and works with light and dark themes. Text
-is escaped, and long content is truncated.
+It needs no external files, does not affect the style of the page, and works with light and dark
+themes. Text is escaped, and long content is truncated.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 
 import elmokit
 from elmokit.bulk.formats import open_vectors
-from elmokit.cli.progress import TokenBar
+from elmokit.cli.progress import token_bar
 from elmokit.embed import fast
 from elmokit.embed.fast import FastChoice
 from elmokit.embed.model import ElmoModel
@@ -269,7 +269,7 @@ def test_the_bar_shows_speed_and_where_the_size_is_known_the_time_left(
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     clock = iter(range(100))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    with TokenBar() as bar:
+    with token_bar(shown=True) as bar:
         bar(Progress(5000, 500, total))  # what an earlier run did is no speed of this one
         bar(Progress(5300, 750, total))
     shown = terminal.getvalue().split("\r")[-1]
@@ -280,10 +280,9 @@ def test_the_bar_shows_speed_and_where_the_size_is_known_the_time_left(
 def test_without_a_terminal_or_when_quiet_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, shown in ((io.StringIO(), True), (Terminal(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with TokenBar(shown=shown) as bar:
+        with token_bar(shown=shown) as bar:
             bar(Progress(0, 0, 10))
             bar(Progress(5, 5, 10))
-        assert bar.started
         assert stream.getvalue() == ""
 
 

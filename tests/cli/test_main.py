@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import json
 import re
 import signal
@@ -157,6 +158,19 @@ def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
     yield path
     for name, command in getattr(group, "commands", {}).items():
         yield from commands(command, *path, name)
+
+
+def test_every_parameter_has_a_help_text_and_every_help_text_a_parameter() -> None:
+    group: Any = typer.main.get_command(app)
+    for path in commands(group):
+        command = group
+        for name in path:
+            command = command.commands[name]
+        shown = [p for p in command.params if not p.hidden]
+        assert all(p.help for p in shown if p.name != "help"), path
+        assert "Args:" not in (command.help or "")
+        _, _, described = (inspect.getdoc(command.callback) or "").partition("\nArgs:\n")
+        assert set(re.findall(r"^    (\w+):", described, re.MULTILINE)) <= {p.name for p in shown}
 
 
 def test_help_fits_80_columns_and_truncates_nothing(

@@ -1,4 +1,4 @@
-"""Groups of commands with complete help: value names instead of Python types, full summaries."""
+"""Commands with complete help: parameters described in docstrings, value names, full summaries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ _VALUE_NAMES = {"int": "INTEGER", "float": "FLOAT", "str": "TEXT", "path": "PATH
 
 
 class _Command(TyperCommand):
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    """A command whose parameters are described in the `Args` section of its docstring."""
+
+    def __init__(self, name: str | None, *, help: str | None = None, **options: Any) -> None:
+        help, _, described = (help or "").partition("\n\nArgs:\n")
+        super().__init__(name, help=help, **options)
+        descriptions = dict(re.findall(r"^    (\w+): (.+(?:\n     .+)*)", described, re.MULTILINE))
+        parameter: Any
         for parameter in self.params:
+            own = descriptions.get(parameter.name, "").split()
+            parameter.help = " ".join([*(parameter.help or "").split(), *own])
             if parameter.param_type_name == "argument":
                 parameter.metavar = parameter.metavar or str(parameter.name).upper()
 
@@ -27,13 +34,8 @@ class _Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, kind in (("Arguments", "argument"), ("Options", "option")):
             parameters = [p for p in self.get_params(ctx) if p.param_type_name == kind]
-            records = [p.get_help_record(ctx) for p in parameters]
-            rows = [
-                (_readable(record[0], kind), _readable_help(record[1]))
-                for record in records
-                if record
-            ]
-            if rows:
+            records = filter(None, [p.get_help_record(ctx) for p in parameters])
+            if rows := [(_readable(names, kind), text) for names, text in records]:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
@@ -45,11 +47,6 @@ def _readable(names: str, kind: str) -> str:
         return names
     python_type = python_type.removesuffix(" range").removeprefix("list[").removesuffix("]")
     return f"{names} {_VALUE_NAMES.get(python_type, f'[{python_type}]')}"
-
-
-def _readable_help(text: str) -> str:
-    """Remove the range of a number, for example `[x>=1]` or `[default: 1; x>=1]`."""
-    return re.sub(r"  \[[\d.<=]*x[<>=\d.]+\]$", "", re.sub(r"; [\d.<=]*x[<>=\d.]+\]$", "]", text))
 
 
 class Group(TyperGroup):

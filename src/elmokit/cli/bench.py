@@ -18,22 +18,21 @@ app = App(help="Measure speed on this machine.")
 def train(
     preset: opt.Preset = "original",
     settings: opt.Settings = None,
-    rows: Annotated[
-        str, typer.Option(help="Batch sizes, separated by commas.")
-    ] = "128,512,1024,2048",
-    data: Annotated[
-        str | None, typer.Option(help="Directory written by `elmo prepare`. Default: random text.")
-    ] = None,
-    vocabulary: Annotated[
-        int, typer.Option(min=1000, help="Vocabulary size of random text.")
-    ] = 150_000,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Number of steps to time; a multiple of 4.")
-    ] = 40,
+    rows: str = "128,512,1024,2048",
+    data: str | None = None,
+    vocabulary: Annotated[int, typer.Option(min=1000)] = 150_000,
+    rounds: Annotated[int, typer.Option(min=1)] = 40,
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Measure the speed and memory usage of training steps."""
+    """Measure the speed and memory usage of training steps.
+
+    Args:
+        rows: Batch sizes, separated by commas.
+        data: Directory written by `elmo prepare`. Default: random text.
+        vocabulary: Vocabulary size of random text.
+        rounds: Number of steps to time; a multiple of 4.
+    """
     import torch
 
     from elmokit.data.corpus import Corpus
@@ -67,43 +66,30 @@ def train(
 def embed(
     model: opt.Model = None,
     weights: opt.Weights = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="Model size with random weights, instead of --model: toy, small, medium or "
-            "original."
-        ),
-    ] = None,
-    batch: Annotated[
-        str, typer.Option(help="Batch sizes in sentences, separated by commas.")
-    ] = "1,32,64,128",
-    threads: Annotated[
-        str,
-        typer.Option(help="Numbers of CPU threads, for example 1,2. Default: chosen by PyTorch."),
-    ] = "",
-    text: Annotated[
-        str | None,
-        typer.Option(
-            help="Text file with one paragraph per line. Default: examples/corpus.txt, or random "
-            "words if it is not installed."
-        ),
-    ] = None,
-    tokens: Annotated[
-        int,
-        typer.Option(help="Number of tokens to embed before the measurement, and per batch size."),
-    ] = 20_000,
-    rounds: Annotated[int, typer.Option(help="Number of measurements per configuration.")] = 5,
+    preset: str | None = None,
+    batch: str = "1,32,64,128",
+    threads: str = "",
+    text: str | None = None,
+    tokens: int = 20_000,
+    rounds: int = 5,
     device: opt.Device = "auto",
-    precision: Annotated[
-        str,
-        typer.Option(help="Precisions, for example exact,fast. Default: all available ones."),
-    ] = "",
+    precision: str = "",
     as_json: opt.AsJson = False,
 ) -> None:
     """Measure the throughput, latency, load time and memory usage of embedding.
 
     All combinations of precision and threads take turns on the same sentences; medians are
     reported.
+
+    Args:
+        preset: Model size with random weights, instead of --model: toy, small, medium or original.
+        batch: Batch sizes in sentences, separated by commas.
+        threads: Numbers of CPU threads, for example 1,2. Default: chosen by PyTorch.
+        text: Text file with one paragraph per line. Default: examples/corpus.txt, or random words
+            if it is not installed.
+        tokens: Number of tokens to embed before the measurement, and per batch size.
+        rounds: Number of measurements per configuration.
+        precision: Precisions, for example exact,fast. Default: all available ones.
     """
     from dataclasses import replace
 
@@ -135,16 +121,22 @@ def embed(
 
 @app.command("pipeline")
 def pipeline(
-    text: Annotated[str, typer.Argument(help="Text file with one sentence per line.")],
-    directory: Annotated[Path, typer.Argument(help="Directory for temporary output files.")],
+    text: str,
+    directory: Path,
     model: opt.Model = None,
     weights: opt.Weights = None,
-    workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1)] = 1,
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Measure the throughput of `elmo embed` from text to Parquet and HDF5 files."""
+    """Measure the throughput of `elmo embed` from text to Parquet and HDF5 files.
+
+    Args:
+        text: Text file with one sentence per line.
+        directory: Directory for temporary output files.
+        workers: Number of worker processes.
+    """
     from elmokit.bulk.bench import measure
     from elmokit.bulk.executors import Workers
 

@@ -13,50 +13,32 @@ from elmokit.cli.output import log, print_json, print_table
 
 def convert(
     model: opt.ModelArgument,
-    out: Annotated[Path, typer.Argument(help="Output directory.", callback=opt.not_stdout)],
+    out: Annotated[Path, typer.Argument(callback=opt.not_stdout)],
     weights: opt.Weights = None,
-    to: Annotated[
-        Literal["elmokit", "hdf5", "onnx"],
-        typer.Option(
-            help="Output format. elmokit: config.json, model.safetensors and a model card. "
-            "hdf5: options.json and weights.hdf5, for AllenNLP, bilm-tf and simple_elmo. "
-            "onnx: encoder.onnx and bilm.onnx, for onnxruntime and for elmokit without torch."
-        ),
-    ] = "elmokit",
-    vocab: Annotated[
-        Path | None,
-        typer.Option(
-            help="Vocabulary file, one word per line. Default: vocab.txt in the model directory."
-        ),
-    ] = None,
-    storage: Annotated[
-        Literal["float32", "float16", "int8"],
-        typer.Option(
-            help="Data type of the stored weights. float16 needs half and int8 (one scale per row) "
-            "a quarter of the space of float32. With --to onnx, int8 also makes inference faster "
-            "and less accurate; the accuracy loss is reported."
-        ),
-    ] = "float32",
-    part_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Split the weights into files of about this size in MB. Default: one file."
-        ),
-    ] = None,
-    without_head: Annotated[
-        bool,
-        typer.Option(
-            "--without-head",
-            help="Omit the LM head, its vocabulary and the optimizer state, which are not needed "
-            "to compute vectors.",
-        ),
-    ] = False,
+    to: Literal["elmokit", "hdf5", "onnx"] = "elmokit",
+    vocab: Path | None = None,
+    storage: Literal["float32", "float16", "int8"] = "float32",
+    part_size: int | None = None,
+    without_head: Annotated[bool, typer.Option("--without-head")] = False,
     overwrite: opt.Overwrite = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Convert a model to another format, or compress it.
 
     The conversion is lossless with --storage float32. OUT is written atomically.
+
+    Args:
+        out: Output directory.
+        to: Output format. elmokit: config.json, model.safetensors and a model card. hdf5:
+            options.json and weights.hdf5, for AllenNLP, bilm-tf and simple_elmo. onnx: encoder.onnx
+            and bilm.onnx, for onnxruntime and for elmokit without torch.
+        vocab: Vocabulary file, one word per line. Default: vocab.txt in the model directory.
+        storage: Data type of the stored weights. float16 needs half and int8 (one scale per row) a
+            quarter of the space of float32. With --to onnx, int8 also makes inference faster and
+            less accurate; the accuracy loss is reported.
+        part_size: Split the weights into files of about this size in MB. Default: one file.
+        without_head: Omit the LM head, its vocabulary and the optimizer state, which are not needed
+            to compute vectors.
     """
     from elmokit.sources import hdf5dir, modeldir, onnxdir
     from elmokit.sources.resolve import load_parts

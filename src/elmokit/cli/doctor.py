@@ -7,7 +7,7 @@ import os
 import platform
 import re
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -37,13 +37,14 @@ _ENABLES = {
 
 
 def doctor(
-    probe: Annotated[
-        bool,
-        typer.Option("--probe/--no-probe", help="Test which data types work on this CPU."),
-    ] = True,
+    probe: bool = True,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Show versions, extras, devices and supported precisions."""
+    """Show versions, extras, devices and supported precisions.
+
+    Args:
+        probe: Test which data types work on this CPU.
+    """
     import torch
 
     packages = _packages()

@@ -4,98 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.output import INTERRUPTED, finished_work, log, log_summary, print_json, resumed
-from elmokit.cli.progress import TokenBar
+from elmokit.cli.progress import token_bar
 from elmokit.errors import ElmoError
 from elmokit.progress import plural
 
-if TYPE_CHECKING:
-    from elmokit.bulk.executors import Workers
-    from elmokit.bulk.ray_engine import RayCluster
-
 
 def embed(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            help=f"{opt.SENTENCES} Parquet files (one sentence per row) and URLs such as "
-            "s3://bucket/file also work."
-        ),
-    ],
-    output: Annotated[
-        str,
-        opt.output_option(
-            "Output file. The suffix selects the format: .h5 (in AllenNLP's layout), .npz, "
-            ".safetensors or .parquet (one row per token). Without a suffix: a directory of "
-            "Parquet shards."
-        ),
-    ],
-    model: Annotated[str | None, typer.Option(help=opt.EMBEDDING_MODELS)] = None,
+    files: opt.SentenceFiles,
+    output: Annotated[str, opt.OUTPUT],
+    model: opt.Model = None,
     weights: opt.Weights = None,
     tokenized: opt.Tokenized = False,
     split: opt.SplitLines = False,
     layer: opt.Layer = "all",
     mix: opt.Mix = None,
-    gamma: Annotated[float, typer.Option(help="With --layer mix: scale factor.")] = 1.0,
-    state: Annotated[
-        Literal["reset", "warm", "carry"],
-        typer.Option(
-            help="Initial LSTM state of each sentence. reset: zero, so that vectors depend only on "
-            "the sentence. warm: the state stored with the model. carry: the final state of the "
-            "previous sentence, as in bilm-tf and AllenNLP."
-        ),
-    ] = "reset",
-    rows: Annotated[
-        int,
-        typer.Option(
-            help="With --state carry: number of parallel streams, like the batch size of bilm-tf. "
-            "Sentence i starts from the final state of sentence i - ROWS."
-        ),
-    ] = 1,
-    dtype: Annotated[
-        Literal["float32", "float16"],
-        typer.Option(
-            help="Data type of the vectors. float16 halves the file size and keeps about three "
-            "significant digits."
-        ),
-    ] = "float32",
+    gamma: float = 1.0,
+    state: Literal["reset", "warm", "carry"] = "reset",
+    rows: int = 1,
+    dtype: Literal["float32", "float16"] = "float32",
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of worker processes, each with its own copy of the model. Does not affect "
-            "the output. Default: 1; with Ray, one per GPU or per two CPU cores.",
-        ),
-    ] = None,
-    engine: Annotated[
-        Literal["local", "ray"],
-        typer.Option(
-            help="Where to run. local: on this machine. ray: on a Ray cluster (pip install "
-            "'elmokit[ray]'); the output must be a directory, and all machines must be able to "
-            "access it and the model."
-        ),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="With --engine ray: address of the cluster. Default: start a cluster on this "
-            "machine."
-        ),
-    ] = None,
-    column: Annotated[str, typer.Option(help="Text column of Parquet files.")] = "text",
-    chunk_bytes: Annotated[
-        int,
-        typer.Option(help="Approximate bytes of text per chunk, the unit of resuming."),
-    ] = 2**18,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    column: str = "text",
+    chunk_bytes: int = 2**18,
     resume: opt.Resume = False,
-    overwrite: opt.OverwriteRun = False,
+    overwrite: opt.Overwrite = False,
     skip_bad: opt.SkipBad = False,
     as_json: opt.SummaryAsJson = False,
     quiet: opt.Quiet = False,
@@ -109,8 +50,34 @@ def embed(
     Use --resume to continue an interrupted run. If the text comes from standard input, provide it
     again from the beginning. A single output file temporarily needs twice its size on disk; a
     directory of shards does not.
+
+    Args:
+        files: Parquet files (one sentence per row) and URLs such as s3://bucket/file also work.
+        output: Output file. The suffix selects the format: .h5 (in AllenNLP's layout), .npz,
+            .safetensors or .parquet (one row per token). Without a suffix: a directory of Parquet
+            shards.
+        model: ONNX models also work and do not need PyTorch.
+        gamma: With --layer mix: scale factor.
+        state: Initial LSTM state of each sentence. reset: zero, so that vectors depend only on the
+            sentence. warm: the state stored with the model. carry: the final state of the previous
+            sentence, as in bilm-tf and AllenNLP.
+        rows: With --state carry: number of parallel streams, like the batch size of bilm-tf.
+            Sentence i starts from the final state of sentence i - ROWS.
+        dtype: Data type of the vectors. float16 halves the file size and keeps about three
+            significant digits.
+        workers: Number of worker processes, each with its own copy of the model. Does not affect
+            the output. Default: 1; with Ray, one per GPU or per two CPU cores.
+        engine: Where to run. local: on this machine. ray: on a Ray cluster (pip install
+            'elmokit[ray]'); the output must be a directory, and all machines must be able to access
+            it and the model.
+        address: With --engine ray: address of the cluster. Default: start a cluster on this
+            machine.
+        column: Text column of Parquet files.
+        chunk_bytes: Approximate bytes of text per chunk, the unit of resuming.
+        overwrite: Without --resume, also discard an interrupted run.
     """
     _check_engine(engine, address, output)
+    from elmokit.bulk.executors import Workers
     from elmokit.bulk.run import embed_corpus
     from elmokit.bulk.settings import EmbedSettings
 
@@ -126,18 +93,13 @@ def embed(
             split=split,
             chunk_bytes=chunk_bytes,
         )
-    backend: Workers | RayCluster
+    backend = Workers(model, weights, precision, device, workers)
     if engine == "ray":
         from elmokit.bulk.ray_engine import RayCluster
 
         backend = RayCluster(model, weights, precision, device, workers, address)
-    else:
-        from elmokit.bulk.executors import Workers
-
-        backend = Workers(model, weights, precision, device, workers)
-    bar = TokenBar(shown=not quiet)
     try:
-        with bar:
+        with token_bar(shown=not quiet) as bar:
             summary = embed_corpus(
                 backend,
                 files,
@@ -153,7 +115,7 @@ def embed(
         log(f"Interrupted. {_finished(output) or 'No chunk was finished.'}")
         raise typer.Exit(INTERRUPTED) from None
     except ElmoError:
-        if bar.started and (finished := _finished(output)):
+        if finished := _finished(output):
             log(f"note: {finished}")
         raise
     if as_json:

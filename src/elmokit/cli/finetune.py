@@ -19,29 +19,13 @@ _OLD_ACCUMULATORS = (
 def finetune(
     model: opt.ModelArgument,
     data: opt.PreparedData,
-    output: opt.RunDirectory,
+    output: opt.Output,
     weights: opt.Weights = None,
-    new_head: Annotated[
-        bool,
-        typer.Option(
-            "--new-head", help="Replace the LM head with a new one for the vocabulary of DATA."
-        ),
-    ] = False,
-    head_steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of initial steps that train only the head, with the biLM frozen. Default: "
-            "half of all steps for a new head, 0 otherwise."
-        ),
-    ] = None,
+    new_head: Annotated[bool, typer.Option("--new-head")] = False,
+    head_steps: int | None = None,
     settings: opt.Settings = None,
-    max_steps: Annotated[
-        int | None, typer.Option(help="Number of training steps, instead of --epochs.")
-    ] = None,
-    epochs: Annotated[
-        float | None,
-        typer.Option(help="Number of epochs. Default: 2 with a new head, 1 otherwise."),
-    ] = None,
+    max_steps: int | None = None,
+    epochs: float | None = None,
     seed: opt.Seed = 0,
     resume: opt.Resume = False,
     warm_state: opt.WarmState = False,
@@ -60,6 +44,14 @@ def finetune(
 
     Held-out perplexity is measured before and after training, and after the head has been trained
     alone. Ctrl-C saves a checkpoint and stops.
+
+    Args:
+        output: Run directory for checkpoints, metrics and the model.
+        new_head: Replace the LM head with a new one for the vocabulary of DATA.
+        head_steps: Number of initial steps that train only the head, with the biLM frozen. Default:
+            half of all steps for a new head, 0 otherwise.
+        max_steps: Number of training steps, instead of --epochs.
+        epochs: Number of epochs. Default: 2 with a new head, 1 otherwise.
     """
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device

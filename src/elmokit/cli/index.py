@@ -10,41 +10,26 @@ import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.output import INTERRUPTED, finished_work, log, log_summary, print_json, resumed
-from elmokit.cli.progress import TokenBar
+from elmokit.cli.progress import token_bar
 from elmokit.progress import plural
 
 
 def index(
-    output: Annotated[Path, opt.output_option("Index directory.")],
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(help=f"{opt.SENTENCES} Not required to add --ann to an existing index."),
-    ] = None,
+    output: opt.Output,
+    files: Annotated[list[str] | None, typer.Argument(help=opt.SENTENCES)] = None,
     model: opt.Model = None,
     weights: opt.Weights = None,
-    layer: opt.AllLayers = None,
+    layer: opt.Layers = None,
     mix: opt.Mix = None,
     tokenized: opt.Tokenized = False,
     split: opt.SplitLines = False,
     skip_bad: opt.SkipBad = False,
     state: opt.State = "reset",
-    ann: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LAYER",
-            help="Also build an approximate index of this layer, for fast search in many millions "
-            "of tokens. Its recall is measured and reported. Can be repeated.",
-        ),
-    ] = None,
-    recall: Annotated[float, typer.Option(help="With --ann: required recall@10.")] = 0.95,
-    append: Annotated[
-        bool,
-        typer.Option(
-            "--append", help="Add the text to an existing index with the same model and settings."
-        ),
-    ] = False,
+    ann: Annotated[list[str] | None, typer.Option(metavar="LAYER")] = None,
+    recall: float = 0.95,
+    append: Annotated[bool, typer.Option("--append")] = False,
     resume: opt.Resume = False,
-    overwrite: opt.OverwriteRun = False,
+    overwrite: opt.Overwrite = False,
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
     as_json: opt.SummaryAsJson = False,
@@ -59,6 +44,16 @@ def index(
     'elmokit[search]'.
 
     Example query: elmo neighbors DIR --query 'He will [play] in the final .'
+
+    Args:
+        output: Index directory.
+        files: Not required to add --ann to an existing index.
+        layer: Default: all.
+        ann: Also build an approximate index of this layer, for fast search in many millions of
+            tokens. Its recall is measured and reported. Can be repeated.
+        recall: With --ann: required recall@10.
+        append: Add the text to an existing index with the same model and settings.
+        overwrite: Without --resume, also discard an interrupted run.
     """
     opt.check_layers(layer, mix)
     if not files and not ann:
@@ -83,7 +78,7 @@ def index(
         check_index_output(output, **how)
         check_inputs(files)  # before the model is loaded
         try:
-            with TokenBar(shown=not quiet) as bar:
+            with token_bar(shown=not quiet) as bar:
                 elmo = load(model, weights, device, precision)
                 options = {**how, "skip_bad": skip_bad}
                 done = build_index(elmo, files, output, settings, on_progress=bar, **options)

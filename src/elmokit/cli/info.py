@@ -18,17 +18,18 @@ _CARD_LINES = 6
 
 
 def info(
-    model: Annotated[str | None, typer.Argument(help=opt.EMBEDDING_MODELS)] = None,
+    model: opt.OptionalModelArgument = None,
     weights: opt.Weights = None,
-    installed: Annotated[
-        bool,
-        typer.Option("--installed", help="List the installed models, which can be loaded by name."),
-    ] = False,
+    installed: Annotated[bool, typer.Option("--installed")] = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Show the architecture and contents of a model.
 
     Reads and validates all weights.
+
+    Args:
+        model: ONNX models also work and do not need PyTorch.
+        installed: List the installed models, which can be loaded by name.
     """
     if installed:
         _list_installed(as_json)
@@ -48,7 +49,7 @@ def info(
         return
     for label, text in _lines(parts, facts):
         typer.echo(f"{label:<12}{text}")
-    # The beginning of the model card, without tables that repeat the facts above.
+    # The beginning of the model card, without tables that repeat the lines above.
     lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
     prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]
     for line in prose[:_CARD_LINES] + ["..."] * (len(prose) > _CARD_LINES):

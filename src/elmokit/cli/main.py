@@ -7,6 +7,7 @@ so that `elmo --help` is fast; each command imports what it needs when it runs.
 
 from __future__ import annotations
 
+import importlib
 import signal
 import sys
 import warnings
@@ -14,27 +15,6 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli import (
-    bench,
-    convert,
-    doctor,
-    embed,
-    finetune,
-    index,
-    info,
-    neighbors,
-    package,
-    perplexity,
-    plot,
-    prepare,
-    probe,
-    score,
-    serve,
-    substitutes,
-    task,
-    train,
-    warm,
-)
 from elmokit.cli.app import App, Group
 from elmokit.cli.output import log
 from elmokit.errors import DependencyError, ElmoError, ElmoWarning
@@ -42,21 +22,17 @@ from elmokit.errors import DependencyError, ElmoError, ElmoWarning
 #: Modules by section of `elmo --help`. The command of a module is the function with its name, or
 #: its `app` if it has subcommands.
 _SECTIONS = {
-    "Embed and search": (embed, index, neighbors, serve),
-    "Train language models": (prepare, train, finetune, warm),
-    "Train task models": (task,),
-    "Analyze models": (perplexity, score, substitutes, probe, plot),
-    "Models and tools": (info, convert, package, doctor, bench),
+    "Embed and search": ("embed", "index", "neighbors", "serve"),
+    "Train language models": ("prepare", "train", "finetune", "warm"),
+    "Train task models": ("task",),
+    "Analyze models": ("perplexity", "score", "substitutes", "probe", "plot"),
+    "Models and tools": ("info", "convert", "package", "doctor", "bench"),
 }
-
-
-def _name(module: Any) -> str:
-    return str(module.__name__.rpartition(".")[2])
 
 
 class _Root(Group):
     def list_commands(self, ctx: Any) -> list[str]:
-        return [_name(module) for modules in _SECTIONS.values() for module in modules]
+        return [name for names in _SECTIONS.values() for name in names]
 
 
 app = App(
@@ -67,12 +43,13 @@ app = App(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _title, _modules in _SECTIONS.items():
-    for _module in _modules:
+for _title, _names in _SECTIONS.items():
+    for _name in _names:
+        _module = importlib.import_module(f"elmokit.cli.{_name}")
         if hasattr(_module, "app"):
-            app.add_typer(_module.app, name=_name(_module), rich_help_panel=_title)
+            app.add_typer(_module.app, name=_name, rich_help_panel=_title)
         else:
-            app.command(_name(_module), rich_help_panel=_title)(getattr(_module, _name(_module)))
+            app.command(_name, rich_help_panel=_title)(getattr(_module, _name))
 
 
 def _print_version(is_set: bool) -> None:

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from elmokit.cli import options as opt
-from elmokit.cli.output import log, log_skipped, print_json
-from elmokit.cli.progress import TokenBar
-from elmokit.progress import plural
+from elmokit.cli.output import log, log_skipped, print_result
+from elmokit.cli.progress import token_bar
+from elmokit.progress import Progress, plural
 
 if TYPE_CHECKING:
-    from elmokit.bulk.input import Sentence
     from elmokit.embed.model import ElmoModel
     from elmokit.search.neighbors import Neighbors, Words
     from elmokit.text.marked import Marked
 
 
 def neighbors(
-    files: Annotated[
-        list[str],
-        typer.Argument(help=f"{opt.SENTENCES} Or a directory written by `elmo index`."),
-    ],
-    query: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Query: a sentence with one word in brackets, for example 'The [play] was long .' "
-            "Can be repeated."
-        ),
-    ] = None,
-    token: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=0,
-            help="With an index: use the token with this number (see --json) as the query. Can be "
-            "repeated.",
-        ),
-    ] = None,
-    k: Annotated[
-        int, typer.Option("--k", "-k", min=1, help="Number of neighbors per query and layer.")
-    ] = 10,
+    files: opt.SentenceFiles,
+    query: list[str] | None = None,
+    token: Annotated[list[int] | None, typer.Option(min=0)] = None,
+    k: Annotated[int, typer.Option("--k", "-k", min=1)] = 10,
     model: opt.Model = None,
     weights: opt.Weights = None,
     layer: opt.Layers = None,
@@ -51,42 +31,13 @@ def neighbors(
     split: opt.SplitLines = False,
     skip_bad: opt.SkipBad = False,
     state: opt.State = "reset",
-    same_word: Annotated[
-        bool, typer.Option("--same-word", help="Only list occurrences of the query word.")
-    ] = False,
-    other_words: Annotated[
-        bool,
-        typer.Option("--other-words", help="Only list other words (case-insensitive)."),
-    ] = False,
-    other_sentences: Annotated[
-        bool,
-        typer.Option(
-            "--other-sentences", help="Exclude the query sentence, if the text contains it."
-        ),
-    ] = False,
-    distinct: Annotated[
-        Literal["token", "sentence", "word"],
-        typer.Option(
-            help="How to remove duplicates. token: keep all tokens. sentence: list identical "
-            "sentences once. word: list only the nearest token of each word."
-        ),
-    ] = "sentence",
-    min_count: Annotated[
-        int,
-        typer.Option(
-            min=1, help="With an index: only list words that occur at least this many times."
-        ),
-    ] = 1,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Approximate number of tokens to search. Default: all."),
-    ] = None,
-    ann: Annotated[
-        bool,
-        typer.Option(
-            "--ann", help="With an index: use approximate search (see `elmo index --ann`)."
-        ),
-    ] = False,
+    same_word: Annotated[bool, typer.Option("--same-word")] = False,
+    other_words: Annotated[bool, typer.Option("--other-words")] = False,
+    other_sentences: Annotated[bool, typer.Option("--other-sentences")] = False,
+    distinct: Literal["token", "sentence", "word"] = "sentence",
+    min_count: Annotated[int, typer.Option(min=1)] = 1,
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    ann: Annotated[bool, typer.Option("--ann")] = False,
     static: opt.StaticTable = None,
     device: opt.Device = "auto",
     as_json: opt.LinesAsJson = False,
@@ -99,6 +50,22 @@ def neighbors(
     not depend on the size of the text. For repeated queries, build an index first with `elmo
     index`. With --static, also lists the nearest words according to static vectors, which ignore
     the context.
+
+    Args:
+        files: A directory written by `elmo index` also works.
+        query: Sentence with one word in brackets, for example 'The [play] was long .' Can be
+            repeated.
+        token: With an index: number of a token (see --json) to use as a query. Can be repeated.
+        k: Number of neighbors per query and layer.
+        layer: Default: every layer and the average.
+        same_word: Only list occurrences of the query word.
+        other_words: Only list other words (case-insensitive).
+        other_sentences: Exclude the query sentence, if the text contains it.
+        distinct: How to remove duplicates. token: keep all tokens. sentence: list identical
+            sentences once. word: list only the nearest token of each word.
+        min_count: With an index: only list words that occur at least this many times.
+        max_tokens: Approximate number of tokens to search. Default: all.
+        ann: With an index: use approximate search (see `elmo index --ann`).
     """
     if same_word and other_words:
         raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")
@@ -120,17 +87,19 @@ def neighbors(
     opt.check_layers(layer, mix)
 
     from elmokit.bulk.input import check_inputs, read_sentences
+    from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
-    from elmokit.search.neighbors import Rules
+    from elmokit.search.neighbors import Passage, Rules
+    from elmokit.search.neighbors import neighbors as search_text
     from elmokit.text.marked import Marked
 
     marked = [Marked.read(sentence, tokenized=tokenized) for sentence in query or ()]
     if not in_index:
         check_inputs(files)
     table = None if static is None else load_static(static)
-    words: Words = "same" if same_word else "other" if other_words else "any"
-    options = {"k": k, "mix": mix, "rules": Rules(words, distinct, other_sentences)}
+    scope: Words = "same" if same_word else "other" if other_words else "any"
+    options = {"k": k, "mix": mix, "rules": Rules(scope, distinct, other_sentences)}
     elmo = load(model, weights, device) if marked else None
     if in_index:
         options |= {"layer": layer, "min_count": min_count, "ann": ann}
@@ -138,41 +107,26 @@ def neighbors(
     else:
         assert elmo is not None
         skipped: list[str] = []
-        how = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
-        sentences = read_sentences(files, **how, on_bad=skipped.append)
-        options |= {"state": state, "max_tokens": max_tokens, **({"layer": layer} if layer else {})}
-        with TokenBar(shown=not quiet) as bar:
-            results = _search_text(sentences, marked, elmo, options, bar)
+        reading = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
+        sentences = read_sentences(files, **reading, on_bad=skipped.append)
+        text = (Passage(s.tokens, f"{s.file}:{s.line}") for s in sentences)
+        options |= {"layer": layer or ALL_AND_AVERAGE, "state": state, "max_tokens": max_tokens}
+        with token_bar(shown=not quiet) as bar:
+            options["on_window"] = lambda tokens: bar(Progress(tokens, 0, None))
+            results = search_text(elmo, marked, text, **options)
         summary = f"{plural(results[0].tokens, 'token')} searched"
         log_skipped(len(skipped), *skipped[:1])
     for result in results:
-        values, text = result.to_dict(), str(result)
+        values, shown = result.to_dict(), str(result)
         if table is not None:
             word = result.query.word
             near = table.neighbors(word, k) if word in table else []
             listed = [{"word": word, "score": round(score, 6)} for word, score in near]
             values["static"] = {"name": table.name, "neighbors": listed}
-            shown = ", ".join(f"{word} {score:.3f}" for word, score in near)
-            text += f"\n{table.name}: {shown or 'unknown word'}"
-        if as_json:
-            print_json(values)
-        else:
-            typer.echo(f"{text}\n")
+            words = ", ".join(f"{word} {score:.3f}" for word, score in near)
+            shown += f"\n{table.name}: {words or 'unknown word'}"
+        print_result(values, f"{shown}\n", as_json=as_json)
     log(summary)
-
-
-def _search_text(
-    sentences: Iterator[Sentence],
-    queries: list[Marked],
-    elmo: ElmoModel,
-    options: dict[str, Any],
-    bar: TokenBar,
-) -> list[Neighbors]:
-    from elmokit.progress import Progress
-    from elmokit.search.neighbors import Passage, neighbors
-
-    text = (Passage(s.tokens, f"{s.file}:{s.line}") for s in sentences)
-    return neighbors(elmo, queries, text, on_window=lambda n: bar(Progress(n, 0, None)), **options)
 
 
 def _search_index(

@@ -1,11 +1,14 @@
-"""Options that several commands share, so that each has one name and one help text."""
+"""Options that several commands share, so that each has one name and one help text.
+
+A command appends to the help text with the `Args` section of its docstring.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,22 +16,20 @@ from elmokit.errors import ConfigError
 
 # ----------------------------------------------------------------------------------------- models
 
-MODELS = (
+_MODELS = (
     "Model to load: a model directory, the name of a published or installed model (such as "
     "allennlp:original), hf://USER/MODEL, or weights in another format: bilm-tf, AllenNLP or "
     "ELMoForManyLangs."
 )
-DEFAULT_MODEL = " Default: the bundled English model."
-#: For commands that need neither the LM head nor training.
-EMBEDDING_MODELS = f"{MODELS} ONNX models also work and do not need PyTorch.{DEFAULT_MODEL}"
+DEFAULT_MODEL = "Default: the bundled English model."
 
-ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
-Model = Annotated[str | None, typer.Option("--model", help=MODELS + DEFAULT_MODEL)]
+ModelArgument = Annotated[str, typer.Argument(help=_MODELS)]
+OptionalModelArgument = Annotated[str | None, typer.Argument(help=f"{_MODELS} {DEFAULT_MODEL}")]
+Model = Annotated[str | None, typer.Option(help=f"{_MODELS} {DEFAULT_MODEL}")]
 HeadModel = Annotated[
     str | None,
     typer.Option(
-        "--model",
-        help="Model directory with an LM head, as written by `elmo train` and `elmo finetune`."
+        help="Model directory with an LM head, as written by `elmo train` and `elmo finetune`. "
         + DEFAULT_MODEL,
     ),
 ]
@@ -56,9 +57,31 @@ Precision = Annotated[
 
 # ------------------------------------------------------------------------------------------- text
 
-TEXT_FILES = (
+_TEXT_FILES = (
     "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst), or '-' for standard input."
 )
+#: For commands that read text like `elmo embed`.
+SENTENCES = f"{_TEXT_FILES} One sentence per line."
+SentenceFiles = Annotated[list[str], typer.Argument(help=SENTENCES)]
+SplitLines = Annotated[
+    bool,
+    typer.Option("--split", help="Split each line into sentences; ignore empty lines."),
+]
+#: For commands that read text like `elmo prepare`.
+ParagraphFiles = Annotated[
+    list[str],
+    typer.Argument(
+        help=f"{_TEXT_FILES} One paragraph per line; empty lines and file boundaries separate "
+        "documents."
+    ),
+]
+OneSentencePerLine = Annotated[
+    bool,
+    typer.Option(
+        "--one-sentence-per-line",
+        help="Do not split lines into sentences. Implied by --tokenized.",
+    ),
+]
 Tokenized = Annotated[
     bool,
     typer.Option("--tokenized", help="The text is already tokenized: split it at whitespace."),
@@ -70,45 +93,16 @@ SkipBad = Annotated[
     ),
 ]
 
-# For commands that read text like `elmo embed`: one sentence per line.
-SENTENCES = f"{TEXT_FILES} One sentence per line."
-SplitLines = Annotated[
-    bool,
-    typer.Option("--split", help="Split each line into sentences; ignore empty lines."),
-]
-
-# For commands that read text like `elmo prepare`: one paragraph per line.
-PARAGRAPHS = (
-    f"{TEXT_FILES} One paragraph per line; empty lines and file boundaries separate documents."
-)
-OneSentencePerLine = Annotated[
-    bool,
-    typer.Option(
-        "--one-sentence-per-line",
-        help="Do not split lines into sentences. Implied by --tokenized.",
-    ),
-]
-
 # ---------------------------------------------------------------------- layers and static vectors
 
-LAYER_CHOICES = (
+_LAYERS = (
     "Layers to use: a layer number, top, average (the mean of all layers), concat (all layers "
     "concatenated), mix (a weighted sum; see --mix) or all (each layer separately)."
 )
-Layer = Annotated[str, typer.Option("--layer", metavar="LAYER", help=LAYER_CHOICES)]
+Layer = Annotated[str, typer.Option(metavar="LAYER", help=_LAYERS)]
 Layers = Annotated[
     list[str] | None,
-    typer.Option(
-        "--layer",
-        metavar="LAYER",
-        help=f"{LAYER_CHOICES} Can be repeated. Default: every layer and the average.",
-    ),
-]
-AllLayers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--layer", metavar="LAYER", help=f"{LAYER_CHOICES} Can be repeated. Default: all."
-    ),
+    typer.Option("--layer", metavar="LAYER", help=f"{_LAYERS} Can be repeated."),
 ]
 
 
@@ -133,7 +127,6 @@ Mix = Annotated[
 StaticTable = Annotated[
     str | None,
     typer.Option(
-        "--static",
         metavar="NAME|FILE",
         help="Static vectors to compare with: glove-6b-50d (pip install 'elmokit[static]') or a "
         "text file in word2vec or GloVe format.",
@@ -143,21 +136,15 @@ StaticTable = Annotated[
 # --------------------------------------------------------------------------------- runs and output
 
 
-Path_ = TypeVar("Path_", str, Path, Path | None)
-
-
-def not_stdout(path: Path_) -> Path_:
+def not_stdout(path: Any) -> Any:
     """Reject `-` as an output path; used as an option callback."""
     if path is not None and str(path) == "-":
         raise typer.BadParameter("cannot write to standard output. Specify a path.")
     return path
 
 
-def output_option(help: str) -> Any:
-    """Return the --output option of a command that writes a file or a directory."""
-    return typer.Option("--output", "-o", help=help, callback=not_stdout)
-
-
+OUTPUT = typer.Option("--output", "-o", callback=not_stdout)
+Output = Annotated[Path, OUTPUT]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Preset = Annotated[
     str, typer.Option(help="Model size and training settings: toy, small, medium or original.")
@@ -175,17 +162,7 @@ Resume = Annotated[
     typer.Option("--resume", help="Resume an interrupted run. Use the original options."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite existing output.")]
-OverwriteRun = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite",
-        help="Overwrite existing output. Without --resume, also discard an interrupted run.",
-    ),
-]
 PreparedData = Annotated[Path, typer.Argument(help="Directory written by `elmo prepare`.")]
-RunDirectory = Annotated[
-    Path, output_option("Run directory for checkpoints, metrics and the model.")
-]
 WarmState = Annotated[
     bool,
     typer.Option(

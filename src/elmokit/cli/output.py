@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,23 +17,17 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-class Result(Protocol):
-    """A result of the library, which is printed as JSON or as text."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
 def print_json(values: object, indent: int | None = None) -> None:
     """Print values as JSON."""
     typer.echo(json.dumps(values, ensure_ascii=False, indent=indent))
 
 
-def print_result(result: Result, *, as_json: bool) -> None:
+def print_result(values: object, text: object, *, as_json: bool) -> None:
     """Print a result as one line of JSON, or as text."""
     if as_json:
-        print_json(result.to_dict())
+        print_json(values)
     else:
-        typer.echo(str(result))
+        typer.echo(str(text))
 
 
 def print_table(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:

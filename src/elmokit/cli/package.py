@@ -9,26 +9,22 @@ import typer
 
 
 def package(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="Model directory, as written by `elmo train`, `finetune` or `convert`."
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Directory to write the wheel to.")
-    ] = Path("dist"),
-    name: Annotated[
-        str | None,
-        typer.Option(help="Name of the model. Default: the name of the model directory."),
-    ] = None,
-    version: Annotated[str, typer.Option(help="Version of the package.")] = "1.0.0",
+    model: Path,
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("dist"),
+    name: str | None = None,
+    version: str = "1.0.0",
 ) -> None:
     """Build a wheel that contains a model.
 
     Writes elmokit_NAME-VERSION-py3-none-any.whl. After you install the wheel (pip install FILE),
     you can load the model by its name: elmokit.load("NAME") in Python, or --model NAME on the
     command line. `elmo info --installed` lists the installed models.
+
+    Args:
+        model: Model directory, as written by `elmo train`, `finetune` or `convert`.
+        output: Directory to write the wheel to.
+        name: Name of the model. Default: the name of the model directory.
+        version: Version of the package.
     """
     from elmokit.sources.package import build_package
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from elmokit.cli import options as opt
-from elmokit.cli.output import log, log_skipped, print_json
-from elmokit.cli.progress import TokenBar
+from elmokit.cli.output import log, log_skipped, print_result
+from elmokit.cli.progress import token_bar
 
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
@@ -17,25 +15,12 @@ if TYPE_CHECKING:
 
 
 def perplexity(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            help=f"{opt.PARAGRAPHS} Or a directory written by `elmo prepare`, whose "
-            "held-out text is used."
-        ),
-    ],
+    files: opt.ParagraphFiles,
     model: opt.HeadModel = None,
     one_sentence_per_line: opt.OneSentencePerLine = False,
     tokenized: opt.Tokenized = False,
     skip_bad: opt.SkipBad = False,
-    state: Annotated[
-        Literal["carry", "reset", "warm", "all"],
-        typer.Option(
-            help="Initial LSTM state of each sentence. carry: the final state of the previous "
-            "sentence, or zero at the beginning of a document. reset: zero. warm: the state "
-            "stored with the model. all: each of these in turn."
-        ),
-    ] = "carry",
+    state: Literal["carry", "reset", "warm", "all"] = "carry",
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
     as_json: opt.AsJson = False,
@@ -47,6 +32,12 @@ def perplexity(
     backward, and their geometric mean. As inputs, out-of-vocabulary words are encoded from their
     characters; as targets, they count as <UNK>. The perplexity without them is also printed.
     Memory usage depends on the length of the longest document, not on the size of the text.
+
+    Args:
+        files: A directory written by `elmo prepare` also works; its held-out text is used.
+        state: Initial LSTM state of each sentence. carry: the final state of the previous sentence,
+            or zero at the beginning of a document. reset: zero. warm: the state stored with the
+            model. all: each of these in turn.
     """
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.embed.model import load
@@ -64,7 +55,7 @@ def perplexity(
     else:
         skipped: list[str] = []
         reading = Reading(one_sentence_per_line, tokenized)
-        with TokenBar(shown=not quiet) as bar:
+        with token_bar(shown=not quiet) as bar:
             results = evaluate_text(
                 elmo.bilm,
                 elmo.scorer(),
@@ -75,10 +66,8 @@ def perplexity(
                 on_progress=lambda targets: bar(Progress(targets, 0, None)),
             )
         log_skipped(len(skipped), *skipped[:1])
-    if as_json:
-        print_json([result.to_dict() for result in results])
-    else:
-        typer.echo("\n".join(map(str, results)))
+    values = [result.to_dict() for result in results]
+    print_result(values, "\n".join(map(str, results)), as_json=as_json)
 
 
 def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Perplexity]:

@@ -16,40 +16,31 @@ if TYPE_CHECKING:
 
 app = App(help="Plot what the layers encode, as SVG or PNG. Requires pip install 'elmokit[plot]'.")
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="Output file: .svg or .png.")]
+
+def _check_output(output: Path) -> Path:
+    from elmokit.plot.figure import check_picture
+
+    check_picture(output)
+    return output
+
+
+Output = Annotated[
+    Path,
+    typer.Option("--output", "-o", callback=_check_output, help="Output file: .svg or .png."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Also print the plotted values as JSON.")]
 
 
 @app.command("senses")
 def senses(
-    text: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|INDEX",
-            help="File with one sentence per line, in which one word is in brackets, optionally "
-            "followed by a tab and the sense of the word; '-' for standard input. Or an index "
-            "directory, with --word.",
-        ),
-    ],
+    text: Annotated[str, typer.Argument(metavar="FILE|INDEX")],
     output: Output,
-    word: Annotated[
-        str | None, typer.Option(help="With an index: word to plot (case-insensitive).")
-    ] = None,
-    limit: Annotated[
-        int,
-        typer.Option(min=3, help="With an index: maximum number of uses, sampled evenly."),
-    ] = 200,
-    clusters: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="If senses are not given: number of clusters. Default: the number with the best "
-            "silhouette score.",
-        ),
-    ] = None,
+    word: str | None = None,
+    limit: Annotated[int, typer.Option(min=3)] = 200,
+    clusters: Annotated[int | None, typer.Option(min=1)] = None,
     model: opt.Model = None,
     weights: opt.Weights = None,
-    layer: opt.AllLayers = None,
+    layer: opt.Layers = None,
     mix: opt.Mix = None,
     tokenized: opt.Tokenized = False,
     state: opt.State = "reset",
@@ -61,6 +52,16 @@ def senses(
     In layer 0, all uses have the same vector, which depends only on the word. In higher layers,
     uses with the same sense form groups. Colors show the given senses, or clusters if no senses are
     given.
+
+    Args:
+        text: File with one sentence per line, in which one word is in brackets, optionally followed
+            by a tab and the sense of the word; '-' for standard input. Or an index directory, with
+            --word.
+        word: With an index: word to plot (case-insensitive).
+        limit: With an index: maximum number of uses, sampled evenly.
+        clusters: If senses are not given: number of clusters. Default: the number with the best
+            silhouette score.
+        layer: Default: all.
     """
     in_index = Path(text).is_dir()
     if in_index != (word is not None):
@@ -70,10 +71,8 @@ def senses(
     opt.check_layers(layer, mix)
 
     from elmokit.embed.model import load
-    from elmokit.plot.figure import check_picture
     from elmokit.plot.senses import draw_senses, read_uses, senses_in, senses_of
 
-    check_picture(output)
     if word is not None:
         from elmokit.search.index import TokenIndex
 
@@ -90,17 +89,12 @@ def senses(
 
 @app.command("similarity")
 def similarity(
-    first: Annotated[str, typer.Argument(metavar="SENTENCE", help="Sentence for the rows.")],
+    first: Annotated[str, typer.Argument(metavar="SENTENCE")],
     output: Output,
-    second: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="OTHER", help="Sentence for the columns. Default: the same sentence."
-        ),
-    ] = None,
+    second: Annotated[str | None, typer.Argument(metavar="OTHER")] = None,
     model: opt.Model = None,
     weights: opt.Weights = None,
-    layer: opt.AllLayers = None,
+    layer: opt.Layers = None,
     mix: opt.Mix = None,
     tokenized: opt.Tokenized = False,
     state: opt.State = "reset",
@@ -110,14 +104,17 @@ def similarity(
     """Plot the similarity between all tokens of two sentences.
 
     Draws a heat map of cosine similarities for each layer.
+
+    Args:
+        first: Sentence for the rows.
+        second: Sentence for the columns. Default: the same sentence.
+        layer: Default: all.
     """
     opt.check_layers(layer, mix)
 
     from elmokit.embed.model import load
-    from elmokit.plot.figure import check_picture
     from elmokit.plot.similarity import draw_similarity, similarity_of
 
-    check_picture(output)
     elmo = load(model, weights, device)
     given = [s.split() if tokenized and s is not None else s for s in (first, second)]
     assert given[0] is not None
@@ -127,10 +124,7 @@ def similarity(
 
 @app.command("layers")
 def layers(
-    tasks: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIRS", help="Directories written by `elmo task NAME train`."),
-    ],
+    tasks: Annotated[list[Path], typer.Argument(metavar="DIRS")],
     output: Output,
     as_json: AsJson = False,
 ) -> None:
@@ -138,18 +132,19 @@ def layers(
 
     As in Figure 2 of the paper, with one column per task and separate blocks for ELMo at the input
     and at the output.
+
+    Args:
+        tasks: Directories written by `elmo task NAME train`.
     """
-    from elmokit.plot.figure import check_picture
     from elmokit.plot.layers import draw_layers, read_mixes
 
-    check_picture(output)
     mixes = read_mixes(tasks)
     _finish(draw_layers(mixes), output, {**mixes}, as_json=as_json)
 
 
 @app.command("surprise")
 def surprise(
-    sentences: Annotated[list[str], typer.Argument(metavar="SENTENCES", help="Sentences to plot.")],
+    sentences: Annotated[list[str], typer.Argument()],
     output: Output,
     model: opt.HeadModel = None,
     tokenized: opt.Tokenized = False,
@@ -161,12 +156,13 @@ def surprise(
 
     Bars above a token show its surprisal in bits given the preceding tokens; bars below, given the
     following tokens.
+
+    Args:
+        sentences: Sentences to plot.
     """
     from elmokit.embed.model import load
-    from elmokit.plot.figure import check_picture
     from elmokit.plot.surprise import draw_surprise
 
-    check_picture(output)
     elmo = load(model, None, device)
     tokens = [s.split() for s in sentences]
     scores = elmo.score(tokens if tokenized else sentences, state)

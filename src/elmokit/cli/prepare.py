@@ -10,7 +10,7 @@ import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.output import log, log_skipped, log_summary, print_json
-from elmokit.cli.progress import TokenBar
+from elmokit.cli.progress import token_bar
 from elmokit.progress import plural
 
 if TYPE_CHECKING:
@@ -18,66 +18,19 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    files: Annotated[list[str], typer.Argument(help=opt.PARAGRAPHS)],
-    output: Annotated[
-        Path,
-        opt.output_option(
-            "Output directory. Needs about 4 bytes per token and 130 bytes per distinct word, and "
-            "twice as much during preparation."
-        ),
-    ],
+    files: opt.ParagraphFiles,
+    output: opt.Output,
     one_sentence_per_line: opt.OneSentencePerLine = False,
     tokenized: opt.Tokenized = False,
     skip_bad: opt.SkipBad = False,
-    min_count: Annotated[
-        int,
-        typer.Option(
-            help="Minimum number of occurrences of a vocabulary word. Rarer words become <UNK> as "
-            "targets; as inputs, all words are encoded from their characters."
-        ),
-    ] = 3,
-    max_vocab: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum vocabulary size, including <S>, </S> and <UNK>. Default: unlimited."
-        ),
-    ] = None,
-    vocab: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE|MODEL",
-            help="Existing vocabulary, as required to fine-tune or evaluate an existing model: a "
-            "model directory, the name of an installed model, or a file with one word per line "
-            "that starts with <S>, </S>, <UNK>. Default: build a vocabulary from the text.",
-        ),
-    ] = None,
-    max_characters: Annotated[
-        int,
-        typer.Option(
-            help="Maximum number of character ids per word, including two boundary ids; longer "
-            "words are truncated. Must match the model."
-        ),
-    ] = 50,
-    valid: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|FRACTION",
-            help="Number (500) or fraction (0.01) of documents to hold out for evaluation, chosen "
-            "at random and not used to build the vocabulary. Default: 0.",
-        ),
-    ] = None,
-    valid_files: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="File to hold out for evaluation. Can be repeated."),
-    ] = None,
+    min_count: int = 3,
+    max_vocab: int | None = None,
+    vocab: Annotated[Path | None, typer.Option(metavar="FILE|MODEL")] = None,
+    max_characters: int = 50,
+    valid: Annotated[str | None, typer.Option(metavar="N|FRACTION")] = None,
+    valid_files: Annotated[list[str] | None, typer.Option(metavar="FILE")] = None,
     seed: opt.Seed = 0,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of worker processes. Does not affect the output. Default: one per core.",
-        ),
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
     overwrite: opt.Overwrite = False,
     as_json: opt.SummaryAsJson = False,
     quiet: opt.Quiet = False,
@@ -87,6 +40,22 @@ def prepare(
     Splits the text into sentences and words, builds a vocabulary and converts the words to ids. If
     your text has line breaks within sentences, first join the lines of each paragraph. The output
     is deterministic and written atomically.
+
+    Args:
+        output: Output directory. Needs about 4 bytes per token and 130 bytes per distinct word, and
+            twice as much during preparation.
+        min_count: Minimum number of occurrences of a vocabulary word. Rarer words become <UNK> as
+            targets; as inputs, all words are encoded from their characters.
+        max_vocab: Maximum vocabulary size, including <S>, </S> and <UNK>. Default: unlimited.
+        vocab: Existing vocabulary, as required to fine-tune or evaluate an existing model: a model
+            directory, the name of an installed model, or a file with one word per line that starts
+            with <S>, </S>, <UNK>. Default: build a vocabulary from the text.
+        max_characters: Maximum number of character ids per word, including two boundary ids; longer
+            words are truncated. Must match the model.
+        valid: Number (500) or fraction (0.01) of documents to hold out for evaluation, chosen at
+            random and not used to build the vocabulary. Default: 0.
+        valid_files: File to hold out for evaluation. Can be repeated.
+        workers: Number of worker processes. Does not affect the output. Default: one per core.
     """
     from elmokit.data.layout import PrepareSettings
     from elmokit.data.prepare import prepare as prepare_text
@@ -102,7 +71,7 @@ def prepare(
             seed=seed,
         )
         settings = with_settings(settings, opt.as_settings({"valid": valid}))
-    with opt.usage_errors(), TokenBar(shown=not quiet) as bar:
+    with opt.usage_errors(), token_bar(shown=not quiet) as bar:
         summary = prepare_text(
             files,
             output,

@@ -9,7 +9,7 @@ import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.app import App
-from elmokit.cli.output import log, print_json
+from elmokit.cli.output import log, print_result
 from elmokit.cli.progress import part_bar
 
 if TYPE_CHECKING:
@@ -20,21 +20,8 @@ app = App(help="Measure what each layer encodes.")
 
 @app.command("pos")
 def pos(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            help="Universal Dependencies treebank with the files *train.conllu, *dev.conllu and "
-            "*test.conllu.",
-        ),
-    ],
-    tags: Annotated[
-        Literal["xpos", "upos"],
-        typer.Option(
-            help="Tags to predict. xpos: language-specific tags (in English, Penn Treebank tags as "
-            "in the paper). upos: universal tags."
-        ),
-    ] = "xpos",
+    directory: Annotated[Path, typer.Argument(metavar="DIR")],
+    tags: Literal["xpos", "upos"] = "xpos",
     model: opt.Model = None,
     weights: opt.Weights = None,
     layer: opt.Layers = None,
@@ -42,13 +29,9 @@ def pos(
     state: opt.State = "reset",
     static: opt.StaticTable = None,
     seed: opt.Seed = 0,
-    runs: Annotated[
-        int, typer.Option(min=1, help="Number of classifiers per layer, with consecutive seeds.")
-    ] = 1,
-    max_epochs: Annotated[int, typer.Option(min=1, help="Maximum number of epochs.")] = 30,
-    cache_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the layer cache. Default: no cache.")
-    ] = None,
+    runs: Annotated[int, typer.Option(min=1)] = 1,
+    max_epochs: Annotated[int, typer.Option(min=1)] = 30,
+    cache_dir: Path | None = None,
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
     as_json: opt.AsJson = False,
@@ -60,6 +43,16 @@ def pos(
     words: "didn't" counts as two. Baselines without context: the most frequent tag of each word in
     the training data and, with --static, a classifier on static vectors. In the paper, layer 1 is
     better than layer 2.
+
+    Args:
+        directory: Universal Dependencies treebank with the files *train.conllu, *dev.conllu and
+            *test.conllu.
+        tags: Tags to predict. xpos: language-specific tags (in English, Penn Treebank tags as in
+            the paper). upos: universal tags.
+        layer: Default: every layer and the average.
+        runs: Number of classifiers per layer, with consecutive seeds.
+        max_epochs: Maximum number of epochs.
+        cache_dir: Directory of the layer cache. Default: no cache.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
@@ -97,28 +90,9 @@ def pos(
 
 @app.command("wsd")
 def wsd(
-    semcor: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SEMCOR", help="Training sentences with senses, one JSON object per line."
-        ),
-    ],
-    evaluation: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SETS",
-            help="Test sets: Evaluation_Datasets of Raganato et al., one of its subdirectories, or "
-            "a NAME.data.xml file.",
-        ),
-    ],
-    wordnet: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="WordNet 3.0: its directory or index.sense file. Default: $WNSEARCHDIR, or the "
-            "files of the Debian packages wordnet-base and wordnet-sense-index.",
-        ),
-    ] = None,
+    semcor: Annotated[Path, typer.Argument(metavar="SEMCOR")],
+    evaluation: Annotated[Path, typer.Argument(metavar="SETS")],
+    wordnet: Annotated[Path | None, typer.Option(metavar="PATH")] = None,
     model: opt.Model = None,
     weights: opt.Weights = None,
     layer: opt.Layers = None,
@@ -137,6 +111,14 @@ def wsd(
     lemma and part of speech. Lemmas that are not in SemCor are assigned their first sense in
     WordNet. F1 is computed as in Raganato et al. (2017). In the paper, layer 2 is better than layer
     1.
+
+    Args:
+        semcor: Training sentences with senses, one JSON object per line.
+        evaluation: Test sets: Evaluation_Datasets of Raganato et al., one of its subdirectories, or
+            a NAME.data.xml file.
+        wordnet: WordNet 3.0: its directory or index.sense file. Default: $WNSEARCHDIR, or the files
+            of the Debian packages wordnet-base and wordnet-sense-index.
+        layer: Default: every layer and the average.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
@@ -174,13 +156,8 @@ def wsd(
 
 @app.command("wic")
 def wic(
-    data: Annotated[
-        Path, typer.Argument(metavar="FILE", help="MCL-WiC sentence pairs: NAME.data.")
-    ],
-    gold: Annotated[
-        Path | None,
-        typer.Option(help="MCL-WiC labels. Default: NAME.gold in the same directory."),
-    ] = None,
+    data: Annotated[Path, typer.Argument(metavar="FILE")],
+    gold: Path | None = None,
     model: opt.Model = None,
     weights: opt.Weights = None,
     state: opt.State = "reset",
@@ -196,6 +173,10 @@ def wic(
     chosen on one half of the lemmas and tested on the other, and vice versa. Baselines: whether the
     two word forms are equal and, with --static, the static vectors of the words and their mean over
     each sentence.
+
+    Args:
+        data: MCL-WiC sentence pairs: NAME.data.
+        gold: MCL-WiC labels. Default: NAME.gold in the same directory.
     """
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
@@ -215,27 +196,11 @@ def wic(
 
 @app.command("morphology")
 def morphology(
-    pairs: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Tab-separated file with a word, a related word and the kind of relation per "
-            "line. Default: a bundled list.",
-        ),
-    ] = None,
+    pairs: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
     model: opt.Model = None,
     weights: opt.Weights = None,
-    words: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Candidate words, one per line. Default: the most frequent words of the model's "
-            "vocabulary or, if it has none, of the static vectors.",
-        ),
-    ] = None,
-    max_words: Annotated[
-        int, typer.Option(min=1, help="Maximum number of candidate words.")
-    ] = 20_000,
+    words: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    max_words: Annotated[int, typer.Option(min=1)] = 20_000,
     static: opt.StaticTable = None,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
@@ -247,6 +212,13 @@ def morphology(
     kind of relation: the mean cosine similarity of related words and of random pairs, how often
     related words are more similar than random ones (AUC), and the rank of the related word among
     all candidate words (mean reciprocal rank, hits at 1 and 10).
+
+    Args:
+        pairs: Tab-separated file with a word, a related word and the kind of relation per line.
+            Default: a bundled list.
+        words: Candidate words, one per line. Default: the most frequent words of the model's
+            vocabulary or, if it has none, of the static vectors.
+        max_words: Maximum number of candidate words.
     """
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
@@ -271,7 +243,4 @@ def morphology(
 def _print(report: DataclassInstance, as_json: bool) -> None:
     from elmokit.probes.reports import json_values
 
-    if as_json:
-        print_json(json_values(report))
-    else:
-        typer.echo(str(report))
+    print_result(json_values(report), report, as_json=as_json)

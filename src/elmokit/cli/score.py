@@ -14,16 +14,13 @@ _WINDOW_TOKENS = 16384
 
 
 def score(
-    files: Annotated[list[str], typer.Argument(help=opt.SENTENCES)],
+    files: opt.SentenceFiles,
     model: opt.HeadModel = None,
     tokenized: opt.Tokenized = False,
     split: opt.SplitLines = False,
     skip_bad: opt.SkipBad = False,
     state: opt.State = "reset",
-    by_token: Annotated[
-        bool,
-        typer.Option("--tokens", help="Also print the log probability of every token."),
-    ] = False,
+    by_token: Annotated[bool, typer.Option("--tokens")] = False,
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
     as_json: opt.LinesAsJson = False,
@@ -37,6 +34,9 @@ def score(
     sentences without tokens, so that input and output lines correspond.
 
     Sentences are scored independently. For continuous text, use `elmo perplexity`.
+
+    Args:
+        by_token: Also print the log probability of every token.
     """
     from elmokit.bulk.input import check_inputs, read_sentences
     from elmokit.embed.blocks import windows
@@ -45,8 +45,8 @@ def score(
     check_inputs(files)
     elmo = load(model, device=device, precision=precision)
     skipped: list[str] = []
-    how = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
-    sentences = ((s.tokens, s) for s in read_sentences(files, **how, on_bad=skipped.append))
+    options = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
+    sentences = ((s.tokens, s) for s in read_sentences(files, **options, on_bad=skipped.append))
     for window in windows(sentences, _WINDOW_TOKENS):
         scores = elmo.score([tokens for tokens, _ in window], state)
         for (_, read), sentence in zip(window, scores, strict=True):

@@ -20,108 +20,60 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="NAME=PATH",
-            help="Additional model to serve under this name. Can be repeated.",
-        ),
-    ] = None,
-    bundled: Annotated[
-        bool,
-        typer.Option(
-            "--bundled/--no-bundled",
-            help="Serve the bundled model as 'english', the default model.",
-        ),
-    ] = True,
-    task: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task",
-            metavar="NAME=DIR",
-            help="Task model to serve under this name, as written by `elmo task`. Can be repeated.",
-        ),
-    ] = None,
-    task_file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--task-file",
-            metavar="FILE",
-            help="Python file that defines the custom task of a --task model. Can be repeated.",
-        ),
-    ] = None,
-    index: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Directory written by `elmo index`, for nearest-neighbor search."
-        ),
-    ] = None,
+    model: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH")] = None,
+    bundled: bool = True,
+    task: Annotated[list[str] | None, typer.Option(metavar="NAME=DIR")] = None,
+    task_file: Annotated[list[Path] | None, typer.Option(metavar="FILE")] = None,
+    index: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
     static: opt.StaticTable = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 listens on all addresses.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")
-    ] = 8017,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ELMO_SERVE_TOKEN",
-            help="Bearer token that clients must send. Prefer the environment variable, because "
-            "other users of the machine can see command-line options. Default: no authentication.",
-        ),
-    ] = None,
-    cors: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ORIGIN",
-            help="Allow cross-origin requests from this origin, for example https://example.org. "
-            "Can be repeated.",
-        ),
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Host name to accept in requests, in addition to IP addresses, localhost and the "
-            "name of this machine; * accepts any name. Can be repeated.",
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of CPU threads. Default: chosen by PyTorch.")
-    ] = None,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8017,
+    token: Annotated[str | None, typer.Option(envvar="ELMO_SERVE_TOKEN")] = None,
+    cors: Annotated[list[str] | None, typer.Option(metavar="ORIGIN")] = None,
+    allowed_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
+    threads: Annotated[int | None, typer.Option(min=1)] = None,
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
-    max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 2 * 2**20,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per request.")] = 4096,
-    max_sentences: Annotated[int, typer.Option(min=1, help="Maximum sentences per request.")] = 256,
-    max_values: Annotated[int, typer.Option(min=1, help="Maximum values per response.")] = 2**24,
-    queue: Annotated[
-        int, typer.Option(min=1, help="Maximum pending requests; more are rejected.")
-    ] = 256,
-    max_connections: Annotated[
-        int, typer.Option(min=1, help="Maximum open connections; idle ones are closed first.")
-    ] = 1024,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            min=0.001,
-            help="Time limit in seconds for receiving a request, and for responding to it.",
-        ),
-    ] = 60.0,
-    open_page: Annotated[
-        bool, typer.Option("--open", help="Open the web page in a browser.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of text when the service is ready.")
-    ] = False,
+    max_body: Annotated[int, typer.Option(min=1)] = 2 * 2**20,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 4096,
+    max_sentences: Annotated[int, typer.Option(min=1)] = 256,
+    max_values: Annotated[int, typer.Option(min=1)] = 2**24,
+    queue: Annotated[int, typer.Option(min=1)] = 256,
+    max_connections: Annotated[int, typer.Option(min=1)] = 1024,
+    timeout: Annotated[float, typer.Option(min=0.001)] = 60.0,
+    open_page: Annotated[bool, typer.Option("--open")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Serve models over HTTP, with an interactive web page.
 
     Prints the URL when the models are loaded. The page is at /; the routes are
     documented at /openapi.json and in docs/how-to/serve.md. On Ctrl-C, SIGTERM or
     SIGHUP, the service answers all pending requests and stops.
+
+    Args:
+        model: Additional model to serve under this name. Can be repeated.
+        bundled: Serve the bundled model as 'english', the default model.
+        task: Task model to serve under this name, as written by `elmo task`. Can be repeated.
+        task_file: Python file that defines the custom task of a --task model. Can be repeated.
+        index: Directory written by `elmo index`, for nearest-neighbor search.
+        host: Address to listen on; 0.0.0.0 listens on all addresses.
+        port: Port to listen on; 0 selects a free port.
+        token: Bearer token that clients must send. Prefer the environment variable, because other
+            users of the machine can see command-line options. Default: no authentication.
+        cors: Allow cross-origin requests from this origin, for example https://example.org. Can be
+            repeated.
+        allowed_host: Host name to accept in requests, in addition to IP addresses, localhost and
+            the name of this machine; * accepts any name. Can be repeated.
+        threads: Number of CPU threads. Default: chosen by PyTorch.
+        max_body: Maximum bytes per request.
+        max_tokens: Maximum tokens per request.
+        max_sentences: Maximum sentences per request.
+        max_values: Maximum values per response.
+        queue: Maximum pending requests; more are rejected.
+        max_connections: Maximum open connections; idle ones are closed first.
+        timeout: Time limit in seconds for receiving a request, and for responding to it.
+        open_page: Open the web page in a browser.
+        as_json: Print JSON instead of text when the service is ready.
     """
     if token is None and "ELMO_SERVE_TOKEN" in os.environ:
         # typer treats an empty variable like an unset one.

@@ -11,19 +11,11 @@ from elmokit.cli.output import print_result
 
 
 def substitutes(
-    sentence: Annotated[
-        str,
-        typer.Argument(
-            help="Sentence with one word in brackets, for example 'I [read] the book .', or '-' to "
-            "read one sentence per line from standard input."
-        ),
-    ],
+    sentence: str,
     model: opt.HeadModel = None,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of words per list.")] = 10,
+    k: Annotated[int, typer.Option("--k", "-k", min=1)] = 10,
     state: opt.State = "reset",
-    specials: Annotated[
-        bool, typer.Option("--specials", help="Also list <S>, </S> and <UNK>.")
-    ] = False,
+    specials: Annotated[bool, typer.Option("--specials")] = False,
     device: opt.Device = "auto",
     as_json: opt.LinesAsJson = False,
 ) -> None:
@@ -32,6 +24,12 @@ def substitutes(
     Prints three lists. forward: given the words on the left. backward: given the words on the
     right. combined: proportional to p_forward * p_backward / p_unigram, where p_unigram is
     log-uniform over the ranks of the vocabulary. The bracketed word itself is ignored.
+
+    Args:
+        sentence: Sentence with one word in brackets, for example 'I [read] the book .', or '-' to
+            read one sentence per line from standard input.
+        k: Number of words per list.
+        specials: Also list <S>, </S> and <UNK>.
     """
     from elmokit.embed.model import load
     from elmokit.text.lines import STDIN, read_lines
@@ -42,4 +40,4 @@ def substitutes(
     elmo = load(model, device=device)
     for marked in sentences:
         result = elmo.substitutes(marked, k, state=state, specials=specials)
-        print_result(result, as_json=as_json)
+        print_result(result.to_dict(), result, as_json=as_json)

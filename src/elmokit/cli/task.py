@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from elmokit.cli import options as opt
 from elmokit.cli.app import App, Group
 from elmokit.cli.output import INTERRUPTED, print_json
 from elmokit.cli.progress import part_bar, stderr_logger
+from elmokit.errors import check_choice
 from elmokit.progress import plural
 from elmokit.tasks.registry import TASKS, is_file
 
@@ -33,50 +35,19 @@ MovedModel = Annotated[
 
 def train(
     context: typer.Context,
-    train: Annotated[str, typer.Argument(metavar="TRAIN", help="Training data.")],
-    dev: Annotated[
-        str, typer.Argument(metavar="DEV", help="Development data, to select the best epoch.")
-    ],
-    test: Annotated[
-        str | None,
-        typer.Argument(metavar="TEST", help="Test data, to evaluate the best epoch."),
-    ] = None,
+    train: str,
+    dev: str,
+    test: Annotated[str | None, typer.Argument()] = None,
     *,
-    output: Annotated[Path, opt.output_option("Output directory.")],
+    output: opt.Output,
     model: opt.Model = None,
-    elmo: Annotated[
-        str | None,
-        typer.Option(
-            metavar="none|input|output|both",
-            help="Where to add ELMo. input: to the input of the task's RNN. output: to its output. "
-            "Default: from the preset.",
-        ),
-    ] = None,
-    static: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE|none",
-            help="Static word vectors of the task model: glove-6b-50d (pip install "
-            "'elmokit[static]'), a text file in word2vec or GloVe format, or none. Default: from "
-            "the preset.",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Preset of the task. Default: the paper's settings.")
-    ] = None,
+    elmo: Annotated[str | None, typer.Option(metavar="none|input|output|both")] = None,
+    static: Annotated[str | None, typer.Option(metavar="NAME|FILE|none")] = None,
+    preset: str | None = None,
     settings: opt.Settings = None,
     seed: opt.Seed = 0,
-    cache_gb: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="Maximum size of the layer cache in GB; 0 recomputes the layers in every epoch.",
-        ),
-    ] = 8.0,
-    cache_dir: Annotated[
-        Path | None,
-        typer.Option(help="Directory of the layer cache. Default: in $ELMOKIT_HOME."),
-    ] = None,
+    cache_gb: Annotated[float, typer.Option(min=0)] = 8.0,
+    cache_dir: Path | None = None,
     resume: opt.Resume = False,
     device: opt.Device = "auto",
     precision: opt.Precision = "exact",
@@ -88,12 +59,25 @@ def train(
     The biLM is frozen; its layers are computed once and cached. Training stops early if the score
     on DEV no longer improves; the best epoch is saved and evaluated on TEST. At the end, the
     learned layer weights s_j and gamma are printed. Ctrl-C saves a checkpoint and stops.
+
+    Args:
+        train: Training data.
+        dev: Development data, to select the best epoch.
+        test: Test data, to evaluate the best epoch.
+        output: Output directory.
+        elmo: Where to add ELMo. input: to the input of the task's RNN. output: to its output.
+            Default: from the preset.
+        static: Static word vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'),
+            a text file in word2vec or GloVe format, or none. Default: from the preset.
+        preset: Preset of the task. Default: the paper's settings.
+        cache_gb: Maximum size of the layer cache in GB; 0 recomputes the layers in every epoch.
+        cache_dir: Directory of the layer cache. Default: in $ELMOKIT_HOME.
     """
     from elmokit.device import choose_device
     from elmokit.embed.layer_cache import GIB, LayerCache
-    from elmokit.embed.model import ElmoModel, load
+    from elmokit.embed.model import load
     from elmokit.settings import with_settings
-    from elmokit.tasks.data import Data, load_data
+    from elmokit.tasks.data import load_data
     from elmokit.tasks.loop import train as run_training
 
     task = _task(context)
@@ -105,21 +89,18 @@ def train(
 
     report = stderr_logger(shown=not quiet)
     with part_bar(shown=not quiet) as progress:
-
-        def load_bilm() -> ElmoModel:
-            return load(model, device=where, precision=precision)
-
-        def read_data() -> Data[Any]:
-            size = round(cache_gb * GIB)
-            return load_data(
-                *(task, config, train, dev, test),
-                elmo=None if config.elmo.place == "none" else load_bilm,
-                model=model,
-                cache=LayerCache(cache_dir, max_bytes=size, log=report, progress=progress),
-                device=where,
-                log=report,
-            )
-
+        size = round(cache_gb * GIB)
+        cache = LayerCache(cache_dir, max_bytes=size, log=report, progress=progress)
+        load_bilm = partial(load, model, device=where, precision=precision)
+        read_data = partial(
+            load_data,
+            *(task, config, train, dev, test),
+            elmo=None if config.elmo.place == "none" else load_bilm,
+            model=model,
+            cache=cache,
+            device=where,
+            log=report,
+        )
         result = run_training(
             task,
             config,
@@ -134,25 +115,29 @@ def train(
         print_json({"output": str(output), **result.to_dict()})
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
-    print_result = stderr_logger(shown=not (quiet and as_json))
+    log_result = stderr_logger(shown=not (quiet and as_json))
     for part, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
-            print_result(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
+            log_result(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
     for place, learned in result.mixes.items():
         s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(learned["s"]))
-        print_result(f"mix at the {place}: {s}; gamma = {learned['gamma']:.3f}")
-    print_result(f"Saved the model to {output}.")
+        log_result(f"mix at the {place}: {s}; gamma = {learned['gamma']:.3f}")
+    log_result(f"Saved the model to {output}.")
 
 
 def evaluate(
     context: typer.Context,
     directory: TaskDirectory,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Labeled data.")],
+    file: str,
     model: MovedModel = None,
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Evaluate a trained task model on labeled data."""
+    """Evaluate a trained task model on labeled data.
+
+    Args:
+        file: Labeled data.
+    """
     from elmokit.tasks.data import read_examples, scored_examples
     from elmokit.tasks.saved import load_saved
 
@@ -175,23 +160,19 @@ def evaluate(
 def predict(
     context: typer.Context,
     directory: TaskDirectory,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Input file, or '-' for standard input.")
-    ],
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--input",
-            metavar="FORMAT",
-            help="Format of FILE: text (raw text) or another format that the task supports, such "
-            "as conll or jsonl. Default: the first format of the task.",
-        ),
-    ] = None,
+    file: str,
+    form: Annotated[str | None, typer.Option("--input", metavar="FORMAT")] = None,
     model: MovedModel = None,
     device: opt.Device = "auto",
     as_json: opt.LinesAsJson = False,
 ) -> None:
-    """Print the predictions of a trained task model."""
+    """Print the predictions of a trained task model.
+
+    Args:
+        file: Input file, or '-' for standard input.
+        form: Format of FILE: text (raw text) or another format that the task supports, such as
+            conll or jsonl. Default: the first format of the task.
+    """
     from elmokit.tasks.saved import load_saved
     from elmokit.text.lines import read_lines
 
@@ -243,12 +224,9 @@ def _task(context: typer.Context) -> Task[Any]:
 
 def _known(what: str, name: str | None, known: Iterable[str]) -> str:
     """Return a name of the task, by default the first."""
-    from elmokit.errors import ConfigError, nearest
-
     names = list(known)
-    if name is not None and name not in names:
-        near = nearest(name, names)
-        raise ConfigError(f"Unknown {what} '{name}'.{near} Expected one of {', '.join(names)}.")
+    if name is not None:
+        check_choice(what, name, names)
     return name or names[0]
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from elmokit.cli import options as opt
 from elmokit.cli.output import print_training
 from elmokit.cli.progress import stderr_logger
@@ -13,18 +9,12 @@ from elmokit.cli.progress import stderr_logger
 
 def train(
     data: opt.PreparedData,
-    output: opt.RunDirectory,
+    output: opt.Output,
     preset: opt.Preset = "toy",
     settings: opt.Settings = None,
-    max_steps: Annotated[
-        int | None, typer.Option(help="Number of training steps. Default: from the preset.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Number of training tokens, instead of --max-steps.")
-    ] = None,
-    epochs: Annotated[
-        float | None, typer.Option(help="Number of epochs, instead of --max-steps.")
-    ] = None,
+    max_steps: int | None = None,
+    max_tokens: int | None = None,
+    epochs: float | None = None,
     seed: opt.Seed = 0,
     resume: opt.Resume = False,
     warm_state: opt.WarmState = False,
@@ -40,6 +30,12 @@ def train(
     the full softmax, so use it only to monitor training. Held-out perplexity is computed with the
     full softmax: the exponential of the mean loss in each direction, and the geometric mean of the
     two. Ctrl-C saves a checkpoint and stops.
+
+    Args:
+        output: Run directory for checkpoints, metrics and the model.
+        max_steps: Number of training steps. Default: from the preset.
+        max_tokens: Number of training tokens, instead of --max-steps.
+        epochs: Number of epochs, instead of --max-steps.
     """
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device

@@ -9,20 +9,14 @@ import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.output import log, log_skipped, print_json
-from elmokit.cli.progress import TokenBar
+from elmokit.cli.progress import token_bar
 from elmokit.progress import plural
 
 
 def warm(
     model: opt.ModelArgument,
-    files: Annotated[
-        list[str],
-        typer.Argument(help=f"In-domain text, preferably the training text. {opt.PARAGRAPHS}"),
-    ],
-    output: Annotated[
-        Path | None,
-        opt.output_option("Output model directory. Default: MODEL, if it is a model directory."),
-    ] = None,
+    files: opt.ParagraphFiles,
+    output: Annotated[Path | None, opt.OUTPUT] = None,
     weights: opt.Weights = None,
     one_sentence_per_line: opt.OneSentencePerLine = False,
     tokenized: opt.Tokenized = False,
@@ -40,6 +34,10 @@ def warm(
     the first 20,000 are used.
 
     The output is written atomically.
+
+    Args:
+        files: Use in-domain text, preferably the training text.
+        output: Output model directory. Default: MODEL, if it is a model directory.
     """
     from elmokit.data.reading import Reading, check_files, read_sentences
     from elmokit.device import choose_device
@@ -60,7 +58,7 @@ def warm(
     parts = load_parts(model, weights)
     skipped: list[str] = []
     reading = Reading(one_sentence_per_line, tokenized)
-    with TokenBar(shown=not quiet) as bar:
+    with token_bar(shown=not quiet) as bar:
         result = warm_state_of_text(
             parts.bilm.to(choose_device(device)),
             parts.vocabulary,
