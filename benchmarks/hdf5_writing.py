@@ -27,6 +27,7 @@ from h5py import h5a, h5d, h5p, h5s, h5t
 from elmokit.bulk.formats import hdf5
 from elmokit.bulk.formats.block import Block, make_block
 from elmokit.bulk.formats.layout import Layout
+from elmokit.embed.blocks import TokenIds
 
 BLOCKS, SENTENCES, LAYERS, DIM, WORDS = 4, 2200, 3, 512, 8000
 
@@ -38,13 +39,12 @@ def random_block(rng: np.random.Generator, layout: Layout) -> Block:
     vectors = rng.normal(size=(LAYERS if layout.layer == "all" else 1, n, DIM)).astype(np.float16)
     arrays = {
         "vectors": vectors,
-        "lengths": lengths,
-        "ids": rng.integers(0, WORDS, n),
         "places": np.zeros((SENTENCES, 3), np.int64),
     }
     words = [f"word{i}" for i in range(WORDS)]
+    tokens = TokenIds(words, rng.integers(0, WORDS, n, np.int32), lengths)
     texts = [f"the text of a sentence {number}" for number in rng.random(SENTENCES)]
-    return make_block(arrays, words, texts, {})
+    return make_block(tokens, arrays, texts, {})
 
 
 def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from elmokit.bulk.chunks import Chunk, read_chunks
+from elmokit.bulk.input import Chunk, read_chunks
 from elmokit.bulk.job import ChunkJob
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.shards import ShardDirectory

@@ -174,7 +174,7 @@ FAULTS = [
     ),
     fault(
         "long-line-sentence",
-        "bulk/chunks.py",
+        "bulk/input.py",
         "sentence + len(starts) - 1, offset + cut",
         "sentence + len(starts), offset + cut",
         "With `elmo embed --split` the sentences of a long line get wrong numbers.",
@@ -183,8 +183,8 @@ FAULTS = [
     fault(
         "resume-state",
         "bulk/executors.py",
-        "carried = job.store.state_after(number - 1)",
-        "carried = job.store.state_after(0)",
+        "carried = job.output.state_after(number - 1)",
+        "carried = job.output.state_after(0)",
         "A resumed `elmo embed --state carry` continues from the wrong state.",
         "bulk/test_resume.py bulk/test_corpus.py bulk",
     ),

@@ -58,9 +58,9 @@ class ElmoWarning(UserWarning):
     """Category of elmokit's warnings."""
 
 
-def warn(message: str) -> None:
-    """Warn the user; the warning points at the caller of the function that calls this one."""
-    warnings.warn(message, ElmoWarning, stacklevel=3)
+def warn(message: str, stacklevel: int = 3) -> None:
+    """Warn the user; by default, at the caller of the function that calls this one."""
+    warnings.warn(message, ElmoWarning, stacklevel=stacklevel)
 
 
 #: Distribution names that differ from the import name.

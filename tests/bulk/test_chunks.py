@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from elmokit.bulk import chunks as module
-from elmokit.bulk.chunks import Chunk, Passage, check_documents, known_size, read_chunks
+from elmokit.bulk import input as module
+from elmokit.bulk.input import Chunk, Passage, check_documents, known_size, read_chunks
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.errors import DataError
 from elmokit.text.sentences import split_sentences
@@ -150,7 +150,7 @@ def test_a_line_or_sentence_without_an_end_is_an_error_that_names_the_limit(
         with pytest.raises(DataError, match=r"/dev/zero, line 1: .* longer than 1,048,576"):
             chunks_of("/dev/zero", split=split)
     pq.write_table(pa.table({"text": ["x" * (2**20 + 1)]}), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match=r"t\.parquet, row 1: .* longer than 1,048,576"):
+    with pytest.raises(DataError, match=r"t\.parquet, line 1: .* longer than 1,048,576"):
         chunks_of(tmp_path / "t.parquet")
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.bulk.chunks import Chunk, Passage
 from elmokit.bulk.executors import Workers
+from elmokit.bulk.input import Chunk, Passage
 from elmokit.bulk.job import ChunkJob
 from elmokit.bulk.ray_engine import RayCluster
 from elmokit.bulk.run import embed_corpus

@@ -47,7 +47,7 @@ def test_hdf5_leaves_the_index_out_when_it_would_not_fit_in_memory(
     tmp_path: Path, sentences: list[SentenceVectors], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "vectors.h5"
-    monkeypatch.setattr(hdf5, "_MOST_INDEXED", 4)
+    monkeypatch.setattr(hdf5, "_MAX_INDEX_SENTENCES", 4)
     with pytest.warns(
         ElmoWarning, match="has no 'sentence_to_index', because it contains more than 4 sentences"
     ):
@@ -55,8 +55,8 @@ def test_hdf5_leaves_the_index_out_when_it_would_not_fit_in_memory(
     with h5py.File(path) as file:
         assert set(file) == {"0", "1", "2", "3", "4"}
     assert open_vectors(path)[3].tokens == sentences[3].tokens
-    monkeypatch.setattr(hdf5, "_MOST_INDEXED", 10)
-    monkeypatch.setattr(hdf5, "_MOST_INDEXED_BYTES", 10)
+    monkeypatch.setattr(hdf5, "_MAX_INDEX_SENTENCES", 10)
+    monkeypatch.setattr(hdf5, "_MAX_INDEX_BYTES", 10)
     with pytest.warns(ElmoWarning, match="MB of text"):
         write_vectors(path, sentences)
 

@@ -158,7 +158,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, wide_model: Path, su
 
 LONG_LINE = """
 import re, sys
-from elmokit.bulk.chunks import read_chunks
+from elmokit.bulk.input import read_chunks
 from elmokit.bulk.settings import EmbedSettings
 settings = EmbedSettings(split=True)
 assert sum(len(c.passages) for c in read_chunks(sys.argv[1:], settings, skip_bad=False)) > 10

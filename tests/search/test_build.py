@@ -262,9 +262,7 @@ def test_kill_9_while_text_is_added_leaves_the_index_as_it_was(
 
 def test_what_is_not_an_index_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "meta.json").write_text('{"format": "elmokit-index", "format_version": 1}')
-    for name, message in (("none", "not exist"), ("file", "a file"), ("old", "version 1")):
+    for name, message in (("none", "not exist"), ("file", "a file")):
         with pytest.raises(DataError, match=message):
             TokenIndex.open(tmp_path / name)
     with pytest.raises(DataError, match="is not an index"):

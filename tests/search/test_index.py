@@ -15,7 +15,7 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import unit
 from elmokit.errors import ConfigError, DataError
-from elmokit.search import files
+from elmokit.search import index as index_module
 from elmokit.search.approximate import add_ann
 from elmokit.search.build import IndexSettings, build_index
 from elmokit.search.index import TokenIndex
@@ -69,7 +69,7 @@ def test_the_index_finds_what_the_search_of_the_text_finds(
 def test_the_exact_search_is_brute_force_over_the_stored_vectors(
     index: TokenIndex, weights: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "BATCH_ROWS", 50)  # many batches
+    monkeypatch.setattr(index_module, "_BATCH_ROWS", 50)  # many batches
     tokens, words = (index.tables[name].to_table().to_pydict() for name in ("tokens", "words"))
     layers = [
         np.array(words["layer_0"], np.float32)[tokens["word"]],

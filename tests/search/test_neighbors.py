@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +11,9 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice
 from elmokit.errors import DataError, ElmoError
 from elmokit.search import neighbors as module
-from elmokit.search.neighbors import Neighbors, NeighborSearch, Passage, Rules, neighbors
+from elmokit.search.neighbors import Neighbors, Passage, Rules, neighbors
 from elmokit.text.marked import Marked
 from tests.conftest import TINY_MODEL
 
@@ -169,20 +169,24 @@ def test_the_text_is_read_no_further_than_asked(elmo: elmokit.ElmoModel) -> None
     assert found[0].tokens == 12
 
 
-def test_only_what_is_among_the_best_is_remembered(elmo: elmokit.ElmoModel) -> None:
+def test_only_what_is_among_the_best_is_remembered(
+    elmo: elmokit.ElmoModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Memory does not grow with the text: only sentences of the k best tokens are held."""
+    monkeypatch.setattr(module, "_WINDOW_TOKENS", 100)
     draw = random.Random(1)
-    query = QUERIES[0]
-    vectors = elmo.embed([list(query.tokens)])[0].layers[:, query.position]
-    search = NeighborSearch(
-        [query], [vectors], LayerChoice.parse_all(ALL_AND_AVERAGE, 3), 3, Rules()
-    )
-    for _ in range(20):
-        sentences = [draw.choices(WORDS, k=5) for _ in range(20)]
-        layers = elmo.compute(sentences)
-        search.add([Passage(s) for s in sentences], layers)
-        assert len(search._kept) <= 3 * 4
-    assert search.tokens == 2000
+    sentences = [draw.choices(WORDS, k=5) for _ in range(400)]
+    held = []
+
+    def count() -> int:
+        gc.collect()
+        return sum(type(item) is module.Neighbor for item in gc.get_objects())
+
+    before = count()
+    found = neighbors(elmo, QUERIES[:1], sentences, k=3, on_window=lambda _: held.append(count()))
+    assert found[0].tokens == 2000
+    assert len(held) > 10
+    assert max(held) <= before + 3 * 4
 
 
 def test_a_mix_of_one_layer_is_that_layer(elmo: elmokit.ElmoModel, text: list[list[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Measure the way from text to disk: `elmo embed` to each kind of output."""
+"""Measure the throughput of `elmo embed` from text to each kind of output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTPUTS: dict[str, tuple[str, EmbedSettings]] = {
     "HDF5, top": ("top.h5", EmbedSettings(layer="top", dtype="float16")),
 }
 _DISK_BLOCKS = 64
-# Tokens after which all workers are at work.
+# Number of tokens after which all workers are busy.
 _STARTED = 500_000
 
 
@@ -61,10 +61,10 @@ def _measure(workers: Workers, text: str, out: Path, settings: EmbedSettings) ->
     summary = embed_corpus(workers, [text], out, settings, on_progress=report)
     seconds = time.perf_counter() - started
     shutil.rmtree(out) if out.is_dir() else out.unlink()
-    late = [item for item in reports if item[1] >= _STARTED]
+    sustained = [item for item in reports if item[1] >= _STARTED]
     rates = {"tokens_per_second": round(summary.tokens / seconds)}
-    if len(late) > 1:
-        (begin, before), (end, after) = late[0], late[-1]
+    if len(sustained) > 1:
+        (begin, before), (end, after) = sustained[0], sustained[-1]
         rates["sustained_tokens_per_second"] = round((after - before) / (end - begin))
     return {
         "tokens": summary.tokens,

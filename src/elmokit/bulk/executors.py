@@ -18,23 +18,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from elmokit.bulk.chunks import Chunk
+from elmokit.bulk.input import Chunk, known_size
 from elmokit.bulk.job import STAGES, ChunkJob, Done, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.loading import is_onnx, load, need_torch, threads_of, use_threads
 from elmokit.embed.onnx_model import check_device
-from elmokit.errors import ElmoError, ElmoWarning
+from elmokit.errors import ElmoError, ElmoWarning, warn
 from elmokit.parallel import available_cores, prefetched, process_pool, run_futures
 from elmokit.text.lines import STDIN
 
-if TYPE_CHECKING:
-    from elmokit.bulk.ray_engine import RayCluster
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 Dones = Generator[Done, None, None]
 
 # A GPU computes faster than one core can tokenize text or write Parquet files.
@@ -82,20 +77,42 @@ class Workers:
             return [f"cuda:{i % n_gpus}" for i in range(n)]
         return [str(choose_device(self.device))] * n
 
+    @contextmanager
+    def executor(self, settings: EmbedSettings) -> Iterator[Executor]:
+        """Start the processes, which exit at the end of the block."""
+        devices = self.devices()
+        n = len(devices)
+        if n == 1:
+            yield InProcessExecutor(self.load(devices[0]), settings)
+            return
+        queue = multiprocessing.get_context("spawn").SimpleQueue()
+        for device in devices:
+            queue.put(device)
+        threads = max(1, threads_of(self.model) // n)
+        try:
+            with process_pool(n, _start_worker, self, queue, threads) as pool:
+                info, warned = pool.submit(_describe, settings).result()
+                for message in warned:
+                    warn(message, stacklevel=5)
+
+                def submit(job: ChunkJob, chunk: Chunk) -> Future[Done]:
+                    return pool.submit(_run, job, chunk, info)
+
+                yield WorkerExecutor(info, n, submit)
+        except BrokenProcessPool:
+            raise ElmoError(
+                "A worker process died. The system kills processes when memory runs out, and each "
+                "worker has its own copy of the model. Finished chunks are kept: repeat the "
+                "command with --resume, and with fewer workers if memory ran out."
+            ) from None
+
 
 def make_executor(
-    model: Embedder | Workers | RayCluster, settings: EmbedSettings
+    model: Embedder | Workers, settings: EmbedSettings
 ) -> AbstractContextManager[Executor]:
     """Return the executor: this process, a worker pool, or a cluster."""
-    from elmokit.bulk.ray_engine import RayCluster
-
-    if isinstance(model, RayCluster):
-        return model.executor(settings)
     if isinstance(model, Workers):
-        devices = model.devices()
-        if len(devices) > 1:
-            return _worker_pool(model, devices, settings)
-        model = model.load(devices[0])
+        return model.executor(settings)
     return nullcontext(InProcessExecutor(model, settings))
 
 
@@ -113,10 +130,7 @@ class InProcessExecutor:
     Attributes:
         info: The model.
         parallel: Threads or processes of each stage.
-        in_order: Whether each chunk is computed only after the previous one.
     """
-
-    in_order = True
 
     def __init__(
         self, model: Embedder, settings: EmbedSettings, *, writers: int | None = None
@@ -130,15 +144,9 @@ class InProcessExecutor:
         self._writers = writers or (free if on_gpu else 1)
         self.parallel = dict.fromkeys(STAGES, 1) | {"write": self._writers}
 
-    def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
-        """Run a job on chunks and yield the results; see `run_futures`.
-
-        Args:
-            job: The job.
-            chunks: The chunks, read when there is a free worker.
-            n_chunks: Their approximate number; None if it is unknown.
-        """
-        ready = self._tokenize(job, chunks, n_chunks)
+    def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Dones:
+        """Run a job on chunks, which are read when there is a free worker; yield the results."""
+        ready = self._tokenize(job, chunks)
         if STDIN not in job.documents:  # Ctrl-C does not interrupt a thread waiting for input
             ready = prefetched(ready)
         with ThreadPoolExecutor(self._writers) as writers, closing(ready):
@@ -160,9 +168,11 @@ class InProcessExecutor:
             yield computed
 
     def _tokenize(
-        self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None
+        self, job: ChunkJob, chunks: Iterable[Chunk]
     ) -> Generator[TokenizedChunk, None, None]:
-        if self._tokenizers < 2 or (n_chunks is not None and n_chunks < _POOL_CHUNKS):
+        size = known_size(job.documents)
+        is_short = size is not None and size < _POOL_CHUNKS * job.settings.chunk_bytes
+        if self._tokenizers < 2 or is_short:
             yield from map(job.tokenize, chunks)
             return
         self.parallel["tokenize"] = self._tokenizers
@@ -178,35 +188,28 @@ class InProcessExecutor:
 # -------------------------------------------------------------------------------- other processes
 
 
+@dataclass(frozen=True)
 class WorkerExecutor:
-    """Other processes, each with its own model; the attributes are those of `InProcessExecutor`.
+    """Other processes, each with its own model.
 
-    Args:
+    Attributes:
         info: The model.
         n: Number of workers.
         submit: Starts the job of a chunk in a worker.
-        limit: Maximum number of submitted chunks.
-        errors: A context manager that converts the errors of the workers.
     """
 
-    in_order = False
+    info: ModelInfo
+    n: int
+    submit: Callable[[ChunkJob, Chunk], Future[Done]]
 
-    def __init__(
-        self,
-        info: ModelInfo,
-        n: int,
-        submit: Callable[[ChunkJob, Chunk], Future[Done]],
-        limit: int,
-        errors: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self.info = info
-        self.parallel = dict.fromkeys(STAGES, n) | {"read": 1}
-        self._submit, self._limit, self._errors = submit, limit, errors
+    @property
+    def parallel(self) -> dict[str, int]:
+        """Processes of each stage."""
+        return dict.fromkeys(STAGES, self.n) | {"read": 1}
 
-    def run(self, job: ChunkJob, chunks: Iterable[Chunk], n_chunks: int | None) -> Dones:
+    def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Dones:
         """Run a job on chunks; see `InProcessExecutor`."""
-        with self._errors():
-            yield from run_futures(lambda chunk: self._submit(job, chunk), chunks, self._limit)
+        return run_futures(lambda chunk: self.submit(job, chunk), chunks, self.n + 1)
 
 
 Executor = InProcessExecutor | WorkerExecutor
@@ -242,34 +245,6 @@ class ModelWorker:
         return job.run(self._model, chunk)
 
 
-def warn_all(messages: Iterable[str]) -> None:
-    """Repeat the warnings of a worker in this process."""
-    for message in messages:
-        warnings.warn(message, ElmoWarning, stacklevel=5)
-
-
-@contextmanager
-def _worker_pool(
-    workers: Workers, devices: list[str], settings: EmbedSettings
-) -> Iterator[WorkerExecutor]:
-    n = len(devices)
-    queue = multiprocessing.get_context("spawn").SimpleQueue()
-    for device in devices:
-        queue.put(device)
-    threads = max(1, threads_of(workers.model) // n)
-    with process_pool(n, _start_worker, workers, queue, threads) as pool:
-        with _explain_worker_death():
-            info, warned = pool.submit(_describe, settings).result()
-        warn_all(warned)
-        yield WorkerExecutor(
-            info,
-            n,
-            lambda job, chunk: pool.submit(_run, job, chunk, info),
-            n + 1,
-            _explain_worker_death,
-        )
-
-
 _worker: ModelWorker  # in a worker process
 
 
@@ -284,15 +259,3 @@ def _describe(settings: EmbedSettings) -> tuple[ModelInfo, list[str]]:
 
 def _run(job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> Done:
     return _worker.run(job, chunk, expected)
-
-
-@contextmanager
-def _explain_worker_death() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool:
-        raise ElmoError(
-            "A worker process died. The system kills processes when memory runs out, and each "
-            "worker has its own copy of the model. Finished chunks are kept: repeat the command "
-            "with --resume, and with fewer workers if memory ran out."
-        ) from None

@@ -7,24 +7,24 @@ never span chunks, and the token cache is not used.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from elmokit.bulk.chunks import Chunk, Passage
-from elmokit.bulk.formats.block import make_block
-from elmokit.bulk.formats.columns import Array
-from elmokit.bulk.input import tokenize_line
-from elmokit.bulk.settings import EmbedSettings, run_manifest
+from elmokit import __version__
+from elmokit.bulk.formats.block import Array, make_block
+from elmokit.bulk.input import Chunk, Passage, tokenize_line
+from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import Output, Record, Times
 from elmokit.config import BiLMConfig
 from elmokit.embed.blocks import Pending, StateArrays, TokenIds
 from elmokit.embed.embedder import Embedder
+from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.tokenized import truncated_tokens
 from elmokit.errors import DataError
 from elmokit.text.tokenize import token_starts
@@ -50,7 +50,7 @@ class ModelInfo(NamedTuple):
 
     Attributes:
         config: Its shape.
-        manifest: Everything that determines the vectors, except the text.
+        manifest: Everything that determines the output, except the text, as JSON values.
         engine: The engine and kind of device.
     """
 
@@ -64,7 +64,15 @@ def describe(model: Embedder, settings: EmbedSettings) -> ModelInfo:
     settings.layout(model.config)
     if settings.state != "carry":
         model.initial_state(settings.state)
-    return ModelInfo(model.config, run_manifest(model, settings), model.engine_name)
+    manifest = {
+        "elmokit": __version__,
+        "model": fingerprint(model, settings.state),
+        "batch_tokens": model.batch_tokens,
+        "batch_sentences": model.batch_sentences,
+        "precision": model.precision,
+        **settings.to_dict(),
+    }
+    return ModelInfo(model.config, json.loads(json.dumps(manifest)), model.engine_name)
 
 
 @dataclass
@@ -74,18 +82,16 @@ class TokenizedChunk:
     Attributes:
         record: The record of its input.
         tokens: Its sentences.
-        places: Document, line and number in the line of each sentence, shape (S, 3).
-        starts: Offset of each token in its line, shape (N,); None for tokenized input.
+        positions: The arrays `places` and, for untokenized input, `spans`; see block.py.
         texts: The original sentences, if the format stores them.
         times: Seconds spent on it so far.
     """
 
     record: Record
     tokens: TokenIds
-    places: NDArray[np.int64]
-    starts: NDArray[np.int64] | None
+    positions: dict[str, Array]
     texts: list[str] | None
-    times: Times = field(default_factory=dict)
+    times: Times
 
 
 @dataclass
@@ -127,7 +133,7 @@ class ChunkJob:
     def tokenize(self, chunk: Chunk) -> TokenizedChunk:
         """Split a chunk into sentences and tokens."""
         times: Times = {}
-        how = {"tokenized": self.settings.tokenized, "split": self.settings.split}
+        options = {"tokenized": self.settings.tokenized, "split": self.settings.split}
         with timed(times, "tokenize"):
             tokens: list[str] = []
             starts: list[int] = []
@@ -135,7 +141,7 @@ class ChunkJob:
             places: list[tuple[int, int, int]] = []
             texts: list[str] = []
             for passage in chunk.passages:
-                sentences = tokenize_line(passage.text, **how)
+                sentences = tokenize_line(passage.text, **options)
                 for number, (begin, text, sentence) in enumerate(sentences, passage.sentence):
                     if len(sentence) > MAX_SENTENCE_TOKENS:
                         raise self._too_long(passage, len(sentence))
@@ -147,24 +153,25 @@ class ChunkJob:
                     places.append((passage.document, passage.line, number))
                     if self.output.with_texts:
                         texts.append(text.strip())
-            numbered = TokenIds.of_tokens(tokens, np.array(lengths, dtype=np.int64))
-            where = np.array(places, dtype=np.int64).reshape(-1, 3)
-            return TokenizedChunk(
-                {
-                    "chunk": chunk.number,
-                    "is_last": chunk.is_last,
-                    "documents": _sentences_per_document(where),
-                    "skipped_lines": len(chunk.skipped),
-                    "first_skipped": chunk.skipped[0] if chunk.skipped else "",
-                    "n_bytes": chunk.n_bytes,
-                    "digest": chunk.digest,
-                },
-                numbered,
-                where,
-                None if self.settings.tokenized else np.array(starts, dtype=np.int64),
-                texts if self.output.with_texts else None,
-                times,
-            )
+            ids = TokenIds.of_tokens(tokens, np.array(lengths, dtype=np.int64))
+            positions = {"places": np.array(places, dtype=np.int64).reshape(-1, 3)}
+            if not self.settings.tokenized:
+                begins = np.array(starts, dtype=np.int64)
+                sizes = np.array([len(word) for word in ids.words], dtype=np.int64)
+                positions["spans"] = np.stack([begins, begins + sizes[ids.ids]], axis=1)
+            counts = np.unique(positions["places"][:, 0], return_counts=True)
+            record = {
+                "chunk": chunk.number,
+                "is_last": chunk.is_last,
+                "documents": np.stack(counts, axis=1).tolist(),  # and their numbers of sentences
+                "skipped_lines": len(chunk.skipped),
+                "first_skipped": chunk.skipped[0] if chunk.skipped else "",
+                "n_bytes": chunk.n_bytes,
+                "digest": chunk.digest,
+            }
+        return TokenizedChunk(
+            record, ids, positions, texts if self.output.with_texts else None, times
+        )
 
     def _too_long(self, passage: Passage, length: int) -> DataError:
         hint = "" if self.settings.split else " If lines are paragraphs, use --split."
@@ -203,37 +210,14 @@ class ChunkJob:
 
     def write(self, model: Embedder, computed: ComputedChunk) -> Done:
         """Wait for the vectors of a chunk and write them."""
-        chunk, tokens, times = computed.chunk, computed.chunk.tokens, computed.chunk.times
+        chunk = computed.chunk
         vectors = computed.pending.array()
-        with timed(times, "write"):
-            layout = self.settings.layout(model.config)
+        with timed(chunk.times, "write"):
             if not computed.pending.is_finite:
-                layout.check_finite(vectors, lambda k: _sentence_of(tokens, k))
-            arrays: dict[str, Array] = {
-                "vectors": vectors,
-                "lengths": tokens.lengths,
-                "ids": tokens.ids,
-                "places": chunk.places,
-            }
-            if chunk.starts is not None:
-                sizes = np.array([len(word) for word in tokens.words], dtype=np.int64)
-                ends = chunk.starts + sizes[tokens.ids] if len(sizes) else chunk.starts
-                arrays["spans"] = np.stack([chunk.starts, ends], axis=1)
-            for name, values in (computed.carried or {}).items():
-                arrays[f"state.{name}"] = values
+                self.settings.layout(model.config).check_finite(vectors, chunk.tokens)
+            states = {f"state.{name}": array for name, array in (computed.carried or {}).items()}
             record = {**chunk.record, "cut_tokens": computed.cut_tokens}
-            block = make_block(arrays, tokens.words, chunk.texts, record)
+            arrays = {"vectors": vectors, **chunk.positions, **states}
+            block = make_block(chunk.tokens, arrays, chunk.texts, record)
             n_bytes = self.output.write(block)
-        return Done(dict(block.record), times, n_bytes)
-
-
-def _sentences_per_document(places: NDArray[np.int64]) -> list[list[int]]:
-    documents, counts = np.unique(places[:, 0], return_counts=True)
-    return [list(pair) for pair in zip(documents.tolist(), counts.tolist(), strict=True)]
-
-
-def _sentence_of(tokens: TokenIds, k: int) -> str:
-    number = int(np.searchsorted(np.cumsum(tokens.lengths), k, side="right"))
-    begin = int(tokens.starts[number])
-    ids = tokens.ids[begin : begin + int(tokens.lengths[number])].tolist()
-    return " ".join(tokens.words[i] for i in ids)
+        return Done(dict(block.record), chunk.times, n_bytes)

@@ -12,23 +12,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from queue import SimpleQueue
+from typing import Any
 
-from elmokit.bulk.chunks import is_remote
 from elmokit.bulk.formats import check_package, format_of, open_vectors
 from elmokit.bulk.formats.block import Block, open_block, save_block
 from elmokit.bulk.formats.reading import About
+from elmokit.bulk.input import is_remote
 from elmokit.bulk.job import timed
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.shards import ShardDirectory
-from elmokit.bulk.store import ChunkStore, Manifest, OnFinished, Records, Times
+from elmokit.bulk.store import MANIFEST, ChunkStore, Manifest, OnFinished, Record, Records, Times
 from elmokit.embed.blocks import StateArrays
 from elmokit.errors import ElmoError, OutputError, output_error
 from elmokit.storage.atomic import replace_file, sync_directory
 from elmokit.storage.lock import check_not_in_use
-from elmokit.storage.regular import resolve_output
 
 
 def make_output(
@@ -51,18 +51,17 @@ class FileOutput(ChunkStore):
 
     Args:
         path: The file; its suffix selects the format.
-        how: `resume` and `overwrite` of an `Output`.
+        flags: `resume` and `overwrite` of an `Output`.
     """
 
-    def __init__(self, path: Path, **how: bool) -> None:
+    def __init__(self, path: Path, **flags: bool) -> None:
         format_of(path)  # checks the suffix
         check_package("safetensors", "Embedding into a file (a directory of shards needs pyarrow)")
-        super().__init__(path, str(path.with_name(f".{path.name}.chunks")), ".safetensors", **how)
+        super().__init__(path, str(path.with_name(f".{path.name}.chunks")), ".safetensors", **flags)
         self.with_texts = path.suffix.lower() in (".h5", ".hdf5")
 
     def check(self, documents: Sequence[str], settings: EmbedSettings) -> None:
         """Raise an error if the file cannot be written, before a model is loaded."""
-        resolve_output(self.path)  # rejects invalid names
         if self.path.is_dir():
             raise OutputError(f"{self.path} is a directory; expected the name of a file.")
         for name in documents:
@@ -70,10 +69,10 @@ class FileOutput(ChunkStore):
                 raise OutputError(f"{self.path} is both input and output. Choose another output.")
         if self.path.exists() and not (self.resume or self.overwrite):
             raise self._already_exists()
-        if self.has_run and not (self.resume or self.overwrite):
-            check_not_in_use(Path(self.place))
+        if MANIFEST in self.names() and not (self.resume or self.overwrite):
+            check_not_in_use(Path(self.url))
             raise OutputError(
-                f"{self.place} contains the finished chunks of an interrupted run. Continue it "
+                f"{self.url} contains the finished chunks of an interrupted run. Continue it "
                 "with --resume, or discard it with --overwrite."
             )
         try:
@@ -92,31 +91,22 @@ class FileOutput(ChunkStore):
         """Return the counts of the file if this run would write it again; see `Output`."""
         if not self.path.exists():
             return None
-        if self.resume and (counts := self._counts_of_same_run(manifest, digest)):
-            if Path(self.place).exists():  # the run was killed after it had written the file
+        about: dict[str, Any] = {}
+        if self.resume:
+            with suppress(ElmoError), open_vectors(self.path) as stored:  # it can be any file
+                about = stored.about
+        if about.get("run") == manifest and about.get("digest") == digest():
+            if Path(self.url).exists():  # the run was killed after it had written the file
                 with self.open_run(manifest):
                     self.clear()
-            return counts
+            return dict(about["counts"])
         if not self.overwrite:
             raise self._already_exists()
         return None
 
-    def _counts_of_same_run(
-        self, manifest: Manifest, digest: Callable[[], str]
-    ) -> dict[str, int] | None:
-        try:
-            with open_vectors(self.path) as stored:
-                about = stored.about
-        except ElmoError:
-            return None
-        if about.get("run") != manifest or about.get("digest") != digest():
-            return None
-        return dict(about["counts"])
-
-    def records(self) -> Records:
-        """Return the records of the finished chunks; see `Output`."""
-        numbers = [int(name.removesuffix(self.suffix)) for name in self.chunks()]
-        return {number: dict(self._open_chunk(number).record) for number in numbers}
+    def read_record(self, name: str) -> Record:
+        """Return the record of a chunk."""
+        return dict(open_block(Path(self.root, name)).record)
 
     def write(self, block: Block) -> int:
         """Write a chunk; see `Output`."""
@@ -130,13 +120,13 @@ class FileOutput(ChunkStore):
         return {name: block.read(f"state.{name}") for name in ("cell", "hidden")}
 
     def _open_chunk(self, number: int) -> Block:
-        return open_block(Path(self._path) / self.chunk_name(number))
+        return open_block(Path(self.root, self.chunk_name(number)))
 
     @contextmanager
     def assembling(self, about: About, times: Times, records: Records) -> Iterator[OnFinished]:
         """Write the file from its chunks in another thread; see `Output`."""
-        finished: SimpleQueue[int | None] = SimpleQueue()
-        temporary = Path(self.place) / ".output.tmp"  # removed by the next run after a kill
+        finished: SimpleQueue[int | BaseException | None] = SimpleQueue()
+        temporary = Path(self.url) / ".output.tmp"  # removed by the next run after a kill
         times["assemble"] = 0.0
 
         def write() -> None:
@@ -156,16 +146,18 @@ class FileOutput(ChunkStore):
                 for number in records:
                     add(number)
                 yield add
-            except BaseException:
-                finished.put(-1)
+            except BaseException as error:
+                finished.put(error)
                 raise
             finished.put(None)
             writing.result()
         sync_directory(self.path.parent)  # the output must be on disk before chunks are removed
         self.clear()
 
-    def _in_order(self, finished: SimpleQueue[int | None], times: Times) -> Iterator[Block]:
-        """Yield finished chunks in order, until None (end) or a negative number (error) arrives."""
+    def _in_order(
+        self, finished: SimpleQueue[int | BaseException | None], times: Times
+    ) -> Iterator[Block]:
+        """Yield finished chunks in order, until None (the end) or an error arrives."""
         ready: set[int] = set()
         number = 0
         while True:
@@ -177,10 +169,6 @@ class FileOutput(ChunkStore):
             times["assemble"] -= time.perf_counter() - started  # do not count waiting
             if item is None:
                 return
-            if item < 0:
-                raise _Stopped
+            if isinstance(item, BaseException):
+                raise item  # so that the incomplete file is removed
             ready.add(item)
-
-
-class _Stopped(Exception):
-    """The run ended before the file was complete."""

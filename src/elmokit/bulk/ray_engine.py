@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-from elmokit.bulk.chunks import Chunk
-from elmokit.bulk.executors import ModelWorker, WorkerExecutor, Workers, warn_all
+from elmokit.bulk.executors import ModelWorker, WorkerExecutor, Workers
+from elmokit.bulk.input import Chunk
 from elmokit.bulk.job import ChunkJob, Done
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.loading import is_onnx
 from elmokit.embed.onnx_model import check_device
-from elmokit.errors import ConfigError, ElmoError, optional_imports
+from elmokit.errors import ConfigError, ElmoError, optional_imports, warn
 
 # Only the text of a few chunks and their records go through the object store.
 _STORE_BYTES = 200 * 2**20
@@ -44,23 +44,34 @@ class RayCluster(Workers):
     @contextmanager
     def executor(self, settings: EmbedSettings) -> Iterator[WorkerExecutor]:
         """Connect to the cluster, and disconnect at the end."""
-        ray = _ray()
+        with optional_imports("ray", "--engine ray"):
+            import ray
         joined = not ray.is_initialized()
         if joined:
-            own: dict[str, Any] = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
+            local: dict[str, Any] = {
+                "object_store_memory": _STORE_BYTES,
+                "include_dashboard": False,
+            }
             try:
-                ray.init(self.address, log_to_driver=False, **({} if self.address else own))
+                ray.init(self.address, log_to_driver=False, **({} if self.address else local))
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise ConfigError(f"No Ray cluster at '{self.address}': {error}") from error
         try:
-            yield _start_actors(self, settings)
+            yield _start_actors(ray, self, settings)
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", error)
+            if isinstance(cause, ElmoError):
+                raise cause from None
+            raise ElmoError(
+                f"A Ray worker failed: {error}. Finished chunks are kept: repeat the command with "
+                "--resume."
+            ) from error
         finally:
             if joined:
                 ray.shutdown()
 
 
-def _start_actors(cluster: RayCluster, settings: EmbedSettings) -> WorkerExecutor:
-    ray = _ray()
+def _start_actors(ray: Any, cluster: RayCluster, settings: EmbedSettings) -> WorkerExecutor:
     resources = ray.cluster_resources()
     n_gpus, n_cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
     if is_onnx(cluster.model):
@@ -73,18 +84,21 @@ def _start_actors(cluster: RayCluster, settings: EmbedSettings) -> WorkerExecuto
     # No more threads than the smallest machine has cores, and half a core left for the driver.
     cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     threads = max(1, min(n_cpus // n, min((int(c) for c in cores if c >= 1), default=1)))
-    needs = {"num_gpus": 1 if n <= n_gpus else n_gpus / n} if on_gpu else {}
+    actor = ray.remote(
+        num_cpus=threads - 0.5,
+        num_gpus=min(1, n_gpus / n) if on_gpu else 0,
+        max_restarts=-1,
+        max_task_retries=-1,
+    )(ModelWorker)
     device = "cuda" if on_gpu else "cpu"
-    actor = ray.remote(num_cpus=threads - 0.5, max_restarts=-1, max_task_retries=-1, **needs)(
-        ModelWorker
-    )
-    first = actor.remote(cluster, device, threads)
-    with _our_errors():
-        info, warned = ray.get(first.describe.remote(settings))
-    warn_all(warned)
+    workers = [actor.remote(cluster, device, threads)]
+    info, warned = ray.get(workers[0].describe.remote(settings))
+    for message in warned:
+        warn(message, stacklevel=5)
+    workers += [actor.remote(cluster, device, threads) for _ in range(n - 1)]
     idle: SimpleQueue[Any] = SimpleQueue()
-    for one in [first, *(actor.remote(cluster, device, threads) for _ in range(n - 1))]:
-        idle.put(one)
+    for worker in workers:
+        idle.put(worker)
 
     def submit(job: ChunkJob, chunk: Chunk) -> Future[Done]:
         worker = idle.get()
@@ -92,25 +106,4 @@ def _start_actors(cluster: RayCluster, settings: EmbedSettings) -> WorkerExecuto
         future.add_done_callback(lambda _: idle.put(worker))
         return future
 
-    return WorkerExecutor(info, n, submit, n, _our_errors)
-
-
-@contextmanager
-def _our_errors() -> Iterator[None]:
-    """Raise an `ElmoError` of an actor unchanged; explain what to do after other errors."""
-    try:
-        yield
-    except Exception as error:
-        cause = getattr(error, "cause", error)
-        if isinstance(cause, ElmoError):
-            raise cause from None
-        raise ElmoError(
-            f"A Ray worker failed: {error}. Finished chunks are kept: repeat the command with "
-            "--resume."
-        ) from error
-
-
-def _ray() -> Any:
-    with optional_imports("ray", "--engine ray"):
-        import ray
-    return ray
+    return WorkerExecutor(info, n, submit)

@@ -1,6 +1,6 @@
 """Embed a corpus of any size in bounded memory; interrupted runs can be resumed.
 
-The text is read once and divided into chunks (chunks.py). Each chunk is tokenized, computed and
+The text is read once and divided into chunks (input.py). Each chunk is tokenized, computed and
 written (job.py) by an executor (executors.py). Finished chunks are never computed again, and chunk
 boundaries depend only on the text: a resumed run produces the same bytes as an uninterrupted one,
 and many processes the same bytes as one. The output is one file or a directory of shards
@@ -11,32 +11,29 @@ from __future__ import annotations
 
 import hashlib
 import time
-import warnings
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from elmokit.bulk.chunks import Chunk, check_documents, known_size, read_chunks
-from elmokit.bulk.executors import Executor, Workers, make_executor
+from elmokit.bulk.executors import Executor, WorkerExecutor, Workers, make_executor
+from elmokit.bulk.input import Chunk, check_documents, known_size, read_chunks
 from elmokit.bulk.job import STAGES, ChunkJob, Done, timed
 from elmokit.bulk.output import make_output
 from elmokit.bulk.settings import EmbedSettings, Summary
 from elmokit.bulk.store import Output, Record, Records, Times
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.tokenized import longest_token
-from elmokit.errors import ConfigError, DataError, ElmoWarning
+from elmokit.errors import ConfigError, DataError, warn
 from elmokit.progress import Progress, no_log, plural
 from elmokit.text.lines import STDIN
-
-if TYPE_CHECKING:
-    from elmokit.bulk.ray_engine import RayCluster
 
 _COUNTED = ("sentences", "tokens", "cut_tokens", "skipped_lines")
 
 
 def embed_corpus(
-    model: Embedder | Workers | RayCluster,
+    model: Embedder | Workers,
     inputs: Sequence[str | Path],
     out: str | Path,
     settings: EmbedSettings | None = None,
@@ -83,54 +80,49 @@ def embed_corpus(
         return run.embed(on_progress)
 
 
+@dataclass
 class Run:
     """A run of `embed_corpus` or `build_index`.
 
-    Args:
+    Attributes:
         executor: Computes and writes the chunks.
         documents: The text, already checked.
         output: The output, already checked.
-        settings: Which vectors.
+        settings: Which vectors to compute.
         column: The text column of Parquet files.
         skip_bad: Skip and count lines that are not UTF-8, instead of raising.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        documents: tuple[str, ...],
-        output: Output,
-        settings: EmbedSettings,
-        column: str,
-        skip_bad: bool,
-    ) -> None:
-        if settings.state == "carry" and not executor.in_order:
+    executor: Executor
+    documents: tuple[str, ...]
+    output: Output
+    settings: EmbedSettings
+    column: str
+    skip_bad: bool
+
+    def __post_init__(self) -> None:
+        if self.settings.state == "carry" and isinstance(self.executor, WorkerExecutor):
             raise ConfigError(
                 "state='carry' requires a single process, because each sentence starts from the "
                 "final state of the previous one. Do not use --workers or --engine ray."
             )
-        self._executor = executor
-        self._documents = documents
-        self._output = output
-        self._settings = settings
-        layout = settings.layout(executor.info.config)
-        self._manifest = {**executor.info.manifest, **output.prepare(layout, documents)}
-        self._column = column
-        self._skip_bad = skip_bad
+        info = self.executor.info
+        layout = self.settings.layout(info.config)
+        self._manifest = {**info.manifest, **self.output.prepare(layout, self.documents)}
         self._records: Records = {}
         self._times: Times = dict.fromkeys(STAGES, 0.0)
         self._digest = hashlib.blake2b(digest_size=16)
-        self._size = known_size(documents)
+        self._size = known_size(self.documents)
         self._tokens = self._n_bytes = self._written = 0
 
     def embed(self, on_progress: Callable[[Progress], None]) -> Summary:
         """Compute everything that is not finished yet."""
-        out = self._output
+        out = self.output
         if counts := out.finished(self._manifest, self._digest_of_input):
             return self._summary(counts, counts, 0.0)
         with out.open_run(self._manifest) as is_resumed:
             if out.resume and not is_resumed:
-                _warn(f"There is no interrupted run for {out.path}; starting from the beginning.")
+                warn(f"Found no interrupted run for {out.path}; starting a new one.", stacklevel=4)
             self._records = out.records()
             resumed = total_counts(self._records.values())
             self._tokens = resumed["tokens"]
@@ -148,17 +140,16 @@ class Run:
         )
 
     def _run_jobs(self) -> Iterator[Done]:
-        job = ChunkJob(self._documents, self._settings, self._output)
-        n_chunks = None if self._size is None else self._size // self._settings.chunk_bytes
+        job = ChunkJob(self.documents, self.settings, self.output)
         chunks = self._missing_chunks(dict(self._records))
-        with closing(chunks), closing(self._executor.run(job, chunks, n_chunks)) as jobs:
+        with closing(chunks), closing(self.executor.run(job, chunks)) as jobs:
             yield from jobs
 
     # ---------------------------------------------------------------------------------- the text
 
     def _read(self) -> Iterator[Chunk]:
         return read_chunks(
-            self._documents, self._settings, column=self._column, skip_bad=self._skip_bad
+            self.documents, self.settings, column=self.column, skip_bad=self.skip_bad
         )
 
     def _digest_of_input(self) -> str:
@@ -180,34 +171,30 @@ class Run:
                 chunk = next(source, None)
                 if chunk is None:
                     break
-                number = chunk.number
-                self._digest.update(chunk.digest.encode())
-                is_missing = number not in finished
-                if not is_missing and finished[number]["digest"] != chunk.digest:
-                    raise self._changed(chunk)
-            if is_missing:
+                number, digest = chunk.number, chunk.digest
+            self._digest.update(digest.encode())
+            if number not in finished:
                 yield chunk
+            elif finished[number]["digest"] != digest:
+                document, line = chunk.passages[-1][:2] if chunk.passages else (0, 0)
+                name = self.documents[document]
+                raise DataError(
+                    f"The input up to line {line} of "
+                    f"{'standard input' if name == STDIN else name} differs from the text of the "
+                    "interrupted run. Use the same text to resume, or start again with --overwrite."
+                )
         if finished and max(finished) > number:
             raise DataError(
                 f"The input is shorter than the text of the interrupted run: it ends before chunk "
                 f"{max(finished)}. Use the same text to resume, or start again with --overwrite."
             )
 
-    def _changed(self, chunk: Chunk) -> DataError:
-        document, line = chunk.passages[-1][:2] if chunk.passages else (0, 0)
-        name = self._documents[document]
-        return DataError(
-            f"The input up to line {line} of {'standard input' if name == STDIN else name} differs "
-            "from the text of the interrupted run. Use the same text to resume, or start again "
-            "with --overwrite."
-        )
-
     # ------------------------------------------------------------------------------- the results
 
     def _about(self) -> dict[str, Any]:
         return {
             "run": self._manifest,
-            "inputs": list(self._documents),
+            "inputs": list(self.documents),
             "digest": self._digest.hexdigest(),
             "counts": total_counts(self._records.values()),
         }
@@ -224,24 +211,26 @@ class Run:
         return Progress(self._tokens, self._n_bytes, self._size, _bottleneck(self._stages()))
 
     def _stages(self) -> dict[str, float]:
-        parallel = self._executor.parallel
+        parallel = self.executor.parallel
         return {name: round(t / parallel.get(name, 1), 3) for name, t in self._times.items()}
 
     def _warn_of_losses(self) -> None:
         """Warn about truncated tokens and skipped lines."""
         counts = total_counts(self._records.values())
         if counts["cut_tokens"]:
-            longest = longest_token(self._executor.info.config)
-            _warn(f"Truncated {plural(counts['cut_tokens'], 'token')} to {longest}.")
+            longest = longest_token(self.executor.info.config)
+            cut_tokens = plural(counts["cut_tokens"], "token")
+            warn(f"Truncated {cut_tokens} to {longest}.", stacklevel=5)
         if counts["skipped_lines"]:
             records = (self._records[number] for number in sorted(self._records))
             first = next(r["first_skipped"] for r in records if r["first_skipped"])
-            _warn(f"Skipped {plural(counts['skipped_lines'], 'line')}; the first is {first}")
+            skipped = plural(counts["skipped_lines"], "line")
+            warn(f"Skipped {skipped}; the first is {first}", stacklevel=5)
 
     def _summary(self, counts: dict[str, int], resumed: dict[str, int], seconds: float) -> Summary:
         stages = self._stages()
         return Summary(
-            self._output.path,
+            self.output.path,
             **counts,
             resumed_sentences=resumed["sentences"],
             seconds=round(seconds, 3),
@@ -259,7 +248,3 @@ def total_counts(records: Collection[Record]) -> dict[str, int]:
 
 def _bottleneck(stages: dict[str, float]) -> str:
     return max(stages, key=lambda name: stages[name]) if any(stages.values()) else ""
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, ElmoWarning, stacklevel=5)

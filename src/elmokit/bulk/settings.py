@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from elmokit import __version__
 from elmokit.bulk.formats.layout import Layout, NumberType
 from elmokit.config import BiLMConfig
-from elmokit.embed.embedder import Embedder, StatePolicy
-from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.embedder import StatePolicy
 from elmokit.embed.layer_choice import check_layer, check_mix
 from elmokit.settings import Count, Settings, Size, invalid
 
@@ -91,16 +88,3 @@ class Summary:
     written_bytes: int = 0
     stages: dict[str, float] = field(default_factory=dict)
     bottleneck: str = ""
-
-
-def run_manifest(model: Embedder, settings: EmbedSettings) -> dict[str, Any]:
-    """Return everything that determines the output, except the text, as JSON values."""
-    values = {
-        "elmokit": __version__,
-        "model": fingerprint(model, settings.state),
-        "batch_tokens": model.batch_tokens,
-        "batch_sentences": model.batch_sentences,
-        "precision": model.precision,
-        **settings.to_dict(),
-    }
-    return dict(json.loads(json.dumps(values)))

@@ -1,47 +1,50 @@
-"""A directory of Parquet shards, one per chunk; `formats/sharded.py` reads it.
+"""Directories of Parquet shards, one per chunk, and their reader.
 
-In addition to the files of every directory of chunks (store.py), it contains `shards.json`, a list
-of all shards with their records. It is written last, so that readers know that the directory is
-complete. The footer of a shard contains its record, and the sentences without tokens, which have no
-rows. If several machines write shards, they need a shared directory.
+In addition to the files of every directory of chunks (store.py), a directory of shards contains
+`shards.json`, a list of all shards with their records. It is written last, so that readers know
+that the directory is complete. The footer of a shard contains its record, and the sentences without
+tokens, which have no rows. If several machines write shards, they need a shared directory.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elmokit.bulk.chunks import is_remote
 from elmokit.bulk.formats import check_package
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
-from elmokit.bulk.formats.parquet import write_shard
-from elmokit.bulk.formats.reading import About
+from elmokit.bulk.formats.parquet import SentenceReader, vector_names, write_shard
+from elmokit.bulk.formats.reading import About, StoredSentence, StoredVectors
+from elmokit.bulk.input import is_remote
 from elmokit.bulk.settings import EmbedSettings
-from elmokit.bulk.store import MANIFEST, ChunkStore, OnFinished, Records, Times
+from elmokit.bulk.store import MANIFEST, ChunkStore, OnFinished, Record, Records, Times
 from elmokit.errors import ConfigError, DataError, OutputError
 
 SHARDS = "shards.json"
-RECORD = "elmokit.shard"
-EMPTY = "elmokit.empty"
+_RECORD = "elmokit.shard"
+_EMPTY = "elmokit.empty"
 
 
 class ShardDirectory(ChunkStore):
     """A directory of Parquet shards.
 
     Args:
-        place: Its path or URL.
-        how: `resume` and `overwrite` of an `Output`.
+        url: Its path or URL.
+        flags: `resume` and `overwrite` of an `Output`.
     """
 
-    def __init__(self, place: str, **how: bool) -> None:
+    def __init__(self, url: str, **flags: bool) -> None:
         check_package("pyarrow.parquet", "A directory of shards")
-        super().__init__(Path(place), place, ".parquet", **how)
+        super().__init__(Path(url), url, ".parquet", **flags)
 
     def check(self, documents: Sequence[str], settings: EmbedSettings) -> None:
         """Raise an error if the directory cannot be written, before a model is loaded."""
@@ -50,7 +53,7 @@ class ShardDirectory(ChunkStore):
                 "state='carry' requires a single output file, such as vectors.h5, because shards "
                 "are computed independently. Use state='reset' or 'warm' for a directory."
             )
-        if not is_remote(self.place) and self.path.is_file():
+        if not is_remote(self.url) and self.path.is_file():
             raise OutputError(f"{self.path} is a file; expected the name of a new directory.")
         names = self.names()
         if MANIFEST not in names and any(not name.startswith(".") for name in names):
@@ -71,19 +74,16 @@ class ShardDirectory(ChunkStore):
         self._remove(SHARDS)
         super().clear()
 
-    def records(self) -> Records:
-        """Return the records of the finished shards; see `Output`."""
-        records = {}
-        for name in self.chunks():
-            with self.open_shard(name) as file:
-                record = self.read_note(name, file, RECORD)
-            records[int(record["chunk"])] = record
-        return records
+    def read_record(self, name: str) -> Record:
+        """Return the record of a shard."""
+        with self.open_shard(name) as file:
+            record: Record = self.read_note(name, file, _RECORD)
+        return record
 
     def write(self, block: Block) -> int:
         """Write a shard; see `Output`."""
         empty = np.flatnonzero(block.read("lengths") == 0).tolist()
-        notes = {RECORD: block.record, EMPTY: empty}
+        notes = {_RECORD: block.record, _EMPTY: empty}
         with self.writing(self.chunk_name(block.record["chunk"])) as file:
             write_shard(file, block, self.layout, self.documents, notes)
             return int(file.tell())
@@ -104,7 +104,7 @@ class ShardDirectory(ChunkStore):
 
         try:
             return pq.ParquetFile(
-                f"{self._path}/{name}", filesystem=self._remote, page_checksum_verification=True
+                f"{self.root}/{name}", filesystem=self.remote, page_checksum_verification=True
             )
         except (pa.ArrowException, OSError) as error:
             raise self.damaged(name, error) from error
@@ -118,6 +118,121 @@ class ShardDirectory(ChunkStore):
 
     def damaged(self, name: str, error: object) -> DataError:
         """Return the error for a damaged shard."""
-        return DataError(
-            f"The shard {self.place}/{name} is damaged ({error}). Delete it and resume."
+        return DataError(f"The shard {self.url}/{name} is damaged ({error}). Delete it and resume.")
+
+
+class ShardedVectors(StoredVectors):
+    """Read a directory of shards as one sequence of all sentences.
+
+    Documents are in the order in which they were given, shards and sentences in the order of the
+    text. Sentences without tokens are included. One row group and the bounds of the sentences of
+    one shard are in memory, regardless of the size of the directory.
+
+    Args:
+        url: The path or URL of the directory.
+
+    Raises:
+        DataError: The directory does not exist, is damaged, or is not finished.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._folder = ShardDirectory(url)
+            about, self._records = _read_finished(self._folder)
+        except OutputError as error:
+            raise DataError(f"The directory {url} does not exist: {error.__cause__}.") from error
+        try:
+            fields = Layout.__dataclass_fields__.keys() & about.keys()
+            layout = Layout.from_dict({name: about[name] for name in fields})
+            self._ends = list(accumulate(int(record["sentences"]) for record in self._records))
+            documents = _ranges(about["documents"], self._records)
+        except (KeyError, TypeError, ValueError, IndexError, ConfigError) as error:
+            raise DataError(
+                f"Cannot read {url} as a directory of shards: {MANIFEST} or {SHARDS} is damaged "
+                f"({error!r})."
+            ) from error
+        super().__init__(Path(url), layout, about, self._ends[-1] if self._ends else 0)
+        self.documents = documents
+        self._number = -1  # of the open shard
+        self._reader: SentenceReader | None = None
+
+    def _read(self, index: int) -> StoredSentence:
+        number = bisect.bisect_right(self._ends, index)
+        name = self._records[number]["shard"]
+        try:
+            if self._reader is None or self._number != number:
+                self.close()
+                self._reader = self._open(name, self._records[number])
+                self._number = number
+            return self._reader.read(index - (self._ends[number - 1] if number else 0))
+        except OSError as error:  # the base class of pyarrow's reading errors
+            raise self._folder.damaged(name, error) from error
+
+    def _open(self, name: str, record: Record) -> SentenceReader:
+        folder = self._folder
+        file = folder.open_shard(name)
+        if {"shard": name, **folder.read_note(name, file, _RECORD)} != record:
+            raise folder.damaged(name, f"it differs from the one in {SHARDS}")
+        if not {"token", "token_index", *vector_names(self.layout)} <= set(file.schema_arrow.names):
+            raise folder.damaged(name, "columns are missing")
+        bounds = _bounds(file, int(record["sentences"]), folder.read_note(name, file, _EMPTY))
+        if bounds is None or bounds[-1] != record["tokens"]:
+            raise folder.damaged(name, "its sentences differ from its record")
+        return SentenceReader(file, self.layout, bounds)
+
+    def close(self) -> None:
+        """Close the open shard."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def _bounds(file: Any, n_sentences: int, empty: list[int]) -> NDArray[np.int64] | None:
+    """Return the bounds of the sentences, from the rows of first tokens; None if inconsistent."""
+    index = file.read(columns=["token_index"]).column(0).to_numpy()
+    starts = np.append(np.flatnonzero(index == 0), len(index))
+    has_tokens = np.isin(np.arange(n_sentences), empty, invert=True)
+    if has_tokens.sum() != len(starts) - 1:
+        return None
+    # A sentence without tokens begins and ends where the next one begins.
+    before = np.concatenate([[0], np.cumsum(has_tokens)])
+    bounds: NDArray[np.int64] = starts[before]
+    return bounds
+
+
+def _read_finished(folder: ShardDirectory) -> tuple[dict[str, Any], list[Record]]:
+    """Return the manifest and the list of shards; raise an error if the directory is incomplete."""
+    names = folder.names()
+    if MANIFEST not in names:
+        content = ", ".join(sorted(names)[:6]) or "no files"
+        raise DataError(
+            f"{folder.url} is not a directory of shards: expected {MANIFEST}, which `elmo embed "
+            f"FILES -o DIR` writes; it contains {content}."
         )
+    manifest = folder.read_manifest()
+    if SHARDS not in names:
+        raise DataError(
+            f"{folder.url} is not finished: it contains {len(folder.chunks()):,} shards, but not "
+            f"{SHARDS}, which is written last. If the run is still active, wait until it has "
+            "finished; otherwise repeat the `elmo embed` command with --resume."
+        )
+    shards = folder.read_json(SHARDS).get("shards")
+    if not isinstance(shards, list):
+        raise DataError(f"{folder.url}/{SHARDS} is damaged: it has no list of shards.")
+    if missing := {record["shard"] for record in shards}.difference(names):
+        raise DataError(
+            f"{len(missing):,} of {len(shards):,} shards of {folder.url} are missing, for "
+            f"example {min(missing)}. To create them, repeat the `elmo embed` command with "
+            "--resume."
+        )
+    return manifest, shards
+
+
+def _ranges(names: list[str], records: list[Record]) -> list[tuple[str, range]]:
+    """Return the name of each document and the range of its sentences."""
+    totals = [0] * len(names)
+    for record in records:
+        for document, sentences in record["documents"]:
+            totals[document] += int(sentences)
+    bounds = pairwise(accumulate(totals, initial=0))
+    return [(name, range(*span)) for name, span in zip(names, bounds, strict=True)]

@@ -19,20 +19,19 @@ import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cached_property
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from elmokit.bulk.chunks import is_remote
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import About
+from elmokit.bulk.input import is_remote
 from elmokit.embed.blocks import StateArrays
 from elmokit.errors import ConfigError, DataError, OutputError, output_error
 from elmokit.storage.atomic import replace_file
-from elmokit.storage.lock import run_lock
-from elmokit.storage.manifest import check_format, parse_json
+from elmokit.storage.lock import remove_if_empty, run_lock
+from elmokit.storage.manifest import parse_json
 from elmokit.storage.regular import read_bounded, resolve_output
 
 MANIFEST = "manifest.json"
@@ -132,65 +131,69 @@ class ChunkStore(Output):
 
     Args:
         path: The output.
-        place: The path or URL of the directory.
+        url: The path or URL of the directory.
         suffix: The suffix of the chunks.
-        how: `resume` and `overwrite`.
+        flags: `resume` and `overwrite` of an `Output`.
+
+    Attributes:
+        remote: The pyarrow file system; None for local directories.
+        root: The path of the directory in its file system.
     """
 
-    def __init__(self, path: Path, place: str, suffix: str, **how: bool) -> None:
-        super().__init__(path, **how)
-        self.place = place
+    def __init__(self, path: Path, url: str, suffix: str, **flags: bool) -> None:
+        super().__init__(path, **flags)
+        self.url = url
         self.suffix = suffix
+        self.remote: Any = None
+        if not is_remote(url):
+            self.root = str(resolve_output(url))
+            return
+        from pyarrow import fs
+
+        try:
+            self.remote, self.root = fs.FileSystem.from_uri(url)
+        except (OSError, ValueError) as error:
+            raise OutputError(f"Cannot write {url}: {error}") from error
 
     @contextmanager
     def open_run(self, manifest: Manifest) -> Iterator[bool]:
         """Lock the directory, and start a run or continue an earlier one; see `Output`."""
-        try:
-            with ExitStack() as stack:
-                if self._remote is None:
-                    stack.enter_context(run_lock(Path(self._path)))
-                is_resumed = self.resume and self.has_run
-                if is_resumed:
-                    self._check_same_run(manifest)
-                else:
-                    self.clear()
-                    self.write_json(MANIFEST, {"version": VERSION, **manifest})
+        with ExitStack() as stack:
+            if self.remote is None:
+                stack.callback(remove_if_empty, Path(self.root))
+                stack.enter_context(run_lock(Path(self.root)))
+            is_resumed = self.resume and MANIFEST in self.names()
+            if is_resumed:
+                check_same_settings(
+                    f"The interrupted run in {self.url} cannot be resumed",
+                    self.read_manifest(),
+                    manifest,
+                )
+            else:
+                self.clear()
+                self.write_json(MANIFEST, {"version": VERSION, **manifest})
+            self._remove_temporary_files()
+            try:
+                yield is_resumed
+            finally:
                 self._remove_temporary_files()
-                try:
-                    yield is_resumed
-                finally:
-                    self._remove_temporary_files()
-                    if not self.chunks():
-                        self._remove(MANIFEST)
-        finally:
-            if self._remote is None:
-                with suppress(OSError):  # it is not empty
-                    Path(self._path).rmdir()
+                if not self.chunks():
+                    self._remove(MANIFEST)
 
-    def _check_same_run(self, manifest: Manifest) -> None:
-        before = self.read_json(MANIFEST)
-        check_format(
-            before,
-            f"{self.place}/{MANIFEST}",
-            None,
-            VERSION,
-            oldest=VERSION,
-            key="version",
-            error=DataError,
-            hint=_START_AGAIN,
-        )
-        del before["version"]
-        check_same_settings(
-            f"The interrupted run in {self.place} cannot be resumed", before, manifest
-        )
-
-    @property
-    def has_run(self) -> bool:
-        """Whether a run was started here."""
-        return MANIFEST in self.names()
+    def read_manifest(self) -> dict[str, Any]:
+        """Read the manifest, without its version, which is checked."""
+        manifest = self.read_json(MANIFEST)
+        version = manifest.pop("version", None)
+        if version != VERSION:
+            raise DataError(
+                f"{self.url} has format version {version}; this elmokit supports version "
+                f"{VERSION}. Start again with --overwrite, or use the version of elmokit that "
+                "wrote it."
+            )
+        return manifest
 
     def _remove_temporary_files(self) -> None:
-        """Remove what killed processes have left behind."""
+        """Remove the temporary files of killed processes."""
         for name in self.names():
             if name.startswith(".") and name.endswith(".tmp"):
                 self._remove(name)
@@ -199,6 +202,15 @@ class ChunkStore(Output):
         """Remove the manifest and all chunks."""
         for name in [MANIFEST, *self.chunks()]:
             self._remove(name)
+
+    def records(self) -> Records:
+        """Return the records of the finished chunks; see `Output`."""
+        records = map(self.read_record, self.chunks())
+        return {int(record["chunk"]): record for record in records}
+
+    @abstractmethod
+    def read_record(self, name: str) -> Record:
+        """Return the record of a chunk."""
 
     def chunks(self) -> list[str]:
         """Return the names of the finished chunks, in order."""
@@ -211,43 +223,21 @@ class ChunkStore(Output):
 
     # ------------------------------------------------------------------------------------ files
 
-    @cached_property
-    def _location(self) -> tuple[Any, str]:
-        if not is_remote(self.place):
-            return None, str(resolve_output(self.place))
-        from pyarrow import fs
-
-        try:
-            filesystem, path = fs.FileSystem.from_uri(self.place)
-        except (OSError, ValueError) as error:
-            raise OutputError(f"Cannot write {self.place}: {error}") from error
-        return filesystem, path
-
-    @property
-    def _remote(self) -> Any:
-        """The pyarrow file system; None for local directories."""
-        return self._location[0]
-
-    @property
-    def _path(self) -> str:
-        return self._location[1]
-
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file that is written atomically."""
-        remote, path = self._location
-        if remote is None:
-            with replace_file(Path(path, name)) as temporary, temporary.open("wb") as file:
+        if self.remote is None:
+            with replace_file(Path(self.root, name)) as temporary, temporary.open("wb") as file:
                 yield file
             return
-        temporary_name = f"{path}/.{name}.{uuid.uuid4().hex[:8]}.tmp"
+        temporary_name = f"{self.root}/.{name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
-            remote.create_dir(path, recursive=True)
-            with remote.open_output_stream(temporary_name) as stream:
+            self.remote.create_dir(self.root, recursive=True)
+            with self.remote.open_output_stream(temporary_name) as stream:
                 yield stream
-            remote.move(temporary_name, f"{path}/{name}")
+            self.remote.move(temporary_name, f"{self.root}/{name}")
         except OSError as error:
-            raise output_error(Path(f"{self.place}/{name}"), error) from error
+            raise output_error(Path(f"{self.url}/{name}"), error) from error
 
     def write_json(self, name: str, values: Mapping[str, Any]) -> None:
         """Write a small file."""
@@ -256,12 +246,12 @@ class ChunkStore(Output):
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a small file."""
-        source = f"{self.place}/{name}"
+        source = f"{self.url}/{name}"
         try:
-            if self._remote is None:
-                text = read_bounded(Path(self._path, name), DataError)
+            if self.remote is None:
+                text = read_bounded(Path(self.root, name), DataError)
             else:
-                with self._remote.open_input_stream(f"{self._path}/{name}") as stream:
+                with self.remote.open_input_stream(f"{self.root}/{name}") as stream:
                     text = stream.read()
         except OSError as error:
             raise DataError(f"Cannot read {source}: {error}. {_START_AGAIN}") from error
@@ -270,24 +260,24 @@ class ChunkStore(Output):
     def names(self) -> list[str]:
         """Return the names of all files; none if the directory does not exist."""
         try:
-            if self._remote is None:
-                folder = Path(self._path)
+            if self.remote is None:
+                folder = Path(self.root)
                 return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
             from pyarrow import fs
 
-            selector = fs.FileSelector(self._path, allow_not_found=True)
-            return [entry.base_name for entry in self._remote.get_file_info(selector)]
+            selector = fs.FileSelector(self.root, allow_not_found=True)
+            return [entry.base_name for entry in self.remote.get_file_info(selector)]
         except OSError as error:
-            raise output_error(Path(self.place), error) from error
+            raise output_error(Path(self.url), error) from error
 
     def _remove(self, name: str) -> None:
         try:
-            if self._remote is None:
-                Path(self._path, name).unlink(missing_ok=True)
+            if self.remote is None:
+                Path(self.root, name).unlink(missing_ok=True)
             elif name in self.names():
-                self._remote.delete_file(f"{self._path}/{name}")
+                self.remote.delete_file(f"{self.root}/{name}")
         except OSError as error:
-            raise output_error(Path(self.place), error) from error
+            raise output_error(Path(self.url), error) from error
 
 
 def check_same_settings(problem: str, before: Manifest, now: Manifest) -> None:

@@ -78,6 +78,7 @@ def embed(
     """
     _check_engine(engine, address, output)
     from elmokit.bulk.executors import Workers
+    from elmokit.bulk.ray_engine import RayCluster
     from elmokit.bulk.run import embed_corpus
     from elmokit.bulk.settings import EmbedSettings
 
@@ -95,8 +96,6 @@ def embed(
         )
     backend = Workers(model, weights, precision, device, workers)
     if engine == "ray":
-        from elmokit.bulk.ray_engine import RayCluster
-
         backend = RayCluster(model, weights, precision, device, workers, address)
     try:
         with token_bar(shown=not quiet) as bar:

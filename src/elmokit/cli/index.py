@@ -60,7 +60,7 @@ def index(
         raise typer.BadParameter(
             "required, unless you add --ann to an existing index.", param_hint="FILES"
         )
-    from elmokit.bulk.input import check_inputs
+    from elmokit.bulk.input import check_documents
     from elmokit.embed.model import load
     from elmokit.search.build import IndexSettings, build_index, check_index_output, kept_tokens
 
@@ -76,7 +76,7 @@ def index(
         )
         how = {"resume": resume, "overwrite": overwrite, "append": append}
         check_index_output(output, **how)
-        check_inputs(files)  # before the model is loaded
+        check_documents(files)  # before the model is loaded
         try:
             with token_bar(shown=not quiet) as bar:
                 elmo = load(model, weights, device, precision)

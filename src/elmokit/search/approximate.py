@@ -1,14 +1,15 @@
-"""Approximate search of large indices: an inverted file (IVF) over the vectors of a stored layer.
+"""Approximate search of large indexes: an inverted file (IVF) over the vectors of a stored layer.
 
-A query looks into the nearest cells only. The candidates of the database are compared again with
-the stored vectors, so scores are exact and all filters hold; what may be missing are tokens in
-other cells. How many cells to look into is measured: the fewest with which some tokens of the index
-find the requested fraction of their nearest neighbors.
+A query reads only the nearest partitions. The candidates from the database are scored again with
+the stored vectors, so that scores are exact and all filters apply, but tokens in other partitions
+can be missing. The number of partitions to read is measured: the smallest with which a sample of
+tokens finds the requested fraction of their nearest neighbors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,76 +18,57 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.topk import TopK
 from elmokit.errors import ConfigError
 from elmokit.search.files import MANIFEST, column_name, import_lance, reading, table_path
-from elmokit.search.index import Query, TokenIndex
-from elmokit.search.neighbors import ExactSearch, Rules, Tokens
+from elmokit.search.index import TokenIndex
+from elmokit.search.neighbors import Query, Rules, SearchRequest, Tokens
 from elmokit.storage.lock import run_lock
 
 _QUERIES = 200
 _K = 10
-_CANDIDATES = 10  # candidates that are compared again, per requested neighbor
+_CANDIDATES = 10  # candidates that are scored again, per requested neighbor
 
 
-def search_approximately(
-    index: TokenIndex,
-    queries: Tokens,
-    choices: Sequence[LayerChoice],
-    k: int,
-    rules: Rules,
-    min_count: int = 1,
-) -> list[TopK]:
+def search_approximately(index: TokenIndex, request: SearchRequest) -> list[TopK]:
     """Return the k nearest tokens of each query among the candidates, for each layer."""
-    found = []
-    for i, choice in enumerate(choices):
-        about = index.meta.ann.get(choice.label)
-        if about is None:
-            known = ", ".join(index.meta.ann) or "none"
+    results = []
+    for layer, choice in enumerate(request.choices):
+        if choice.label not in index.meta.ann:
+            available = ", ".join(index.meta.ann) or "none"
             raise ConfigError(
-                f"The index {index.folder} has no approximate index for {choice.label} (it has: "
-                f"{known}). Add one with: elmo index -o {index.folder} --ann LAYER, or search "
-                "exactly."
+                f"The index {index.folder} has no approximate index for {choice.label}; available: "
+                f"{available}. Add one with: elmo index -o {index.folder} --ann LAYER, or use "
+                "exact search."
             )
-        own = queries._replace(vectors=[queries.vectors[i]])
-        found.append(_search(index, own, choice, k, rules, min_count, about["probes"]))
-    return found
+        best = TopK(request.k, len(request.queries.ids))
+        for row in range(len(request.queries.ids)):
+            query = request.queries.select(row, layer)
+            nearest = _search(index, choice, request._replace(queries=query, choices=[choice]))
+            best.scores[row], best.ids[row] = nearest.scores[0], nearest.ids[0]
+        results.append(best)
+    return results
 
 
-def _search(
-    index: TokenIndex,
-    queries: Tokens,
-    choice: LayerChoice,
-    k: int,
-    rules: Rules,
-    min_count: int,
-    probes: int,
-) -> TopK:
-    found = TopK(k, len(queries.ids))
-    for row in range(len(queries.ids)):
-        query = queries.select(slice(row, row + 1))
-        nearest = {
-            "column": column_name(choice),
-            "q": query.vectors[0][0].astype(np.float16),
-            "metric": "cosine",
-            "nprobes": probes,
-        }
-        candidates = min(_CANDIDATES * k, index.tokens)
-        while True:
-            with reading(index.folder):
-                rows = index.tables["tokens"].to_table(
-                    columns=[*index.columns([choice]), "_distance"],
-                    nearest={**nearest, "k": candidates},
-                    filter=_condition(index, query, rules),
-                    prefilter=True,
-                )
-            exact = ExactSearch(query, k, rules)
-            for batch in rows.to_batches():
-                exact.add(index.read_tokens(batch, [choice], min_count))
-            best = exact.best[0]
-            # Rules may leave fewer than k: get more candidates, as long as there are more.
-            if best.ids[0, -1] >= 0 or len(rows) < candidates or candidates == index.tokens:
-                break
-            candidates = min(4 * candidates, index.tokens)
-        found.scores[row], found.ids[row] = best.scores[0], best.ids[0]
-    return found
+def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> TopK:
+    """Return the k nearest tokens of one query in one layer among the candidates."""
+    nearest = {
+        "column": column_name(choice),
+        "q": request.queries.vectors[0][0].astype(np.float16),
+        "metric": "cosine",
+        "nprobes": index.meta.ann[choice.label]["probes"],
+    }
+    n_candidates = min(_CANDIDATES * request.k, index.tokens)
+    while True:
+        with reading(index.folder):
+            rows = index.tables["tokens"].to_table(
+                columns=[*index.columns([choice]), "_distance"],
+                nearest={**nearest, "k": n_candidates},
+                filter=_condition(index, request.queries, request.rules),
+                prefilter=True,
+            )
+        best = index.compare(rows.to_batches(), request)[0]
+        # The rules may leave fewer than k; then get more candidates, if there are more.
+        if best.ids[0, -1] >= 0 or len(rows) < n_candidates or n_candidates == index.tokens:
+            return best
+        n_candidates = min(4 * n_candidates, index.tokens)
 
 
 def _condition(index: TokenIndex, query: Tokens, rules: Rules) -> str:
@@ -112,10 +94,10 @@ def add_ann(
         index: The index; its directory is changed.
         choices: Stored layers other than layer 0, which has one vector per word.
         recall: The required mean fraction of the 10 nearest tokens that are found.
-        seed: Random seed for the choice of tokens used to measure recall.
+        seed: Random seed for the sample of tokens used to measure recall.
 
     Returns:
-        The index with the new approximate indices; `meta.ann` has their measured recall.
+        The index with the new approximate indexes; `meta.ann` has their measured recall.
     """
     if not 0 < recall <= 1:
         raise ConfigError(f"Invalid recall {recall}: expected a value above 0 and at most 1.")
@@ -128,10 +110,10 @@ def add_ann(
 
 def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> TokenIndex:
     if choice.number == 0 or index.meta.stored.get(choice.label) != list(choice.weights):
-        known = ", ".join(index.meta.stored.keys() - {"layer 0"}) or "none"
+        stored = ", ".join(index.meta.stored.keys() - {"layer 0"}) or "none"
         raise ConfigError(
             f"An approximate index needs the vectors of {choice.label}, but the index "
-            f"{index.folder} stores: {known}. Choose one of these, or build an index with: elmo "
+            f"{index.folder} stores: {stored}. Choose one of these, or build an index with: elmo "
             f"index TEXT -o DIR --layer {choice.name}"
         )
     table = import_lance().dataset(table_path(index.folder, "tokens"))
@@ -143,41 +125,39 @@ def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> To
         column_name(choice), "IVF_FLAT", metric="cosine", num_partitions=cells, replace=True
     )
     versions = {**index.meta.versions, "tokens": table.version}
-    meta = index.meta.model_copy(update={"versions": versions})
+    meta = replace(index.meta, versions=versions)
     changed = TokenIndex(index.folder, meta, {**index.tables, "tokens": table})
     about = _measure(changed, choice, cells, recall, seed)
-    changed.meta = meta.model_copy(update={"ann": {**meta.ann, choice.label: about}})
+    changed.meta = replace(meta, ann={**meta.ann, choice.label: about})
     changed.meta.write(index.folder / MANIFEST)
     return changed
 
 
 def _measure(
-    index: TokenIndex, choice: LayerChoice, cells: int, wanted: float, seed: int
+    index: TokenIndex, choice: LayerChoice, cells: int, required: float, seed: int
 ) -> dict[str, Any]:
-    """Find the fewest cells that reach the requested recall."""
-    draw = np.random.default_rng(seed)
-    tokens = draw.choice(index.tokens, size=min(index.tokens, _QUERIES), replace=False).tolist()
-    queries = [Query(hit.at, token=hit.token) for hit in index.hits(sorted(tokens))]
-    asked = index.as_tokens(queries, [choice])
-    rules = Rules(distinct="token")
-    exact = ExactSearch(asked, _K, rules)
-    for batch in index.scan([choice]):
-        exact.add(index.read_tokens(batch, [choice]))
-    scores = exact.best[0].scores
+    """Find the smallest number of partitions that reaches the required recall."""
+    rng = np.random.default_rng(seed)
+    sample = rng.choice(index.tokens, size=min(index.tokens, _QUERIES), replace=False).tolist()
+    hits = index.hits(sorted(sample))
+    queries = index.query_tokens([Query(hit.at, token=hit.token) for hit in hits], [choice])
+    request = SearchRequest(queries, [choice], _K, Rules(distinct="token"))
+    scores = index.search_exactly(request)[0].scores
     # Tokens with the score of the last one of the exact search are equally correct.
     last = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
     expected = max(int(np.isfinite(scores).sum()), 1)
     probes = 1
     while True:
-        found = _search(index, asked, choice, _K, rules, 1, probes)
-        recall = float((found.scores >= last).sum() / expected)
-        if recall >= wanted or probes >= cells:
+        index.meta = replace(index.meta, ann={choice.label: {"probes": probes}})
+        nearest = search_approximately(index, request)[0]
+        recall = float((nearest.scores >= last).sum() / expected)
+        if recall >= required or probes >= cells:
             break
         probes = min(2 * probes, cells)
     return {
         "cells": cells,
         "probes": probes,
         "recall_at_10": round(recall, 4),
-        "wanted": wanted,
-        "queries": len(queries),
+        "wanted": required,
+        "queries": len(sample),
     }

@@ -11,18 +11,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from elmokit.bulk.chunks import check_documents
 from elmokit.bulk.executors import InProcessExecutor
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import About
+from elmokit.bulk.input import check_documents
 from elmokit.bulk.run import Run, total_counts
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import Manifest, OnFinished, Output, Records, Times, check_same_settings
@@ -46,9 +46,6 @@ from elmokit.search.files import (
 from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
 from elmokit.storage.lock import check_not_in_use, run_lock
-
-# The fields of the manifest that a build keeps when it adds to an index.
-_KEPT = ("source", "stored", "tokens", "sentences", "words", "versions", "ann")
 
 #: Approximate bytes of text per chunk: about 13,000 tokens, 160 MB of all layers of the original
 #: model.
@@ -75,15 +72,6 @@ class IndexSettings:
     tokenized: bool = False
     split: bool = False
     chunk_bytes: int = CHUNK_BYTES
-
-    def embed_settings(self) -> EmbedSettings:
-        """Return the settings for computing all layers."""
-        return EmbedSettings(
-            state=self.state,
-            tokenized=self.tokenized,
-            split=self.split,
-            chunk_bytes=self.chunk_bytes,
-        )
 
 
 @dataclass(frozen=True)
@@ -147,15 +135,20 @@ def build_index(
         ConfigError: The model or the settings are not those of the index or the interrupted run.
     """
     out, settings = Path(out), settings or IndexSettings()
-    how = {"resume": resume, "overwrite": overwrite, "append": append}
-    check_index_output(out, **how)
+    options = {"resume": resume, "overwrite": overwrite, "append": append}
+    check_index_output(out, **options)
     documents = tuple(str(name) for name in inputs)
     check_documents(documents)
-    embedding = settings.embed_settings()
+    all_layers = EmbedSettings(
+        state=settings.state,
+        tokenized=settings.tokenized,
+        split=settings.split,
+        chunk_bytes=settings.chunk_bytes,
+    )
     # A single thread writes, so that the tokens of the index are in the order of the text.
-    executor = InProcessExecutor(model, embedding, writers=1)
-    output = IndexOutput(out, model, settings, **how)
-    run = Run(executor, documents, output, embedding, "text", skip_bad)
+    executor = InProcessExecutor(model, all_layers, writers=1)
+    output = IndexOutput(out, model, settings, **options)
+    run = Run(executor, documents, output, all_layers, "text", skip_bad)
     summary = run.embed(on_progress)
     meta = output.meta
     return IndexSummary(
@@ -203,7 +196,7 @@ def _already_exists(out: Path) -> OutputError:
 
 
 def kept_tokens(out: Path) -> int:
-    """Return how many tokens an interrupted run to `out` has finished."""
+    """Return the number of tokens that an interrupted run to `out` has finished."""
     return IndexMeta.read(out, UNFINISHED).tokens if (out / UNFINISHED).exists() else 0
 
 
@@ -215,7 +208,7 @@ class IndexOutput(Output):
         model: The model.
         settings: Which vectors to store.
         append: Add the text to an existing index.
-        how: `resume` and `overwrite` of an `Output`.
+        flags: `resume` and `overwrite` of an `Output`.
 
     Attributes:
         meta: The current content of the tables.
@@ -223,37 +216,17 @@ class IndexOutput(Output):
     """
 
     with_texts = True
+    meta: IndexMeta
 
     def __init__(
-        self,
-        path: Path,
-        model: ElmoModel,
-        settings: IndexSettings,
-        *,
-        append: bool,
-        **how: bool,
+        self, path: Path, model: ElmoModel, settings: IndexSettings, *, append: bool, **flags: bool
     ) -> None:
-        super().__init__(path, **how)
+        super().__init__(path, **flags)
         self._lance = import_lance()
+        self._model = model
         self._settings = settings
         self._append = append
-        choices = LayerChoice.parse_all(settings.layer, model.config.n_layers, settings.mix)
-        layers = {choice.number for choice in choices} - {None}
-        self.meta = IndexMeta(
-            model="",  # `open_run` sets it, and the inputs and the run
-            source=str(model.source or "memory"),
-            state=settings.state,
-            stored={  # choices that can be computed from stored layers are computed by the search
-                choice.label: list(choice.weights)
-                for choice in choices
-                if choice.number is not None or not set(used_layers(choice)) <= layers
-            },
-            n_layers=model.config.n_layers,
-            dim=model.config.output_dim,
-            inputs=[],
-            run={},
-        )
-        self.resumed_tokens = self._tokens_before = self._first_file = 0
+        self.resumed_tokens = self._tokens_before = 0
         self._words: dict[str, int] = {}
 
     def prepare(self, layout: Layout, documents: tuple[str, ...]) -> dict[str, Any]:
@@ -280,9 +253,9 @@ class IndexOutput(Output):
         is_new = not self.path.exists()
         try:
             with run_lock(self.path):
-                # Again: another process may have built it in the meantime.
-                how = {"resume": self.resume, "overwrite": self.overwrite}
-                check_index_output(self.path, **how, append=self._append)
+                # Check again: another process may have built it in the meantime.
+                options = {"resume": self.resume, "overwrite": self.overwrite}
+                check_index_output(self.path, **options, append=self._append)
                 if (self.path / MANIFEST).exists() and not (self.overwrite or self._append):
                     raise _already_exists(self.path)
                 is_resumed = self.resume and (self.path / UNFINISHED).exists()
@@ -294,27 +267,42 @@ class IndexOutput(Output):
 
     def _start(self, manifest: Manifest, is_resumed: bool) -> None:
         """Determine the content of the tables, and undo later changes."""
-        run = {"model": manifest["model"], "run": dict(manifest), "inputs": list(self.documents)}
-        self.meta = self.meta.model_copy(update=run)
+        run, inputs, model = dict(manifest), list(self.documents), self._model
+        choices = LayerChoice.parse_all(
+            self._settings.layer, model.config.n_layers, self._settings.mix
+        )
+        layers = {choice.number for choice in choices} - {None}
+        self.meta = IndexMeta(
+            model=run["model"],
+            source=str(model.source or "memory"),
+            state=self._settings.state,
+            stored={  # choices that can be computed from stored layers are computed by the search
+                choice.label: list(choice.weights)
+                for choice in choices
+                if choice.number is not None or not set(used_layers(choice)) <= layers
+            },
+            n_layers=model.config.n_layers,
+            dim=model.config.output_dim,
+            inputs=inputs,
+            run=run,
+        )
         if self._append:
             base = IndexMeta.read(self.path)
-            check_same_settings(
-                f"The index {self.path} cannot be extended", base.run, self.meta.run
+            check_same_settings(f"The index {self.path} cannot be extended", base.run, run)
+            digests = [*base.digests, base.text_digest]
+            self.meta = replace(
+                base, inputs=base.inputs + inputs, digests=digests, records=[], text_digest=""
             )
-            kept = {name: getattr(base, name) for name in _KEPT}
-            inputs, digests = [*base.inputs, *self.meta.inputs], [*base.digests, base.text_digest]
-            self.meta = self.meta.model_copy(update={**kept, "inputs": inputs, "digests": digests})
         self._tokens_before = self.meta.tokens
         if is_resumed:
             before = IndexMeta.read(self.path, UNFINISHED)
             check_same_settings(
                 f"The interrupted run in {self.path} cannot be resumed",
                 {**before.run, "append": bool(before.digests)},
-                {**self.meta.run, "append": self._append},
+                {**run, "append": self._append},
             )
             self.meta = before
         self.resumed_tokens = self.meta.tokens
-        self._first_file = len(self.meta.inputs) - len(self.documents)
         words: list[str] = []
         with reading(self.path):
             for name, version in self.meta.versions.items():
@@ -341,14 +329,13 @@ class IndexOutput(Output):
                 )
                 versions[name] = written.version
         meta = self.meta
-        self.meta = meta.model_copy(
-            update={
-                "tokens": meta.tokens + block.tokens,
-                "sentences": meta.sentences + int(np.count_nonzero(block.read("lengths"))),
-                "words": len(self._words),
-                "versions": versions,
-                "records": [*meta.records, dict(block.record)],
-            }
+        self.meta = replace(
+            meta,
+            tokens=meta.tokens + block.tokens,
+            sentences=meta.sentences + int(np.count_nonzero(block.read("lengths"))),
+            words=len(self._words),
+            versions=versions,
+            records=[*meta.records, dict(block.record)],
         )
         if versions:  # an index without tokens is an error
             self.meta.write(self.path / UNFINISHED)
@@ -364,8 +351,7 @@ class IndexOutput(Output):
         if self.meta.ann:  # add the new tokens to the approximate indices
             tables["tokens"].optimize.optimize_indices()
         versions = {name: table.version for name, table in tables.items()}
-        update = {"versions": versions, "text_digest": about()["digest"]}
-        self.meta = self.meta.model_copy(update=update)
+        self.meta = replace(self.meta, versions=versions, text_digest=about()["digest"])
         self.meta.write(self.path / UNFINISHED)
         publish(self.path)
         for table in tables.values():
@@ -379,9 +365,9 @@ class IndexOutput(Output):
         is_used = arrays["lengths"] > 0
         lengths, places = arrays["lengths"][is_used], arrays["places"][is_used]
         starts = np.cumsum(lengths) - lengths
-        words, known = block.words(), len(self._words)
+        words, n_known = block.words(), len(self._words)
         numbers = np.array([self._words.setdefault(w, len(self._words)) for w in words], np.int32)
-        new = np.flatnonzero(numbers >= known)
+        new = np.flatnonzero(numbers >= n_known)
         first_uses = np.unique(ids, return_index=True)[1]
         sentences = [
             [words[i] for i in ids[start : start + length].tolist()]
@@ -389,12 +375,13 @@ class IndexOutput(Output):
         ]
         texts = [text for text, used in zip(block.texts(), is_used, strict=True) if used]
         hashes = np.array([sentence_hash(tokens) for tokens in sentences], dtype=np.int64)
+        n_earlier_files = len(self.meta.inputs) - len(self.documents)
         ordinals = self.meta.sentences + np.arange(len(lengths))
         offsets = np.zeros(len(lengths), dtype=np.int64)
         start = end = pa.nulls(len(ids), pa.int32())
         if block.has_spans:
             start, end = (pa.array(column, pa.int32()) for column in arrays["spans"].T)
-            # The text of a sentence is stripped, but may begin with characters of no token.
+            # The text of a sentence is stripped, but may begin before its first token.
             before = [max(t.find(s[0]), 0) for t, s in zip(texts, sentences, strict=True)]
             offsets = arrays["spans"][starts, 0] - np.array(before, dtype=np.int64)
         by_token = {
@@ -408,7 +395,7 @@ class IndexOutput(Output):
         }
         by_word = {"word": pa.array([words[i] for i in new], pa.string())}
         by_sentence = {
-            "file": pa.array(self._first_file + places[:, 0], pa.int32()),
+            "file": pa.array(n_earlier_files + places[:, 0], pa.int32()),
             "line": pa.array(places[:, 1]),
             "offset": pa.array(offsets),
             "text": pa.array(texts, pa.string()),

@@ -15,38 +15,37 @@ build that adds to an index or replaces it is invisible until it is finished.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, ElmoError, optional_imports
+from elmokit.settings import Bounds, Settings
 from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import RUN_LOCK
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import check_regular_files
 
 FORMAT = "elmokit-index"
-FORMAT_VERSION = 3
+VERSION = 3
 MANIFEST = "index.json"
 UNFINISHED = "unfinished.json"
 TABLES = ("tokens", "words", "sentences")
 OWN_NAMES = {MANIFEST, UNFINISHED, RUN_LOCK, *(f"{name}.lance" for name in TABLES)}
-# Rows that are read and compared at once: their float32 vectors fit into the processor's cache.
-BATCH_ROWS = 4096
 
 _REBUILD = "Rebuild it with: elmo index"
-_OLD_MANIFEST = "meta.json"  # format version 1
-# Written by earlier versions, for builds that were interrupted.
-_OLD_KEYS = ("place", "chunks", "digest", "n_bytes", "cut_tokens")
+
+_Number = Annotated[int, Bounds(ge=0)]
+_Positive = Annotated[int, Bounds(ge=1)]
 
 
-class IndexMeta(BaseModel):
+class IndexMeta(Settings):
     """The manifest of an index.
 
     Attributes:
@@ -54,37 +53,35 @@ class IndexMeta(BaseModel):
         source: Where the model was loaded from.
         state: Initial LSTM state of each sentence.
         stored: Label and weights of each stored layer choice.
-        n_layers: Layers of the model, L + 1.
-        dim: Length of a vector.
+        n_layers: Number of layers of the model, L + 1.
+        dim: Size of a layer, 2D.
+        inputs: Input files, as they were named.
+        run: Everything else that the content depends on.
         tokens: Number of tokens.
         sentences: Number of sentences.
         words: Number of distinct words.
-        inputs: Input files, as they were named.
         digests: Digests of the texts of earlier builds, to which the last one added.
-        run: Everything else that the content depends on.
         versions: The version of each table.
         ann: For each layer choice with an approximate index: its parameters and measured recall.
         records: The records of the chunks of the last build.
         text_digest: The digest of the text of the last build, when the build is finished.
     """
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
     model: str
     source: str
     state: Literal["reset", "warm"]
     stored: dict[str, list[float]]
-    n_layers: Annotated[int, Field(ge=1, le=129)]
-    dim: PositiveInt
-    tokens: NonNegativeInt = 0
-    sentences: NonNegativeInt = 0
-    words: NonNegativeInt = 0
+    n_layers: Annotated[int, Bounds(ge=1, le=129)]
+    dim: _Positive
     inputs: list[str]
-    digests: list[str] = []
     run: dict[str, Any]
-    versions: dict[str, PositiveInt] = {}
-    ann: dict[str, dict[str, Any]] = {}
-    records: list[dict[str, Any]] = []
+    tokens: _Number = 0
+    sentences: _Number = 0
+    words: _Number = 0
+    digests: list[str] = field(default_factory=list)
+    versions: dict[str, _Positive] = field(default_factory=dict)
+    ann: dict[str, dict[str, Any]] = field(default_factory=dict)
+    records: list[dict[str, Any]] = field(default_factory=list)
     text_digest: str = ""
 
     @property
@@ -104,7 +101,7 @@ class IndexMeta(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write the manifest atomically."""
-        values = {"format": FORMAT, "format_version": FORMAT_VERSION, **self.model_dump()}
+        values = {"format": FORMAT, "format_version": VERSION, **self.to_dict()}
         write_json(path, values, ensure_ascii=False)
 
     @classmethod
@@ -116,29 +113,15 @@ class IndexMeta(BaseModel):
         """
         if not (folder / name).exists():
             raise DataError(_not_an_index(folder))
-        values = read_json(folder / name, error=DataError, hint=f"{_REBUILD}.")
-        check_format(
-            values,
-            folder / name,
-            FORMAT,
-            FORMAT_VERSION,
-            oldest=FORMAT_VERSION,
-            error=DataError,
-            hint=f"{_REBUILD}.",
-        )
+        path, hint = folder / name, f"{_REBUILD}."
+        values = read_json(path, error=DataError, hint=hint)
+        check_format(values, path, FORMAT, VERSION, oldest=VERSION, error=DataError, hint=hint)
         del values["format"], values["format_version"]
-        if name == MANIFEST:
-            for key in _OLD_KEYS:
-                values.pop(key, None)
         try:
-            meta = cls.model_validate(values)
+            meta = cls.from_dict(values)
             _ = meta.choices
-        except (ValidationError, ConfigError) as error:
-            reason: object = error
-            if isinstance(error, ValidationError):
-                first = error.errors()[0]
-                reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise damaged(folder, f"{name}: {reason}") from error
+        except ConfigError as error:
+            raise damaged(folder, f"{name}: {error}") from error
         return meta
 
 
@@ -158,11 +141,6 @@ def _not_an_index(folder: Path) -> str:
         return (
             f"The index {folder} is not finished: its build was interrupted or is still running. "
             "Repeat the command with --resume."
-        )
-    if (folder / _OLD_MANIFEST).exists():
-        return (
-            f"{folder} is an index of format version 1, which is no longer supported. Remove "
-            "the directory and build it again with: elmo index"
         )
     return f"{folder} is not an index: it has no {MANIFEST}. Build one with: elmo index TEXT -o DIR"
 
@@ -217,9 +195,9 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     for name in TABLES:
         with reading(folder):
             table = lance.dataset(table_path(folder, name), version=meta.versions[name])
-            found = table.count_rows()
-        if found != rows[name]:
-            raise damaged(folder, f"table {name} has {found} rows, expected {rows[name]}")
+            n_rows = table.count_rows()
+        if n_rows != rows[name]:
+            raise damaged(folder, f"table {name} has {n_rows} rows, expected {rows[name]}")
         if missing := columns.get(name, set()) - set(table.schema.names):
             raise damaged(folder, f"table {name} has no column {missing.pop()}")
         for column in dims.keys() & set(table.schema.names):
@@ -236,17 +214,3 @@ def vector_column(vectors: FloatArray) -> Any:
 
     halves = np.ascontiguousarray(vectors.astype(np.float16))
     return pa.FixedSizeListArray.from_arrays(pa.array(halves.ravel()), halves.shape[1])
-
-
-def scan(folder: Path, table: Any, **options: Any) -> Iterator[Any]:
-    """Yield the rows of a table in batches; the options are those of Lance's scanner."""
-    with reading(folder):
-        yield from table.scanner(batch_size=BATCH_ROWS, **options).to_batches()
-
-
-def take(
-    folder: Path, table: Any, rows: Sequence[int], columns: Sequence[str] | None = None
-) -> Any:
-    """Return some rows of a table in the given order."""
-    with reading(folder):
-        return table.take(list(rows), columns=columns)

@@ -13,8 +13,7 @@ index. `ann=True` uses an approximate index instead, if one exists (`elmo index 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,38 +29,24 @@ from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ConfigError, DataError
 from elmokit.progress import plural
-from elmokit.search.files import (
-    IndexMeta,
-    column_name,
-    open_tables,
-    scan,
-    take,
-)
+from elmokit.search.files import IndexMeta, column_name, open_tables, reading
 from elmokit.search.neighbors import (
     ExactSearch,
     Ids,
     Neighbor,
     Neighbors,
+    Query,
     Rules,
+    SearchRequest,
     Tokens,
-    sentence_hash,
+    ids_of,
+    list_neighbors,
+    query_tokens,
 )
 from elmokit.text.marked import Marked
 
-
-@dataclass(frozen=True)
-class Query:
-    """A word in its sentence, and R_k, its vectors.
-
-    Attributes:
-        at: The word.
-        layers: Shape (L + 1, 2D); None for a token in the index.
-        token: The number of a token in the index.
-    """
-
-    at: Marked
-    layers: FloatArray | None = None
-    token: int | None = None
+# Rows that are read and compared at once: their float32 vectors fit into the processor's cache.
+_BATCH_ROWS = 4096
 
 
 class TokenIndex:
@@ -121,12 +106,12 @@ class TokenIndex:
         """Raise an error if the index was built with another model."""
         if model in self._checked:
             return
-        own = fingerprint(model, self.meta.state)
-        if own != self.meta.model:
+        digest = fingerprint(model, self.meta.state)
+        if digest != self.meta.model:
             raise ConfigError(
                 f"The index {self.folder} was built with a different model: {self.meta.source}, "
                 f"fingerprint {self.meta.model[:12]}; this one is {model.source or 'memory'}, "
-                f"{own[:12]}. Specify that model with --model, or rebuild the index."
+                f"{digest[:12]}. Specify that model with --model, or rebuild the index."
             )
         self._checked.add(model)
 
@@ -160,24 +145,24 @@ class TokenIndex:
         Returns:
             One result per query, in the same order.
         """
-        asked = [
+        parsed = [
             Query(self.token(q).at, token=int(q))
             if isinstance(q, int | np.integer)
             else Query(q if isinstance(q, Marked) else Marked.read(q))
             for q in queries
         ]
-        marked = [q.at for q in asked if q.token is None]
-        if marked and model is None:
-            raise ConfigError(
-                "Queries with a sentence require the model that the index was built with."
-            )
-        if marked and model is not None:
+        marked = [q.at for q in parsed if q.token is None]
+        if marked:
+            if model is None:
+                raise ConfigError(
+                    "Queries with a sentence require the model that the index was built with."
+                )
             self.check(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
             vectors = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
-            asked = [Query(q.at, next(vectors)) if q.token is None else q for q in asked]
+            parsed = [Query(q.at, next(vectors)) if q.token is None else q for q in parsed]
         choices = None if layer is None else self.parse(layer, mix)
-        return self.search(asked, choices, k=k, rules=rules, min_count=min_count, ann=ann)
+        return self.search(parsed, choices, k=k, rules=rules, min_count=min_count, ann=ann)
 
     def search(
         self,
@@ -193,72 +178,57 @@ class TokenIndex:
         if min_count < 1:
             raise ConfigError(f"Invalid min_count {min_count}: expected 1 or more.")
         choices = self.choices if choices is None else choices
-        rules = rules or Rules()
-        asked = self.as_tokens(queries, choices)
+        tokens = self.query_tokens(queries, choices)
+        request = SearchRequest(tokens, choices, k, rules or Rules(), min_count)
         if ann:
             from elmokit.search.approximate import search_approximately
 
-            best = search_approximately(self, asked, choices, k, rules, min_count)
+            best = search_approximately(self, request)
         else:
-            exact = ExactSearch(asked, k, rules)
-            condition = self.same_words(asked.words) if rules.words == "same" else ""
-            for batch in self.scan(choices, condition):
-                exact.add(self.read_tokens(batch, choices, min_count))
-            best = exact.best
-        return self._results(queries, choices, best)
-
-    def _results(
-        self, queries: Sequence[Query], choices: Sequence[LayerChoice], best: Sequence[TopK]
-    ) -> list[Neighbors]:
-        numbers = sorted({n for found in best for n in found.ids.ravel().tolist() if n >= 0})
+            best = self.search_exactly(request)
+        numbers = ids_of(best)
         hits = dict(zip(numbers, self.hits(numbers), strict=True))
+        return list_neighbors(queries, choices, best, hits, self.tokens)
 
-        def listed(found: TopK, row: int) -> tuple[Neighbor, ...]:
-            return tuple(replace(hits[n], score=score) for n, score in found.row(row))
+    def search_exactly(self, request: SearchRequest) -> list[TopK]:
+        """Return the k nearest tokens of each query, for each layer."""
+        same_word = request.rules.words == "same"
+        condition = self.same_words(request.queries.words) if same_word else None
+        return self.compare(self._scan("tokens", self.columns(request.choices), condition), request)
 
-        return [
-            Neighbors(
-                query.at,
-                {c.label: listed(found, row) for c, found in zip(choices, best, strict=True)},
-                self.tokens,
-                query.token,
+    def compare(self, batches: Iterable[Any], request: SearchRequest) -> list[TopK]:
+        """Return the k nearest tokens of each query among batches of the token table."""
+        search = ExactSearch(request)
+        for batch in batches:
+            if request.min_count > 1:
+                batch = batch.filter(self.counts[_numbers(batch, "word")] >= request.min_count)
+            search.add(
+                Tokens(
+                    ids=_numbers(batch, "token"),
+                    words=self._folded[0][_numbers(batch, "word")],
+                    sentences=_numbers(batch, "sentence_hash"),
+                    positions=_numbers(batch, "position"),
+                    vectors=self.chosen_vectors(batch, request.choices),
+                )
             )
-            for row, query in enumerate(queries)
-        ]
+        return search.best
 
-    def as_tokens(self, queries: Sequence[Query], choices: Sequence[LayerChoice]) -> Tokens:
-        """Return the queries as `Tokens`."""
+    def query_tokens(self, queries: Sequence[Query], choices: Sequence[LayerChoice]) -> Tokens:
+        """Return queries as `Tokens`."""
 
-        def vector(q: Query, choice: LayerChoice) -> FloatArray:
-            if q.token is not None:
-                vectors = self.vectors(choice, [q.token])
-            else:
-                assert q.layers is not None
-                vectors = choice.apply(q.layers[:, None])
-            own: FloatArray = vectors[0]
-            return own
+        def vector(query: Query, choice: LayerChoice) -> FloatArray:
+            if query.token is None:
+                return query.vector(choice)
+            row: FloatArray = self.vectors(choice, [query.token])[0]
+            return row
 
-        return Tokens(
-            ids=np.array([-1 if q.token is None else q.token for q in queries]),
-            words=np.array([self._folded[1].get(q.at.word.casefold(), -1) for q in queries]),
-            sentences=np.array([sentence_hash(q.at.tokens) for q in queries], dtype=np.int64),
-            positions=np.array([q.at.position for q in queries]),
-            vectors=[np.stack([vector(q, c) for q in queries]) for c in choices] if queries else [],
-        )
+        words = np.array([self._folded[1].get(q.at.word.casefold(), -1) for q in queries])
+        return query_tokens(queries, choices, words, vector)
 
     def same_words(self, folded: Ids) -> str:
         """Return the SQL filter for the given words, ignoring case."""
         forms = np.flatnonzero(np.isin(self._folded[0], folded))
         return f"word IN ({', '.join(map(str, forms))})" if len(forms) else "false"
-
-    def scan(self, choices: Sequence[LayerChoice], filter_sql: str = "") -> Iterator[Any]:
-        """Yield batches of the tokens that match a filter, with the required columns."""
-        return scan(
-            self.folder,
-            self.tables["tokens"],
-            columns=self.columns(choices),
-            filter=filter_sql or None,
-        )
 
     def columns(self, choices: Sequence[LayerChoice]) -> list[str]:
         """Return the columns of the token table that a search reads."""
@@ -266,17 +236,18 @@ class TokenIndex:
         vectors = [column_name(part) for part in parts.values() if part.number != 0]
         return ["token", "word", "sentence_hash", "position", *vectors]
 
-    def read_tokens(self, batch: Any, choices: Sequence[LayerChoice], min_count: int = 1) -> Tokens:
-        """Return a batch of the token table as `Tokens`, without rare words."""
-        if min_count > 1:
-            batch = batch.filter(self.counts[_numbers(batch, "word")] >= min_count)
-        return Tokens(
-            ids=_numbers(batch, "token"),
-            words=self._folded[0][_numbers(batch, "word")],
-            sentences=_numbers(batch, "sentence_hash"),
-            positions=_numbers(batch, "position"),
-            vectors=self.chosen_vectors(batch, choices),
-        )
+    def _scan(self, table: str, columns: list[str], condition: str | None = None) -> Iterator[Any]:
+        """Yield the rows of a table in batches, optionally only those that match an SQL filter."""
+        with reading(self.folder):
+            scanner = self.tables[table].scanner(
+                columns=columns, filter=condition, batch_size=_BATCH_ROWS
+            )
+            yield from scanner.to_batches()
+
+    def _take(self, table: str, rows: Sequence[int], columns: list[str] | None = None) -> Any:
+        """Return some rows of a table in the given order."""
+        with reading(self.folder):
+            return self.tables[table].take(list(rows), columns=columns)
 
     # ------------------------------------------------------------------------ tokens and words
 
@@ -293,11 +264,11 @@ class TokenIndex:
                     f"{self.tokens - 1}."
                 )
         columns = ["token", "sentence", "position", "start", "end"]
-        tokens = take(self.folder, self.tables["tokens"], numbers, columns).to_pylist()
-        wanted = sorted({token["sentence"] for token in tokens})
-        found = take(self.folder, self.tables["sentences"], wanted).to_pylist()
-        sentences = dict(zip(wanted, found, strict=True))
-        return [self._hit(token, sentences[token["sentence"]]) for token in tokens]
+        tokens = self._take("tokens", numbers, columns).to_pylist()
+        rows = sorted({token["sentence"] for token in tokens})
+        sentences = self._take("sentences", rows).to_pylist()
+        by_row = dict(zip(rows, sentences, strict=True))
+        return [self._hit(token, by_row[token["sentence"]]) for token in tokens]
 
     def _hit(self, token: dict[str, Any], sentence: dict[str, Any]) -> Neighbor:
         file, offset = self.meta.inputs[sentence["file"]], sentence["offset"]
@@ -317,23 +288,23 @@ class TokenIndex:
     def find(self, word: str, limit: int | None = None) -> list[int]:
         """Return the numbers of all tokens of a word, ignoring case."""
         condition = self.same_words(np.array([self._folded[1].get(word.casefold(), -1)]))
-        batches = scan(self.folder, self.tables["tokens"], columns=["token"], filter=condition)
+        batches = self._scan("tokens", ["token"], condition)
         return sorted(n for batch in batches for n in _numbers(batch, "token").tolist())[:limit]
 
     @cached_property
     def spellings(self) -> list[str]:
         """The distinct words."""
-        batches = scan(self.folder, self.tables["words"], columns=["word"])
+        batches = self._scan("words", ["word"])
         return [word for batch in batches for word in batch.column("word").to_pylist()]
 
     @cached_property
     def counts(self) -> Ids:
         """How often each word occurs, ignoring case, shape (V,)."""
-        own = np.zeros(self.meta.words, dtype=np.int64)
-        for batch in scan(self.folder, self.tables["tokens"], columns=["word"]):
-            own += np.bincount(_numbers(batch, "word"), minlength=len(own))
+        counts = np.zeros(self.meta.words, dtype=np.int64)
+        for batch in self._scan("tokens", ["word"]):
+            counts += np.bincount(_numbers(batch, "word"), minlength=len(counts))
         folded = self._folded[0]
-        totals: Ids = np.bincount(folded, weights=own).astype(np.int64)
+        totals: Ids = np.bincount(folded, weights=counts).astype(np.int64)
         return totals[folded]
 
     @cached_property
@@ -347,16 +318,17 @@ class TokenIndex:
 
     def vectors(self, choice: LayerChoice, numbers: Sequence[int]) -> FloatArray:
         """Return the unit-length vectors of the given tokens in a layer, shape (n, D)."""
-        table = take(self.folder, self.tables["tokens"], numbers, self.columns([choice]))
+        table = self._take("tokens", numbers, self.columns([choice]))
         return unit(self.chosen_vectors(table.combine_chunks().to_batches()[0], [choice])[0])
 
     def chosen_vectors(self, batch: Any, choices: Sequence[LayerChoice]) -> list[FloatArray]:
         """Return the vectors of a batch of tokens in some layers; each column is read once."""
-        needed = {part.label: part for choice in choices for part in self._parts(choice)}
-        read = {label: self._stored(batch, part) for label, part in needed.items()}
+        parts_of = {choice: self._parts(choice) for choice in choices}
+        stored = {part.label: part for parts in parts_of.values() for part in parts}
+        read = {label: self._stored(batch, part) for label, part in stored.items()}
 
         def combine(choice: LayerChoice) -> FloatArray:
-            parts = [read[part.label] for part in self._parts(choice)]
+            parts = [read[part.label] for part in parts_of[choice]]
             if len(parts) > 1 and choice.name == "concat":
                 return np.concatenate(parts, axis=1)
             if choice.label in read:
@@ -383,7 +355,7 @@ class TokenIndex:
     def _layer_0(self) -> Any:
         import torch
 
-        batches = scan(self.folder, self.tables["words"], columns=["layer_0"])
+        batches = self._scan("words", ["layer_0"])
         return torch.cat([_halves(batch, "layer_0", self.meta.dim) for batch in batches])
 
     def _parts(self, choice: LayerChoice) -> list[LayerChoice]:
@@ -396,9 +368,9 @@ class TokenIndex:
             return [choice]
         layers = [LayerChoice(str(j), self.meta.n_layers) for j in used_layers(choice)]
         if not layers or any(layer.label not in self.meta.stored for layer in layers):
-            known = ", ".join(self.meta.stored)
+            stored = ", ".join(self.meta.stored)
             raise ConfigError(
-                f"The index {self.folder} does not contain {choice.label}; it contains {known}. "
+                f"The index {self.folder} does not contain {choice.label}; it contains {stored}. "
                 "Choose one of these, or build an index with the missing layers."
             )
         return layers

@@ -1,23 +1,23 @@
-"""The nearest tokens in context: Table 4 of the paper, over any text.
+"""Search a text for the nearest tokens in context, as in Table 4 of the paper.
 
-A query is a word in its sentence. Every token of the text is compared with it by cosine, in each
-requested layer, and the k nearest are kept with their sentences: an exact search whose memory does
-not grow with the text. All queries share one pass, since computing the vectors costs the most.
+A query is a word in its sentence. Every token of the text is compared with it by cosine similarity
+in each requested layer, and the k nearest tokens are kept with their sentences. The search is
+exact, and its memory does not grow with the text. All queries share one pass, because computing the
+vectors takes most of the time.
 
     from elmokit.search.neighbors import neighbors
 
-    found = neighbors(elmo, ["The [play] was staged in London ."], sentences, k=5)
-    print(found[0])
+    results = neighbors(elmo, ["The [play] was staged in London ."], sentences, k=5)
+    print(results[0])
 
-`NeighborSearch` is the part that needs vectors but no model. `ExactSearch` is what it shares with
-the search of an index.
+The search of an index (index.py) uses the same `ExactSearch`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,8 +38,8 @@ Distinct = Literal["token", "sentence", "word"]
 
 # Tokens that are embedded and held together: about 100 MB of vectors in the largest released model.
 _WINDOW_TOKENS = 8192
-_AROUND = 9  # tokens shown on each side of a neighbor
-_SHOWN = 20  # neighbors of a list that a notebook shows
+_CONTEXT = 9  # tokens shown on each side of a neighbor
+_MAX_SHOWN = 20  # neighbors of a list that a notebook shows
 
 
 class Passage(NamedTuple):
@@ -132,7 +132,7 @@ class Neighbors:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        lists = {name: [n.to_dict() for n in found] for name, found in self.lists.items()}
+        lists = {name: [n.to_dict() for n in near] for name, near in self.lists.items()}
         query = {"tokens": list(self.query.tokens), "position": self.query.position}
         if self.token is not None:
             query["token"] = self.token
@@ -145,13 +145,13 @@ class Neighbors:
         """Show the lists in a notebook, with words in their sentences."""
         from elmokit import html
 
-        left, right = self.query.sides(_AROUND)
+        left, right = self.query.sides(_CONTEXT)
         parts = [html.marked_table([[left, self.query.word, right]])]
-        for name, found in self.lists.items():
-            parts.append(html.caption(name if found else f"{name}: no neighbors"))
+        for name, near in self.lists.items():
+            parts.append(html.caption(name if near else f"{name}: no neighbors"))
             rows = []
-            for n in found[:_SHOWN]:
-                left, right = n.at.sides(_AROUND)
+            for n in near[:_MAX_SHOWN]:
+                left, right = n.at.sides(_CONTEXT)
                 rows.append([f"{n.score:.3f}", left, n.word, right])
             parts.append(html.marked_table(rows))
         return "".join(parts)
@@ -159,10 +159,10 @@ class Neighbors:
     def __str__(self) -> str:
         """Return a table for each layer: cosine, word, sentence."""
         lines = [self.query.show()]
-        width = max((len(n.word) for found in self.lists.values() for n in found), default=0)
-        for name, found in self.lists.items():
-            lines.append(f"{name}:" if found else f"{name}: no neighbors")
-            lines += [f"  {n.score:.3f}  {n.word:<{width}}  {n.at.show(_AROUND)}" for n in found]
+        width = max((len(n.word) for near in self.lists.values() for n in near), default=0)
+        for name, near in self.lists.items():
+            lines.append(f"{name}:" if near else f"{name}: no neighbors")
+            lines += [f"  {n.score:.3f}  {n.word:<{width}}  {n.at.show(_CONTEXT)}" for n in near]
         return "\n".join(lines)
 
 
@@ -200,34 +200,85 @@ def neighbors(
     marked = [q if isinstance(q, Marked) else Marked.read(q) for q in queries]
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers = model.compute([q.tokens for q in marked], state)
-    vectors = [h[:, q.position] for q, h in zip(marked, layers, strict=True)]
-    search = NeighborSearch(marked, vectors, choices, k, rules or Rules())
-    given = ((list(p.tokens), p.where) for p in _first(text, max_tokens))
-    for window in windows(given, _WINDOW_TOKENS):
+    parsed = [Query(q, h[:, q.position]) for q, h in zip(marked, layers, strict=True)]
+    numbers: dict[str, int] = {}  # of words; grows with the vocabulary of the text
+
+    def number_words(tokens: Iterable[str]) -> Ids:
+        folded = (token.casefold() for token in tokens)
+        return np.array([numbers.setdefault(w, len(numbers)) for w in folded], dtype=np.int64)
+
+    words = number_words(q.word for q in marked)
+    tokens = query_tokens(parsed, choices, words, Query.vector)
+    search = ExactSearch(SearchRequest(tokens, choices, k, rules or Rules()))
+    hits: dict[int, Neighbor] = {}
+    end = 0
+    for window in windows(_first(text, max_tokens), _WINDOW_TOKENS):
         layers = model.compute([tokens for tokens, _ in window], state)
-        search.add([Passage(*passage) for passage in window], layers)
+        lengths = [len(tokens) for tokens, _ in window]
+        starts = end + np.cumsum([0, *lengths])
+        ids = np.arange(end, starts[-1])
+        hashes = np.array([sentence_hash(tokens) for tokens, _ in window], dtype=np.int64)
+        search.add(
+            Tokens(
+                ids=ids,
+                words=number_words(token for tokens, _ in window for token in tokens),
+                sentences=np.repeat(hashes, lengths),
+                positions=ids - np.repeat(starts[:-1], lengths),
+                vectors=[np.concatenate([c.apply(h) for h in layers]) for c in choices],
+            )
+        )
+        # Keep only the sentences of the tokens that are among the nearest.
+        nearest = ids_of(search.best)
+        hits = {number: hits[number] for number in nearest if number < end}
+        for number in nearest[len(hits) :]:
+            i = int(np.searchsorted(starts, number, side="right")) - 1
+            sentence, where = window[i]
+            hits[number] = Neighbor(1.0, Marked(tuple(sentence), number - int(starts[i])), where)
+        end = int(starts[-1])
         if on_window is not None:
-            on_window(search.tokens)
-    return search.results()
+            on_window(end)
+    return list_neighbors(parsed, choices, search.best, hits, end)
 
 
 def _first(
     text: Iterable[Passage | str | Sequence[str]], max_tokens: int | None
-) -> Iterator[Passage]:
-    """Yield sentences that have tokens, until there are enough tokens."""
-    seen = 0
+) -> Iterator[tuple[list[str], str]]:
+    """Yield the tokens and the position of sentences that have tokens, up to `max_tokens`."""
+    n_tokens = 0
     check_sentences(text)
     for i, sentence in enumerate(text):
-        passage = sentence if isinstance(sentence, Passage) else Passage(tokens_of(sentence, i)[0])
-        if not passage.tokens:
+        words, where = sentence if isinstance(sentence, Passage) else (sentence, "")
+        tokens, _ = tokens_of(words, i)
+        if not tokens:
             continue
-        yield passage
-        seen += len(passage.tokens)
-        if max_tokens is not None and seen >= max_tokens:
+        yield tokens, where
+        n_tokens += len(tokens)
+        if max_tokens is not None and n_tokens >= max_tokens:
             return
 
 
 # -------------------------------------------------------------------------------- the exact search
+
+
+@dataclass(frozen=True)
+class Query:
+    """A word in its sentence, and its vectors.
+
+    Attributes:
+        at: The word.
+        layers: Its layers, shape (L + 1, 2D); None for a token of an index.
+        token: The number of a token of an index.
+    """
+
+    at: Marked
+    layers: FloatArray | None = None
+    token: int | None = None
+
+    def vector(self, choice: LayerChoice) -> FloatArray:
+        """Return its vector in a layer, computed from `layers`."""
+        assert self.layers is not None
+        vector: FloatArray = choice.apply(self.layers[:, None])[0]
+        return vector
 
 
 class Tokens(NamedTuple):
@@ -235,7 +286,7 @@ class Tokens(NamedTuple):
 
     Attributes:
         ids: The number of each token, (n,); -1 for a query that is not a token of the text.
-        words: A number that tokens share if their words differ in case only, (n,).
+        words: A number for the word of each token, (n,), which ignores case.
         sentences: The `sentence_hash` of their sentences, (n,).
         positions: Their positions in the sentences, (n,).
         vectors: For each layer the vectors, (n, D), of any length.
@@ -247,37 +298,50 @@ class Tokens(NamedTuple):
     positions: Ids
     vectors: Sequence[FloatArray]
 
-    def select(self, rows: slice) -> Tokens:
-        """Return some of the tokens."""
+    def select(self, row: int, layer: int) -> Tokens:
+        """Return one token, with its vector in one layer."""
         return Tokens(
-            self.ids[rows],
-            self.words[rows],
-            self.sentences[rows],
-            self.positions[rows],
-            [vectors[rows] for vectors in self.vectors],
+            self.ids[[row]],
+            self.words[[row]],
+            self.sentences[[row]],
+            self.positions[[row]],
+            [self.vectors[layer][[row]]],
         )
+
+
+class SearchRequest(NamedTuple):
+    """What to search for.
+
+    Attributes:
+        queries: The queries.
+        choices: The layers to compare.
+        k: Neighbors per query and layer.
+        rules: Which tokens may be neighbors.
+        min_count: In an index: list only words that occur at least this often.
+    """
+
+    queries: Tokens
+    choices: Sequence[LayerChoice]
+    k: int
+    rules: Rules
+    min_count: int = 1
 
 
 class ExactSearch:
     """Keep the k nearest tokens of each query while blocks of tokens are added.
 
     Args:
-        queries: The queries.
-        k: Neighbors per query and layer.
-        rules: Which tokens may be neighbors.
+        request: What to search for.
 
     Attributes:
         best: The nearest tokens of all queries, for each layer.
     """
 
-    def __init__(self, queries: Tokens, k: int, rules: Rules) -> None:
-        if not len(queries.ids):
-            raise ConfigError(
-                "No queries: expected at least one sentence with a [word] in brackets."
-            )
-        self._rules = rules
+    def __init__(self, request: SearchRequest) -> None:
+        queries = request.queries
+        self._rules = request.rules
         self._queries = queries._replace(vectors=[unit(v) for v in queries.vectors])
-        self.best = [TopK(k, len(queries.ids)) for _ in queries.vectors]
+        self.best = [TopK(request.k, len(queries.ids)) for _ in queries.vectors]
 
     def add(self, tokens: Tokens) -> None:
         """Compare a block of tokens with all queries."""
@@ -288,7 +352,7 @@ class ExactSearch:
             rejected |= same if rules.words == "other" else ~same
         if rules.other_sentences:
             rejected |= tokens.sentences == queries.sentences[:, None]
-        groups = {  # of tokens with the same number only one is listed
+        groups = {  # only one token of each group is listed
             "token": tokens.ids,
             "word": tokens.words,
             "sentence": tokens.sentences + tokens.positions,
@@ -301,95 +365,65 @@ class ExactSearch:
             best.add(scores, tokens.ids, groups)
 
 
-class NeighborSearch:
-    """A search of sentences whose vectors are already computed.
+def query_tokens(
+    queries: Sequence[Query],
+    choices: Sequence[LayerChoice],
+    words: Ids,
+    vector: Callable[[Query, LayerChoice], FloatArray],
+) -> Tokens:
+    """Return queries as `Tokens`.
 
     Args:
-        queries: The words to look for.
-        query_layers: R_k of each of them, shape (L + 1, 2D).
-        choices: The layers to compare in.
-        k: Neighbors per query and layer.
-        rules: Which tokens may be neighbors.
+        queries: The queries.
+        choices: The layers to compare.
+        words: The number of the word of each query.
+        vector: Returns the vector of a query in a layer.
+    """
+    if not queries:
+        raise ConfigError("No queries: expected at least one sentence with a [word] in brackets.")
+    return Tokens(
+        ids=np.array([-1 if q.token is None else q.token for q in queries]),
+        words=words,
+        sentences=np.array([sentence_hash(q.at.tokens) for q in queries], dtype=np.int64),
+        positions=np.array([q.at.position for q in queries]),
+        vectors=[np.stack([vector(q, choice) for q in queries]) for choice in choices],
+    )
 
-    Attributes:
-        tokens: Tokens searched so far.
+
+def ids_of(best: Sequence[TopK]) -> list[int]:
+    """Return the ids of all listed tokens in ascending order."""
+    return sorted({n for top in best for n in top.ids.ravel().tolist() if n >= 0})
+
+
+def list_neighbors(
+    queries: Sequence[Query],
+    choices: Sequence[LayerChoice],
+    best: Sequence[TopK],
+    hits: Mapping[int, Neighbor],
+    tokens: int,
+) -> list[Neighbors]:
+    """Return the results of a search.
+
+    Args:
+        queries: The queries.
+        choices: The layers that were compared.
+        best: The ids and scores of the nearest tokens, for each layer.
+        hits: The tokens by their ids, with any score.
+        tokens: Number of tokens that were searched.
     """
 
-    def __init__(
-        self,
-        queries: Sequence[Marked],
-        query_layers: Sequence[FloatArray],
-        choices: Sequence[LayerChoice],
-        k: int,
-        rules: Rules,
-    ) -> None:
-        self.tokens = 0
-        self._queries = queries
-        self._choices = choices
-        self._kept: dict[int, tuple[Passage, int]] = {}
-        self._words: dict[str, int] = {}  # grows with the vocabulary of the text
-        asked = Tokens(
-            ids=np.full(len(queries), -1),
-            words=self._numbers(q.word for q in queries),
-            sentences=np.array([sentence_hash(q.tokens) for q in queries], dtype=np.int64),
-            positions=np.array([q.position for q in queries], dtype=np.int64),
-            vectors=[c.apply(np.stack(query_layers, axis=1)) for c in choices] if queries else [],
+    def listed(top: TopK, row: int) -> tuple[Neighbor, ...]:
+        return tuple(replace(hits[n], score=score) for n, score in top.row(row))
+
+    return [
+        Neighbors(
+            query.at,
+            {c.label: listed(top, row) for c, top in zip(choices, best, strict=True)},
+            tokens,
+            query.token,
         )
-        self._search = ExactSearch(asked, k, rules)
-
-    def add(self, passages: Sequence[Passage], layers: Sequence[FloatArray]) -> None:
-        """Search some sentences; `layers` has the vectors of each, shape (L + 1, T, 2D)."""
-        lengths = [len(p.tokens) for p in passages]
-        if not sum(lengths):
-            return
-        starts = np.cumsum([0, *lengths]) + self.tokens
-        self.tokens = int(starts[-1])
-        hashes = np.array([sentence_hash(p.tokens) for p in passages], dtype=np.int64)
-        tokens = Tokens(
-            ids=np.arange(starts[0], starts[-1]),
-            words=self._numbers(token for p in passages for token in p.tokens),
-            sentences=np.repeat(hashes, lengths),
-            positions=np.concatenate([np.arange(n) for n in lengths]),
-            vectors=[np.concatenate([c.apply(h) for h in layers]) for c in self._choices],
-        )
-        self._search.add(tokens)
-        self._keep(passages, starts)
-
-    def results(self) -> list[Neighbors]:
-        """Return the nearest tokens so far, one result per query."""
-        return [
-            Neighbors(
-                query,
-                {
-                    choice.label: tuple(self._neighbors(best, row))
-                    for choice, best in zip(self._choices, self._search.best, strict=True)
-                },
-                self.tokens,
-            )
-            for row, query in enumerate(self._queries)
-        ]
-
-    def _neighbors(self, best: TopK, row: int) -> Iterator[Neighbor]:
-        for number, score in best.row(row):
-            passage, position = self._kept[number]
-            yield Neighbor(score, Marked(tuple(passage.tokens), position), passage.where)
-
-    def _numbers(self, words: Iterable[str]) -> Ids:
-        numbers = self._words
-        folded = (word.casefold() for word in words)
-        return np.array([numbers.setdefault(w, len(numbers)) for w in folded], dtype=np.int64)
-
-    def _keep(self, passages: Sequence[Passage], starts: Ids) -> None:
-        """Keep only the sentences of the tokens that are among the best."""
-        needed = {number for best in self._search.best for number in best.ids.ravel().tolist()}
-        kept = {}
-        for number in needed - {-1}:
-            if number < starts[0]:
-                kept[number] = self._kept[number]
-            else:
-                i = int(np.searchsorted(starts, number, side="right")) - 1
-                kept[number] = (passages[i], number - int(starts[i]))
-        self._kept = kept
+        for row, query in enumerate(queries)
+    ]
 
 
 def sentence_hash(tokens: Sequence[str]) -> np.int64:

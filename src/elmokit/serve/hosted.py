@@ -139,7 +139,7 @@ class Hosted:
                 self.index, self.index_model = index, name
                 # Responses must not reveal paths.
                 inputs = [Path(path).name for path in index.meta.inputs]
-                index.meta = index.meta.model_copy(update={"inputs": inputs})
+                index.meta = replace(index.meta, inputs=inputs)
                 return
         raise ConfigError(
             f"The index {directory} was built with a model that is not served (served: "

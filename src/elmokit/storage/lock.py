@@ -71,7 +71,7 @@ def run_lock(directory: Path) -> Iterator[None]:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if is_new:
-                stack.callback(_remove_if_empty, directory)
+                stack.callback(remove_if_empty, directory)
             stack.enter_context(file_lock(directory / RUN_LOCK, timeout=_RUN_TIMEOUT_SECONDS))
         except TimeoutError:
             raise _in_use(directory) from None
@@ -80,7 +80,8 @@ def run_lock(directory: Path) -> Iterator[None]:
         yield
 
 
-def _remove_if_empty(directory: Path) -> None:
+def remove_if_empty(directory: Path) -> None:
+    """Remove a directory if it is empty."""
     with suppress(OSError):
         directory.rmdir()
 

@@ -74,11 +74,10 @@ def parse_json(
 def check_format(
     values: Mapping[str, Any],
     source: object,
-    name: str | None,
+    name: str,
     newest: int,
     *,
     oldest: int = 1,
-    key: str = "format_version",
     error: type[ElmoError] = ConfigError,
     hint: str = "",
 ) -> None:
@@ -87,17 +86,16 @@ def check_format(
     Args:
         values: The manifest.
         source: Where it came from, for messages.
-        name: The expected value of its key `format`; None: it has no such key.
+        name: The expected value of its key `format`.
         newest: The newest supported version.
         oldest: The oldest supported version.
-        key: The key of the version.
         error: The error to raise.
         hint: Advice for another format or an old version, a sentence.
     """
-    if name is not None and values.get("format") != name:
+    if values.get("format") != name:
         value = values.get("format")
         raise error(f"{source}: 'format' should be '{name}', found {value!r}. {hint}".rstrip())
-    version = values.get(key)
+    version = values.get("format_version")
     if type(version) is int and version > newest:
         raise error(
             f"{source} has version {version}, written by a newer elmokit; this one supports up to "
@@ -105,4 +103,6 @@ def check_format(
         )
     if type(version) is not int or version < oldest:
         expected = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"
-        raise error(f"{source}: '{key}' should be {expected}, found {version!r}. {hint}".rstrip())
+        raise error(
+            f"{source}: 'format_version' should be {expected}, found {version!r}. {hint}".rstrip()
+        )

@@ -1,4 +1,4 @@
-r"""The arrays of a corpus in `.npz` and `.safetensors` files.
+r"""`.npz` and `.safetensors` files: a few long arrays with the vectors of all sentences.
 
 S is the number of sentences, N the number of all tokens.
 
@@ -9,35 +9,87 @@ spans           (N, 2)    start and end of each token in that line (not for toke
 vectors         (N, L + 1, 2D) for all layers, else (N, 2D)
 tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
                           tokens.tobytes().decode().split("\n")[:-1] is the list of all
+
+An `.npz` file is a zip file for `numpy.load` (without pickle). It is not compressed, because
+vectors do not compress, so that arrays can be memory-mapped. Its array `elmokit` contains the
+description, as the bytes of a JSON text; a `.safetensors` file has it in its metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import struct
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy
 
-from elmokit.bulk.formats.block import Block, decode_strings, encode_strings
-from elmokit.bulk.formats.columns import Array, Column
+from elmokit.bulk.formats.block import (
+    Array,
+    Block,
+    Column,
+    decode_strings,
+    encode_strings,
+    write_safetensors,
+)
 from elmokit.bulk.formats.layout import Layout
-from elmokit.bulk.formats.reading import StoredSentence, StoredVectors
+from elmokit.bulk.formats.reading import (
+    DESCRIPTION,
+    About,
+    StoredSentence,
+    StoredVectors,
+    describe,
+    read_description,
+)
 from elmokit.errors import DataError
+from elmokit.storage.tensors import open_tensors
 
 _INDEX = np.dtype(np.int64)
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+_MAX_DESCRIPTION_BYTES = 2**24
 
 
-def corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
+# ---------------------------------------------------------------------------------------- writing
+
+
+def save_npz(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
+    """Write the vectors of a corpus to an `.npz` file."""
+    columns = _corpus_columns(list(blocks), layout)
+    description = np.frombuffer(describe(layout, about()).encode(), dtype=np.uint8)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for column in [Column.of(DESCRIPTION, description), *columns]:
+            # The default date of a ZipInfo is 1980-01-01: the same input gives the same bytes.
+            member = zipfile.ZipInfo(f"{column.name}.npy")
+            with archive.open(member, "w", force_zip64=True) as file:
+                header = {
+                    "descr": npy.dtype_to_descr(column.dtype.newbyteorder("<")),
+                    "fortran_order": False,
+                    "shape": column.shape,
+                }
+                npy.write_array_header_1_0(file, header)
+                column.write(file)
+
+
+def save_safetensors(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
+    """Write the vectors of a corpus to a `.safetensors` file."""
+    columns = _corpus_columns(list(blocks), layout)
+    with path.open("wb") as file:
+        write_safetensors(file, columns, {DESCRIPTION: describe(layout, about())})
+
+
+def _corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
     """Return the arrays of a corpus, wide types first so that all are aligned."""
     sentences = sum(block.sentences for block in blocks)
     tokens = sum(block.tokens for block in blocks)
-    token_bytes = sum(block.token_bytes for block in blocks)
+    token_bytes = sum(block.record["token_bytes"] for block in blocks)
 
     def pieces(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
-        return lambda: (read(block) for block in blocks)
+        return lambda: map(read, blocks)
 
     def offsets(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
-        return lambda: _offsets(read(block) for block in blocks)
+        return lambda: _offsets(map(read, blocks))
 
     columns = [
         Column("offsets", _INDEX, (sentences + 1,), offsets(lambda b: b.read("lengths"))),
@@ -51,24 +103,20 @@ def corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
     ]
     if all(block.has_spans for block in blocks):
         columns.append(Column("spans", _INDEX, (tokens, 2), pieces(lambda b: b.read("spans"))))
-    shape = (tokens, *layout.shape)
+    by_token = pieces(lambda b: b.read("vectors").swapaxes(0, 1))
     return [
         *columns,
-        Column("vectors", np.dtype(layout.dtype), shape, pieces(_by_token)),
+        Column("vectors", np.dtype(layout.dtype), (tokens, *layout.shape), by_token),
         Column("tokens", np.dtype(np.uint8), (token_bytes,), pieces(_token_bytes)),
     ]
-
-
-def _by_token(block: Block) -> Array:
-    return block.read("vectors").swapaxes(0, 1)
 
 
 def _token_bytes(block: Block) -> Array:
     words, _ = encode_strings(word + "\n" for word in block.words())
     ends = np.cumsum(block.read("word_lengths") + 1).tolist()
     raw = words.tobytes()
-    spelled = [raw[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-    tokens = b"".join(map(spelled.__getitem__, block.read("ids").tolist()))
+    encoded = [raw[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+    tokens = b"".join(map(encoded.__getitem__, block.read("ids").tolist()))
     return np.frombuffer(tokens, dtype=np.uint8)
 
 
@@ -82,27 +130,37 @@ def _offsets(lengths: Iterator[Array]) -> Iterator[Array]:
             yield offsets
 
 
+# ---------------------------------------------------------------------------------------- reading
+
+
 class ArrayVectors(StoredVectors):
-    """The reader of both formats, which differ only in how arrays are opened."""
+    """The reader of both formats, which differ only in how arrays are opened.
 
-    def __init__(self, arrays: dict[str, Any], lengths: dict[str, int], **known: Any) -> None:
-        missing = {"offsets", "token_offsets", "vectors", "tokens"} - arrays.keys()
-        if missing:
+    Args:
+        path: The file.
+        arrays: The arrays by name, memory-mapped.
+        lengths: The lengths of the arrays.
+        description: The description; None if the file has none.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        arrays: dict[str, Any],
+        lengths: dict[str, int],
+        description: str | bytes | None,
+    ) -> None:
+        layout, about = read_description(description)
+        if missing := {"offsets", "token_offsets", "vectors", "tokens"} - arrays.keys():
             raise DataError(f"it has no array '{min(missing)}'")
-        super().__init__(length=lengths["offsets"] - 1, **known)
+        super().__init__(path, layout, about, lengths["offsets"] - 1)
         self._arrays = arrays
-        self._lengths = lengths
-        self._check()
-
-    def _check(self) -> None:
-        """Check that the lengths of the arrays are consistent."""
-        ends = {"offsets": "vectors", "token_offsets": "tokens"}
-        for offsets, values in ends.items():
-            last = self._lengths[offsets] - 1
+        for offsets, values in (("offsets", "vectors"), ("token_offsets", "tokens")):
+            last = lengths[offsets] - 1
             end = int(self._take(offsets, last, last + 1)[0]) if last >= 0 else -1
-            if end != self._lengths[values]:
+            if end != lengths[values]:
                 raise DataError(
-                    f"'{values}' has {self._lengths[values]} rows, but '{offsets}' ends at {end}"
+                    f"'{values}' has {lengths[values]} rows, but '{offsets}' ends at {end}"
                 )
 
     def _take(self, name: str, begin: int, end: int) -> Array:
@@ -114,8 +172,57 @@ class ArrayVectors(StoredVectors):
     def _read(self, index: int) -> StoredSentence:
         begin, end = self._take("offsets", index, index + 2).tolist()
         vectors = self._take("vectors", begin, end)
-        if begin == end:
-            return self._sentence([], vectors)
-        bounds = self._take("token_offsets", begin, end + 1)
-        text = self._take("tokens", int(bounds[0]), int(bounds[-1]))
-        return self._sentence(decode_strings(text, bounds[1:] - bounds[0], drop=1), vectors)
+        tokens: list[str] = []
+        if begin < end:
+            bounds = self._take("token_offsets", begin, end + 1)
+            text = self._take("tokens", int(bounds[0]), int(bounds[-1]))
+            tokens = decode_strings(text, bounds[1:] - bounds[0], drop=1)
+        # (T, L + 1, 2D) -> (L + 1, T, 2D)
+        return StoredSentence(tokens, vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors)
+
+    def close(self) -> None:
+        """Release the memory maps."""
+        self._arrays = {}
+
+
+def open_npz(path: Path) -> ArrayVectors:
+    """Open an `.npz` file."""
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+            arrays = {m.filename.removesuffix(".npy"): _map(path, file, m) for m in members}
+    except (zipfile.BadZipFile, ValueError, struct.error) as error:
+        raise DataError(f"it is not a complete .npz file ({error})") from error
+    description = arrays.get(DESCRIPTION, np.zeros(0, np.uint8))[:_MAX_DESCRIPTION_BYTES].tobytes()
+    lengths = {name: len(array) for name, array in arrays.items()}
+    return ArrayVectors(path, arrays, lengths, description or None)
+
+
+def _map(path: Path, file: IO[bytes], member: zipfile.ZipInfo) -> Array:
+    """Memory-map an uncompressed array of a zip file."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise DataError(f"its array '{member.filename}' is compressed; expected no compression")
+    file.seek(member.header_offset)
+    header = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    start = member.header_offset + _LOCAL_HEADER.size + header[-2] + header[-1]
+    file.seek(start)
+    version = npy.read_magic(file)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read_header(file)
+    if dtype.hasobject or fortran or not shape:
+        raise DataError(f"its array '{member.filename}' is not a plain array in C order")
+    offset = file.tell()
+    size = dtype.itemsize * int(np.prod(shape, dtype=object))
+    if offset + size > start + member.file_size:
+        raise DataError(f"its array '{member.filename}' is truncated")
+    if size == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape)
+
+
+def open_safetensors(path: Path) -> ArrayVectors:
+    """Open a `.safetensors` file; the library checks the header and maps the file."""
+    file = open_tensors(path)
+    arrays = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+    lengths = {name: (array.get_shape() or [0])[0] for name, array in arrays.items()}
+    return ArrayVectors(path, arrays, lengths, (file.metadata() or {}).get(DESCRIPTION))

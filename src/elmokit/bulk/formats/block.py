@@ -21,6 +21,8 @@ atomically, and a checksum detects later changes of the vectors.
 from __future__ import annotations
 
 import json
+import math
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,10 +32,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.bulk.formats.columns import Array, Column, write_safetensors
+from elmokit.embed.blocks import TokenIds
 from elmokit.errors import DataError
 from elmokit.storage.manifest import parse_json
 from elmokit.storage.tensors import open_tensors
+
+Array = NDArray[Any]
 
 # Python strings may contain lone surrogates, which UTF-8 cannot represent.
 _ERRORS = "surrogatepass"
@@ -65,11 +69,6 @@ class Block:
         return int(self.record["tokens"])
 
     @property
-    def token_bytes(self) -> int:
-        """Bytes of all tokens, plus one byte per token."""
-        return int(self.record["token_bytes"])
-
-    @property
     def has_spans(self) -> bool:
         """Whether the positions of tokens in their lines are known."""
         return bool(self.record["has_spans"])
@@ -84,27 +83,33 @@ class Block:
 
 
 def make_block(
+    tokens: TokenIds,
     arrays: Mapping[str, Array],
-    words: Sequence[str],
     texts: Iterable[str] | None,
     record: Mapping[str, Any],
 ) -> Block:
     """Create a block in memory.
 
     Args:
-        arrays: `vectors`, `lengths`, `ids`, `places`, and `spans` and states if they are known.
-        words: The distinct words.
+        tokens: The sentences.
+        arrays: `vectors`, `places`, and `spans` and states if they are known.
         texts: The original sentences, for formats that store them.
         record: The record of the input.
     """
-    all_arrays = dict(arrays)
-    all_arrays["words"], all_arrays["word_lengths"] = encode_strings(words)
+    words, word_lengths = encode_strings(tokens.words)
+    all_arrays = {
+        **arrays,
+        "lengths": tokens.lengths,
+        "ids": tokens.ids,
+        "words": words,
+        "word_lengths": word_lengths,
+    }
     if texts is not None:
         all_arrays["texts"], all_arrays["text_lengths"] = encode_strings(texts)
     sizes = {
-        "sentences": len(arrays["lengths"]),
-        "tokens": len(arrays["ids"]),
-        "token_bytes": int((all_arrays["word_lengths"][arrays["ids"]] + 1).sum()),
+        "sentences": len(tokens.lengths),
+        "tokens": len(tokens.ids),
+        "token_bytes": int((word_lengths[tokens.ids] + 1).sum()),  # and one per token
         "has_spans": "spans" in arrays,
     }
     return Block({**record, **sizes}, all_arrays.__getitem__, all_arrays)
@@ -161,3 +166,78 @@ def decode_strings(text: Array, ends: Array, *, drop: int = 0) -> list[str]:
         strings.append(raw[begin : end - drop].decode("utf-8", _ERRORS))
         begin = end
     return strings
+
+
+# --------------------------------------------------------------------------------- arrays in files
+
+_SAFETENSORS_NAMES = {
+    "float32": "F32",
+    "float16": "F16",
+    "int64": "I64",
+    "int32": "I32",
+    "uint8": "U8",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """An array of a file.
+
+    Attributes:
+        name: Its name in the file.
+        dtype: Its number type.
+        shape: Its shape.
+        pieces: Returns the pieces of the array in order, divided along the first axis.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    pieces: Callable[[], Iterable[Array]]
+
+    @classmethod
+    def of(cls, name: str, array: Array) -> Column:
+        """Create a column from an array in memory."""
+        return cls(name, array.dtype, array.shape, lambda: (array,))
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the values, little-endian, in C order."""
+        written = 0
+        for piece in self.pieces():
+            values = np.ascontiguousarray(piece, dtype=self.dtype.newbyteorder("<"))
+            written += values.nbytes
+            if values.nbytes:
+                file.write(values.reshape(-1).view(np.uint8).data)
+        if written != self.n_bytes:  # the offsets of the next arrays would be wrong
+            raise AssertionError(f"'{self.name}' has {written} bytes instead of {self.n_bytes}")
+
+
+def write_safetensors(
+    file: IO[bytes], columns: Sequence[Column], metadata: Mapping[str, str]
+) -> None:
+    """Write a safetensors file; the library needs all arrays in memory.
+
+    Args:
+        file: The file.
+        columns: The arrays, wide types first so that each is aligned.
+        metadata: Strings for the header.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for column in columns:
+        begin, end = end, end + column.n_bytes
+        header[column.name] = {
+            "dtype": _SAFETENSORS_NAMES[column.dtype.name],
+            "shape": list(column.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the first array is aligned
+    file.write(struct.pack("<Q", len(text)) + text)
+    for column in columns:
+        column.write(file)

@@ -11,7 +11,6 @@ of the tokens of the vectors) and `elmokit` of the file.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,15 +28,15 @@ from elmokit.bulk.formats.reading import (
     describe,
     read_description,
 )
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, warn
 from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
 
 INDEX = "sentence_to_index"
 TOKENS = "tokens"
 
 # The index is one string, which writers and readers must have in memory.
-_MOST_INDEXED = 1_000_000
-_MOST_INDEXED_BYTES = 2**28
+_MAX_INDEX_SENTENCES = 1_000_000
+_MAX_INDEX_BYTES = 2**28
 # A reader loads all strings of a heap at once.
 _STRINGS_PER_HEAP = 32
 _BUFFER_BYTES = 2**20
@@ -45,102 +44,81 @@ _BUFFER_BYTES = 2**20
 
 def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
     """Write the vectors of a corpus."""
-    index = _SentenceIndex()
+    index: dict[str, str] | None = {}
+    sentences = n_bytes = 0
     with path.open("wb", buffering=_BUFFER_BYTES) as file:
         writer = Hdf5Writer(file, layout.dtype)
         for block in blocks:
             _write_block(writer, block, layout)
-            index.add(block)
+            first, sentences = sentences, sentences + block.sentences
+            n_bytes += len(block.read("texts"))
+            if sentences > _MAX_INDEX_SENTENCES or n_bytes > _MAX_INDEX_BYTES:
+                index = None
+            if index is not None:
+                index |= {text: str(i) for i, text in enumerate(block.texts(), start=first)}
         (description,) = writer.add_strings([describe(layout, about())])
-        if index.is_complete:
-            writer.add_string(INDEX, *writer.add_strings([json.dumps(index.numbers)]))
+        if index is not None:
+            writer.add_string(INDEX, *writer.add_strings([json.dumps(index)]))
         writer.finish({DESCRIPTION: description})
+    if index is None:
+        warn(
+            f"The file has no '{INDEX}', because it contains more than {_MAX_INDEX_SENTENCES:,} "
+            f"sentences or {_MAX_INDEX_BYTES >> 20} MB of text. The datasets are numbered in the "
+            "order of the input."
+        )
 
 
 def _write_block(writer: Hdf5Writer, block: Block, layout: Layout) -> None:
     vectors = block.read("vectors")
     if layout.layer != "all":
         vectors = vectors[0]
-    spelled = [json.dumps(word) for word in block.words()]
-    tokens = [spelled[i] for i in block.read("ids").tolist()]
+    encoded = [json.dumps(word) for word in block.words()]
+    tokens = [encoded[i] for i in block.read("ids").tolist()]
     ends = np.cumsum(block.read("lengths")).tolist()
     bounds = list(zip([0, *ends], ends, strict=False))
     for first in range(0, len(bounds), _STRINGS_PER_HEAP):
-        some = bounds[first : first + _STRINGS_PER_HEAP]
-        lists = [f"[{', '.join(tokens[begin:end])}]" for begin, end in some]
-        for (begin, end), reference in zip(some, writer.add_strings(lists), strict=True):
+        group = bounds[first : first + _STRINGS_PER_HEAP]
+        lists = [f"[{', '.join(tokens[begin:end])}]" for begin, end in group]
+        for (begin, end), reference in zip(group, writer.add_strings(lists), strict=True):
             writer.add_numbers(vectors[..., begin:end, :], {TOKENS: reference})
 
 
-class _SentenceIndex:
-    """The number of each sentence by its text, unless there are too many."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, str] = {}
-        self.is_complete = True
-        self._count = self._size = 0
-
-    def add(self, block: Block) -> None:
-        first, self._count = self._count, self._count + block.sentences
-        if not self.is_complete:
-            return
-        self._size += len(block.read("texts"))
-        if self._count > _MOST_INDEXED:
-            self._leave_out(f"more than {_MOST_INDEXED:,} sentences")
-        elif self._size > _MOST_INDEXED_BYTES:
-            self._leave_out(f"more than {_MOST_INDEXED_BYTES >> 20} MB of text")
-        else:
-            for number, text in enumerate(block.texts(), start=first):
-                self.numbers[text] = str(number)
-
-    def _leave_out(self, reason: str) -> None:
-        self.is_complete = False
-        self.numbers.clear()
-        warnings.warn(
-            f"The file has no '{INDEX}', because it contains {reason}. The datasets are numbered "
-            "in the order of the input.",
-            ElmoWarning,
-            stacklevel=2,
-        )
-
-
-class Vectors(StoredVectors):
+class Hdf5Vectors(StoredVectors):
     """The reader, also of files that AllenNLP or bilm-tf wrote."""
 
     def __init__(self, path: Path) -> None:
         self._file = open_hdf5(path)
-        with hdf5_errors(path):
-            layout, about, length = self._describe()
-        super().__init__(path, layout, about, length)
         self._index: dict[int, str] | None = None
+        with hdf5_errors(path):
+            length = len(self._file) - (INDEX in self._file)
+            description = self._file.attrs.get(DESCRIPTION)
+            about: dict[str, Any] = {}
+            if description is None:
+                layout = self._guess_layout(length)
+            else:
+                layout, about = read_description(description)
+        super().__init__(path, layout, about, length)
 
-    def _describe(self) -> tuple[Layout, dict[str, Any], int]:
-        length = len(self._file) - (INDEX in self._file)
-        described = self._file.attrs.get(DESCRIPTION)
-        layout, about = self._guess(length) if described is None else read_description(described)
-        return layout, about, length
-
-    def _guess(self, length: int) -> tuple[Layout, dict[str, Any]]:
+    def _guess_layout(self, length: int) -> Layout:
         """Guess the layout of a file of another program from its first sentence."""
         first = find_dataset(self._file, "0")
         if length and getattr(first, "ndim", 0) not in (2, 3):
             raise DataError("it has no dataset '0' with two or three dimensions")
         shape = first.shape if length else (0, 0, 0)
-        dtype = "float16" if length and first.dtype == np.float16 else "float32"
         # Files with two dimensions do not name the layer; most contain the top layer.
         layer, n_layers = ("all", shape[0]) if len(shape) == 3 else ("top", 1)
-        return Layout(layer, dtype, n_layers, shape[-1]), {}
+        is_half = length and first.dtype == np.float16
+        return Layout(layer, "float16" if is_half else "float32", n_layers, shape[-1])
 
     def _read(self, index: int) -> StoredSentence:
-        with hdf5_errors(self.path):
-            dataset = find_dataset(self._file, str(index))
-            if dataset is None:
-                raise DataError(f"{self.path} has no dataset '{index}'.")
-            vectors = dataset[...].astype(self.layout.dtype, copy=False)
-            tokens = dataset.attrs.get(TOKENS)
-            if tokens is not None:
-                return StoredSentence(json.loads(tokens), vectors)
-            return StoredSentence(self._foreign_tokens(index, vectors.shape[-2]), vectors)
+        dataset = find_dataset(self._file, str(index))
+        if dataset is None:
+            raise DataError(f"{self.path} has no dataset '{index}'.")
+        vectors = dataset[...].astype(self.layout.dtype, copy=False)
+        tokens = dataset.attrs.get(TOKENS)
+        if tokens is not None:
+            return StoredSentence(json.loads(tokens), vectors)
+        return StoredSentence(self._foreign_tokens(index, vectors.shape[-2]), vectors)
 
     def _foreign_tokens(self, index: int, count: int) -> list[str] | None:
         """Look up the tokens in `sentence_to_index`, which contains each sentence only once."""

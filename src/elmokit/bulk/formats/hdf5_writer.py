@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from elmokit.bulk.formats.columns import Array
+from elmokit.bulk.formats.block import Array
 
 _NO_ADDRESS = 2**64 - 1
 _MIN_HEAP_BYTES = 4096
@@ -134,8 +134,8 @@ class Hdf5Writer:
         children: list[int] = []
         keys = [0]  # the last name before each child, and the last of all
         for first in range(0, len(names), 2 * _LEAF_K):
-            some = slice(first, first + 2 * _LEAF_K)
-            entries = list(zip(names[some].tolist(), objects[some].tolist(), strict=True))
+            group = slice(first, first + 2 * _LEAF_K)
+            entries = list(zip(names[group].tolist(), objects[group].tolist(), strict=True))
             leaf = b"SNOD" + pack("<BxH", 1, len(entries))
             leaf += b"".join(pack("<QQ24x", *entry) for entry in entries)
             children.append(self._write(leaf.ljust(_LEAF_BYTES, b"\0")))
@@ -149,16 +149,16 @@ class Hdf5Writer:
     def _write_level(
         self, level: int, children: list[int], keys: list[int]
     ) -> tuple[list[int], list[int]]:
-        """Write the parents of some nodes; return their addresses and keys."""
+        """Write the parents of nodes; return their addresses and keys."""
         firsts = range(0, len(children), 2 * _INTERNAL_K)
         addresses = [self._end + i * _NODE_BYTES for i in range(len(firsts))]
         neighbors = [_NO_ADDRESS, *addresses, _NO_ADDRESS]
         for i, first in enumerate(firsts):
-            some = children[first : first + 2 * _INTERNAL_K]
-            node = b"TREE" + pack("<BBHQQ", 0, level, len(some), neighbors[i], neighbors[i + 2])
-            for key, child in zip(keys[first:], some, strict=False):
+            group = children[first : first + 2 * _INTERNAL_K]
+            node = b"TREE" + pack("<BBHQQ", 0, level, len(group), neighbors[i], neighbors[i + 2])
+            for key, child in zip(keys[first:], group, strict=False):
                 node += pack("<QQ", key, child)
-            node += pack("<Q", keys[first + len(some)])
+            node += pack("<Q", keys[first + len(group)])
             self._write(node.ljust(_NODE_BYTES, b"\0"))
         return addresses, [*(keys[first] for first in firsts), keys[-1]]
 

@@ -102,36 +102,63 @@ def _open_writer(file: IO[bytes], columns: dict[str, str], layout: Layout) -> An
         pa.field(name, pa.type_for_alias(kind), nullable=name in ("start", "end"))
         for name, kind in columns.items()
     ]
-    vectors = dict.fromkeys(vector_names(layout), "none")
+    number = pa.float16() if layout.dtype == "float16" else pa.float32()
+    # Parquet files without nulls are written faster.
+    vector = pa.list_(pa.field("element", number, nullable=False), layout.shape[-1])
+    names = vector_names(layout)
     return pq.ParquetWriter(
         file,
-        pa.schema([*fields, *_vector_fields(layout)]),
+        pa.schema([*fields, *(pa.field(name, vector, nullable=False) for name in names)]),
         use_dictionary=list(columns),
         write_statistics=list(columns),
         # Vectors do not compress; the other columns are small.
-        compression={**dict.fromkeys(columns, "zstd"), **vectors},
+        compression={**dict.fromkeys(columns, "zstd"), **dict.fromkeys(names, "none")},
         write_page_checksum=True,
     )
 
 
-def _write_rows(writer: Any, block: Block, layout: Layout, own: dict[str, Any]) -> None:
+def _write_rows(writer: Any, block: Block, layout: Layout, extra: dict[str, Any]) -> None:
     """Write the rows of a block, in row groups of complete sentences.
 
     Args:
         writer: The file.
         block: The block.
         layout: The layout of its vectors.
-        own: The columns that only this kind of file has.
+        extra: The columns that only this kind of file has.
     """
     import pyarrow as pa
 
     if not block.tokens:
         return
-    columns = {**_columns_of(block, layout), **own}
+    try:
+        words = pa.array(block.words(), pa.string())
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"Invalid token {error.object!r}: Parquet files cannot store lone surrogates. Clean "
+            "the text, or choose .h5, .npz or .safetensors."
+        ) from error
+    lengths = block.read("lengths")
+    begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    places = np.repeat(block.read("places"), lengths, axis=0)
+    columns: dict[str, Any] = {
+        "file": places[:, 0].astype(np.int32),
+        "line": places[:, 1],
+        "sentence": places[:, 2].astype(np.int32),
+        "token_index": (np.arange(block.tokens) - begins).astype(np.int32),
+        "token": words.take(pa.array(block.read("ids"))),
+        "start": pa.nulls(block.tokens, pa.int64()),
+        "end": pa.nulls(block.tokens, pa.int64()),
+        **extra,
+    }
+    if block.has_spans:
+        columns["start"], columns["end"] = block.read("spans").T
     schema = writer.schema
+    for name, vectors in zip(vector_names(layout), block.read("vectors"), strict=True):
+        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, type=schema.field(name).type)
     table = pa.table({name: columns[name] for name in schema.names}, schema=schema)
     begin = 0
-    for end in _group_ends(block.read("lengths")):
+    for end in _group_ends(lengths):
         writer.write_table(table.slice(begin, end - begin), row_group_size=end - begin)
         begin = end
 
@@ -151,72 +178,28 @@ def vector_names(layout: Layout) -> list[str]:
     return [f"layer_{j}" for j in range(layout.n_layers)]
 
 
-def _vector_fields(layout: Layout) -> list[Any]:
-    import pyarrow as pa
-
-    number = pa.float16() if layout.dtype == "float16" else pa.float32()
-    # Parquet files without nulls are written faster.
-    vector = pa.list_(pa.field("element", number, nullable=False), layout.shape[-1])
-    return [pa.field(name, vector, nullable=False) for name in vector_names(layout)]
-
-
-def _columns_of(block: Block, layout: Layout) -> dict[str, Any]:
-    """Return the columns of a block that both schemas have."""
-    import pyarrow as pa
-
-    lengths = block.read("lengths")
-    begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    places = np.repeat(block.read("places"), lengths, axis=0)
-    columns: dict[str, Any] = {
-        "file": places[:, 0].astype(np.int32),
-        "line": places[:, 1],
-        "sentence": places[:, 2].astype(np.int32),
-        "token_index": (np.arange(block.tokens) - begins).astype(np.int32),
-        "token": _strings(block.words()).take(pa.array(block.read("ids"))),
-    }
-    if block.has_spans:
-        spans = block.read("spans")
-        columns |= {"start": spans[:, 0], "end": spans[:, 1]}
-    else:
-        columns |= {name: pa.nulls(block.tokens, pa.int64()) for name in ("start", "end")}
-    kind = _vector_fields(layout)[0].type
-    for name, vectors in zip(vector_names(layout), block.read("vectors"), strict=True):
-        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
-        columns[name] = pa.FixedSizeListArray.from_arrays(flat, type=kind)
-    return columns
-
-
-def _strings(tokens: list[str]) -> Any:
-    import pyarrow as pa
-
-    try:
-        return pa.array(tokens, pa.string())
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"Invalid token {error.object!r}: Parquet files cannot store lone surrogates. Clean "
-            "the text, or choose .h5, .npz or .safetensors."
-        ) from error
-
-
-class RowReader:
-    """Reads ranges of rows; the row groups of the last range stay in memory.
+class SentenceReader:
+    """Reads sentences by ranges of rows; the row groups of the last sentence stay in memory.
 
     Args:
         file: A `pyarrow.parquet.ParquetFile`.
         layout: The layout of its vectors.
+        bounds: The first row of each sentence, and the end of the last one.
     """
 
-    def __init__(self, file: Any, layout: Layout) -> None:
+    def __init__(self, file: Any, layout: Layout, bounds: NDArray[np.int64]) -> None:
         self.file = file
         self._layout = layout
+        self._bounds = bounds
         groups = (file.metadata.row_group(g) for g in range(file.num_row_groups))
         self._ends = list(accumulate(group.num_rows for group in groups))
         self._loaded: tuple[tuple[int, int], Any] | None = None
 
-    def read(self, begin: int, end: int) -> tuple[list[str], NDArray[np.floating[Any]]]:
-        """Return the tokens and vectors of rows, the vectors with shape (T, *layout.shape)."""
+    def read(self, index: int) -> StoredSentence:
+        """Return a sentence."""
+        begin, end = self._bounds[index : index + 2].tolist()
         layout, names = self._layout, vector_names(self._layout)
-        vectors = np.empty((end - begin, len(names), layout.shape[-1]), dtype=layout.dtype)
+        vectors = np.empty((len(names), end - begin, layout.shape[-1]), dtype=layout.dtype)
         tokens: list[str] = []
         if begin < end:
             groups = bisect.bisect_right(self._ends, begin), bisect.bisect_left(self._ends, end)
@@ -230,8 +213,8 @@ class RowReader:
             tokens = rows.column("token").to_pylist()
             for j, name in enumerate(names):
                 values = rows.column(name).chunk(0).flatten()
-                vectors[:, j] = values.to_numpy(zero_copy_only=False).reshape(len(vectors), -1)
-        return tokens, vectors.reshape(len(vectors), *layout.shape)
+                vectors[j] = values.to_numpy(zero_copy_only=False).reshape(end - begin, -1)
+        return StoredSentence(tokens, vectors if layout.layer == "all" else vectors[0])
 
     def close(self) -> None:
         """Close the file."""
@@ -239,24 +222,7 @@ class RowReader:
         self.file.close()
 
 
-def _guess(schema: Any) -> Layout:
-    """Return the layout of a data frame of `elmokit.integrations.arrow`, by its columns."""
-    import pyarrow as pa
-
-    count = sum(name.startswith("layer_") for name in schema.names)
-    layer, n_layers, name = ("all", count, "layer_0") if count else ("top", 1, "vector")
-    kind = schema.field(name).type if name in schema.names else None
-    if kind is None or not pa.types.is_fixed_size_list(kind):
-        raise DataError(
-            "it was written neither by elmokit nor from a table of to_arrow, to_pandas or "
-            f"to_polars: expected a column {name} with lists of fixed size"
-        )
-    dtype = "float16" if pa.types.is_float16(kind.value_type) else "float32"
-    # A column `vector` does not tell which layer it is; "top" as for .h5 files of other programs.
-    return Layout(layer, dtype, n_layers, kind.list_size)
-
-
-class Vectors(StoredVectors):
+class ParquetVectors(StoredVectors):
     """The reader; one row group is in memory at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -271,31 +237,47 @@ class Vectors(StoredVectors):
         schema = file.schema_arrow
         about: dict[str, Any] = {}
         if description is None:
-            layout = _guess(schema)
+            layout = _guess_layout(schema)
         else:
             layout, about = read_description(description)
         if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
             raise DataError(f"it has no column {min(missing)}")
         # A small file must not fill the memory, nor take hours to iterate over.
         rows, size = file.metadata.num_rows, path.stat().st_size
-        claimed = rows * math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
-        if claimed > 100 * size + 2**26:
-            raise DataError(f"it claims {claimed:,} bytes of vectors and has {size:,}")
-        # The sentence of each row; a data frame may have row groups that cut sentences.
-        self._sentences = file.read(columns=["sentence"]).column(0).to_numpy()
-        if self._sentences.dtype.kind != "i" or (np.diff(self._sentences, prepend=0) < 0).any():
+        declared = rows * math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
+        if declared > 100 * size + 2**26:
+            raise DataError(f"it declares {declared:,} bytes of vectors, but has {size:,} bytes")
+        # The sentence of each row; a data frame may have row groups that divide sentences.
+        sentences = file.read(columns=["sentence"]).column(0).to_numpy()
+        if sentences.dtype.kind != "i" or (np.diff(sentences, prepend=0) < 0).any():
             raise DataError("expected ascending integers in the column sentence")
-        length = int(self._sentences[-1]) + 1 if len(self._sentences) else 0
-        length = int(about.pop("sentences", length))
+        length = int(about.pop("sentences", int(sentences[-1]) + 1 if rows else 0))
         if length > 100 * rows + 10**5:
-            raise DataError(f"it claims {length:,} sentences with {rows:,} tokens")
+            raise DataError(f"it declares {length:,} sentences, but has {rows:,} tokens")
         super().__init__(path, layout, about, length)
-        self._rows = RowReader(file, layout)
+        bounds = np.searchsorted(sentences, np.arange(length + 1))
+        self._reader = SentenceReader(file, layout, bounds)
 
     def _read(self, index: int) -> StoredSentence:
-        begin, end = np.searchsorted(self._sentences, [index, index + 1]).tolist()
-        return self._sentence(*self._rows.read(begin, end))
+        return self._reader.read(index)
 
     def close(self) -> None:
         """Close the file."""
-        self._rows.close()
+        self._reader.close()
+
+
+def _guess_layout(schema: Any) -> Layout:
+    """Return the layout of a data frame of `elmokit.integrations.arrow`, by its columns."""
+    import pyarrow as pa
+
+    count = sum(name.startswith("layer_") for name in schema.names)
+    layer, n_layers, name = ("all", count, "layer_0") if count else ("top", 1, "vector")
+    kind = schema.field(name).type if name in schema.names else None
+    if kind is None or not pa.types.is_fixed_size_list(kind):
+        raise DataError(
+            "it was written neither by elmokit nor from a table of to_arrow, to_pandas or "
+            f"to_polars: expected a column {name} with lists of fixed size"
+        )
+    is_half = pa.types.is_float16(kind.value_type)
+    # The column `vector` can be any layer; "top" as for .h5 files of other programs.
+    return Layout(layer, "float16" if is_half else "float32", n_layers, kind.list_size)

@@ -1,12 +1,12 @@
-"""The base class of all readers of vector files."""
+"""The base class of all readers of vector files, and the description that each file contains."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -20,7 +20,6 @@ from elmokit.progress import plural
 FORMAT_VERSION = 1
 #: Name of the description in the metadata of each format.
 DESCRIPTION = "elmokit"
-
 
 #: Called after all vectors are written; returns more metadata for the file.
 About = Callable[[], dict[str, Any]]
@@ -65,26 +64,13 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     def __getitem__(self, index: slice) -> list[StoredSentence]: ...
     def __getitem__(self, index: int | slice) -> StoredSentence | list[StoredSentence]:
         if isinstance(index, slice):
-            return [self._checked(i) for i in range(*index.indices(self._length))]
+            return [self[i] for i in range(*index.indices(self._length))]
         place = index + self._length if index < 0 else index
         if not 0 <= place < self._length:
             count = plural(self._length, "sentence")
             raise IndexError(f"Invalid index {index}: {self.path} has {count}.")
-        return self._checked(place)
-
-    def __iter__(self) -> Iterator[StoredSentence]:
-        return (self._checked(i) for i in range(self._length))
-
-    def _checked(self, index: int) -> StoredSentence:
-        try:
-            return self._read(index)
-        except (ElmoError, MemoryError):
-            raise
-        except Exception as error:  # each library has its own errors for damaged files
-            raise DataError(
-                f"{self.path} is damaged: cannot read sentence {index} ({error}). Copy or compute "
-                "the file again."
-            ) from error
+        with report_damage(f"{self.path} is damaged: cannot read sentence {place}"):
+            return self._read(place)
 
     @abstractmethod
     def _read(self, index: int) -> StoredSentence:
@@ -97,12 +83,7 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     def __enter__(self) -> StoredVectors:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -112,11 +93,16 @@ class StoredVectors(Sequence[StoredSentence], ABC):
             f"{self.layout.dtype}, from {self.path}>"
         )
 
-    def _sentence(
-        self, tokens: list[str] | None, vectors: NDArray[np.floating[Any]]
-    ) -> StoredSentence:
-        """Transpose vectors from (T, L + 1, 2D), as in files, to (L + 1, T, 2D)."""
-        return StoredSentence(tokens, vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors)
+
+@contextmanager
+def report_damage(problem: str) -> Iterator[None]:
+    """Report the errors that the libraries raise for damaged files as a `DataError`."""
+    try:
+        yield
+    except (ElmoError, MemoryError):
+        raise
+    except Exception as error:  # each library has its own errors
+        raise DataError(f"{problem} ({error}). Copy or compute the file again.") from error
 
 
 def describe(layout: Layout, about: dict[str, Any]) -> str:
@@ -130,11 +116,11 @@ def read_description(text: str | bytes | None) -> tuple[Layout, dict[str, Any]]:
         raise DataError("it was not written by elmokit: it has no description")
     try:
         values = json.loads(text)
-        version = values["version"]
-        layout = Layout.from_dict(values)
-        about = dict(values["about"])
-    except (ValueError, KeyError, TypeError) as error:
+        version, about = values.pop("version"), dict(values.pop("about"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"its description is damaged ({error!r})") from error
     if version != FORMAT_VERSION:
         raise DataError(f"it has format version {version}; this elmokit reads {FORMAT_VERSION}")
-    return layout, about
+    if "layers" in values:  # the older name
+        values["layer"] = values.pop("layers")
+    return Layout.from_dict(values), about

@@ -19,8 +19,8 @@ from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ElmoError
 from elmokit.plot import plane
 from elmokit.progress import plural
-from elmokit.search.index import Query, TokenIndex
-from elmokit.search.neighbors import Rules
+from elmokit.search.index import TokenIndex
+from elmokit.search.neighbors import Query, Rules
 from elmokit.serve import responses
 from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import (
