@@ -231,7 +231,7 @@ def test_an_error_on_the_way_says_what_is_kept(elmo: Elmo, monkeypatch: pytest.M
 def test_resuming_nothing_says_so(elmo: Elmo) -> None:
     code, _, errors = elmo("text.txt", "-o", "vectors.npz", "--resume")
     assert code == 0
-    assert "warning: There is no interrupted run for" in errors
+    assert "warning: Found no interrupted run for" in errors
 
 
 def test_a_name_without_a_suffix_is_a_folder_of_shards(elmo: Elmo, tmp_path: Path) -> None:
