@@ -241,28 +241,23 @@ def _results(
     """Score the answers of each method, and compare two layers on the last dataset."""
     instances = [instance for s in sets for instance in s.instances]
     datasets = np.repeat([s.name for s in sets], [len(s.instances) for s in sets])
-    last = datasets == sets[-1].name
+    by_dataset = {s.name: datasets == s.name for s in sets}
+    last = by_dataset[sets[-1].name]
     pos = np.array([instance.pos for instance in instances])
-    tags = [tag for tag, _ in Counter(pos[last].tolist()).most_common()]
+    by_pos = {tag: last & (pos == tag) for tag, _ in Counter(pos[last].tolist()).most_common()}
     clusters = np.array([instance.sentence for instance in sets[-1].instances])
     # All methods answer the same instances. F1 = 2 correct / (instances + answers).
     answered = np.array([answer is not None for answer in answers[FIRST_SENSE]])
     sizes = (1 + answered[last]) / 2
+
+    def f1(hits: NDArray[np.bool_], groups: Mapping[str, NDArray[np.bool_]]) -> dict[str, float]:
+        return {name: f1_score(hits[rows], answered[rows]) for name, rows in groups.items()}
+
     correct: dict[str, NDArray[np.bool_]] = {}
     results = []
     for name, chosen in answers.items():
         hits = np.array([answer in i.gold for answer, i in zip(chosen, instances, strict=True)])
         correct[name] = hits[last]
-
-        def f1(rows: NDArray[np.bool_], hits: NDArray[np.bool_] = hits) -> float:
-            return f1_score(hits[rows], answered[rows])
-
-        results.append(
-            WsdResult(
-                name,
-                {s.name: f1(datasets == s.name) for s in sets},
-                clustered_interval(correct[name], clusters, sizes=sizes, seed=seed),
-                {tag: f1(last & (pos == tag)) for tag in tags},
-            )
-        )
+        interval = clustered_interval(correct[name], clusters, sizes=sizes, seed=seed)
+        results.append(WsdResult(name, f1(hits, by_dataset), interval, f1(hits, by_pos)))
     return tuple(results), difference(correct, clusters, *COMPARED, sizes=sizes, seed=seed)
