@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.tasks.classify import Guess
+from elmokit.tasks.classify import LabelPrediction
 from elmokit.tasks.registry import load_task
 from elmokit.tasks.sst5 import Review
 from tests.recipes.conftest import ROOT, RunRecipe
@@ -22,7 +22,7 @@ EXAMPLES = [Review(("a",), "1"), Review(("b",), "4")]
 def write_run(folder: Path, labels: str, epochs: int = 4) -> None:
     """Write the files that `elmo task sst5 train` and `evaluate` leave in a run's folder."""
     sst5 = load_task("sst5")
-    guesses = [Guess(label, {label: 1.0}) for label in labels]
+    guesses = [LabelPrediction(label, {label: 1.0}) for label in labels]
     scores = sst5.score(EXAMPLES, guesses)
     folder.mkdir(parents=True)
     lines = [sst5.show(e, g, as_json=True) for e, g in zip(EXAMPLES, guesses, strict=True)]

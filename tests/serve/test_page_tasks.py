@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from elmokit.tasks.classify import Guess
+from elmokit.tasks.classify import LabelPrediction
 from elmokit.tasks.coref import Coref, Resolved
 from elmokit.tasks.documents import Mention
 from elmokit.tasks.ner import Ner
@@ -213,8 +213,10 @@ def _answers() -> dict[str, dict[str, Any]]:
     start = passage.index("a 𝒎iller")
     return {
         "ner": _shown(Ner(), "Ann Smith left.", ["B-PER", "I-PER", "O", "O"]),
-        "sst5": _shown(Sst5(), "A fine film.", Guess("4", {"0": 0.1, "4": 0.9})),
-        "snli": _shown(Snli(), "A\tB", Guess("neutral", {"entailment": 0.2, "neutral": 0.8})),
+        "sst5": _shown(Sst5(), "A fine film.", LabelPrediction("4", {"0": 0.1, "4": 0.9})),
+        "snli": _shown(
+            Snli(), "A\tB", LabelPrediction("neutral", {"entailment": 0.2, "neutral": 0.8})
+        ),
         "squad": _shown(Squad(), question, Answer("a 𝒎iller", start, start + 8, 0.9), "jsonl"),
         "srl": _shown(
             Srl(),

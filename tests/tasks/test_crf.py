@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import DataError
-from elmokit.tasks.ner import allowed, labels_of
+from elmokit.tasks.ner import allowed_transitions, labels_of
 from elmokit.tasks.nn.crf import Allowed, Crf
 
 
@@ -92,7 +92,7 @@ def test_gradients_are_right() -> None:
 def test_decoded_tags_never_break_the_rules(scheme: str) -> None:
     torch.manual_seed(1)
     labels = labels_of(["A", "B"], scheme)
-    rules = allowed(labels, scheme)
+    rules = allowed_transitions(labels, scheme)
     crf = Crf(rules)
     for scale in (1.0, 50.0, 1000.0):  # however sure the emissions are
         lengths = torch.randint(1, 12, (64,))
@@ -104,7 +104,7 @@ def test_decoded_tags_never_break_the_rules(scheme: str) -> None:
 
 def test_the_rules_of_bioes_and_bio() -> None:
     labels = labels_of(["A", "B"], "BIOES")
-    rules = allowed(labels, "BIOES")
+    rules = allowed_transitions(labels, "BIOES")
     at = {label: i for i, label in enumerate(labels)}
 
     def may(a: str, b: str) -> bool:
@@ -119,7 +119,7 @@ def test_the_rules_of_bioes_and_bio() -> None:
     assert not rules.end[at["B-A"]]
     assert not rules.start[at["E-A"]]
     labels = labels_of(["A"], "BIO")
-    rules = allowed(labels, "BIO")
+    rules = allowed_transitions(labels, "BIO")
     assert labels == ["O", "B-A", "I-A"]
     assert rules.transitions.tolist() == [[True, True, False], [True] * 3, [True] * 3]
     assert rules.start.tolist() == [True, True, False]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmokit.tasks.classify import Guess
+from elmokit.tasks.classify import LabelPrediction
 from elmokit.tasks.nn.layers import (
     AttentivePool,
     attend,
@@ -86,7 +86,7 @@ def test_maxout_is_the_largest_of_linear_functions() -> None:
 
 def test_accuracy_and_each_label() -> None:
     reviews = [Review(("x",), label) for label in "aabc"]
-    found = Sst5().score(reviews, [Guess(label, {}) for label in "abbb"])
+    found = Sst5().score(reviews, [LabelPrediction(label, {}) for label in "abbb"])
     assert (found["accuracy"], found["right"], found["examples"]) == (50.0, 2, 4)
     assert found["labels"]["b"]["precision"] == pytest.approx(100 / 3)
     assert found["labels"]["a"]["recall"] == 50.0

@@ -165,7 +165,7 @@ def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> No
     assert found.frames is not None
     assert len(found.frames[0].arguments) == 5
     assert found.tags == ["O", "O", "B-V", "B-ARG2", "I-ARG2", "I-ARG2"]
-    scores = TASK.score([found], [[Frame(2, found.frames[0].apart)]])
+    scores = TASK.score([found], [[Frame(2, found.frames[0].non_overlapping)]])
     assert (scores["right"], scores["gold"]) == (1, 4)
 
 

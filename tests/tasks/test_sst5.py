@@ -13,7 +13,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.settings import with_settings
 from elmokit.tasks.batches import Dataset
-from elmokit.tasks.classify import MAX_TOKENS, Guess
+from elmokit.tasks.classify import MAX_TOKENS, LabelPrediction
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import load_data, scored_examples
 from elmokit.tasks.sst5 import Review, Sst5, phrases_of
@@ -148,7 +148,7 @@ def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
         data = load_data(TASK, config, *files)
     assert data.label_info["labels"] == ["negative", "positive"]
     assert {e.label for e in data.train.examples} == {"negative", "positive"}
-    guess = Guess("positive", {"negative": 0.2, "positive": 0.8})
+    guess = LabelPrediction("positive", {"negative": 0.2, "positive": 0.8})
     reviews = [Review(("a",), label) for label in "01234"]
     with pytest.warns(ElmoWarning, match="1 neutral examples are not scored"):
         reviews = TASK.scored(reviews, config)

@@ -35,7 +35,7 @@ class Labeled(Example, Protocol):
 L = TypeVar("L", bound=Labeled)
 
 
-class Guess(NamedTuple):
+class LabelPrediction(NamedTuple):
     """A prediction.
 
     Attributes:
@@ -70,10 +70,10 @@ class Classifier(TaskModel[L]):
         return F.cross_entropy(self(batch), torch.tensor(gold, device=batch.device))
 
     def decode(self, batch: Batch[L]) -> list[Any]:
-        """Return a `Guess` for each example."""
+        """Return a `LabelPrediction` for each example."""
         rows = self(batch).softmax(dim=1).tolist()
         tables = [dict(zip(self.labels, row, strict=True)) for row in rows]
-        return [Guess(max(row, key=row.__getitem__), row) for row in tables]
+        return [LabelPrediction(max(row, key=row.__getitem__), row) for row in tables]
 
 
 class Classification(Task[L]):

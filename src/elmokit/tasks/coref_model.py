@@ -105,7 +105,7 @@ class Resolved(NamedTuple):
     singletons: bool
 
 
-class Kept(NamedTuple):
+class KeptSpans(NamedTuple):
     """The M spans of an excerpt that are kept, in the order of the text.
 
     Attributes:
@@ -130,25 +130,32 @@ class CorefModel(TaskModel[Document]):
         self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
-        own = self.settings = config.model
+        settings = self.settings = config.model
         self._genres = {genre: i for i, genre in enumerate(label_info["genres"], 1)}  # 0: others
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.chars = nn.ModuleList(
-            CharCnn(dim=own.char_dim, filters=own.char_filters, width=int(width))
-            for width in filter(None, own.char_widths.split(","))
+            CharCnn(dim=settings.char_dim, filters=settings.char_filters, width=int(width))
+            for width in filter(None, settings.char_widths.split(","))
         )
-        x_dim = self.words.dim + own.char_filters * len(self.chars)
+        x_dim = self.words.dim + settings.char_filters * len(self.chars)
         self.elmo = ElmoPlaces(config.elmo, elmo)
-        self.word_dropout = nn.Dropout(own.word_dropout)
-        self.dropout = nn.Dropout(own.dropout)
-        self.rnn = BiLstm(x_dim + self.elmo.input_dim, own.hidden, own.layers, dropout=own.dropout)
+        self.word_dropout = nn.Dropout(settings.word_dropout)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.rnn = BiLstm(
+            x_dim + self.elmo.input_dim, settings.hidden, settings.layers, dropout=settings.dropout
+        )
         h_dim = self.rnn.output_dim + self.elmo.output_dim
-        self.spans = SpanEncoder(h_dim, x_dim, own.width, own.feature_dim)
+        self.spans = SpanEncoder(h_dim, x_dim, settings.width, settings.feature_dim)
         self.mention = nn.Sequential(
-            nn.Linear(self.spans.dim, own.scorer), *scorer_layers(own.scorer, own.dropout)
+            nn.Linear(self.spans.dim, settings.scorer),
+            *scorer_layers(settings.scorer, settings.dropout),
         )
         self.pairs = PairScorer(
-            self.spans.dim, own.scorer, own.feature_dim, 1 + len(self._genres), dropout=own.dropout
+            self.spans.dim,
+            settings.scorer,
+            settings.feature_dim,
+            1 + len(self._genres),
+            dropout=settings.dropout,
         )
 
     def loss(self, batch: Batch[Document]) -> Tensor:
@@ -176,12 +183,14 @@ class CorefModel(TaskModel[Document]):
 
     def excerpt(self, document: Document) -> range:
         """Return the sentences to train on: all, or a random excerpt of a long document."""
-        own, n, bounds = self.settings, len(document.sentences), document.bounds
+        settings, n, bounds = self.settings, len(document.sentences), document.bounds
         # The last excerpt ends with the document, so that every sentence can be drawn.
-        last = max(n - own.sentences, int(np.searchsorted(bounds, bounds[-1] - own.tokens)))
+        last = max(
+            n - settings.sentences, int(np.searchsorted(bounds, bounds[-1] - settings.tokens))
+        )
         start = int(torch.randint(min(max(last, 0), n - 1) + 1, ()))
-        fits = int(np.searchsorted(bounds, bounds[start] + own.tokens, side="right")) - 1
-        return range(start, max(start + 1, min(start + own.sentences, fits)))
+        fits = int(np.searchsorted(bounds, bounds[start] + settings.tokens, side="right")) - 1
+        return range(start, max(start + 1, min(start + settings.sentences, fits)))
 
     def encode(self, batch: Batch[Document], row: int, sentences: range) -> tuple[Tensor, Tensor]:
         """Return h_k and x_k of all tokens of some sentences, (N, h_dim) and (N, x_dim)."""
@@ -197,7 +206,7 @@ class CorefModel(TaskModel[Document]):
             x.append(x_k[tokens.mask])
         return torch.cat(h), torch.cat(x)
 
-    def keep(self, h: Tensor, x: Tensor, lengths: Sequence[int]) -> Kept:
+    def keep(self, h: Tensor, x: Tensor, lengths: Sequence[int]) -> KeptSpans:
         """Keep the spans that are most likely mentions.
 
         All spans are scored without gradients, which would take most of the memory. Only the kept
@@ -213,9 +222,9 @@ class CorefModel(TaskModel[Document]):
         selected = torch.tensor(keep_best(starts, ends, order, n), dtype=torch.long)
         starts, ends = starts[selected], ends[selected]
         g = self.spans(h, x, starts.to(h.device), ends.to(h.device))
-        return Kept(starts, ends, g, self.mention(g).squeeze(1))
+        return KeptSpans(starts, ends, g, self.mention(g).squeeze(1))
 
-    def score_pairs(self, kept: Kept, document: Document, first: int) -> Tensor:
+    def score_pairs(self, kept: KeptSpans, document: Document, first: int) -> Tensor:
         """Return s(i, j) for the antecedents of each span, nearest first, (M, K).
 
         Args:
@@ -232,7 +241,7 @@ class CorefModel(TaskModel[Document]):
         return s.masked_fill(~mask, -torch.inf)
 
     def mention_loss(
-        self, kept: Kept, cluster: Tensor, gold: NDArray[np.int64], h: Tensor, x: Tensor
+        self, kept: KeptSpans, cluster: Tensor, gold: NDArray[np.int64], h: Tensor, x: Tensor
     ) -> Tensor:
         """Return -log p(mention or not), summed over the kept spans and the gold ones."""
         loss = F.binary_cross_entropy_with_logits(kept.s_m, (cluster > 0).float(), reduction="sum")

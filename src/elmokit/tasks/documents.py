@@ -311,9 +311,8 @@ def _split_sentences(tokens: Sequence[str]) -> list[list[str]]:
     """Split a list of tokens into sentences, as if they were separated by spaces."""
     starts = np.cumsum([0, *(len(token) + 1 for token in tokens)])[:-1]
     first = [start for start, _ in split_sentences(" ".join(tokens))]
-    places = np.searchsorted(starts, first).tolist()
-    cuts = sorted({0, *places, len(tokens)})
-    return [list(tokens[a:b]) for a, b in pairwise(cuts)]
+    bounds = sorted({0, *np.searchsorted(starts, first).tolist(), len(tokens)})
+    return [list(tokens[a:b]) for a, b in pairwise(bounds)]
 
 
 def format_columns(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:

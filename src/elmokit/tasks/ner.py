@@ -162,7 +162,7 @@ def labels_of(types: Sequence[str], scheme: str) -> list[str]:
     return labels
 
 
-def allowed(labels: Sequence[str], scheme: str) -> Allowed:
+def allowed_transitions(labels: Sequence[str], scheme: str) -> Allowed:
     """Return which tag transitions are allowed, and which tags may start and end a sentence."""
     closed = "OES" if scheme == "BIOES" else "OBI"  # the next tag need not continue the span
 
@@ -200,7 +200,7 @@ class NerModel(TaskModel[Sentence]):
         dim = self.encoder.dim + self.elmo.input_dim
         self.rnn = BiLstm(dim, settings.hidden, settings.layers, dropout=settings.dropout)
         self.emit = nn.Linear(self.rnn.output_dim + self.elmo.output_dim, len(self.labels))
-        self.crf = Crf(allowed(self.labels, settings.scheme))
+        self.crf = Crf(allowed_transitions(self.labels, settings.scheme))
 
     def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor]:
         """Return the score of every tag for every token, (B, T, K), and the mask, (B, T)."""

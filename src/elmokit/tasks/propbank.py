@@ -71,7 +71,7 @@ class Frame:
         return cls(predicate, tuple(sorted(arguments)), verb)
 
     @cached_property
-    def apart(self) -> tuple[Span, ...]:
+    def non_overlapping(self) -> tuple[Span, ...]:
         """The arguments without overlaps, which tags can represent; V and long ones are kept."""
         kept: list[Span] = []
         for span in sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s)):
@@ -111,7 +111,7 @@ class Sentence:
     def tags(self) -> list[str]:
         """The tags of the first frame."""
         assert self.frames
-        return tags_of(self.frames[0].apart, len(self.tokens))
+        return tags_of(self.frames[0].non_overlapping, len(self.tokens))
 
 
 def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:

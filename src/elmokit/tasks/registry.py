@@ -53,12 +53,12 @@ def load_task(name: str) -> Task[Any]:
     from elmokit.tasks.task import Task
 
     tasks = [
-        kind
-        for kind in vars(module).values()
-        if inspect.isclass(kind) and issubclass(kind, Task) and kind.__module__ == module.__name__
+        cls
+        for cls in vars(module).values()
+        if inspect.isclass(cls) and issubclass(cls, Task) and cls.__module__ == module.__name__
     ]
     if len(tasks) != 1:
-        raise ConfigError(f"{name} must define exactly one subclass of Task, found {len(tasks)}.")
+        raise ConfigError(f"{name} must define exactly one subclass of Task; found {len(tasks)}.")
     task: Task[Any] = tasks[0]()
     return task
 

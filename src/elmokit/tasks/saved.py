@@ -119,7 +119,6 @@ def save(
     results: Mapping[str, Any],
 ) -> None:
     """Write a task directory."""
-    path.mkdir(parents=True, exist_ok=True)
     with replace_file(path / WEIGHTS) as file:
         write_tensors(weights, file)
     with replace_directory(path / WORDS) as folder:

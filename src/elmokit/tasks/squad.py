@@ -1,16 +1,16 @@
 """Question answering with ELMo (Peters et al. 2018, section 4).
 
-The model of Clark and Gardner (2018) for a passage and a question, with bidirectional attention and
-self-attention; alike is a trilinear similarity:
+The model of Clark and Gardner (2018) for a passage and a question. It has bidirectional attention
+and self-attention, whose scores are a trilinear similarity, sim:
 
     x_k = [word vector; character CNN]
     h   = biGRU([x_k; ELMo_k])                   of both texts; ELMo at the input
     h_k = [h_k; ELMo_k], q likewise              ELMo at the output, before attention
-    a_k = sum_j softmax_j(alike(h_k, q_j)) q_j              attention from word k to the question
-    c   = sum_k softmax_k(max_j alike(h_k, q_j)) h_k        attention from question to passage
+    a_k = sum_j softmax_j(sim(h_k, q_j)) q_j                attention from word k to the question
+    c   = sum_k softmax_k(max_j sim(h_k, q_j)) h_k          attention from question to passage
     m_k = ReLU(W [h; a; h * a; h * c])
     g   = biGRU(m)
-    b_k = sum_j softmax_j(alike(g_k, g_j)) g_j              self-attention without k
+    b_k = sum_j softmax_j(sim(g_k, g_j)) g_j                self-attention without k
     r_k = m_k + ReLU(W [g; b; g * b])
     s   = biGRU(r),        p(start) = softmax(W s)
     e   = biGRU([r; s]),   p(end)   = softmax(W e)

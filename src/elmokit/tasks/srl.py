@@ -34,7 +34,7 @@ from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.spans import PREDICATE, shown_span, spans_of, srl_scores
-from elmokit.tasks.ner import allowed, labels_of
+from elmokit.tasks.ner import allowed_transitions, labels_of
 from elmokit.tasks.nn.crf import viterbi
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.highway import AlternatingLstm
@@ -43,7 +43,7 @@ from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
 from elmokit.tasks.words import Words, WordVectors
 from elmokit.text.lines import read_lines
 
-_IGNORED = -100
+_IGNORED = -100  # the default `ignore_index` of `cross_entropy`
 _FINDER = 100  # hidden size of the network that finds predicates
 _TOKENS_PER_CHUNK = 1 << 14  # in prediction
 
@@ -95,7 +95,7 @@ class SrlModel(TaskModel[Sentence]):
         nn.init.normal_(self.marks.weight, std=0.01)
         nn.init.orthogonal_(self.emit.weight)
         nn.init.zeros_(self.emit.bias)
-        self._constraints = allowed(self.labels, "BIO").scores()
+        self._constraints = allowed_transitions(self.labels, "BIO").scores()
         own_labels = (PREDICATE, f"C-{PREDICATE}")
         self._is_other = torch.tensor([label[2:] not in own_labels for label in self.labels])
 
@@ -120,17 +120,10 @@ class SrlModel(TaskModel[Sentence]):
             tag_ids = [self._label_ids[tag] for tag in sentence.tags]
             tags[row, : len(tag_ids)] = torch.tensor(tag_ids)
             is_predicate[row, list(sentence.predicates or ())] = 1
-        tag_loss = F.cross_entropy(
-            emissions.flatten(0, 1),
-            tags.to(batch.device).flatten(),
-            ignore_index=_IGNORED,
-            reduction="sum",
-        )
+        tags, is_predicate = tags.to(batch.device), is_predicate.to(batch.device)
+        tag_loss = F.cross_entropy(emissions.flatten(0, 1), tags.flatten(), reduction="sum")
         predicate_loss = F.binary_cross_entropy_with_logits(
-            predicate_scores,
-            is_predicate.to(batch.device),
-            tokens.mask.float(),
-            reduction="sum",
+            predicate_scores, is_predicate, tokens.mask.float(), reduction="sum"
         )
         loss: Tensor = tag_loss / len(batch) + predicate_loss / sum(tokens.lengths)
         return loss
@@ -140,13 +133,10 @@ class SrlModel(TaskModel[Sentence]):
         tokens, x, layers = self._encode(batch)
         is_predicate = (self._score_predicates(x, tokens.mask) > 0) & tokens.mask
         predicted = [row.nonzero().flatten().tolist() for row in is_predicate.cpu()]
-        pairs = [
-            (row, predicate)
-            for row, sentence in enumerate(batch.examples)
-            for predicate in (
-                predicted[row] if sentence.predicates is None else sentence.predicates
-            )
-        ]
+        pairs: list[tuple[int, int]] = []
+        for row, sentence in enumerate(batch.examples):
+            known = predicted[row] if sentence.predicates is None else sentence.predicates
+            pairs += [(row, predicate) for predicate in known]
         frames: list[list[Frame]] = [[] for _ in batch.examples]
         size = max(1, _TOKENS_PER_CHUNK // x.shape[1])
         for start in range(0, len(pairs), size):
@@ -231,7 +221,9 @@ class Srl(Task[Sentence]):
         """Read a file of sentences with frames; warn about overlapping arguments."""
         sentences = list(read_frames(path, read_lines([path])))
         frames = [frame for sentence in sentences for frame in _frames(sentence)]
-        if overlapping := sum(len(frame.arguments) - len(frame.apart) for frame in frames):
+        if overlapping := sum(
+            len(frame.arguments) - len(frame.non_overlapping) for frame in frames
+        ):
             warn(
                 f"{path}: {overlapping:,} arguments overlap others of the same predicate. Tags "
                 "cannot represent them: they are ignored in training and count as missed."
@@ -248,7 +240,9 @@ class Srl(Task[Sentence]):
 
     def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the roles."""
-        roles = {span.type for s in examples for frame in _frames(s) for span in frame.apart}
+        roles = {
+            span.type for s in examples for frame in _frames(s) for span in frame.non_overlapping
+        }
         if roles <= {PREDICATE}:
             raise DataError(
                 "The training data has no arguments. Expected JSON lines with frames, or "

@@ -39,7 +39,7 @@ from elmokit.text.lines import Line, read_lines
 
 LABELS = ("0", "1", "2", "3", "4")
 #: The labels of the two-class task; neutral examples are excluded.
-TWO = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
+BINARY_LABELS = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
 
 _TOKEN = re.compile(r"\([ \t]*[^() \t]*|\)|[^() \t]+")  # other spaces may be part of a word
 _PREVIOUS = {"(": ("", "(", ")"), "word": ("(",), ")": ("word", ")")}  # allowed before a token
@@ -107,8 +107,8 @@ def phrases_of(reviews: Iterable[Review]) -> Iterator[Review]:
 def in_two_classes(reviews: Iterable[Review]) -> Iterator[Review]:
     """Remove neutral examples, and label the others positive or negative."""
     for review in reviews:
-        if review.label in TWO:
-            yield replace(review, label=TWO[review.label])
+        if review.label in BINARY_LABELS:
+            yield replace(review, label=BINARY_LABELS[review.label])
 
 
 def read_trees(lines: Iterable[Line]) -> Iterator[Review]:

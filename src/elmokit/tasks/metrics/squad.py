@@ -26,9 +26,9 @@ def answer_f1(gold: str, predicted: str) -> float:
 
     The F1 of two answers without words, such as punctuation, is 0, even if they are the same.
     """
-    ours, theirs = normalized(predicted), normalized(gold)
-    shared = (Counter(ours) & Counter(theirs)).total()
-    return 2 * shared / (len(ours) + len(theirs)) if shared else 0.0
+    gold_words, predicted_words = normalized(gold), normalized(predicted)
+    shared = (Counter(gold_words) & Counter(predicted_words)).total()
+    return 2 * shared / (len(gold_words) + len(predicted_words)) if shared else 0.0
 
 
 def squad_scores(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:

@@ -105,9 +105,8 @@ class Crf(nn.Module):
             alpha = torch.where(here[step], paths, alpha)
         a, b = alpha
         met = torch.logsumexp((a.unsqueeze(2) + transitions + b.unsqueeze(1)).flatten(1), dim=1)
-        return torch.where(
-            right > 0, met, torch.logsumexp(a + end, dim=1)
-        )  # with one token, right is empty
+        # With one token, the right half is empty.
+        return torch.where(right > 0, met, torch.logsumexp(a + end, dim=1))
 
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Return the best allowed labels, shape (B, T); 0 in padding.

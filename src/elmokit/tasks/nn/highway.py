@@ -99,18 +99,18 @@ class _Recurrence(torch.autograd.Function):
         gates = gates.clone()
         h, tanh_c = torch.empty_like(carried), torch.empty_like(carried)
         c = carried.new_zeros(len(carried) + 1, *carried.shape[1:])  # c[t + 1] belongs to step t
-        recur, whole = weight.t(), gates.unbind()
+        recurrent, steps = weight.t(), gates.unbind()
         smooth, flat = gates[..., :-size].unbind(), gates[..., -size:].unbind()
         o, r, i, f, j = (gate.unbind() for gate in gates.chunk(_GATES, dim=2))
-        cs, tanhs, hs, ways = c.unbind(), tanh_c.unbind(), h.unbind(), carried.unbind()
+        cs, tanhs, hs, carries = c.unbind(), tanh_c.unbind(), h.unbind(), carried.unbind()
         for t in range(len(hs)):
             if t:
-                whole[t].addmm_(hs[t - 1], recur)
+                steps[t].addmm_(hs[t - 1], recurrent)
             smooth[t].sigmoid_()
             flat[t].tanh_()
             torch.mul(f[t], cs[t], out=cs[t + 1]).addcmul_(i[t], j[t])
             torch.tanh(cs[t + 1], out=tanhs[t])
-            torch.lerp(ways[t], o[t] * tanhs[t], r[t], out=hs[t])
+            torch.lerp(carries[t], o[t] * tanhs[t], r[t], out=hs[t])
             if keep is not None:
                 hs[t].mul_(keep)
         ctx.save_for_backward(gates, carried, weight, keep, c, tanh_c, h)
@@ -134,18 +134,18 @@ class _Recurrence(torch.autograd.Function):
             dim=2,
         )
         d_h = d_out.clone()
-        apart = d_gates.view(*carried.shape[:2], _GATES, -1)
-        by_h, by_c = apart[:, :, :2], apart[:, :, 2:]
+        per_gate = d_gates.view(*carried.shape[:2], _GATES, -1)
+        by_h, by_c = per_gate[:, :, :2], per_gate[:, :, 2:]
         if keep is not None:
             to_c.mul_(keep)
             by_h.mul_(keep.unsqueeze(1))
         # ... then the gradients of h_t and c_t, from the last step to the first.
-        whole, by_hs, by_cs = d_gates.unbind(), by_h.unbind(), by_c.unbind()
+        d_steps, by_hs, by_cs = d_gates.unbind(), by_h.unbind(), by_c.unbind()
         d_hs, to_cs, fs = d_h.unbind(), to_c.unbind(), f.unbind()
         d_c = torch.zeros_like(d_hs[0])
         for t in reversed(range(len(d_hs))):
             if t + 1 < len(d_hs):
-                d_hs[t].addmm_(whole[t + 1], weight)
+                d_hs[t].addmm_(d_steps[t + 1], weight)
                 d_c.mul_(fs[t + 1])
             d_c.addcmul_(d_hs[t], to_cs[t])
             by_hs[t].mul_(d_hs[t].unsqueeze(1))
