@@ -24,7 +24,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AliasChoices, BaseModel, Field, StringConstraints, model_validator
 
 from elmokit.progress import plural
-from elmokit.tasks.inputs import Token, read_object, read_objects, split_text
+from elmokit.tasks.inputs import TextOrTokens, Token, read_object, read_objects, split_text
 from elmokit.tasks.metrics.spans import PREDICATE, Span, tags_of
 from elmokit.text.lines import Line
 from elmokit.text.treebank import unescape
@@ -154,9 +154,8 @@ class _Frame(BaseModel, strict=True):
     roles: list[_Role] = Field(validation_alias=AliasChoices("args", "roles"))
 
 
-class _Item(BaseModel, strict=True):
+class _Item(TextOrTokens):
     tokens: list[Token] | None = Field(None, validation_alias=AliasChoices("words", "tokens"))
-    text: str | None = None
     pos: list[Any] | None = None
     frames: list[_Frame] | None = None
     predicates: list[int] | None = None
@@ -170,8 +169,6 @@ class _Item(BaseModel, strict=True):
 
     @model_validator(mode="after")
     def _check_positions(self) -> Self:
-        if self.tokens is None and self.text is None:
-            raise ValueError('missing "words" or "tokens" (a list of strings)')
         length = len(self.tokens or ())
         if self.pos is not None and len(self.pos) != length:
             raise ValueError('"pos" must be a list with one value per word')
