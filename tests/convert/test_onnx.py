@@ -19,9 +19,8 @@ import onnx
 import onnxruntime
 
 from elmokit.config import BiLMConfig, CharCnnConfig, LexiconConfig, LstmConfig
-from elmokit.convert.onnx_bilm import bilm_model
-from elmokit.convert.onnx_encoder import encoder_model
 from elmokit.convert.onnx_graph import Graph
+from elmokit.convert.onnx_modules import bilm_model, encoder_model
 from elmokit.embed.onnx_export import export
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table

@@ -1,15 +1,15 @@
 """Build an ONNX graph node by node, with products W x in float32 or int8.
 
-torch's exporter is not used: the LSTM operator of ONNX has no projection, so a layer is a Scan,
-whose body determines speed, rounding and compatibility with old runtimes.
+elmokit does not use torch's exporter. The LSTM operator of ONNX has no projection, so a layer is a
+Scan, whose body determines speed, rounding and compatibility with old runtimes.
 
-ONNX's dynamic quantization uses one scale for a whole batch, so that a vector would depend on the
-other tokens of its batch. Here W has one scale per row and x one per token, as in
+ONNX's dynamic quantization uses one scale for an entire batch, so a vector would depend on the
+other tokens of its batch. Here, W has one scale per row and x one scale per token, as in
 `model/quantize.py`, and sums are exact integers.
 
-W has 8 bits and x 7, or 14 in two halves where 7 are not accurate enough. onnxruntime is fastest
-with unsigned x and signed W, and adds two 8-bit products in a 16-bit register, which overflows
-silently on CPUs without VNNI; products with 7 bits never do.
+W has 8 bits. x has 7 bits, or 14 bits in two halves where 7 are not accurate enough. onnxruntime is
+fastest with unsigned x and signed W. It adds two 8-bit products in a 16-bit register, which
+overflows silently on CPUs without VNNI; products with 7 bits do not overflow.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Graph:
     """A graph under construction; all names in it begin with the name of the graph.
 
     Args:
-        name: Its name.
+        name: The name of the graph.
         storage: "float32", or "int8" for matrices that are large enough.
     """
 

@@ -107,8 +107,7 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
     """
     modelfiles.check_storage(storage, STORAGES)
     check_available()
-    from elmokit.convert.onnx_bilm import bilm_model
-    from elmokit.convert.onnx_encoder import encoder_model
+    from elmokit.convert.onnx_modules import bilm_model, encoder_model
     from elmokit.model.lexicon_encoder import LexiconEncoder
 
     parts.check()

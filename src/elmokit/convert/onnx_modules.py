@@ -1,15 +1,25 @@
-"""Both language models in ONNX: x_k of a batch of sentences -> R_k.
+"""The token encoder and the language models of a biLM as ONNX models.
+
+The token encoder computes x_k from the ids of n tokens:
+
+    ids (n, C) or, for a word-input model, (n,)   int64, as in `chars.py` or `lexicon.py`
+    x   (n, D)                                    float32
+
+C may be smaller than the longest token: a word can be truncated after as many padding characters as
+the width of the widest filter (`model/trimming.py`).
+
+The language models compute all layers from the x_k of a batch of sentences:
 
     x       (B, T, D)      float32, the output of the encoder; padding may have any value
-    lengths (B,)           int64, number of tokens of each sentence
+    lengths (B,)           int64, the number of tokens of each sentence
     cell    (2, L, S, H)   float32, initial states: S = B, or 1 to use one state for all sentences
     hidden  (2, L, S, D)
 
     layers  (L + 1, B, T, 2D)   h_{k,j}, zero for padding
     next_cell, next_hidden      final states of the sentences, (2, L, B, H) and (2, L, B, D)
 
-A layer is a Scan over the steps, from the left for the forward and from the right for the backward
-LM. Padding does not change the state, so it does not affect any vector.
+Each layer is a Scan over the steps: from the left for the forward LM, and from the right for the
+backward LM. Padding does not change the state, so it does not affect any vector.
 """
 
 from __future__ import annotations
@@ -18,12 +28,88 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
+from torch import nn
 
 from elmokit.convert.onnx_graph import Graph, to_array
 from elmokit.model.bilm import BiLM
+from elmokit.model.charcnn import CharacterEncoder, Highway, WordEncoder
+from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import FORGET_BIAS, LstmLayer
 
-_DIRECTIONS = ("forward", "backward")
+
+def encoder_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
+    """Return the token encoder of a biLM as an ONNX model."""
+    graph = Graph("encoder", storage)
+    encoder = bilm.encoder
+    axes = ["n"] if isinstance(encoder, WordEncoder) else ["n", "C"]
+    ids = graph.input("ids", axes, TensorProto.INT64)
+    if isinstance(encoder, WordEncoder):
+        x = graph.op("Gather", graph.weight(_with_padding_row(encoder.embedding)), ids)
+    elif isinstance(encoder, LexiconEncoder):
+        x = _lexicon(graph, ids, encoder)
+    else:
+        x = _characters(graph, ids, encoder)
+    graph.output(x, "x", ["n", bilm.config.lstm.projection_dim])
+    return graph.model("ELMo's token encoder: ids of distinct tokens -> their vectors x_k.")
+
+
+def _characters(graph: Graph, ids: str, encoder: CharacterEncoder) -> str:
+    table = graph.weight(_with_padding_row(encoder.char_embed))
+    x = _convolve(graph, graph.op("Gather", table, ids), encoder)
+    return x if encoder.projection is None else _linear(graph, x, encoder.projection)
+
+
+def _lexicon(graph: Graph, ids: str, encoder: LexiconEncoder) -> str:
+    zero, one, axis = graph.ints(0), graph.ints(1), graph.ints(1)
+    end = graph.ints(np.iinfo(np.int64).max)
+    # Padding uses the first row, as in the reference implementation.
+    rows = graph.op("Max", graph.op("Sub", ids, one), zero)
+    parts = []
+    if encoder.word_embed is not None:
+        word = graph.op("Gather", rows, graph.weight(np.array(0)), axis=1)
+        parts.append(graph.op("Gather", graph.weight(to_array(encoder.word_embed)), word))
+    if encoder.char_embed is not None:
+        spelling = graph.op("Slice", rows, one, end, axis)
+        table = graph.weight(to_array(encoder.char_embed))
+        parts.append(_convolve(graph, graph.op("Gather", table, spelling), encoder))
+    x = graph.op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+    return _linear(graph, x, encoder.projection)
+
+
+def _convolve(graph: Graph, characters: str, encoder: CharacterEncoder | LexiconEncoder) -> str:
+    """Apply the filters and highways: characters (n, C, e) -> (n, F)."""
+    transposed = graph.op("Transpose", characters, perm=[0, 2, 1])  # (n, e, C)
+    pooled = []
+    for conv in encoder.convolutions:
+        assert isinstance(conv, nn.Conv1d)
+        assert conv.bias is not None
+        weight, bias = graph.weight(to_array(conv.weight)), graph.weight(to_array(conv.bias))
+        windows = graph.op("Conv", transposed, weight, bias)
+        pooled.append(graph.op("ReduceMax", windows, axes=[2], keepdims=0))
+    x = graph.op("Concat", *pooled, axis=1)
+    x = graph.op("Relu" if encoder.config.activation == "relu" else "Tanh", x)
+    for highway in encoder.highways:
+        assert isinstance(highway, Highway)
+        gate = graph.op("Sigmoid", _linear(graph, x, highway.carry))
+        changed = graph.op("Relu", _linear(graph, x, highway.transform))
+        # g * changed + (1 - g) * x
+        difference = graph.op("Sub", changed, x)
+        x = graph.op("Add", x, graph.op("Mul", gate, difference))
+    return x
+
+
+def _linear(graph: Graph, x: str, linear: nn.Linear) -> str:
+    # Each distinct token is encoded only once, so the more accurate 14 bits cost little.
+    return graph.linear(x, to_array(linear.weight), to_array(linear.bias), wide=True)
+
+
+def _with_padding_row(table: nn.Parameter) -> NDArray[np.float32]:
+    """Prepend a row of zeros for id 0, which is padding."""
+    values = to_array(table)
+    return np.concatenate([np.zeros_like(values[:1]), values])
+
+
+# ---------------------------------------------------------------------------------- language models
 
 
 def bilm_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
@@ -40,30 +126,26 @@ def bilm_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
     x = graph.op("Where", mask, graph.op("Transpose", x, perm=[1, 0, 2]), zero)  # (T, B, D)
     initial = [_expand_state(graph, state, lengths) for state in (cell, hidden)]
 
-    layers = [[x, x]]  # h_{k,0} = [x_k; x_k]
-    final: list[list[str]] = [[], []]
+    outputs = ([x], [x])  # of both directions; h_{k,0} = [x_k; x_k]
+    final = []
     for direction, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
-        below = x
         for j, layer in enumerate(stack.layers):
             assert isinstance(layer, LstmLayer)
+            below = outputs[direction][-1]
             state = [_select_state(graph, states, direction, j) for states in initial]
-            *last, r = _scan(graph, layer, (direction, j), below, mask, state)
-            below = graph.op("Add", r, below) if j > 0 and lstm.use_skip_connections else r
-            if direction == 0:
-                layers.append([below])
-            else:
-                layers[j + 1].append(below)
-            for states, end in zip(final, last, strict=True):
-                states.append(end)
+            *last, r = _scan(graph, layer, direction, j, below, mask, state)
+            skip = j > 0 and lstm.use_skip_connections
+            outputs[direction].append(graph.op("Add", r, below) if skip else r)
+            final.append(last)
 
-    stacked = [graph.op("Concat", *halves, axis=-1) for halves in layers]  # (T, B, 2D) each
+    stacked = [graph.op("Concat", *h, axis=-1) for h in zip(*outputs, strict=True)]  # (T, B, 2D)
     axis = graph.ints(0)
     joined = graph.op("Concat", *(graph.op("Unsqueeze", s, axis) for s in stacked), axis=0)
     masked = graph.op("Where", mask, joined, zero)
     transposed = graph.op("Transpose", masked, perm=[0, 2, 1, 3])
     graph.output(transposed, "layers", [bilm.config.n_layers, "B", "T", 2 * d])
-    for name, states, size in zip(("next_cell", "next_hidden"), final, (h, d), strict=True):
-        together = graph.op("Concat", *states, axis=0)  # (2L * B, size)
+    for name, index, size in (("next_cell", 0, h), ("next_hidden", 1, d)):
+        together = graph.op("Concat", *(last[index] for last in final), axis=0)  # (2L * B, size)
         shape = graph.ints(2, lstm.n_layers, -1, size)
         graph.output(graph.op("Reshape", together, shape), name, [2, lstm.n_layers, "B", size])
     return graph.model("ELMo's two language models: vectors of tokens -> vectors in context.")
@@ -92,9 +174,9 @@ def _select_state(graph: Graph, state: str, direction: int, layer: int) -> str:
 
 
 def _scan(
-    graph: Graph, layer: LstmLayer, position: tuple[int, int], x: str, mask: str, state: list[str]
+    graph: Graph, layer: LstmLayer, direction: int, j: int, x: str, mask: str, state: list[str]
 ) -> list[str]:
-    """Run one layer over all steps; `position` is its direction and number.
+    """Run layer j of one direction over all steps.
 
     Shape:
         x (T, B, D), mask (T, B, 1), state (B, H) and (B, D)
@@ -104,12 +186,11 @@ def _scan(
     h = layer.config.dim
     bias[h : 2 * h] += FORGET_BIAS
     gates = graph.linear(x, _sigmoids_first(to_array(layer.weight_input)), bias)
-    direction, number = position
     return graph.ops(
         "Scan",
         [*state, gates, mask],
         3,
-        body=_step(f"{_DIRECTIONS[direction]}{number}", layer, graph.storage),
+        body=_step(f"{'backward' if direction else 'forward'}{j}", layer, graph.storage),
         num_scan_inputs=2,
         scan_input_directions=[direction] * 2,
         scan_output_directions=[direction],
