@@ -28,24 +28,11 @@ _TRAINING_KEYS = (
     "unroll_steps n_negative_samples_batch learning_rate sample_softmax share_embedding_softmax "
     "reverse initial_accumulator_value seed n_gpus".split()
 )
-# The supported keys of the two sections, with their defaults.
-_LSTM = {
-    "dim": None,
-    "projection_dim": None,
-    "n_layers": 1,
-    "cell_clip": None,
-    "proj_clip": None,
-    "use_skip_connections": False,
-}
-_CHAR_CNN = {
-    "activation": "relu",
-    "filters": None,
-    "embedding": None,
-    "max_characters_per_token": None,
-    "n_highway": 0,
-    "n_characters": N_CHARACTERS,
-    "projection_after_highway": None,
-}
+_LSTM_KEYS = "dim projection_dim n_layers cell_clip proj_clip use_skip_connections".split()
+_CHAR_CNN_KEYS = (
+    "activation filters embedding max_characters_per_token n_highway n_characters "
+    "projection_after_highway".split()
+)
 
 
 def read(options: Path, weights: Path) -> BiLM:
@@ -97,12 +84,13 @@ def read_options(path: Path, *, n_words: int | None = None) -> BiLMConfig:
 
 def _from_options(options: Mapping[str, Any], n_words: int | None) -> BiLMConfig:
     _check_keys(options, (*_TRAINING_KEYS, "lstm", "char_cnn"), "")
-    lstm = _section(options, "lstm", _LSTM)
+    lstm = _section(options, "lstm", _LSTM_KEYS, n_layers=1)
     lstm["use_skip_connections"] = bool(lstm["use_skip_connections"])
     if "char_cnn" not in options:
         n_words = n_words or options.get("n_tokens_vocab")
         return BiLMConfig.from_dict({"lstm": lstm, "n_words": n_words})
-    cnn = _section(options, "char_cnn", _CHAR_CNN)
+    defaults = {"activation": "relu", "n_characters": N_CHARACTERS}
+    cnn = _section(options, "char_cnn", _CHAR_CNN_KEYS, **defaults)
     # bilm-tf trains with 261 and predicts with 262; the weights are the same.
     if (n_characters := cnn["n_characters"]) not in (N_STORED_CHARACTERS, N_CHARACTERS):
         raise ConfigError(
@@ -129,12 +117,14 @@ def to_options(config: BiLMConfig) -> dict[str, Any]:
     return options | {"char_cnn": cnn}
 
 
-def _section(options: Mapping[str, Any], name: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _section(
+    options: Mapping[str, Any], name: str, known: Collection[str], **defaults: Any
+) -> dict[str, Any]:
     section = options.get(name)
     if not isinstance(section, Mapping):
         raise ConfigError(f"The key '{name}' is missing or not an object.")
-    _check_keys(section, defaults, f"{name}.")
-    return {key: section.get(key, default) for key, default in defaults.items()}
+    _check_keys(section, known, f"{name}.")
+    return {key: section.get(key, defaults.get(key)) for key in known}
 
 
 def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) -> None:

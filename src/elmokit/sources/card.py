@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elmokit.config import BiLMConfig
+
+if TYPE_CHECKING:
+    from elmokit.sources.modeldir import ModelParts
 
 Facts = list[tuple[str, str]]
 
@@ -85,13 +88,25 @@ _ONNX = "## ONNX"
 
 
 def is_generated(card: str) -> bool:
-    """Return whether a card was written by `write_card` and has no header for the Hub."""
+    """Return whether a card was written by `new_card` and has no header for the Hub."""
     return _GENERATED in card and not card.startswith("---")
 
 
-def write_card(name: str, facts: Facts) -> str:
-    """Return a generated model card."""
-    return f"""# {name}
+def new_card(parts: ModelParts, name: str) -> str:
+    """Return a generated model card.
+
+    Args:
+        parts: The model.
+        name: The name of the model, if its metadata does not contain a name.
+    """
+    facts = [
+        *training_lines(parts.metadata),
+        *lines(parts.config),
+        ("parameters", f"{parts.n_parameters:,}"),
+        ("language-model head", "no" if parts.head is None else "yes (`head.safetensors`)"),
+        ("warm state", "no" if parts.warm is None else "yes (`warm.safetensors`)"),
+    ]
+    return f"""# {parts.metadata.get("name") or name}
 
 A bidirectional language model (ELMo) in the format of elmokit.
 

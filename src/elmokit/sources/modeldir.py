@@ -1,21 +1,22 @@
-"""The model directory, elmokit's own format: complete, without pickles, checked when loaded.
+"""Save and load model directories, elmokit's own format, which is validated when it is loaded.
 
-config.json           the shape of the biLM, and metadata
-model.safetensors     its weights, named as in its `state_dict`; large ones in several files,
+config.json           the configuration of the biLM, and metadata
+model.safetensors     the weights, named as in the `state_dict`; large weights in several files,
                       model-2.safetensors, ... (float32; float16 or int8 according to `storage`)
 vocab.txt             optional: the words of the head, or of a word-input model
 lexicon.json          the words and characters of a model with a lexicon
 head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
 warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
-adagrad.safetensors   optional: the accumulators of Adagrad, to continue a training
+adagrad.safetensors   optional: the accumulators of Adagrad, to continue training
 README.md             the model card
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -50,6 +51,8 @@ from elmokit.storage.manifest import write_json
 from elmokit.storage.overwrite import Kind, new_directory
 from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import Vocabulary
+
+M = TypeVar("M", bound=torch.nn.Module)
 
 FORMAT = "elmokit"
 FORMAT_VERSION = 1
@@ -96,7 +99,7 @@ class ModelParts:
 
     @property
     def config(self) -> BiLMConfig:
-        """The shape of the biLM."""
+        """The configuration of the biLM."""
         return self.bilm.config
 
     @property
@@ -141,7 +144,7 @@ def save(
         parts: The model.
         path: The directory; if it contains anything but a model, an error is raised.
         overwrite: Replace an existing model.
-        storage: The type of the stored weights of biLM and head, see `sources/tensors.py`.
+        storage: The data type of the stored weights of the biLM and the head.
         part_bytes: Split the weights of the biLM into files of about this size.
     """
     parts.check()
@@ -165,7 +168,7 @@ def save(
         if parts.accumulators is not None:
             write_tensors(parts.accumulators, folder / ADAGRAD)
         is_new = parts.card is None or card.is_generated(parts.card)
-        text = new_card(parts, path.name) if is_new else str(parts.card)
+        text = card.new_card(parts, path.name) if is_new else str(parts.card)
         (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
 
 
@@ -197,13 +200,25 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
 
 
 def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
-    with blank():  # no memory and no time for values that are replaced
-        bilm = BiLM(config)
-    bilm.load_state_dict(read_tensors(path, _shapes(bilm)), assign=True)
+    bilm = _read_module(lambda: BiLM(config), path)
     if config.lexicon is not None and isinstance(bilm.encoder, LexiconEncoder):
         limit = config.lexicon.max_characters_per_token
         bilm.encoder.lexicon = read_lexicon(path.parent / LEXICON, limit)
-    return bilm.eval()
+    return bilm
+
+
+def _read_head(path: Path, config: BiLMConfig) -> LMHead:
+    bias = read_shapes(path).get("bias", ())
+    # Without a valid bias, any size gives the right error message.
+    n_words = bias[0] if len(bias) == 1 else 1
+    return _read_module(lambda: LMHead(n_words, config.lstm.projection_dim), path)
+
+
+def _read_module(make: Callable[[], M], path: Path) -> M:
+    with blank():  # no memory and no time for values that are replaced
+        module = make()
+    module.load_state_dict(read_tensors(path, _shapes(module)), assign=True)
+    return module.eval()
 
 
 def _accumulator_shapes(parts: ModelParts) -> dict[str, Shape]:
@@ -212,14 +227,6 @@ def _accumulator_shapes(parts: ModelParts) -> dict[str, Shape]:
     if parts.head is not None:
         shapes |= {f"head.{name}": shape for name, shape in _shapes(parts.head).items()}
     return shapes
-
-
-def _read_head(path: Path, config: BiLMConfig) -> LMHead:
-    bias = read_shapes(path).get("bias", ())
-    with blank():  # without a valid bias, any size gives the right message
-        head = LMHead(bias[0] if len(bias) == 1 else 1, config.lstm.projection_dim)
-    head.load_state_dict(read_tensors(path, _shapes(head)), assign=True)
-    return head.eval()
 
 
 def _read_warm(path: Path, config: BiLMConfig) -> LstmState:
@@ -231,20 +238,3 @@ def _read_warm(path: Path, config: BiLMConfig) -> LstmState:
 
 def _shapes(module: torch.nn.Module) -> dict[str, Shape]:
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-
-
-def new_card(parts: ModelParts, name: str) -> str:
-    """Return a model card that is generated from the parts.
-
-    Args:
-        parts: The model.
-        name: Its name, if its metadata contains none.
-    """
-    facts = [
-        *card.training_lines(parts.metadata),
-        *card.lines(parts.config),
-        ("parameters", f"{parts.n_parameters:,}"),
-        ("language-model head", "no" if parts.head is None else "yes (`head.safetensors`)"),
-        ("warm state", "no" if parts.warm is None else "yes (`warm.safetensors`)"),
-    ]
-    return card.write_card(str(parts.metadata.get("name") or name), facts)

@@ -1,4 +1,4 @@
-"""The files of a model directory other than weights, for all formats; does not need torch."""
+"""Read and write the files of a model directory other than weights, without torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN_KEYS = ("format", "format_version", "storage", "bilm")
 
 
 def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[str, Any]]:
-    """Read a config.json: the shape of the biLM, and metadata.
+    """Read a config.json: the configuration of the biLM, and metadata.
 
     Args:
         path: The file.
@@ -85,5 +85,5 @@ def check_storage(storage: str, supported: Sequence[str]) -> None:
 
 def read_card(path: Path) -> str | None:
     """Read the model card, if it exists."""
-    # Bytes, to keep line endings. Invalid characters in a card are no reason for an error.
+    # Bytes, to keep line endings. Invalid characters in a card do not matter.
     return read_bounded(path, WeightsError).decode("utf-8", "replace") if path.is_file() else None

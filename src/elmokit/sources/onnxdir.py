@@ -1,14 +1,14 @@
-"""The ONNX directory: a model for onnxruntime, which elmokit loads without torch.
+"""Save and load ONNX directories: models for onnxruntime, which elmokit loads without torch.
 
-config.json     the shape of the biLM, and metadata
+config.json     the configuration of the biLM, and metadata
 encoder.onnx    ids of distinct tokens -> x_k
 bilm.onnx       x_k of a batch of sentences -> R_k
-vocab.txt       the words of a model that reads words
+vocab.txt       the words of a word-input model
 lexicon.json    the words and characters of a model with a lexicon
 warm.npz        optional: the state of `state="warm"`, `cell` and `hidden`
 README.md       the model card
 
-Reading it needs only numpy, writing it torch and onnx. It has no language-model head.
+Loading requires only numpy, and saving requires torch and onnx. The LM head is not included.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import Vocabulary
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from elmokit.sources.modeldir import ModelParts
 
 FORMAT = "elmokit-onnx"
@@ -56,7 +54,7 @@ class OnnxParts:
     """The parts of an ONNX model.
 
     Attributes:
-        config: The shape of the biLM.
+        config: The configuration of the biLM.
         encoder: The token encoder, a file or its bytes.
         bilm: Both language models, a file or its bytes.
         vocabulary: The words of a word-input model.
@@ -81,7 +79,7 @@ class OnnxParts:
 
     @property
     def storage(self) -> str:
-        """The type of the stored weights, "float32" or "int8"."""
+        """The data type of the stored weights, "float32" or "int8"."""
         about = self.metadata.get("onnx")
         return str(about.get("storage", "float32")) if isinstance(about, dict) else "float32"
 
@@ -107,11 +105,12 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
     """
     modelfiles.check_storage(storage, STORAGES)
     check_available()
+    from elmokit.convert.onnx_graph import to_array
     from elmokit.convert.onnx_modules import bilm_model, encoder_model
     from elmokit.model.lexicon_encoder import LexiconEncoder
 
     parts.check()
-    config, encoder = parts.bilm.config, parts.bilm.encoder
+    config, encoder, warm = parts.bilm.config, parts.bilm.encoder, parts.warm
     about = {"storage": storage}
     return OnnxParts(
         config,
@@ -119,7 +118,7 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
         bilm_model(parts.bilm, storage).SerializeToString(),
         vocabulary=None if config.n_words is None else parts.vocabulary,
         lexicon=encoder.known if isinstance(encoder, LexiconEncoder) else None,
-        warm=None if parts.warm is None else (_array(parts.warm.cell), _array(parts.warm.hidden)),
+        warm=None if warm is None else (to_array(warm.cell), to_array(warm.hidden)),
         card=parts.card,
         metadata={**parts.metadata, "onnx": about},
         source=parts.source,
@@ -156,7 +155,7 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
 
 
 def load(path: Path) -> OnnxParts:
-    """Open an ONNX directory. The graphs themselves are read by onnxruntime."""
+    """Load an ONNX directory; onnxruntime reads the graphs themselves."""
     path = Path(path)
     restore_directory(path)
     config, metadata = modelfiles.read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
@@ -180,11 +179,6 @@ def load(path: Path) -> OnnxParts:
     return parts
 
 
-def _array(tensor: Tensor) -> FloatArray:
-    values: FloatArray = tensor.detach().cpu().numpy()
-    return values
-
-
 def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
     lstm = config.lstm
     shapes = [(2, lstm.n_layers, 1, size) for size in (lstm.dim, lstm.projection_dim)]
@@ -195,14 +189,15 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
             raise ValueError(f"it unpacks to {size:,} bytes")
         with np.load(path, allow_pickle=False) as file:
             cell, hidden = file["cell"], file["hidden"]
+        for array, shape in zip((cell, hidden), shapes, strict=True):
+            if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
+                raise ValueError(
+                    f"it contains {array.dtype} {list(array.shape)}; expected finite float32 "
+                    f"values, {list(shape)}"
+                )
     except Exception as error:  # numpy also passes on errors of zlib and Python's tokenizer
         raise WeightsError(
-            f"{path} cannot be read as the warm state of a model ({error}). Convert it again."
+            f"{path} cannot be read as the warm state of this model: {error}. It is damaged, or "
+            "from a different model. Convert the model again."
         ) from error
-    for array, shape in zip((cell, hidden), shapes, strict=True):
-        if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
-            raise WeightsError(
-                f"{path}: found {array.dtype} {list(array.shape)}; expected finite values, float32 "
-                f"{list(shape)}. It is from another model or damaged. Convert it again."
-            )
     return cell, hidden
